@@ -49,7 +49,7 @@ fn build(package: &Path, arguments: &[&str], with: bool) -> Duration {
     }
     let cargo = || {
         let mut cargo = Command::new("cargo");
-        // Whoever compiles a graph for the first time has nothing to go on from.
+        // The first compilation of a graph has no earlier result to start from.
         cargo.current_dir(package).args(&features).env("CARGO_INCREMENTAL", "0");
         cargo
     };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use graph_runtime::{ActionError, Call, Map, Runtime, SecretKey, SqliteStore};
 use state_graphs::{Tally, tally};
 
-/// How many runs are at work at once.
+/// How many runs are in progress at once.
 const RUNS: u32 = 1_000;
 /// How many steps each run takes.
 const STEPS: u32 = 20;

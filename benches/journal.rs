@@ -1,4 +1,4 @@
-//! What a long journal costs: taking up a run of 100,000 steps, proving it, and how many bytes a step has in it; and what a step costs
+//! What a long journal costs: resuming a run of 100,000 steps, proving it, and how many bytes a step has in it; and what a step costs
 //! late in a long run, and beside a large state.
 //!
 //! Run with `cargo bench --bench journal`. The reference is SHA-256 over the same bytes, which no reader of the journal can do without.
@@ -126,7 +126,7 @@ fn median(once: &mut dyn FnMut() -> Duration) -> Duration {
     all[ROUNDS / 2]
 }
 
-/// Times how long it takes until a run goes on that is in a file.
+/// Times how long it takes to resume a run that is in a file.
 async fn taken_up(records: &[Sealed]) -> Duration {
     let directory = tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory");
     let path = directory.path().join("runs.db");

@@ -34,7 +34,7 @@ use graph_runtime::{ForkRun, Options, ResumeError, RunError, RunId, Runtime, Sql
 
 use workload::{Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree};
 
-/// How many runs are at work at once in each of the two processes.
+/// How many runs are in progress at once in each of the two processes.
 const LANES: u64 = 100;
 /// How often each run goes round.
 const ROUNDS: u64 = 4;
@@ -80,11 +80,11 @@ struct Shared {
     until: i64,
     launch: u64,
     next: AtomicU64,
-    /// Runs that are to be taken up.
+    /// Runs that are to be resumed.
     waiting: Mutex<VecDeque<RunId>>,
 }
 
-/// Keeps so many runs at work until the time is over, and then until all have ended.
+/// Keeps so many runs in progress until the time is over, and then until all have ended.
 async fn work(directory: &Path) {
     let graph = graph(&directory.join("graphs"), "rounds", Work::new(number(PACE), |_, _| {}));
     let waiting = fs::read_to_string(directory.join("unfinished")).unwrap();
@@ -106,7 +106,7 @@ async fn work(directory: &Path) {
     }
 }
 
-/// Takes up or begins one run after another.
+/// Resumes or begins one run after another.
 async fn lane(shared: Arc<Shared>) {
     loop {
         let known = shared.waiting.lock().unwrap().pop_front();
@@ -129,7 +129,7 @@ async fn lane(shared: Arc<Shared>) {
     }
 }
 
-/// Why a run is to be taken up again.
+/// Why a run is to be resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
     Cancelled,
@@ -226,7 +226,7 @@ struct Soak<'a> {
 }
 
 impl Soak<'_> {
-    /// Starts a process that works, and tells it what is to be taken up.
+    /// Starts a process that works, and tells it which runs to resume.
     fn launch(&mut self) -> Worker {
         // Those of the other process are its own affair.
         let mut unfinished = self.unfinished();
@@ -314,7 +314,7 @@ impl Soak<'_> {
         ([lasting, killed], done)
     }
 
-    /// Has runs cancelled by whoever is at work on them; returns how many.
+    /// Has runs cancelled by the process that is running them; returns how many.
     fn cancel_some(&self, chance: &mut Chance) -> u64 {
         let store = self.store();
         let unfinished = self.unfinished();

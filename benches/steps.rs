@@ -14,10 +14,10 @@ use std::time::{Duration, Instant, SystemTime};
 use criterion::{Criterion, criterion_group};
 use graph_engine::activation::Activation;
 use graph_engine::graph::{CompiledGraph, Notes, Now, tables};
-use graph_engine::step::{Env, Facts, Outcome, Position, settle};
+use graph_engine::step::{CallFacts, Env, Outcome, Position, settle};
 use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{
-    ActionError, Call, Cells, Graph, Machine, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
+    ActionError, Call, Graph, Machine, Map, RunId, Runtime, SecretKey, SqliteStore, StateFields, Store, Value,
 };
 use rusqlite::Connection;
 use state_graphs::{Countdown, Order, Sweep, Tally, countdown, order, sweep, tally};
@@ -278,7 +278,7 @@ fn bytes_a_step(tokio: &Tokio, directory: &Path) -> usize {
 const PAIRS: usize = 31;
 /// How often steps and bare commits take turns: what else the disk has to do changes meanwhile, and is shared alike.
 const TURNS: usize = 201;
-/// After how many commits a store is as one that has been at work for a while: its log is used again from its beginning, and its
+/// After how many commits a store is as one that has been in use for a while: its log is used again from its beginning, and its
 /// cache is full.
 const WARM: u64 = 40_000;
 
@@ -410,7 +410,7 @@ fn main() {
 }
 
 /// Settles the same visit of a node that calls nothing so many times, and returns where it leads.
-fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: u64) -> Option<u16> {
+fn settle_often(graph: &CompiledGraph, state: &dyn StateFields, node: u16, times: u64) -> Option<u16> {
     let graph = tables(graph);
     let position = Position::new(graph);
     let clock = || SystemTime::UNIX_EPOCH;
@@ -419,7 +419,7 @@ fn settle_often(graph: &CompiledGraph, state: &dyn Cells, node: u16, times: u64)
     let env = Env::new(graph, &position, state, &at, &now);
     let (mut notes, mut changes, mut edge) = (Notes::default(), Vec::new(), None);
     for _ in 0..times {
-        let settled = settle(black_box(&env), Outcome::None, &Facts::of(0), &mut notes, &mut changes);
+        let settled = settle(black_box(&env), Outcome::None, &CallFacts::of(0), &mut notes, &mut changes);
         edge = settled.way.edge();
     }
     edge.and_then(|edge| graph.target(node, edge).flatten())

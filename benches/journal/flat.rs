@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use graph_compiler::graph::TypedTool;
-use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
+use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::record::Sealed;
 use graph_runtime::{Call, Map, Options, RunError, RunId, SqliteStore, Status, Store, Value};
 use graph_signing::{ItemKind, KeyFile, sign};
@@ -42,7 +42,7 @@ struct Texts {
 }
 
 impl Tools for Texts {
-    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, _: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, _: Map<String, Value>) -> ToolFuture<'a> {
         let text = if call.node() == "load" {
             "x".repeat(self.size)
         } else {

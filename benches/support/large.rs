@@ -92,7 +92,7 @@ result_schema:
     )
 }
 
-/// Every node calls a tool with what the one before it kept, keeps something itself, and goes on, or back a few times.
+/// Every node calls a tool with what the one before it kept, keeps something itself, and continues, or goes back a few times.
 fn graph(Shape { nodes, tools, keys }: Shape) -> String {
     let permissions: Vec<String> =
         (0..tools.min(nodes)).map(|tool| format!("rye.execute.tool.own.tool{tool}")).collect();

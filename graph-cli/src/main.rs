@@ -141,7 +141,8 @@ fn main() -> ExitCode {
 }
 
 /// Makes a write beyond the limit on the size of files, as `ulimit -f` sets it, an error that is said, where the system would end the
-/// program without a word. A signal that has a handler does not end it, and programs that are started have none.
+/// program without a word. A signal that has a handler does not end the program, and programs that are started have no
+/// handler.
 #[cfg(unix)]
 fn limit_files_by_errors() {
     use tokio::signal::unix::{SignalKind, signal};

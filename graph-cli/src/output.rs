@@ -1,7 +1,7 @@
 //! What a command prints: the one place that writes to stdout and stderr.
 //!
-//! A stdout that takes nothing more, as on a full disk, is no reason to panic, and none to say that all is well: the first error is
-//! kept, nothing is written after it, and the command ends with [`finish`].
+//! A stdout that takes nothing more, as on a full disk, is no reason to panic, nor to report success: the first error
+//! is kept, nothing is written after it, and the command ends with [`finish`].
 
 use std::fmt;
 use std::io::{self, Write};
@@ -33,11 +33,11 @@ pub(crate) fn write_out(line: fmt::Arguments<'_>) {
 }
 
 pub(crate) fn write_err(line: fmt::Arguments<'_>) {
-    // Nobody is left who could be told that it failed.
+    // Nobody is left who could be notified of the failure.
     drop(writeln!(anstream::stderr().lock(), "{line}"));
 }
 
-/// Whether nobody gets what is printed: who goes on printing may stop.
+/// Whether nobody gets what is printed: a caller that would continue to print may stop.
 pub(crate) fn is_lost() -> bool {
     failed().is_some()
 }

@@ -60,7 +60,7 @@ pub fn compile_errors(diagnostics: &[Diagnostic]) -> TokenStream {
 
 /// Returns tokens of which rustc says the whole text of each warning, where nobody reads [`native_lines`].
 ///
-/// Libraries have no way to warn on stable, but for the use of something deprecated. `warn(warnings)` keeps it a warning in a
+/// On stable, a library can warn only through the use of a deprecated item. `warn(warnings)` keeps it a warning in a
 /// program that denies them, as those are that cargo shows natively: what is to be an error is set to `deny` where levels are.
 fn compile_warnings(diagnostics: &[Diagnostic], span: Option<Span>) -> TokenStream {
     let mut texts: Vec<String> = warnings(diagnostics).take(SHOWN).map(plain_text).collect();

@@ -85,8 +85,8 @@ pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> FileWalk {
 ///
 /// # Errors
 ///
-/// If that cannot be told: a directory on the way cannot be searched or is a file, or a link leads nowhere. Such a link is
-/// there, and who made it meant something by it.
+/// If that cannot be determined: a directory on the way cannot be searched or is a file, or a link leads nowhere. Such
+/// a link is there, and who made it meant something by it.
 pub(crate) fn is_there(root: &Path, path: &Path) -> io::Result<bool> {
     match path.metadata() {
         Ok(_) => return Ok(true),

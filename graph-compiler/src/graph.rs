@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use graph_definition::source::SourceFile;
-use graph_model::program::{Body, ItemType, Performer, Settings, Verb};
+use graph_model::program::{Body, Executor, ItemType, Settings, Verb};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
@@ -13,7 +13,7 @@ use crate::types::{Type, TypedField};
 /// A graph that passed every check. Only [`check`](crate::check::check) makes one.
 #[derive(Debug)]
 pub struct CheckedGraph {
-    pub(crate) outline: Outline,
+    pub(crate) interface: Interface,
     pub(crate) source: Arc<SourceFile>,
     pub(crate) digest: String,
     pub(crate) signer: String,
@@ -27,9 +27,9 @@ pub struct CheckedGraph {
     pub(crate) nodes: Vec<CheckedNode>,
 }
 
-/// What can be said of a graph from outside: its id and its types. A graph with mistakes has one too, if it could be read.
+/// The interface of a graph: its id and its types. A graph with mistakes has one too, if the file could be read.
 #[derive(Debug, Clone)]
-pub struct Outline {
+pub struct Interface {
     /// The graph's id.
     pub id: String,
     /// The author's version.
@@ -71,13 +71,13 @@ pub struct Budget {
     pub shortest: u64,
     /// How many nodes it visits at most.
     pub steps: u64,
-    /// Whether the edges see to that; else it is `max_steps` that stops a run which goes on.
+    /// Whether the edges ensure that; otherwise only `max_steps` stops a run that continues.
     pub is_bounded: bool,
     /// How many calls it makes at most, every try counted, with those of graphs inside; `None` where there is no bound.
     pub calls: Option<u64>,
     /// How many calls are under way at once at most.
     pub at_a_time: Option<u64>,
-    /// How many graphs run one in the other below it; `None` where they go in a circle.
+    /// How many levels of graphs are nested below it; `None` where they form a circle.
     pub levels: Option<u32>,
 }
 
@@ -121,7 +121,7 @@ pub struct TypedTool {
     /// What kind of item it is.
     pub item: ItemType,
     /// Who does it.
-    pub by: Performer,
+    pub by: Executor,
     /// Whether a contract says what it returns.
     pub typed: bool,
     /// What a run needs to call it; `None` where nothing is needed, or that is known only at each call.
@@ -151,8 +151,8 @@ pub(crate) struct CheckedNode {
 
 impl CheckedGraph {
     /// Returns the graph's types and names.
-    pub fn outline(&self) -> &Outline {
-        &self.outline
+    pub fn interface(&self) -> &Interface {
+        &self.interface
     }
 
     /// Returns the file that the graph was read from.
@@ -168,7 +168,7 @@ impl CheckedGraph {
     /// Returns the capability patterns that a run needs, those of the graphs inside it too, each once: of an item whose id is
     /// known only at each call, what it begins with and a star.
     pub fn capabilities(&self) -> Vec<&str> {
-        let inner = self.outline.inner.iter().flat_map(|inner| &inner.needs);
+        let inner = self.interface.inner.iter().flat_map(|inner| &inner.needs);
         let mut all = Vec::new();
         for needed in self.needs.iter().chain(inner) {
             if !all.contains(&needed.as_str()) {
@@ -180,7 +180,7 @@ impl CheckedGraph {
 
     /// Returns the environment variables that must be set, those of the graphs inside it too, each once.
     pub fn environment(&self) -> Vec<&str> {
-        let inner = self.outline.inner.iter().flat_map(|inner| &inner.env);
+        let inner = self.interface.inner.iter().flat_map(|inner| &inner.env);
         let mut all: Vec<&str> = Vec::new();
         for name in self.env.iter().chain(inner) {
             if !all.contains(&name.as_str()) {
@@ -191,8 +191,8 @@ impl CheckedGraph {
     }
 }
 
-impl Outline {
-    /// Returns what a run returns that ends at a node; `None` if none can end there.
+impl Interface {
+    /// Returns the type of what a run returns that ends at a node; `None` if no run can end there.
     pub fn output_at(&self, node: &str) -> Option<&Type> {
         match self.exits.as_slice() {
             [] => Some(&self.output),
@@ -208,6 +208,6 @@ impl Outline {
 
     /// The same of its own tools alone.
     pub(crate) fn own_tools_are_builtin(&self) -> bool {
-        self.tools.iter().filter(|tool| tool.by == Performer::Program).all(|tool| tool.builtin)
+        self.tools.iter().filter(|tool| tool.by == Executor::Program).all(|tool| tool.builtin)
     }
 }

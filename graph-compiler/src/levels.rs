@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use graph_definition::code::{self, ALL, Code, Level};
+use graph_definition::code::{self, ALL, DiagnosticCode, Level};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, SourcePlace};
 use graph_definition::source::SourceFile;
 use graph_definition::verify::verify;
@@ -20,19 +20,19 @@ pub const SETTINGS: &str = "graphs.toml";
 
 /// What is done about each lint at one place of a tree.
 ///
-/// A lint of which nothing is said has the level that its [`Code`] gives it.
+/// A lint of which nothing is said has the level that its [`DiagnosticCode`] gives it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Levels(BTreeMap<&'static str, Level>);
 
 impl Levels {
     /// Returns the level of a lint; `None` for a code that is always an error.
-    pub fn of(&self, code: Code) -> Option<Level> {
+    pub fn of(&self, code: DiagnosticCode) -> Option<Level> {
         let usual = code.lint?;
         Some(self.0.get(code.id).copied().unwrap_or(usual))
     }
 
     /// Sets the level of a lint. Of a code that is always an error nothing can be set.
-    pub fn set(&mut self, code: Code, level: Level) {
+    pub fn set(&mut self, code: DiagnosticCode, level: Level) {
         if code.lint.is_some() {
             self.0.insert(code.id, level);
         }
@@ -62,7 +62,7 @@ impl Levels {
 pub(crate) struct LintSettings {
     /// The file.
     pub(crate) path: PathBuf,
-    lints: Vec<(Code, Level)>,
+    lints: Vec<(DiagnosticCode, Level)>,
     /// Why it is not trusted or cannot be read; nothing that it says counts in a compilation then.
     refused: Diagnostics,
     /// What is wrong with what it says.
@@ -142,8 +142,8 @@ impl LintSettings {
 
     /// Sets what the file says, and reports what is wrong with it.
     ///
-    /// `is_review` tells whether an unverified file is looked at too, as that of a graph is whose author is still at work: no
-    /// graph comes of that.
+    /// With `is_review`, an unverified file is also applied. A review is of a graph that its author is still editing,
+    /// and yields no compiled graph.
     pub(crate) fn add_to(&self, levels: &mut Levels, diagnostics: &mut Diagnostics, is_review: bool) {
         diagnostics.append(&self.refused);
         if is_review || self.refused.is_empty() {
@@ -193,7 +193,7 @@ impl SettingsReader<'_> {
         let (id, place) = (key.get_ref().as_ref(), self.place(key.span()));
         let value_place = self.place(value.span());
         let mistakes = &mut self.settings.mistakes;
-        let code = Code::named(id);
+        let code = DiagnosticCode::named(id);
         match code {
             None => {
                 let lints = ALL.iter().filter(|code| code.lint.is_some()).map(|code| code.id);
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     /// A lint of these tests, on top of the table of codes.
-    const LINT: Code = Code { id: "G9999", title: "", explanation: "", lint: Some(Level::Warn) };
+    const LINT: DiagnosticCode = DiagnosticCode { id: "G9999", title: "", explanation: "", lint: Some(Level::Warn) };
 
     fn key() -> SecretKey {
         SecretKey::from_seed(&[3; 32])

@@ -33,7 +33,7 @@ pub(crate) fn both<A: Send, B>(one: impl Fn() -> A + Sync, other: impl FnOnce() 
 pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let cores = if IS_SHARED.get() { 1 } else { thread::available_parallelism().map_or(1, NonZero::get) };
     let threads = cores.min(items.len());
-    // With an item or more for every core, there is none left for parts of items.
+    // With an item or more for every core, no core is left for parts of items.
     let is_shared = threads > 1 && threads == cores;
     let next = AtomicUsize::new(0);
     let take = || {

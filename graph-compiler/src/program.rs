@@ -10,8 +10,8 @@ impl CheckedGraph {
     pub fn ir(&self, source: &str) -> GraphIr {
         let key = |key: &TypedKey| KeyIr { name: key.name.clone(), initial: key.initial.clone() };
         GraphIr {
-            id: self.outline.id.clone(),
-            version: self.outline.version.clone(),
+            id: self.interface.id.clone(),
+            version: self.interface.version.clone(),
             source: source.to_owned(),
             digest: self.digest.clone(),
             signer: self.signer.clone(),
@@ -19,8 +19,8 @@ impl CheckedGraph {
             settings: self.settings.clone(),
             permissions: self.permissions.clone(),
             env: self.env.clone(),
-            keys: self.outline.keys.iter().map(key).collect(),
-            tools: self.outline.tools.iter().map(tool).collect(),
+            keys: self.interface.keys.iter().map(key).collect(),
+            tools: self.interface.tools.iter().map(tool).collect(),
             nodes: self.nodes.iter().map(|node| NodeIr { name: node.name.clone(), body: node.body.clone() }).collect(),
         }
     }

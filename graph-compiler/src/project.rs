@@ -26,7 +26,7 @@ use crate::check::{self, Wanted};
 use crate::expand;
 pub use crate::files::display_name;
 use crate::files::{FileWalk, find_graphs, is_there, walk};
-use crate::graph::{CheckedGraph, Outline, TypedTool};
+use crate::graph::{CheckedGraph, Interface, TypedTool};
 use crate::items::{Items, Reachable};
 use crate::parallel;
 pub(crate) use clashes::clash;
@@ -77,7 +77,7 @@ pub struct Compilation {
     /// The name of its module.
     pub name: String,
     /// Its types, if it could be read.
-    pub outline: Option<Outline>,
+    pub interface: Option<Interface>,
     /// The graph, if it has no mistakes and was asked for.
     pub graph: Option<CheckedGraph>,
     /// What is to be said, in the order of the file.
@@ -93,7 +93,7 @@ pub struct Compilation {
 /// What examining a file by itself found out. What is wrong with the graphs inside is not in it.
 #[derive(Debug, Default)]
 struct Examined {
-    outline: Option<Outline>,
+    interface: Option<Interface>,
     graph: Option<CheckedGraph>,
     diagnostics: Diagnostics,
     contracts: Vec<PathBuf>,
@@ -130,9 +130,9 @@ impl From<Box<Diagnostic>> for Examined {
 impl Compilation {
     /// Returns the module's tokens: the graph, or what can stand in for it where it has mistakes.
     pub fn expand(&self) -> TokenStream {
-        match (&self.graph, &self.outline) {
+        match (&self.graph, &self.interface) {
             (Some(graph), _) => expand::expand(graph, &self.name, &self.source, &self.files),
-            (None, Some(outline)) => expand::skeleton(outline, &self.name, &self.files),
+            (None, Some(interface)) => expand::skeleton(interface, &self.name, &self.files),
             (None, None) => expand::nothing(&self.name, &self.files),
         }
     }
@@ -339,7 +339,7 @@ impl Project {
             items.reachable = reachable;
             contracts.extend(files);
             let checked = check::check(&definition, &items, &levels, wanted, diagnostics);
-            let examined = Examined { outline: Some(checked.outline), graph: checked.graph, contracts, ..examined };
+            let examined = Examined { interface: Some(checked.interface), graph: checked.graph, contracts, ..examined };
             (examined, Some((definition, items)))
         });
         examined.diagnostics.extend(disagreement);
@@ -349,7 +349,7 @@ impl Project {
     }
 
     fn finish(&self, path: &Path, examined: Examined, wanted: Wanted) -> Compilation {
-        let Examined { mut outline, mut graph, mut diagnostics, contracts, settings, inner } = examined;
+        let Examined { mut interface, mut graph, mut diagnostics, contracts, settings, inner } = examined;
         let mut files = vec![path.to_owned()];
         files.extend(contracts.into_iter().chain(settings));
         let (mut known, mut read_files): (HashSet<DiagnosticIdentity>, HashSet<PathBuf>) = Default::default();
@@ -361,9 +361,9 @@ impl Project {
         for (at, path) in inner.iter().enumerate() {
             let examined = self.examined(path);
             diagnostics.absorb(&examined.diagnostics, &mut known);
-            let builtin = examined.outline.as_ref().is_none_or(Outline::own_tools_are_builtin);
-            for outline in outline.iter_mut().chain(graph.as_mut().map(|graph| &mut graph.outline)) {
-                outline.inner[at].builtin = builtin;
+            let builtin = examined.interface.as_ref().is_none_or(Interface::own_tools_are_builtin);
+            for interface in interface.iter_mut().chain(graph.as_mut().map(|graph| &mut graph.interface)) {
+                interface.inner[at].builtin = builtin;
             }
             let read = std::iter::once(path).chain(&examined.contracts).chain(&examined.settings);
             files.extend(read.filter(|file| read_files.insert((*file).clone())).cloned());
@@ -380,7 +380,7 @@ impl Project {
         Compilation {
             name: expand::module_name(stem),
             source: relative_name(&self.package, path),
-            outline,
+            interface,
             graph,
             diagnostics: diagnostics.in_order(&display_name(&self.package, path)),
             files: files.iter().map(|file| relative_name(&self.package, file)).collect(),
@@ -550,7 +550,8 @@ impl Project {
     ///
     /// # Errors
     ///
-    /// Why that cannot be told: the contract is not signed or has mistakes, or several things have the id.
+    /// Returns the reason if that cannot be determined: the contract is not signed or has mistakes, or several things
+    /// have the id.
     pub fn resolve(&self, id: &ItemId) -> Result<Resolved, String> {
         let found = self.found_contract(id, false);
         let graphs = self.graphs_called(id);
@@ -670,7 +671,8 @@ struct FoundContract {
     diagnostics: Diagnostics,
 }
 
-/// Whether a directory is a tree: it has `keys`. If that cannot be told it is one, so that no other takes its place.
+/// Whether a directory is a tree: it has `keys`. If that cannot be determined, it counts as one, so that no other takes
+/// its place.
 fn is_tree(directory: &Path) -> bool {
     match is_there(directory, &directory.join(KEYS)) {
         Ok(true) => directory.join(KEYS).is_dir(),

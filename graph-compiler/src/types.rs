@@ -137,7 +137,7 @@ impl Type {
         }
     }
 
-    /// Whether a secret in a value of this type would be none any more where `target` is taken.
+    /// Whether a secret in a value of this type would no longer be secret where `target` is expected.
     pub fn reveals(&self, target: &Self) -> bool {
         match (&self.kind, &target.kind) {
             _ if !self.has_secret() => false,
@@ -380,7 +380,7 @@ impl Type {
 enum Compares {
     /// Values of another kind.
     Kinds,
-    /// Nulls where none is taken.
+    /// Nulls where the target type allows no null.
     Nulls,
 }
 

@@ -36,13 +36,13 @@ pub mod dynamic;
 
 #[doc(inline)]
 pub use graph_engine::{
-    ActionError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, Calling, CancelToken, Canceller, Category,
-    Cells, Classifier, Clock, Control, Digest, Durability, Edge, Failure, Fingerprint, Finished, FromValue, Grants,
-    Graph, GraphId, HistoryError, Hooks, IndexMap, ItemId, KeyError, Lane, LastError, Layer, Machine, ManualClock, Map,
-    MemoryStore, Mismatch, Number, Observer, Options, OutcomeError, Pattern, PerformItems, Progress, PublicKey,
-    ResumeAll, ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, SealKey, SealKeyError, Secret,
-    SecretKey, Sleeping, StartError, Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock, Told,
-    ToolSettings, Value, When,
+    ActionError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken, Canceller,
+    Category, Classifier, Clock, Control, Digest, Durability, Edge, Failure, Fingerprint, Finished, FromValue, Grants,
+    Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap, ItemId, KeyError, LastError, Layer, Machine,
+    ManualClock, Map, MemoryStore, Mismatch, Number, Observer, Options, OutcomeError, Pattern, PerformItems, Progress,
+    PublicKey, ResumeAll, ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, SealKey, SealKeyError,
+    Secret, SecretKey, Sleeping, StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads,
+    TokioClock, ToolCaller, ToolSettings, Value, When,
 };
 #[doc(inline)]
 pub use graph_engine::{cache, classify, hooks, machine, observer, threads};

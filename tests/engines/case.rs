@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::record::{Entry, Record, Sealed};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
 use graph_runtime::travel::replay;
 use graph_runtime::{
     Clock, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime,
@@ -153,7 +153,7 @@ impl Bench {
                 let resumed = resume(case, &self.stage, second, &log, at, &given);
                 let kept = |end: &Value| {
                     let mut end = end.clone();
-                    // What hooks are told before a resume they are not told again.
+                    // A resume does not notify hooks again of what they received before it.
                     end.as_object_mut().map(|end| end.shift_remove("kind"));
                     end
                 };
@@ -565,7 +565,7 @@ impl Log {
             let body: Value = serde_json::from_str(&entered.sealed.body).expect("the engine writes JSON");
             for visit in body["visits"].as_array().into_iter().flatten() {
                 let mut visit = visit.clone();
-                // A pause that a cut fell into begins anew, and so time is later behind it.
+                // A pause that a cut fell into begins again, and so time is later behind it.
                 for time in ["ms", "now"] {
                     visit.as_object_mut().map(|visit| visit.shift_remove(time));
                 }
@@ -604,7 +604,7 @@ impl Log {
 }
 
 impl Store for Log {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         Box::pin(async move {
             let lease = self.store.create(run, graph, records.clone()).await?;
             self.enter(run, Some(graph), &records, Status::Running);
@@ -612,7 +612,13 @@ impl Store for Log {
         })
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.store.append(lease, expected, records.clone(), status).await?;
             self.enter(lease.run(), None, &records, status);
@@ -620,19 +626,19 @@ impl Store for Log {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         self.store.load(run)
     }
 
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         self.store.lease(run)
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         self.store.runs(filter, page)
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         self.store.find(run)
     }
 }

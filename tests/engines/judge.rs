@@ -11,12 +11,12 @@ use std::time::{Duration, SystemTime};
 use graph_compiler::graph::TypedTool;
 use graph_model::timestamp;
 use graph_runtime::Sleeping;
-use graph_runtime::cache::{Cache, Caching, Digest, MemoryCache, NodeCache};
-use graph_runtime::dynamic::{Interpreted, Performing, Tools};
-use graph_runtime::hooks::Told;
+use graph_runtime::cache::{Cache, CacheFuture, Digest, MemoryCache, NodeCache};
+use graph_runtime::dynamic::{Interpreted, ToolFuture, Tools};
+use graph_runtime::hooks::HookContext;
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::{Record, Sealed};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
 use graph_runtime::{
     ActionError, Call, Canceller, Category, Clock, Control, Grants, Hooks, Layer, Map, Options, Pattern, RunId,
     Runtime, Status, Store, TokioClock, Value,
@@ -83,7 +83,7 @@ pub(crate) struct Director(Arc<Directed>);
 struct Directed {
     /// What is said of each run: that of the session, and those inside it.
     claims: Mutex<BTreeMap<String, Claims>>,
-    /// Whether what is not told another time is told that of the next day: hooks may look at the clock, and nobody writes that down.
+    /// Whether a time that the journal does not have is one of the next day: hooks may look at the clock, and no record says so.
     is_tomorrow: AtomicBool,
     /// Whether runs inside that the journal does not know never come to begin: a store may be slow, and a call be given up.
     is_slow: AtomicBool,
@@ -275,7 +275,7 @@ impl Director {
 }
 
 impl Tools for Director {
-    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, _: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, _: Map<String, Value>) -> ToolFuture<'a> {
         if call.hook().is_some() {
             return Box::pin(async { Ok(Value::Null) });
         }
@@ -297,14 +297,14 @@ impl Tools for Director {
 }
 
 impl Hooks for Director {
-    async fn graph_started(&self, told: &Told<'_>) -> Option<Control> {
+    async fn graph_started(&self, told: &HookContext<'_>) -> Option<Control> {
         self.until_known().await;
         let claims = self.claims();
         let own = claims.get(told.run.as_str())?;
         (own.way == Way::StartHook).then(|| fail(own)).flatten()
     }
 
-    async fn after_step(&self, told: &Told<'_>) -> Option<Control> {
+    async fn after_step(&self, told: &HookContext<'_>) -> Option<Control> {
         self.until_known().await;
         self.stop_where_it_stands();
         let claims = self.claims();
@@ -314,12 +314,12 @@ impl Hooks for Director {
         (own.way == Way::StepHook && is_there).then(|| fail(own)).flatten()
     }
 
-    async fn error(&self, told: &Told<'_>) -> Option<Control> {
+    async fn error(&self, told: &HookContext<'_>) -> Option<Control> {
         let (run, item) = (told.run.as_str(), told.values["item"].as_u64());
         let claims = self.claims();
         let own = claims.get(run)?;
         let attempt = told.values["attempt"].as_u64().unwrap_or_default();
-        // Nodes that are visited together are told apart by their names.
+        // Nodes that are visited together are distinguished by their names.
         let committed = locked(&self.0.stands).get(run).map_or(0, |stands| stands.0);
         let is_own = |visit: &&Value| visit["node"] == told.values["node"];
         let Some(visit) = own.visits.range(committed + 1..).map(|(_, visit)| visit).find(is_own) else {
@@ -351,7 +351,7 @@ impl Hooks for Director {
         Some(Control::Retry { max_retries: if attempt <= again { u32::MAX } else { 0 } })
     }
 
-    async fn limit(&self, told: &Told<'_>) -> Option<Control> {
+    async fn limit(&self, told: &HookContext<'_>) -> Option<Control> {
         let claims = self.claims();
         let own = claims.get(told.run.as_str())?;
         if own.way == Way::LimitHook {
@@ -435,7 +435,7 @@ impl Director {
     fn stop_where_it_stands(&self) {
         let claims = self.claims();
         let Some(own) = claims.get(&outermost()) else { return };
-        // What goes on behind the last visit that is said decides nothing any more, and may take long.
+        // A visit behind the last one that is said decides nothing any more, and may take long.
         let is_beyond = locked(&self.0.stands).get(&outermost()).is_some_and(|stands| stands.0 > own.steps);
         let stops = own.end.as_ref().is_none_or(|end| end["status"] == "cancelled");
         if !is_beyond && (!stops || !self.is_all_done(&claims)) {
@@ -456,7 +456,7 @@ impl Director {
 struct ToldCache(Director);
 
 impl Cache for ToldCache {
-    fn get<'a>(&'a self, key: &'a Digest) -> Caching<'a, Option<String>> {
+    fn get<'a>(&'a self, key: &'a Digest) -> CacheFuture<'a, Option<String>> {
         let directed = &self.0.0;
         let (run, step) = locked(&directed.at).clone();
         let claims = self.0.claims();
@@ -467,7 +467,7 @@ impl Cache for ToldCache {
         Box::pin(async move { if has { kept.get(key).await } else { Ok(None) } })
     }
 
-    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> Caching<'a, ()> {
+    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> CacheFuture<'a, ()> {
         let kept = locked(&self.0.0.cache).clone();
         Box::pin(async move { kept.put(key, entry).await })
     }
@@ -478,7 +478,7 @@ impl Cache for ToldCache {
 struct ToldStore(Director, Log);
 
 impl Store for ToldStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         let is_known = self.0.claims().contains_key(run.as_str());
         if !is_known && self.0.0.is_slow.load(Ordering::SeqCst) {
             return Box::pin(std::future::pending());
@@ -490,7 +490,13 @@ impl Store for ToldStore {
         })
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.1.append(lease, expected, records.clone(), status).await?;
             self.keep_if_late(lease.run(), &records).await;
@@ -498,19 +504,19 @@ impl Store for ToldStore {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         self.1.load(run)
     }
 
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         self.1.lease(run)
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         self.1.runs(filter, page)
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         self.1.find(run)
     }
 }
@@ -886,7 +892,7 @@ fn last_inside(claims: &BTreeMap<String, Claims>, run: &str, step: u64, item: Op
 /// Returns which runs inside can have been late: those of which the call was not told what they came to, at nodes of the outermost run
 /// that are `timed` and at all nodes of those inside it.
 ///
-/// A call is told of a failure in other ways too, so those that failed are late or not.
+/// A call receives failures in other ways too, so the runs that failed are late or not.
 fn lates(claims: &BTreeMap<String, Claims>, timed: &[String]) -> Vec<BTreeSet<String>> {
     let (mut surely, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
     for (run, own) in claims {

@@ -1,7 +1,7 @@
 //! Journals that were kept: known answers of the version that is written, and what older versions wrote.
 //!
 //! `tests/engines/kept` holds graphs, their scripts, and in `version-N` the journals that the engine wrote of them when `N` was the
-//! version of the journal. Each is proven, replayed, shown, and goes on from any record. Nothing there is ever written again except the
+//! version of the journal. Each is proven, replayed, shown, and continued from any record. Nothing there is ever written again except the
 //! journals of the version that is written today: `KEEP=1 cargo test --test engines kept` does that.
 
 use std::fmt::Write;
@@ -222,7 +222,7 @@ fn a_kept_journal_goes_on_from_where_it_was_cut() {
             for at in [ends.first(), ends.get(ends.len() / 2), ends.last()].into_iter().flatten() {
                 let without_kind = |end: &Value| {
                     let mut end = end.clone();
-                    // What hooks are told before a resume they are not told again.
+                    // A resume does not notify hooks again of what they received before it.
                     end.as_object_mut().map(|end| end.shift_remove("kind"));
                     end
                 };

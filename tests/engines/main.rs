@@ -23,7 +23,7 @@ use graph_model::name::ItemId;
 use graph_model::value::AsView;
 use graph_runtime::__private::CompiledGraph;
 use graph_runtime::dynamic::{Interpreted, Library};
-use graph_runtime::{Cells, Failure, Graph, Lane, Machine, Map, Mismatch, Value};
+use graph_runtime::{Failure, Graph, Machine, Map, Mismatch, StateFields, ToolCaller, Value};
 
 use case::{Bench, Cut};
 use script::{Script, Stage};
@@ -59,12 +59,12 @@ impl Machine for Erased {
         self.machine.graph()
     }
 
-    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
+    fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {
         self.machine.open(inputs)
     }
 
-    fn lane(&self) -> Box<dyn Lane> {
-        self.machine.lane()
+    fn tool_caller(&self) -> Box<dyn ToolCaller> {
+        self.machine.tool_caller()
     }
 
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use graph_compiler::graph::{Outline, TypedTool};
+use graph_compiler::graph::{Interface, TypedTool};
 use graph_compiler::types::{Type, TypeKind};
 use graph_model::digest::Digest;
-use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
+use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::{ActionError, Call, Category, Map, Value};
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use proptest::prelude::*;
@@ -426,7 +426,7 @@ impl Dice {
 }
 
 impl Tools for Dice {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
         let dice = self.throw(call, &params);
         let typed = row.typed;
         Box::pin(async move {
@@ -568,19 +568,19 @@ fn fits(ty: &Type, value: &Value) -> bool {
 }
 
 /// Says which values of an end are not of the types that the compiler gave them.
-fn misfits(outline: &Outline, end: &Value) -> Vec<String> {
+fn misfits(interface: &Interface, end: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(output) = end.get("output")
-        && !fits(&outline.output, output)
+        && !fits(&interface.output, output)
     {
-        found.push(format!("the output {output} is not {:?}", outline.output));
+        found.push(format!("the output {output} is not {:?}", interface.output));
     }
     if let (Some(output), Some(node)) = (end.get("output"), end["at"].as_str())
-        && !outline.output_at(node).is_some_and(|ty| fits(ty, output))
+        && !interface.output_at(node).is_some_and(|ty| fits(ty, output))
     {
-        found.push(format!("the output {output} of `{node}` is none of {:?}", outline.exits));
+        found.push(format!("the output {output} of `{node}` is none of {:?}", interface.exits));
     }
-    for key in &outline.keys {
+    for key in &interface.keys {
         let value = &end["state"][&key.name];
         if !value.is_null() && !fits(&key.ty, value) {
             found.push(format!("`{}` is {value}, not {}", key.name, key.ty));
@@ -613,7 +613,7 @@ fn check(tree: &mut Tree, sample: &Sample) -> Result<bool, String> {
     if end["steps"].as_u64().is_none_or(|steps| steps > most) {
         return Err(format!("it took more steps than it may: {end}"));
     }
-    let misfits = misfits(graph.outline(), &end);
+    let misfits = misfits(graph.interface(), &end);
     if !misfits.is_empty() {
         return Err(misfits.join("; "));
     }
@@ -639,7 +639,7 @@ fn check(tree: &mut Tree, sample: &Sample) -> Result<bool, String> {
     dice.set(sample.seed);
     match play_again(graph, &first, ends[cut]) {
         Ok(resumed) if resumed == end => Ok(true),
-        // The time that a run may take begins anew.
+        // The time that a run may take begins again.
         Ok(resumed) if resumed["kind"] == "deadline" => Ok(true),
         Ok(resumed) => Err(format!("cut after record {}, it came to {resumed}, not {end}", ends[cut])),
         Err(error) => Err(format!("cut after record {}: {error}", ends[cut])),

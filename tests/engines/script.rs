@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use graph_compiler::graph::TypedTool;
-use graph_runtime::dynamic::{Performing, Toolbox, Tools};
-use graph_runtime::threads::{Finding, Thread};
+use graph_runtime::dynamic::{ToolFuture, Toolbox, Tools};
+use graph_runtime::threads::{Thread, ThreadFuture};
 use graph_runtime::{ActionError, Call, Category, FromValue, Map, Threads, Value};
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -59,7 +59,7 @@ pub(crate) struct Case {
     /// Whether processes or files take part, for which no virtual time goes by.
     #[serde(default)]
     pub(crate) real: bool,
-    /// Whether a run that was cut and resumed comes to the same end; false where time runs anew.
+    /// Whether a run that was cut and resumed comes to the same end; false where time begins again.
     #[serde(default = "yes")]
     pub(crate) resumes: bool,
     pub(crate) expect: Expect,
@@ -170,7 +170,7 @@ pub(crate) struct ThreadAnswer {
     result: Option<Value>,
 }
 
-/// What is expected of a case. What is not named is not looked at, but for `error`, `node` and `errors`.
+/// What is expected of a case. Only the named fields are compared, except that `error`, `node` and `errors` always are.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Expect {
@@ -211,7 +211,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
     Value::deserialize(deserializer).map(Some)
 }
 
-/// What calls are told apart by: the tool, and the call's idempotency key.
+/// The key that distinguishes calls: the tool, and the call's idempotency key.
 type CallKey = (String, String);
 
 /// What performs the tools of a run as the script says, and writes down what was asked.
@@ -344,7 +344,7 @@ pub(crate) fn is_real(id: &str, tool: &TypedTool) -> bool {
 }
 
 impl Tools for Stage {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
         if is_real(call.tool(), row) {
             static BUILTINS: LazyLock<Toolbox> = LazyLock::new(Toolbox::new);
             return BUILTINS.perform(call, row, params);
@@ -361,7 +361,7 @@ impl std::fmt::Debug for Stage {
 }
 
 impl Threads for Stage {
-    fn thread<'a>(&'a self, id: &'a str) -> Finding<'a> {
+    fn thread<'a>(&'a self, id: &'a str) -> ThreadFuture<'a> {
         Box::pin(async move {
             let mut state = self.state();
             let Some(answers) = state.threads.get_mut(id) else { return Ok(None) };

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use graph_compiler::graph::TypedTool;
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_runtime::cache::{MemoryCache, NodeCache};
-use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
+use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::{ActionError, Call, Category, Map, Options, Runtime, TokioClock, Value};
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use serde_json::json;
@@ -54,7 +54,7 @@ impl Chance {
 }
 
 impl Tools for Chance {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, _: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, _: Map<String, Value>) -> ToolFuture<'a> {
         let mut lot = self.lot();
         let answer = match lot.below(10) {
             0 => {
@@ -185,7 +185,7 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
             for number in 0..4 {
                 // The second time, much of the same is kept.
                 if number % 2 == 0 || !text.contains("cache_result") {
-                    inputs = fields_of(lot, graph.outline().inputs.as_deref().unwrap_or_default(), 0);
+                    inputs = fields_of(lot, graph.interface().inputs.as_deref().unwrap_or_default(), 0);
                 }
                 let Some(records) = ran(&graph, inputs.clone(), &cache) else { continue };
                 let pool = chance.0.lock().unwrap_or_else(PoisonError::into_inner).1.clone();

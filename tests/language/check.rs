@@ -19,7 +19,7 @@ use std::path::Path;
 use crate::expected::{Expected, difference, yaml_files};
 use crate::support::sign;
 use crate::tree::Tree;
-use graph_compiler::code::{ALL, Code};
+use graph_compiler::code::{ALL, DiagnosticCode};
 use graph_compiler::project::{Compilation, Project};
 
 /// The codes that no text of a signed graph can bring about; `tests/language/bad_input.rs` does.
@@ -100,7 +100,7 @@ fn each_fixture_brings_exactly_the_diagnostics_that_its_comments_expect() {
 fn each_code_is_expected_by_a_fixture_or_is_about_the_file_and_not_what_it_says() {
     let fixtures = Fixtures::new();
     let expected: Vec<Expected> = fixtures.files.iter().flat_map(|name| fixtures.expected(name)).collect();
-    let shown = |code: &Code| expected.iter().any(|expected| expected.title.contains(code.id));
+    let shown = |code: &DiagnosticCode| expected.iter().any(|expected| expected.title.contains(code.id));
     let without: BTreeSet<&str> = ALL.iter().filter(|code| !shown(code)).map(|code| code.id).collect();
     assert_eq!(without, OF_THE_FILE.iter().map(|&(id, _)| id).collect());
 }

@@ -167,7 +167,7 @@ fn fields(params: &syn::Type, one: &Compilation, items: &[syn::Item]) -> String 
     let idents: Vec<String> = structures.flatten().map(|field| field.ident.as_ref().unwrap().to_string()).collect();
     // The struct is named after the tool, which is how the two are found.
     let is_it = |id: &str| id.replace(['/', '_', '-'], "").eq_ignore_ascii_case(&ident.to_string());
-    let tools = &one.graph.as_ref().unwrap().outline().tools;
+    let tools = &one.graph.as_ref().unwrap().interface().tools;
     let tool = tools.iter().find(|tool| is_it(&tool.id)).unwrap();
     let fields = idents.iter().zip(tool.params.iter().flatten());
     let fields: Vec<String> = fields.map(|(ident, field)| format!("{ident}: \"{}\"", field.name)).collect();

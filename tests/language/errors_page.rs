@@ -1,4 +1,4 @@
-//! `docs/errors.md` says what the table of codes says. `UPDATE_DOCS=1` writes it anew.
+//! `docs/errors.md` says what the table of codes says. `UPDATE_DOCS=1` writes it again.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -14,7 +14,7 @@ fn root() -> &'static Path {
 }
 
 /// Returns the directories of sources of all published crates.
-fn crates() -> Vec<PathBuf> {
+pub(crate) fn crates() -> Vec<PathBuf> {
     let children = |directory: PathBuf| {
         let entries = fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
         entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
@@ -31,7 +31,7 @@ fn crates() -> Vec<PathBuf> {
 }
 
 /// Returns the sources below a directory, with their paths from there.
-fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
     let (mut open, mut found) = (vec![directory.to_owned()], Vec::new());
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(&directory).unwrap() {

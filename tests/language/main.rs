@@ -31,4 +31,5 @@ mod many_mistakes;
 mod mutations;
 mod public_api;
 mod unreadable;
+mod words;
 mod written_programs;

@@ -8,7 +8,7 @@
 //! A mutant is found if the compiler says anything: of the corpus it says nothing. It is found on the right line if that, or
 //! something that it points at, is on a line of the mistake, of what it stands in, or with the name that it is about.
 //!
-//! `UPDATE_DOCS=1` writes `docs/checker.md` anew. `MUTANTS=missed` prints each mutant that was missed, `MUTANTS=accused` each that was
+//! `UPDATE_DOCS=1` writes `docs/checker.md` again. `MUTANTS=missed` prints each mutant that was missed, `MUTANTS=accused` each that was
 //! found although the judge finds no fault with it, `MUTANTS=misplaced` each that was found elsewhere.
 
 #[path = "../mutations/judge.rs"]

@@ -4,7 +4,7 @@
 //! reached from a crate's root stands where it is reached first, in the order of the paths' lengths and names; elsewhere it is a
 //! `use`. What other crates define is a `use` too. Items that a macro makes stand as the macro's call. Hidden items are not shown.
 //!
-//! `UPDATE_API=1 cargo test --test language public_api` writes the pages anew.
+//! `UPDATE_API=1 cargo test --test language public_api` writes the pages again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -187,7 +187,7 @@ impl Sources {
         Target::Elsewhere
     }
 
-    /// Returns the impls of a type, or of anything for which a trait of its module's is none of the crate's private ones.
+    /// Returns the impls of a type, except those of the crate's private traits.
     fn impls_of(&self, place: &Place) -> impl Iterator<Item = &ItemImpl> {
         let is_of = move |(module, one): &&(ModulePath, ItemImpl)| {
             let Type::Path(path) = &*one.self_ty else { return false };

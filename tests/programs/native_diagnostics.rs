@@ -284,7 +284,7 @@ fn goes_through_mistakes_to_a_program(package: &Package) {
     package.build().passes();
 }
 
-/// Goes on with a graph of which there is a warning, in a program that denies warnings, and with other levels for it.
+/// Continues with a graph that causes a warning, in a program that denies warnings, and with other levels for it.
 fn goes_through_levels(package: &Package) {
     let unread = ("assign: {", "assign: { unread: 1,");
     let graph = package.graph(&[unread]);

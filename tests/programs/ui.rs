@@ -1,6 +1,6 @@
 //! What rustc says of a graph, and of a program that does not fit its graph.
 //!
-//! `TRYBUILD=overwrite` writes the expectations anew, `SIGN_FIXTURES=1` the graphs' signatures.
+//! `TRYBUILD=overwrite` writes the expectations again, `SIGN_FIXTURES=1` the graphs' signatures.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use graph_runtime::cache::{MemoryCache, NodeCache};
-use graph_runtime::dynamic::{Library, Performing, Tools};
+use graph_runtime::dynamic::{Library, ToolFuture, Tools};
 use graph_runtime::{ActionError, Call, FromValue, Graph, Map, Runtime, SecretKey, Value};
 use serde_json::json;
 
@@ -46,7 +46,7 @@ impl Tools for Counted {
         _: &'a Call,
         tool: &'a graph_compiler::graph::TypedTool,
         params: Map<String, Value>,
-    ) -> Performing<'a> {
+    ) -> ToolFuture<'a> {
         let answer = if tool.id == "test/row" {
             self.row(&params["row"])
         } else {

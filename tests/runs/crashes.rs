@@ -1,4 +1,4 @@
-//! A crash at every write: each graph of the corpus is run, stopped before, at and after each write to its store, and taken up.
+//! A crash at every write: each graph of the corpus is run, stopped before, at and after each write to its store, and resumed.
 //!
 //! What is proved of each: the run comes to the same end; its journal tells the same and is proven; no call of a committed step is
 //! made again; and a call that is made again has the idempotency key and the parameters that it had.
@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 use graph_compiler::graph::TypedTool;
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::digest::Digest;
-use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
+use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::record::{Entry, Record, Sealed, Visit};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
 use graph_runtime::{
     ActionError, Call, Clock, Map, MemoryStore, RunError, RunId, Runtime, SealKey, SecretKey, Sleeping, Status, Store,
     Value, audit,
@@ -38,7 +38,7 @@ struct Answers {
 }
 
 impl Tools for Answers {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
         let mut chance = Chance::of(&format!("{} {}", self.way, call.idempotency_key()));
         let before = {
             let mut made = self.made.lock().unwrap();
@@ -166,13 +166,13 @@ impl Clock for Still {
 /// How a store ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Crash {
-    /// The write is not done, and the process is told.
+    /// The write is not done, and the process receives an error.
     Fails,
     /// The write is not done, and the process is gone.
     StopsBefore,
     /// The write is done, and the process is gone before it knows.
     StopsAfter,
-    /// The write is done, and the process is told that it is not.
+    /// The write is done, and the process receives the error that it is not.
     Lies,
 }
 
@@ -214,27 +214,33 @@ impl Crashing {
 }
 
 impl Store for Crashing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         Box::pin(self.write(self.inner.create(run, graph, records)))
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    ) -> StoreFuture<'a, ()> {
         Box::pin(self.write(self.inner.append(lease, expected, records, status)))
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         self.inner.load(run)
     }
 
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         self.inner.lease(run)
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         self.inner.runs(filter, page)
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         self.inner.find(run)
     }
 }
@@ -256,7 +262,7 @@ fn runtime(store: impl Store) -> Runtime {
     builder.grant("*").unwrap().build().unwrap()
 }
 
-/// What a run came to, but for what differs each time.
+/// What a run came to, except for what differs each time.
 fn came(result: Result<graph_runtime::Finished<Value>, RunError>) -> Value {
     match result {
         Ok(finished) => finished.to_value(),
@@ -264,7 +270,7 @@ fn came(result: Result<graph_runtime::Finished<Value>, RunError>) -> Value {
     }
 }
 
-/// Returns the visits of every run of a store, but for how long they took.
+/// Returns the visits of every run of a store, except for how long they took.
 async fn told(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
     let mut runs = BTreeMap::new();
     for summary in store.list().await.unwrap() {
@@ -311,7 +317,7 @@ impl Subject {
             TypeKind::String => json!(TEXTS[usize::try_from(chance.below(TEXTS.len() as u64)).unwrap()]),
             _ => value(&field.ty, &mut chance, Size { length: 6, most: 4 }),
         };
-        let fields: Vec<TypedField> = graph.outline().inputs.clone().unwrap_or_default();
+        let fields: Vec<TypedField> = graph.interface().inputs.clone().unwrap_or_default();
         let mut inputs: Map<String, Value> = fields.iter().map(|field| (field.name.clone(), draw(field))).collect();
         // What schemas ask for besides types is met by chance: the field that does not fit is drawn again.
         for attempt in 0.. {
@@ -447,7 +453,7 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
             if again != end {
                 return Err(format!("{at}: it came to\n{again}\nand not to\n{end}"));
             }
-            // A run that failed and is taken up fails again at the same place, or its visits are those that were told.
+            // A run that failed and is resumed fails again at the same place, or its visits are those that were told.
             let retold = process(told(&memory));
             if retold != visits {
                 return Err(format!("{at}: the journal tells\n{retold:?}\nand not\n{visits:?}"));

@@ -2,7 +2,7 @@
 
 use crate::support::sign;
 use crate::tree::Tree;
-use graph_compiler::graph::Outline;
+use graph_compiler::graph::Interface;
 use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{Finished, Map, Runtime, Value};
 use serde_json::json;
@@ -28,18 +28,18 @@ config:
 }
 
 #[track_caller]
-fn outline(config: &str) -> Outline {
+fn interface(config: &str) -> Interface {
     let tree = Tree::new();
     tree.write("graph.yaml", graph(config));
     let compilation = tree.project().compile(&tree.path("graph.yaml"));
     let said: Vec<String> = compilation.diagnostics.iter().map(|found| found.render()).collect();
-    compilation.graph.unwrap_or_else(|| unreachable!("{}", said.join("\n\n"))).outline().clone()
+    compilation.graph.unwrap_or_else(|| unreachable!("{}", said.join("\n\n"))).interface().clone()
 }
 
 /// Returns the exits: the node, and what each field of the output is.
-fn exits(outline: &Outline) -> Vec<(String, String)> {
+fn exits(interface: &Interface) -> Vec<(String, String)> {
     let fields = |name: &str| {
-        let ty = outline.output_at(name).unwrap();
+        let ty = interface.output_at(name).unwrap();
         match &ty.kind {
             graph_compiler::types::TypeKind::Object(fields) => {
                 let fields = fields.iter().map(|field| format!("{}: {}", field.name, field.ty));
@@ -48,7 +48,7 @@ fn exits(outline: &Outline) -> Vec<(String, String)> {
             _ => ty.to_string(),
         }
     };
-    outline.exits.iter().map(|exit| (exit.node.clone(), fields(&exit.node))).collect()
+    interface.exits.iter().map(|exit| (exit.node.clone(), fields(&exit.node))).collect()
 }
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -75,15 +75,15 @@ const ROUTED: &str = "
 
 #[test]
 fn a_node_whose_conditions_cover_all_cases_is_no_exit_and_an_exit_returns_what_is_set_on_all_ways_there() {
-    let outline = outline(ROUTED);
+    let interface = interface(ROUTED);
     let expected = [("done", "chosen: a boolean, note: a string or nothing"), ("refused", "one of `a`, `b`, `c`")];
-    assert_eq!(exits(&outline), pairs(&expected));
-    assert_eq!(outline.output.to_string(), "any value", "what a graph sees that nests this one");
+    assert_eq!(exits(&interface), pairs(&expected));
+    assert_eq!(interface.output.to_string(), "any value", "what a graph sees that nests this one");
 }
 
 #[test]
 fn an_edge_that_leads_nowhere_makes_an_exit_and_a_condition_on_the_way_to_one_proves_what_is_set_there() {
-    let outline = outline(
+    let interface = interface(
         "
   start: choose
   nodes:
@@ -103,20 +103,20 @@ fn an_edge_that_leads_nowhere_makes_an_exit_and_a_condition_on_the_way_to_one_pr
         ("counted", "count: an integer"),
         ("other", "count: an integer or nothing"),
     ];
-    assert_eq!(exits(&outline), pairs(&expected));
-    assert_eq!(outline.output.step("count").unwrap().to_string(), "an integer or nothing");
+    assert_eq!(exits(&interface), pairs(&expected));
+    assert_eq!(interface.output.step("count").unwrap().to_string(), "an integer or nothing");
 }
 
 #[test]
 fn where_the_steps_may_run_out_anywhere_there_is_one_type_for_all_ends() {
-    let outline =
-        outline(&format!("{}\n  on_max_steps: return_last", ROUTED.replace("\"${inputs.kind}\"", "{ why: other }")));
-    assert_eq!(outline.exits, []);
+    let interface =
+        interface(&format!("{}\n  on_max_steps: return_last", ROUTED.replace("\"${inputs.kind}\"", "{ why: other }")));
+    assert_eq!(interface.exits, []);
     for node in ["choose", "first", "done", "refused"] {
-        assert_eq!(outline.output_at(node), Some(&outline.output));
+        assert_eq!(interface.output_at(node), Some(&interface.output));
     }
-    assert_eq!(outline.output.step("chosen").unwrap().to_string(), "a boolean or nothing");
-    assert_eq!(outline.output.step("why").unwrap().to_string(), "a string or nothing");
+    assert_eq!(interface.output.step("chosen").unwrap().to_string(), "a boolean or nothing");
+    assert_eq!(interface.output.step("why").unwrap().to_string(), "a string or nothing");
 }
 
 async fn run(config: &str, inputs: Value) -> Finished<Value> {
@@ -168,7 +168,7 @@ async fn a_secret_is_hidden_in_what_an_interpreted_run_returns_of_whatever_type_
     let told = run(config, json!({"kind": "a", "pin": 4711})).await;
     assert_eq!((told.node.as_str(), told.output), ("told", json!({"pin": "[secret]"})));
     assert_eq!(told.secret_output.unwrap().expose(), &json!({"pin": 4711}));
-    // Where the type of the exit has no secret, there is none to hide.
+    // Where the type of the exit has no secret, there is nothing to hide.
     let kept = run(config, json!({"kind": "b", "pin": 4711})).await;
     assert_eq!((kept.node.as_str(), kept.output), ("kept", json!({"pin": 1})));
 }

@@ -152,7 +152,7 @@ impl Attack {
         let required: Vec<String> = properties.keys().cloned().collect();
         let mut params = self.params.clone();
         params.insert("cwd".to_owned(), directory.to_str().unwrap().into());
-        // What is no template in a fixture is none in the graph either.
+        // A text that is no template in a fixture is no template in the graph either.
         let params = escaped(&Value::Object(params));
         let graph = json!({
             "version": "1.0.0",

@@ -1,8 +1,8 @@
 //! Processes that are killed at any moment, with SIGKILL, until their runs have come to an end all the same.
 //!
-//! A process runs six graphs in one file, of all three modes, beside each other. It is killed, looked at, started again. What is
+//! A process runs six graphs in one file, of all three modes, concurrently. It is killed, looked at, started again. What is
 //! proved: every journal is proven after each kill; what was in one stays in it; a step stands in it once; of a run that is `sync` all
-//! steps are in it but the one at work; no call of a committed step is made again, and one that is made again has the same
+//! steps are in it but the one in progress; no call of a committed step is made again, and one that is made again has the same
 //! idempotency key; and what the runs return is what they return undisturbed.
 //!
 //! `KILLS=1000 cargo test --release --test runs kills -- --nocapture` takes minutes. `SEED` names another seed than the one that is drawn.
@@ -250,7 +250,7 @@ fn run_once(directory: &Path, batch: u64, chance: Option<&mut Chance>, tally: &m
         return true;
     };
     let wait = if chance.below(10) == 0 {
-        // Before it is at work: while it opens the file, and takes up what is there.
+        // Before it makes calls: while it opens the file, and resumes the runs in it.
         Duration::from_micros(chance.below(40_000))
     } else {
         let line = lines.find(|line| line == "at work" || line == "done");

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use graph_runtime::files::{GraphId, KeyRing};
 use graph_runtime::observer::Event;
 use graph_runtime::{
-    ActionError, Call, Control, Finished, Hooks, Layer, Observer, Progress, ProjectFiles, ResumeError, RunError, RunId,
-    Runtime, SealKey, Secret, SecretKey, SqliteStore, StartError, Store, Told,
+    ActionError, Call, Control, Finished, HookContext, Hooks, Layer, Observer, Progress, ProjectFiles, ResumeError,
+    RunError, RunId, Runtime, SealKey, Secret, SecretKey, SqliteStore, StartError, Store,
 };
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -97,12 +97,12 @@ impl Observer for Overheard {
 }
 
 impl Hooks for Overheard {
-    async fn after_step(&self, told: &Told<'_>) -> Option<Control> {
+    async fn after_step(&self, told: &HookContext<'_>) -> Option<Control> {
         self.hear(format_args!("{told:?}"));
         None
     }
 
-    async fn error(&self, told: &Told<'_>) -> Option<Control> {
+    async fn error(&self, told: &HookContext<'_>) -> Option<Control> {
         self.hear(format_args!("{told:?}"));
         None
     }

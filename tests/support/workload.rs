@@ -1,5 +1,5 @@
 //! What processes run that are killed: a graph that goes round, with a large text in its state, tools that fail at first, a foreach
-//! whose calls are made beside each other, and a graph inside it.
+//! whose calls are made concurrently, and a graph inside it.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -10,14 +10,14 @@ use std::thread;
 use std::time::Duration;
 
 use graph_compiler::graph::TypedTool;
-use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
+use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::{ActionError, Call, Durability, Map, Runtime, SecretKey, Store, Value};
 use serde_json::json;
 
 use crate::support::sign;
 use crate::tree::Tree;
 
-/// A graph that goes round so often as its inputs say: a text, a count, four items beside each other, a graph inside.
+/// A graph that goes round so often as its inputs say: a text, a count, four concurrent items, a graph inside.
 const ROUNDS: &str = r#"
 version: "1.0.0"
 tool_type: graph
@@ -153,7 +153,7 @@ fn text(size: u64, n: u64) -> String {
 pub(crate) struct Work<N> {
     /// How long a call takes, at most, in microseconds.
     most: u64,
-    /// Is told of each call, before it is made and after.
+    /// Receives each call, before it is made and after.
     note: N,
     failed: Mutex<HashSet<String>>,
 }
@@ -170,7 +170,7 @@ impl<N: Fn(At, &Call)> Work<N> {
         Self { most, note, failed: Mutex::default() }
     }
 
-    /// Every other time. What is no longer needed is forgotten, for some of these processes are at work for long.
+    /// Every other time. Entries that are no longer needed are removed, since some of these processes run for long.
     fn fails_now(&self, key: String) -> bool {
         let mut failed = self.failed.lock().unwrap();
         let has_failed = failed.remove(&key);
@@ -182,7 +182,7 @@ impl<N: Fn(At, &Call)> Work<N> {
 }
 
 impl<N: Fn(At, &Call) + Send + Sync + 'static> Tools for Work<N> {
-    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
         Box::pin(async move {
             (self.note)(At::Began, call);
             let key = call.idempotency_key();
@@ -255,7 +255,7 @@ impl Worker {
         self.0.stdout.take().unwrap()
     }
 
-    /// Kills it with SIGKILL, and waits until it is gone. Returns whether it was at work.
+    /// Kills it with SIGKILL, and waits until it is gone. Returns whether it was running.
     pub(crate) fn kill(&mut self) -> bool {
         let is_at_work = self.0.try_wait().unwrap().is_none();
         self.0.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Characters that look like others, so that names which are told apart by them look the same.
+//! Characters that look like others, so that names that differ only in them look the same.
 
 /// For each ASCII character, the letters and signs that look like it in most typefaces.
 const ALIKE: &[(char, &str)] = &[
@@ -62,7 +62,7 @@ const ALIKE: &[(char, &str)] = &[
     ('/', "⁄∕"),
 ];
 
-/// The letters under the marks of U+00C0 to U+017F; a dot where there is none.
+/// The letters under the marks of U+00C0 to U+017F; a dot where there is no letter.
 const LATIN: &str = "AAAAAA.CEEEEIIII.NOOOOO..UUUUY..aaaaaa.ceeeeiiii.nooooo..uuuuy.yAaAaAaCcCcCcCcDd..EeEeEeEeEeGgGgGgGgHh..IiIiIiIiI...JjKk.LlLlLl....NnNnNn...OoOoOo..RrRrRrSsSsSsSsTtTt..UuUuUuUuUuUuWwYyYZzZzZz.";
 
 /// The same of U+1E00 to U+1EFF.

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A kind of mistake.
 #[derive(Clone, Copy)]
-pub struct Code {
+pub struct DiagnosticCode {
     /// `G` and four digits; never reused for another kind.
     pub id: &'static str,
     /// The kind in a few words.
@@ -44,21 +44,21 @@ impl Level {
     }
 }
 
-impl PartialEq for Code {
+impl PartialEq for DiagnosticCode {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-impl Eq for Code {}
+impl Eq for DiagnosticCode {}
 
-impl fmt::Debug for Code {
+impl fmt::Debug for DiagnosticCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id)
     }
 }
 
-impl Code {
+impl DiagnosticCode {
     /// Finds the code that is written `id`.
     pub fn named(id: &str) -> Option<Self> {
         ALL.iter().find(|code| code.id == id).copied()
@@ -101,12 +101,12 @@ macro_rules! codes {
     ($($name:ident = $id:literal $(($level:ident))?, $title:literal, $explanation:literal;)*) => {
         $(
             #[doc = $title]
-            pub const $name: Code =
-                Code { id: $id, title: $title, explanation: $explanation, lint: codes!(@lint $($level)?) };
+            pub const $name: DiagnosticCode =
+                DiagnosticCode { id: $id, title: $title, explanation: $explanation, lint: codes!(@lint $($level)?) };
         )*
 
         /// Every code, in the order of the ids.
-        pub const ALL: &[Code] = &[$($name),*];
+        pub const ALL: &[DiagnosticCode] = &[$($name),*];
     };
 }
 
@@ -466,6 +466,6 @@ mod tests {
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(ids, sorted);
-        assert!(ids.iter().all(|id| id.len() == 5 && Code::named(id).is_some()));
+        assert!(ids.iter().all(|id| id.len() == 5 && DiagnosticCode::named(id).is_some()));
     }
 }

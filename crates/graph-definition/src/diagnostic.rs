@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::characters::told_apart;
-pub use crate::code::{self, Code};
+pub use crate::code::{self, DiagnosticCode};
 pub use crate::fix::Fix;
 use crate::fix::is_certain;
 use crate::hash::{HashMap, HashSet};
@@ -50,7 +50,7 @@ impl SourcePlace {
         Self { source: Arc::clone(source), span: None }
     }
 
-    /// Returns the line and column where the place begins, both from 1; a whole file has none.
+    /// Returns the line and column where the place begins, both from 1; `None` for a whole file.
     pub fn position(&self) -> Option<(usize, usize)> {
         self.span.as_ref().map(|span| self.source.position(span.start))
     }
@@ -62,7 +62,7 @@ impl SourcePlace {
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
     /// Which kind of mistake it is.
-    pub code: Code,
+    pub code: DiagnosticCode,
     /// How serious it is.
     pub severity: Severity,
     /// What is wrong.
@@ -77,7 +77,7 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     /// How to mend it.
     pub help: Option<String>,
-    /// The change of the text that does what `help` says, where it can be told.
+    /// The change of the text that does what `help` says, where it is known.
     pub fix: Option<Fix>,
     /// How many mistakes it reports: 1, or more where it counts those of a file that are not shown.
     pub stands_for: usize,
@@ -91,7 +91,7 @@ pub struct DiagnosticIdentity(&'static str, Severity, String, Option<Span>, Stri
 
 impl Diagnostic {
     /// An error of kind `code` at `place`.
-    pub fn new(code: Code, message: impl Into<String>, place: SourcePlace) -> Self {
+    pub fn new(code: DiagnosticCode, message: impl Into<String>, place: SourcePlace) -> Self {
         Self {
             code,
             severity: Severity::Error,
@@ -281,7 +281,7 @@ pub const MOST_SHOWN: usize = 100;
 pub struct Diagnostics {
     kept: Vec<Diagnostic>,
     counts: HashMap<DiagnosticKind, Count>,
-    /// The places of which [`Diagnostics::error_once`] was told.
+    /// The places for which [`Diagnostics::error_once`] was called.
     said: HashSet<(DiagnosticKind, Option<Span>)>,
     /// The last one that is not kept, for what is said of it.
     spare: Option<Box<Diagnostic>>,
@@ -325,14 +325,14 @@ impl Diagnostics {
     }
 
     /// Adds an error and returns it for what else is to be said: label, related places, help.
-    pub fn error(&mut self, code: Code, place: SourcePlace, message: impl Into<String>) -> &mut Diagnostic {
+    pub fn error(&mut self, code: DiagnosticCode, place: SourcePlace, message: impl Into<String>) -> &mut Diagnostic {
         self.add(Diagnostic::new(code, message, place))
     }
 
-    /// Adds an error if none of this code was added for this place; returns it then.
+    /// Adds an error and returns it, if no error of this code was added for this place.
     pub fn error_once(
         &mut self,
-        code: Code,
+        code: DiagnosticCode,
         place: SourcePlace,
         message: impl Into<String>,
     ) -> Option<&mut Diagnostic> {
@@ -342,14 +342,14 @@ impl Diagnostics {
     }
 
     /// Whether [`Diagnostics::error_once`] added one of this code for this place.
-    pub fn is_said(&self, code: Code, place: &SourcePlace) -> bool {
+    pub fn is_said(&self, code: DiagnosticCode, place: &SourcePlace) -> bool {
         self.said.contains(&((Arc::as_ptr(&place.source).addr(), code.id), place.span.clone()))
     }
 
     /// Adds what a lint found, as serious as the lint is where nothing else is set, and returns it for what else is to be said.
     ///
     /// What is set takes effect when all is said: a rule need not know of it.
-    pub fn lint(&mut self, code: Code, place: SourcePlace, message: impl Into<String>) -> &mut Diagnostic {
+    pub fn lint(&mut self, code: DiagnosticCode, place: SourcePlace, message: impl Into<String>) -> &mut Diagnostic {
         let diagnostic = self.error(code, place, message);
         if code.lint.is_some_and(|level| level < code::Level::Deny) {
             diagnostic.severity = Severity::Warning;
@@ -358,7 +358,7 @@ impl Diagnostics {
     }
 
     /// Whether a further diagnostic of this kind would only be counted, so that what it says need not be worked out.
-    pub fn is_full(&self, code: Code, source: &Arc<SourceFile>) -> bool {
+    pub fn is_full(&self, code: DiagnosticCode, source: &Arc<SourceFile>) -> bool {
         let count = self.counts.get(&(Arc::as_ptr(source).addr(), code.id));
         count.is_some_and(|count| count.kept >= MOST_SHOWN)
     }
@@ -402,7 +402,7 @@ impl Diagnostics {
         self.counts.values().map(|count| count.all).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use graph_signing::normalise;
 
-use crate::diagnostic::{Code, Diagnostic, SourcePlace, code};
+use crate::diagnostic::{Diagnostic, DiagnosticCode, SourcePlace, code};
 
 /// A range of bytes in a source's text.
 pub type Span = Range<usize>;
@@ -44,7 +44,7 @@ impl SourceFile {
     ///
     /// If it is missing, a directory, unreadable, empty, larger than [`MOST_BYTES`], or not UTF-8 text.
     pub fn read(path: &Path, name: &str) -> Result<Arc<Self>, Box<Diagnostic>> {
-        let problem = |code: Code, message: String, help: Option<&str>| {
+        let problem = |code: DiagnosticCode, message: String, help: Option<&str>| {
             let mut diagnostic = Diagnostic::new(code, message, SourcePlace::file(&Self::new(path, name, "")));
             diagnostic.help = help.map(str::to_owned);
             Box::new(diagnostic)

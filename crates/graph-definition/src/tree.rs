@@ -15,7 +15,7 @@ use graph_model::value::{Map, Value};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::Number;
 
-use crate::diagnostic::{Code, Diagnostic, Diagnostics, SourcePlace, code};
+use crate::diagnostic::{Diagnostic, DiagnosticCode, Diagnostics, SourcePlace, code};
 use crate::hash::HashMap;
 use crate::source::{SourceFile, Span};
 use plain::{Plain, is_word, plain};
@@ -162,8 +162,9 @@ pub fn parse(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> Option<
 
 /// Reads as much of a source as can be read, for an author who is in the midst of writing it. What is wrong is not said.
 ///
-/// Where the reader stops, that line or the one before it is left out, and the reading goes on, a few times; then what came
-/// before is taken. The source that comes back has blanks in place of what was left out, so that all else is where it was.
+/// Where the reader stops, that line or the one before it is left out, and the reading continues, a few times; then
+/// what came before is taken. The source that comes back has blanks in place of what was left out, so that all else is
+/// where it was.
 pub fn parse_unfinished(source: &Arc<SourceFile>) -> Option<(Arc<SourceFile>, YamlFile)> {
     const LINES: usize = 8;
     let (mut attempt, mut last) = (Arc::clone(source), None);
@@ -331,7 +332,7 @@ impl<'t> Bytes<'t> {
             return character.min(self.text.len());
         }
         if character < self.characters {
-            // Events come in order but for a token or two, so going back is short.
+            // Events come in order except for a token or two, so going back is short.
             let back = self.characters - character;
             let from = self.text[..self.bytes].char_indices().rev().nth(back - 1).map_or(0, |(at, _)| at);
             (self.characters, self.bytes) = (character, from);
@@ -418,7 +419,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
         Self { source, diagnostics, bytes, open: Vec::new(), root: None, values: 0, documents: 0, lost: false }
     }
 
-    fn error(&mut self, code: Code, message: impl Into<String>, span: Span) -> &mut Diagnostic {
+    fn error(&mut self, code: DiagnosticCode, message: impl Into<String>, span: Span) -> &mut Diagnostic {
         self.diagnostics.error(code, SourcePlace::new(self.source, span), message)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use graph_model::digest::Digest;
 use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, SignatureError};
 
-use crate::diagnostic::{Code, Diagnostic, SourcePlace, code};
+use crate::diagnostic::{Diagnostic, DiagnosticCode, SourcePlace, code};
 use crate::source::SourceFile;
 
 /// A source whose signature was verified. Only [`verify`] makes one, and only what is in it is parsed: the bytes that were
@@ -85,7 +85,7 @@ pub fn verify(source: &Arc<SourceFile>, ring: &KeyRing) -> Result<VerifiedSource
 fn explain(source: &Arc<SourceFile>, error: &SignatureError) -> Diagnostic {
     let name = &source.name;
     let sign = format!("review it, then sign it: `graph sign {name}`");
-    let (code, message, label, help): (Code, String, String, String) = match error {
+    let (code, message, label, help): (DiagnosticCode, String, String, String) = match error {
         SignatureError::Unsigned(hint) => {
             (code::UNSIGNED, format!("`{name}` is not signed{hint}"), "no signature here".into(), sign)
         }

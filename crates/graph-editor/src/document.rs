@@ -21,7 +21,7 @@ use crate::symbol::Symbol;
 
 /// A graph's file, or a tool's contract, that is open in an editor.
 ///
-/// Everything is about the text with which it was opened. A changed text is opened anew.
+/// Everything is about the text with which it was opened. A changed text is opened again.
 #[derive(Debug)]
 pub struct Document {
     pub(crate) source: Arc<SourceFile>,

@@ -2,7 +2,7 @@
 
 use graph_compiler::tree::{TreeKey, TreeNode, YamlTree};
 
-/// Returns the fields of a mapping; none of anything else.
+/// Returns the fields of a mapping; empty for any other tree.
 pub(crate) fn fields(tree: &YamlTree) -> &[(TreeKey, YamlTree)] {
     match &tree.node {
         TreeNode::Map(fields) => fields,

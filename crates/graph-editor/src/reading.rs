@@ -90,7 +90,7 @@ pub(crate) struct EditorPlace {
     pub(crate) locals: Vec<String>,
 }
 
-/// A part of the file in which the same can be read everywhere, but for what lies in smaller parts.
+/// A part of the file in which the same can be read everywhere, except for what lies in smaller parts.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) span: Span,
@@ -385,7 +385,7 @@ impl SymbolReader<'_> {
         let thing = match path.root {
             Root::State => first().map(Thing::Key),
             Root::Inputs => first().map(Thing::Input),
-            // A hook is told of the state as it is told of other things.
+            // A hook receives the state as it receives other data.
             Root::Local if place.site == Some(Site::Hook) => {
                 let is_state = first().is_some_and(|name| name == Root::State.name());
                 path.segments.get(1).filter(|_| is_state).cloned().map(Thing::Key)

@@ -14,7 +14,7 @@ pub struct Activation {
     pub number: u64,
     /// The node's index.
     pub node: u16,
-    /// The branch that it stands in; none outside all fan-outs.
+    /// The branch that it stands in; `None` outside all fan-outs.
     pub frame: Option<Arc<Frame>>,
 }
 
@@ -34,7 +34,7 @@ impl Activation {
 /// The edges that a visit took, by their indices in the node's list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TakenEdges {
-    /// None: the way ends here.
+    /// No edge: the way ends here.
     #[default]
     None,
     /// One, which may lead out of the graph.

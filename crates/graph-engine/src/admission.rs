@@ -3,10 +3,10 @@
 use crate::error::StartError;
 use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
-use crate::state::Cells;
+use crate::state::StateFields;
 use graph_model::capability::{Capability, Grants};
 use graph_model::name::GraphId;
-use graph_model::program::Performer;
+use graph_model::program::Executor;
 use graph_model::value::{Mismatch, Value};
 
 /// Returns what a run may use, as patterns: what all of the ceiling grants. Where patterns cannot say that, each capability is named
@@ -39,7 +39,7 @@ fn name_needed(
             patterns.push(name);
         }
     }
-    let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Executor::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
         name_needed(&*inner, ceiling, said, seen, patterns);
     }
@@ -94,7 +94,7 @@ pub(crate) fn require_inputs(code: &GraphTables, inputs: &Value) -> Result<(), S
 }
 
 /// Returns the state of a new run: its inputs with their defaults, and the first values of its keys.
-pub(crate) fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, StartError> {
+pub(crate) fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn StateFields>, StartError> {
     let code = tables(machine.graph());
     let misfit = |mismatch| StartError::Inputs { graph: code.id.to_string(), mismatch, others: Vec::new() };
     let mut state = machine.open(inputs).map_err(misfit)?;
@@ -134,12 +134,12 @@ fn required(code: &GraphTables, name: &String) -> String {
 fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Around>, missing: &mut Vec<String>) {
     let code = tables(machine.graph());
     // Graphs may nest each other in a circle: each is looked at once.
-    if !code.tools.iter().any(|tool| tool.by == Performer::Graph) || around.iter().any(|graph| graph.id == code.id) {
+    if !code.tools.iter().any(|tool| tool.by == Executor::Graph) || around.iter().any(|graph| graph.id == code.id) {
         return;
     }
     around.push(Around { id: code.id.clone(), permissions: code.permissions.clone(), is_open: true });
     let at = around.len() - 1;
-    let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    let graphs = (0..).zip(&code.tools).filter(|(_, tool)| tool.by == Executor::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
         let code = tables(inner.graph());
         let outer = around.iter().filter(|graph| graph.is_open).map(|graph| &graph.permissions);
@@ -163,7 +163,7 @@ fn inside_require(
     counts: &dyn Fn(&String) -> bool,
     all: &mut Vec<String>,
 ) {
-    let graphs = (0..).zip(&tables(machine.graph()).tools).filter(|(_, tool)| tool.by == Performer::Graph);
+    let graphs = (0..).zip(&tables(machine.graph()).tools).filter(|(_, tool)| tool.by == Executor::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
         let code = tables(inner.graph());
         // Graphs may nest each other in a circle: each is looked at once.
@@ -186,7 +186,7 @@ struct Around {
 }
 
 /// Sets the first values that the graph gives to state keys.
-pub fn initialise(code: &GraphTables, state: &mut dyn Cells) -> Result<(), Mismatch> {
+pub fn initialise(code: &GraphTables, state: &mut dyn StateFields) -> Result<(), Mismatch> {
     for (index, key) in code.keys.iter().enumerate() {
         if let Some(initial) = &key.initial {
             state.set(index, initial.clone()).map_err(|error| error.inside(key.name.clone()))?;

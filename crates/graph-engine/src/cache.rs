@@ -7,29 +7,31 @@
 mod entry;
 
 use std::collections::{BTreeMap, HashMap};
-use std::future::{Future, ready};
-use std::pin::Pin;
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
 use graph_model::value::Value;
 
+use crate::future::BoxFuture;
+
 pub use graph_model::digest::Digest;
 
 pub use entry::{CacheEntry, CacheEntryError};
 
-/// What a cache does, some time.
-pub type Caching<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+/// The future that a method of a [`Cache`] returns.
+pub type CacheFuture<'a, T> = BoxFuture<'a, io::Result<T>>;
 
 /// Keeps texts by keys. What it forgets is computed again; what it returns is verified, so it need not be trusted.
 ///
-/// It may be used by many runs and processes at once: for a key there is the whole of one text that was put there, or none.
+/// It may be used by many runs and processes at once: for a key there is the whole of one text that was put there, or
+/// no text.
 pub trait Cache: fmt::Debug + Send + Sync + 'static {
     /// Returns the text that was put under a key last, if there is one.
-    fn get<'a>(&'a self, key: &'a Digest) -> Caching<'a, Option<String>>;
+    fn get<'a>(&'a self, key: &'a Digest) -> CacheFuture<'a, Option<String>>;
 
     /// Puts a text under a key. After an error or a crash there is the text, or the one before it.
-    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> Caching<'a, ()>;
+    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> CacheFuture<'a, ()>;
 }
 
 /// The cache that a runtime uses, and the versions of the tools whose results it keeps.
@@ -97,11 +99,11 @@ impl MemoryCache {
 }
 
 impl Cache for MemoryCache {
-    fn get<'a>(&'a self, key: &'a Digest) -> Caching<'a, Option<String>> {
+    fn get<'a>(&'a self, key: &'a Digest) -> CacheFuture<'a, Option<String>> {
         Box::pin(ready(Ok(self.held().get(key).cloned())))
     }
 
-    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> Caching<'a, ()> {
+    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> CacheFuture<'a, ()> {
         self.held().insert(*key, entry.to_owned());
         Box::pin(ready(Ok(())))
     }

@@ -1,4 +1,4 @@
-//! What a tool is told about the call.
+//! What a tool receives about its call.
 
 use std::any::Any;
 use std::fmt;
@@ -62,7 +62,7 @@ pub(crate) struct RunFacts {
     pub(crate) id: RunId,
     pub(crate) graph: Arc<GraphFacts>,
     pub(crate) parent: Option<Parent>,
-    /// How many graphs and threads may still stand one in the other below this run (R177).
+    /// How many levels of graphs and threads may still be nested below this run (R177).
     pub(crate) depth: u32,
     /// What the run may use: all of these must grant it.
     pub(crate) ceiling: Vec<Grants>,
@@ -123,8 +123,8 @@ impl Call {
         Self { attempt, ..self }
     }
 
-    /// Returns what the program allows its tools, as it was given to [`Builder::tools`](crate::Builder::tools); none where that was of
-    /// another type, or nothing.
+    /// Returns what the program allows its tools, as it was given to [`Builder::tools`](crate::Builder::tools); `None`
+    /// if that was of another type, or nothing was given.
     pub fn tool_settings<T: Any>(&self) -> Option<&T> {
         let settings: &dyn Any = self.run.tool_settings.as_deref()?;
         settings.downcast_ref()
@@ -176,7 +176,7 @@ impl Call {
         self.more.as_ref()?.hook.as_deref()
     }
 
-    /// Returns how many graphs and threads may still stand one in the other below this run (R177).
+    /// Returns how many levels of graphs and threads may still be nested below this run (R177).
     pub fn depth(&self) -> u32 {
         self.run.depth
     }
@@ -205,9 +205,9 @@ impl Call {
 
     /// Whether the run was cancelled.
     ///
-    /// A run that was cancelled waits for the call that it makes. A tool that takes long ends it sooner by returning when it is
-    /// told so. If it fails then, the run ends as cancelled and the call is made again if the run is resumed; if it returns a
-    /// result, that is committed first.
+    /// A run that was cancelled waits for the call that it makes. A tool that takes long can end the run sooner: it
+    /// returns when it sees the cancel. If it fails then, the run ends as cancelled and the call is made again if the
+    /// run is resumed; if it returns a result, that is committed first.
     pub fn is_cancelled(&self) -> bool {
         self.run.stop.is_cancelled()
     }

@@ -68,7 +68,7 @@ pub struct Classification {
     pub category: Category,
     /// Whether trying again may help.
     pub retryable: bool,
-    /// The id of the pattern that said so; none where no pattern did.
+    /// The id of the pattern that said so; `None` if no pattern did.
     pub code: Option<String>,
     /// How long to wait before the next call.
     pub policy: Policy,
@@ -219,7 +219,8 @@ const FALLBACK_MAX: f64 = 60.0;
 const FIXED_DELAY: f64 = 60.0;
 const HEADER: &str = "retry-after";
 
-/// A number of seconds as a pause. What is no length of time is none, and what is too long is the longest.
+/// Returns a number of seconds as a pause. A number that is no length of time gives no pause, and one that is too long
+/// gives the longest.
 fn length(seconds: f64) -> Duration {
     if seconds.is_nan() || seconds <= 0.0 {
         return Duration::ZERO;
@@ -275,7 +276,7 @@ impl ErrorPattern {
     ///
     /// # Errors
     ///
-    /// If it is none as the `regex` crate reads them.
+    /// If the `regex` crate rejects the expression.
     pub fn with_message(self, expression: &str) -> Result<Self, ClassifierError> {
         let test = TextTest::new(ErrorField::Message, Operator::Regex, &expression.into());
         let test = test.map_err(|wrong| wrong.inside(&self.id).into_error())?;
@@ -495,7 +496,7 @@ fn comparison(map: &Map<String, Value>) -> Result<TextTest, Wrong> {
     TextTest::new(field.1, operator, map.get("value").unwrap_or(&Value::Null)).map_err(inside("value"))
 }
 
-/// Why a configuration is none.
+/// Why a configuration of a classifier is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read the classification of errors: {reason}{}", if self.place.is_empty() { String::new() } else { format!(", at `{}`", self.place) })]
 pub struct ClassifierError {
@@ -622,8 +623,8 @@ impl Classifier {
     ///
     /// # Errors
     ///
-    /// If the value has another shape, names a category, path or operator that does not exist, or a regular expression is
-    /// none.
+    /// If the value has another shape, names a category, path or operator that does not exist, or has an invalid
+    /// regular expression.
     pub fn overlay(mut self, value: &Value) -> Result<Self, ClassifierError> {
         self.read(value).map_err(Wrong::into_error)?;
         Ok(self)

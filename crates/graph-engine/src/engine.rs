@@ -9,15 +9,15 @@ mod cache_key;
 mod cached;
 mod call_result;
 mod completed;
-mod desk;
 mod ended;
 mod hooks;
+mod journal_writer;
 mod nested;
+mod pending_calls;
 mod perform;
 mod run_state;
 mod single;
 mod walk;
-mod writing;
 
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::cache::Fresh;
@@ -33,8 +33,8 @@ use crate::record::{Covered, End, Sealed, SnapshotDraft, Step, VisitFailure, ope
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, Candidate, Env, Facts, FoldError, NO_WAY, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold, keys,
-    output, settle, state_value,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, NO_WAY, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold,
+    keys, output, settle, state_value,
 };
 use crate::vault::{SecretLocation, hidden, tool_mask};
 use std::sync::Arc;
@@ -49,17 +49,17 @@ use tokio::task::yield_now;
 use tracing::Instrument;
 
 pub(crate) use begin::{Begin, Taken, run_span};
-pub(crate) use desk::Desk;
 pub use ended::Ended;
 pub(crate) use ended::ResultParts;
-pub(crate) use run_state::{Engine, RunContext, Standing, StepContext};
+pub use journal_writer::Durability;
+pub(crate) use journal_writer::JournalWriter;
+pub(crate) use pending_calls::PendingCalls;
+pub(crate) use run_state::{Engine, RunContext, RunState, StepContext};
 pub use single::OneVisit;
-pub use writing::Durability;
-pub(crate) use writing::Writing;
 
 impl Engine {
     /// Changes where the run stands, between two steps.
-    pub(crate) fn standing(&mut self) -> &mut Standing {
+    pub(crate) fn standing(&mut self) -> &mut RunState {
         alone(&mut self.context.standing)
     }
 
@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// Whether steps may be taken the short way: nobody is told of them, and nothing bounds them.
+    /// Whether steps may be taken the short way: nobody observes them, and nothing bounds them.
     fn may_walk(&self) -> bool {
         !self.is_timed()
             // Somebody who looks at spans sees each step.
@@ -250,14 +250,14 @@ impl Engine {
             .iter_mut()
             .zip(&self.standing.position.frontier)
             .for_each(|(visit, activation)| visit.begin(activation.clone()));
-        if let Some(mut writing) = self.journal.take_if(|_| shares) {
+        if let Some(mut journal_writer) = self.journal.take_if(|_| shares) {
             let all = self.context.visit_all(visits, &mut slots);
-            if let Err(error) = Box::pin(self.context.beside(&mut writing, all)).await
+            if let Err(error) = Box::pin(self.context.beside(&mut journal_writer, all)).await
                 && let Some(visit) = visits.first_mut()
             {
                 visit.broken = Some(Box::new(error));
             }
-            self.journal = Some(writing);
+            self.journal = Some(journal_writer);
         } else {
             self.visit_all(visits, &mut slots).await;
         }
@@ -278,12 +278,12 @@ impl Engine {
         let mut notes = Notes::default();
         let env = self.env(&visit.activation, &now);
         let scrub = |failure: &mut Failure| self.scrub(failure);
-        let facts = Facts { calls: visit.calls, is_ended: visit.is_ended, scrub: &scrub };
+        let facts = CallFacts { calls: visit.calls, is_ended: visit.is_ended, scrub: &scrub };
         let outcome = match (&visit.failure, &mut visit.results, &visit.value) {
             (Some(failure), results, _) => Outcome::Failed(failure, results.get_or_insert_default()),
             (None, Some(results), _) => Outcome::Each(results),
             (None, None, Some(value)) => Outcome::Returned(value.view()),
-            (None, None, None) if visit.called => Outcome::Returned(slot.lane.outcome()),
+            (None, None, None) if visit.called => Outcome::Returned(slot.tool_caller.outcome()),
             (None, None, None) => Outcome::None,
         };
         let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut visit.changes);
@@ -305,8 +305,8 @@ impl Engine {
 
     /// Writes a step down, waits until that is durable, and moves on. Returns how the run ended, if it did.
     ///
-    /// Nothing of a step that cannot be committed is seen: it is computed first, and the state is written when all of it fits. If the
-    /// store fails, the run is left, and what stands in the store is where it goes on.
+    /// Nothing of a step that cannot be committed is seen: it is computed first, and the state is written when all of
+    /// it fits. If the store fails, the run stops, and it continues later from what the store has.
     async fn commit(&mut self, visits: &mut [VisitState]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.standing.position.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
@@ -329,7 +329,7 @@ impl Engine {
             self.note_new_keys(visits);
         }
         let kept = self.history.is_some().then(|| self.owned(visits));
-        // What the hooks are told of a visit, whose parts are used again.
+        // Hooks receive copies of a visit's values, because its parts are used again.
         let told = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
         if let Err((node, mismatch)) = self.take(candidate, visits) {
             // Only a machine that says of a value that it fits, and does not take it, comes here.
@@ -401,7 +401,7 @@ impl Engine {
         ended
     }
 
-    /// Returns what hooks are told of visits: the node, and names with their values (R147).
+    /// Returns the values that hooks receive for visits: the node, and names with their values (R147).
     fn after_step_values(&self, visits: &[VisitState]) -> Vec<(u16, [(&'static str, Value); 3])> {
         let values = |(visit, slot): (&VisitState, &CallSlot)| {
             let node = visit.activation.node;
@@ -445,7 +445,7 @@ impl Engine {
     /// Moves the run behind a step: into the state, in order, goes what the visits wrote.
     fn take(&mut self, candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
-        let Standing { state, position, .. } = alone(&mut self.context.standing);
+        let RunState { state, position, .. } = alone(&mut self.context.standing);
         candidate.take(tables(self.context.run.machine.graph()), position, visited);
         for visit in visits {
             for change in visit.changes.drain(..) {
@@ -562,7 +562,7 @@ impl Engine {
     async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {
         let (status, steps) = (end.status, end.steps);
         if self.is_kept {
-            // What of the step is done is not done again if the run is taken up.
+            // Calls of the step that are done are not made again if the run is resumed.
             let mut records: Vec<Sealed> = self.seal_done().into_iter().collect();
             records.push(self.seal("end", &end));
             self.append(records, steps + 1, status).await?;
@@ -581,8 +581,8 @@ impl Engine {
         let StepContext { run, standing } = &self.context;
         let (code, vault) = (tables(run.machine.graph()), run.vault.as_deref());
         let (state, position) = (&*standing.state, &standing.position);
-        let writing = self.journal.as_mut().filter(|writing| writing.due.is_now())?;
-        writing.snapshot(SnapshotDraft { code, state, position, vault })
+        let journal_writer = self.journal.as_mut().filter(|journal_writer| journal_writer.due.is_now())?;
+        journal_writer.snapshot(SnapshotDraft { code, state, position, vault })
     }
 
     fn seal_step(&mut self, visits: &[VisitState], candidate: &Candidate) -> Sealed {
@@ -617,7 +617,8 @@ impl Engine {
         })
     }
 
-    /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; none where the graph has none.
+    /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; `None` if the graph has no
+    /// secrets.
     fn covered(&self, visit: &VisitState, slot: &CallSlot, seals: bool) -> Option<Covered> {
         let (vault, code, step) = (self.vault.as_ref()?, self.graph(), visit.activation.number);
         let secrets = &code.settings.secrets;
@@ -697,7 +698,7 @@ impl Engine {
 impl StepContext {
     fn slot(&self) -> CallSlot {
         let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
-        CallSlot { lane: self.machine.lane(), call }
+        CallSlot { tool_caller: self.machine.tool_caller(), call }
     }
 
     fn graph(&self) -> &GraphTables {

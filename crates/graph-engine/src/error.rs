@@ -177,7 +177,7 @@ pub enum ResumeError {
         /// The nodes that the run visited, or would visit next, and that the graph that was brought has not.
         gone: Vec<String>,
     },
-    /// It is a run that another began, and that goes on when the other does; or it is not the one that another began.
+    /// It is a run that another began, and that continues when the other does; or it is not the one that another began.
     #[error("cannot resume run `{run}` by itself: {}", nested(.parent.as_ref()))]
     Nested {
         /// The run.

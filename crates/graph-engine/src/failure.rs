@@ -48,7 +48,8 @@ impl Category {
 /// Why a tool failed.
 ///
 /// Any error becomes one by `?`, with the error's text and those of its causes; its category is then read from what it says
-/// (R160). It is no [`Error`](std::error::Error) itself, for the same reason that `anyhow::Error` is none.
+/// (R160). It does not implement [`Error`](std::error::Error) itself, for the same reason that `anyhow::Error` does
+/// not.
 pub struct ActionError {
     category: Category,
     typed: bool,

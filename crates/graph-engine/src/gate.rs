@@ -1,4 +1,4 @@
-//! Which runs are at work, and whether more may begin: what a runtime must know to shut down.
+//! Which runs are running, and whether more may begin: what a runtime must know to shut down.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::stop::Stop;
 
-/// The runs of a runtime that are at work. Runs inside others count as these.
+/// The running runs of a runtime. A run inside another counts as part of it.
 #[derive(Default)]
 pub(crate) struct Gate {
     inside: Mutex<Inside>,
@@ -31,7 +31,7 @@ struct One {
     task: Option<AbortHandle>,
 }
 
-/// The right of a run to be at work. Dropping it gives it back.
+/// The right of a run to execute. Dropping it gives it back.
 pub(crate) struct Pass {
     gate: Arc<Gate>,
     number: u64,
@@ -50,7 +50,7 @@ impl Gate {
         Some(Pass { gate: Arc::clone(self), number })
     }
 
-    /// Lets nobody in any more, and asks all that are at work to stop where they stand. Returns how many these are.
+    /// Lets no run in any more, and asks all running runs to stop where they stand. Returns how many these are.
     pub(crate) fn close(&self) -> usize {
         let mut inside = self.inside();
         inside.is_closed = true;
@@ -58,7 +58,7 @@ impl Gate {
         inside.runs.len()
     }
 
-    /// Waits until nobody is at work.
+    /// Waits until no run is running.
     pub(crate) async fn emptied(&self) {
         loop {
             let left = self.left.notified();
@@ -71,7 +71,7 @@ impl Gate {
         }
     }
 
-    /// Ends the tasks of all that are at work, and returns these.
+    /// Ends the tasks of all running runs, and returns the runs.
     pub(crate) fn abort(&self) -> Vec<RunId> {
         let inside = self.inside();
         inside.runs.values().filter_map(|one| one.task.as_ref()).for_each(AbortHandle::abort);

@@ -29,7 +29,7 @@ use crate::graph::fan_out::FanOuts;
 use crate::graph::node::{
     CallTerm, Comparison, Does, EdgeCondition, ListRoute, PathBase, ResolvedPath, TextPiece, ValueRoute,
 };
-use crate::lane::{Arguments, Request};
+use crate::tool_caller::{Arguments, Request};
 
 pub use compiled::{CompiledGraph, LoadError, tables};
 pub use context::{EvalContext, Notes, Now, Retries, RetriesSeen};
@@ -67,7 +67,7 @@ pub struct GraphTables {
     pub tools: Vec<CompiledTool>,
     /// The nodes.
     pub nodes: Vec<CompiledNode>,
-    /// What its calls are told of it.
+    /// What its calls receive about it.
     pub(crate) facts: Arc<GraphFacts>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<CompiledHook>,
@@ -133,7 +133,7 @@ impl GraphTables {
     ) -> Result<Request, Box<Failure>> {
         let Some((name, item)) = item else { return self.look(context).request(call, notes) };
         let local = Local { name, value: item.view() };
-        Look { local: View::Object(&local), ..self.look(context) }.request(call, notes)
+        Scope { local: View::Object(&local), ..self.look(context) }.request(call, notes)
     }
 
     /// Returns what a value with expressions in it yields before a node's calls.
@@ -152,13 +152,13 @@ impl GraphTables {
         changes: &mut Vec<Change>,
     ) {
         for (key, term) in &self.node(node).assign {
-            let value = Look { changes, result, ..self.look(context) }.evaluate(term, notes);
+            let value = Scope { changes, result, ..self.look(context) }.evaluate(term, notes);
             changes.push(Change { key: *key, value });
         }
     }
 
     /// Returns the edge that a node takes behind its calls, which returned `result`, and its assignments, where that is the first of a
-    /// list whose condition holds. None tells nothing: [`GraphTables::edges`] does then.
+    /// list whose condition holds. `None` decides nothing: [`GraphTables::edges`] decides then.
     ///
     /// An index comes in a register. All that edges can be goes through memory, which costs a third of the choice.
     #[inline]
@@ -170,7 +170,7 @@ impl GraphTables {
         changes: &[Change],
     ) -> Option<u16> {
         let CompiledRoute::First(edges) = &self.node(node).next else { return None };
-        let look = Look { changes, result, ..self.look(context) };
+        let look = Scope { changes, result, ..self.look(context) };
         for (edge, index) in edges.iter().zip(0..) {
             if look.holds(&edge.when).ok()? {
                 return Some(index);
@@ -183,7 +183,7 @@ impl GraphTables {
     ///
     /// # Errors
     ///
-    /// If a condition compares what cannot be compared, or none holds where one must.
+    /// If a condition compares what cannot be compared, or no condition holds where one must.
     #[inline(never)]
     pub fn edges(
         &self,
@@ -193,7 +193,7 @@ impl GraphTables {
         notes: &mut Notes,
         changes: &[Change],
     ) -> Result<TakenEdges, Box<Failure>> {
-        Look { changes, result, ..self.look(context) }.route(self.node(node), notes)
+        Scope { changes, result, ..self.look(context) }.route(self.node(node), notes)
     }
 
     /// Whether a node can fail with that message when its edges are asked where they lead.
@@ -225,11 +225,11 @@ impl GraphTables {
         self.look(context).keys()
     }
 
-    /// Returns what a hook does about an event, of which `told` is told; none if its condition does not hold.
+    /// Returns what a hook does about an event with the values `told`; `None` if its condition does not hold.
     ///
     /// # Errors
     ///
-    /// If the condition compares what cannot be compared, or an item's id is none.
+    /// If the condition compares what cannot be compared, or an item's id is invalid.
     pub fn hook(
         &self,
         hook: &CompiledHook,
@@ -237,7 +237,7 @@ impl GraphTables {
         told: &Value,
         notes: &mut Notes,
     ) -> Result<Option<Steering>, Box<Failure>> {
-        let look = Look { local: told.view(), ..self.look(context) };
+        let look = Scope { local: told.view(), ..self.look(context) };
         if !look.holds(&hook.when)? {
             return Ok(None);
         }
@@ -248,8 +248,8 @@ impl GraphTables {
     }
 
     #[inline(always)]
-    fn look<'a>(&'a self, context: &'a EvalContext<'a>) -> Look<'a> {
-        Look { context, changes: &[], result: View::Null, local: View::Null, graph: self }
+    fn look<'a>(&'a self, context: &'a EvalContext<'a>) -> Scope<'a> {
+        Scope { context, changes: &[], result: View::Null, local: View::Null, graph: self }
     }
 }
 
@@ -278,7 +278,7 @@ impl NamedFields for Local<'_> {
 }
 
 /// What expressions look at.
-struct Look<'a> {
+struct Scope<'a> {
     context: &'a EvalContext<'a>,
     /// What the node assigned so far; it shows before the state does (R94, R95).
     changes: &'a [Change],
@@ -288,7 +288,7 @@ struct Look<'a> {
     graph: &'a GraphTables,
 }
 
-impl Look<'_> {
+impl Scope<'_> {
     /// Makes the call that a node or hook writes.
     fn request(&self, call: &CallTerm, notes: &mut Notes) -> Result<Request, Box<Failure>> {
         let id = call.id.as_ref().map(|term| item_id(self.evaluate(term, notes))).transpose()?;
@@ -305,7 +305,7 @@ impl Look<'_> {
         Ok(Request { tool: call.tool, id, arguments })
     }
 
-    /// Follows a reference. All of the state is no view of anything, and is seen through [`Look::value`].
+    /// Follows a reference. All of the state is no view of anything, and is seen through [`Scope::value`].
     #[inline]
     fn view(&self, reference: &ResolvedPath) -> View<'_> {
         let base = match reference.root {
@@ -355,7 +355,7 @@ impl Look<'_> {
         Value::Object(map)
     }
 
-    /// Returns the first value that is not null, and notes if there is none (R64, R68).
+    /// Returns the first value that is not null, or null with a note if all are null (R64, R68).
     fn first(&self, references: &[ResolvedPath], notes: &mut Notes) -> Value {
         for reference in references {
             let value = self.value(reference);
@@ -559,7 +559,7 @@ impl Look<'_> {
         self.test_any(test)
     }
 
-    /// As [`Look::test`], for all values and operators.
+    /// As [`Scope::test`], for all values and operators.
     #[inline(never)]
     fn test_any(&self, test: &Comparison) -> Result<bool, Box<Failure>> {
         let whole;

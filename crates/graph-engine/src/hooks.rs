@@ -80,10 +80,10 @@ impl Control {
     }
 }
 
-/// What a hook is told.
+/// What a hook receives.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Told<'a> {
+pub struct HookContext<'a> {
     /// The run.
     pub run: &'a RunId,
     /// What happened.
@@ -92,7 +92,7 @@ pub struct Told<'a> {
     pub values: &'a Value,
 }
 
-impl Told<'_> {
+impl HookContext<'_> {
     /// Returns the value that has this name.
     pub fn get(&self, name: &str) -> View<'_> {
         self.values.view().step(name)
@@ -104,31 +104,31 @@ impl Told<'_> {
 /// A hook that panics, or takes longer than a minute, is as one that is not there: nothing that it does can fail the run.
 pub trait Hooks: Send + Sync + 'static {
     /// A run began. Not called when one is resumed.
-    fn graph_started(&self, told: &Told<'_>) -> impl Future<Output = Option<Control>> + Send {
+    fn graph_started(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         let _ = told;
         async { None }
     }
 
     /// A node is done, and what it did is committed.
-    fn after_step(&self, told: &Told<'_>) -> impl Future<Output = Option<Control>> + Send {
+    fn after_step(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         let _ = told;
         async { None }
     }
 
     /// The call of a node failed.
-    fn error(&self, told: &Told<'_>) -> impl Future<Output = Option<Control>> + Send {
+    fn error(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         let _ = told;
         async { None }
     }
 
     /// The run has taken all the steps it may.
-    fn limit(&self, told: &Told<'_>) -> impl Future<Output = Option<Control>> + Send {
+    fn limit(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         let _ = told;
         async { None }
     }
 
     /// The run ended, other than with an error of a node (R155).
-    fn graph_completed(&self, told: &Told<'_>, status: Status) -> impl Future<Output = ()> + Send {
+    fn graph_completed(&self, told: &HookContext<'_>, status: Status) -> impl Future<Output = ()> + Send {
         let _ = (told, status);
         async {}
     }
@@ -139,11 +139,11 @@ type Answering<'a> = Pin<Box<dyn Future<Output = Option<Control>> + Send + 'a>>;
 
 /// Hooks of whatever type.
 pub(crate) trait AnyHooks: Send + Sync {
-    fn answer<'a>(&'a self, told: &'a Told<'a>, status: Status) -> Answering<'a>;
+    fn answer<'a>(&'a self, told: &'a HookContext<'a>, status: Status) -> Answering<'a>;
 }
 
 impl<H: Hooks> AnyHooks for H {
-    fn answer<'a>(&'a self, told: &'a Told<'a>, status: Status) -> Answering<'a> {
+    fn answer<'a>(&'a self, told: &'a HookContext<'a>, status: Status) -> Answering<'a> {
         Box::pin(async move {
             match told.event {
                 Event::GraphStarted => self.graph_started(told).await,

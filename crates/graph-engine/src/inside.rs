@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::Performer;
+use graph_model::program::Executor;
 use graph_model::timestamp;
 use graph_model::value::Value;
 use graph_signing::PublicKey;
@@ -93,7 +93,7 @@ fn begun(
 ) -> Result<Vec<Begun>, JournalError> {
     let mut all = Vec::new();
     let code = tables(machine.graph());
-    let may_run = |tool: &&CompiledTool| tool.by == Performer::Graph || is_computed(tool);
+    let may_run = |tool: &&CompiledTool| tool.by == Executor::Graph || is_computed(tool);
     if !code.tools.iter().any(|tool| may_run(&tool)) {
         return Ok(all);
     }

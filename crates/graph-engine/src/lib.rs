@@ -22,7 +22,6 @@ mod gate;
 pub mod graph;
 pub mod hooks;
 mod inside;
-pub mod lane;
 pub mod machine;
 mod macros;
 pub mod observer;
@@ -46,6 +45,7 @@ pub mod step;
 mod stop;
 pub mod store;
 pub mod threads;
+pub mod tool_caller;
 pub mod vault;
 
 pub use graph_model::capability::{Grants, Pattern};
@@ -65,8 +65,8 @@ pub use engine::Durability;
 pub use error::{BuildError, HistoryError, ResumeError, RunError, StartError};
 pub use failure::{ActionError, Category, Failure, LastError, SuppressedError};
 pub use future::BoxFuture;
-pub use hooks::{Control, Hooks, Layer, Told};
-pub use machine::{Arguments, Calling, Cells, Graph, Lane, Machine};
+pub use hooks::{Control, HookContext, Hooks, Layer};
+pub use machine::{Arguments, CallFuture, Graph, Machine, StateFields, ToolCaller};
 pub use observer::{Observer, Progress};
 pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use perform_items::PerformItems;
@@ -91,7 +91,7 @@ pub struct Builtins;
 /// | `cells`, `node` | implement the state and `serde` for the node enum, for the same reason |
 /// | `Struct`, `fits`, `put`, `view`, `blank`, `from_value` | what those macros expand to: fields by index, with no code for each type in each program |
 /// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | what those macros expand to and is the same for all types |
-/// | `NoTools`, `no_such_tool` | the lane of a graph without tools; an index that only a journal of another graph has |
+/// | `NoTools`, `no_such_tool` | the tool caller of a graph without tools; an index that only a journal of another graph has |
 /// | `stand_in` | the body of all functions of a graph with mistakes, so that nothing more is wrong with the program |
 /// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
 ///
@@ -99,12 +99,12 @@ pub struct Builtins;
 /// nothing that a program could shadow.
 #[doc(hidden)]
 pub mod __private {
-    pub use graph_model::program::{ItemType, Key, Param, Performer, Program, Tool, Verb};
+    pub use graph_model::program::{Executor, ItemType, Key, Param, Program, Tool, Verb};
     pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, fits, put};
     pub use serde;
 
     pub use crate::graph::CompiledGraph;
-    pub use crate::machine::{Arguments, Calling, Cells, Lane};
+    pub use crate::machine::{Arguments, CallFuture, StateFields, ToolCaller};
     pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
     pub use crate::{
         __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,

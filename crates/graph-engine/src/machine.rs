@@ -4,8 +4,8 @@
 //! replays to the same state wherever it is replayed.
 //!
 //! Generated code implements [`Machine`] and [`Graph`], and so does the interpreter. A machine that is written by hand has a
-//! [`CompiledGraph`] that it [loads](CompiledGraph::load) from a [`Program`], a state ([`Cells`]) and a place from which tools are called
-//! ([`Lane`]).
+//! [`CompiledGraph`] that it [loads](CompiledGraph::load) from a [`Program`], a state ([`StateFields`]) and a place from which tools are called
+//! ([`ToolCaller`]).
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
 
-pub use graph_model::program::{ItemType, Key, Kind, Param, Performer, Program, Tool, Verb};
+pub use graph_model::program::{Executor, ItemType, Key, Kind, Param, Program, Tool, Verb};
 pub use graph_model::value::{AsView, View};
 
 pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyNode};
-pub use crate::lane::{Arguments, Calling, Lane, unfit_parameters};
-pub use crate::state::Cells;
+pub use crate::state::StateFields;
+pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
 
 /// A graph that can run. Generated, interpreted from a checked graph, or written by hand: the engine cannot tell which.
 pub trait Machine: Send + Sync + 'static {
@@ -31,10 +31,10 @@ pub trait Machine: Send + Sync + 'static {
     /// # Errors
     ///
     /// If an input is missing or of the wrong type.
-    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch>;
+    fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch>;
 
     /// Makes a place from which tools are called, one at a time.
-    fn lane(&self) -> Box<dyn Lane>;
+    fn tool_caller(&self) -> Box<dyn ToolCaller>;
 
     /// Returns the graph that is the tool with that index, if it is one (R188).
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {

@@ -6,8 +6,8 @@ use graph_model::value::{FromValue, Mismatch, Value, View};
 use serde::{Deserialize, Deserializer};
 
 use crate::call::Call;
-use crate::lane::{Arguments, Calling, Lane};
-use crate::state::Cells;
+use crate::state::StateFields;
+use crate::tool_caller::{Arguments, CallFuture, ToolCaller};
 
 /// How a generated struct is read from JSON and written to it.
 #[doc(hidden)]
@@ -219,7 +219,7 @@ macro_rules! __cells {
             }
         }
 
-        impl $crate::__private::Cells for $name {
+        impl $crate::__private::StateFields for $name {
             fn inputs(&self) -> $crate::__private::View<'_> {
                 $crate::__private::view(&self.inputs)
             }
@@ -261,7 +261,7 @@ macro_rules! __cells {
 /// # Errors
 ///
 /// If what it writes to cannot be written to.
-pub fn debug_cells(cells: &dyn Cells, names: &[&str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub fn debug_cells(cells: &dyn StateFields, names: &[&str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut map = f.debug_map();
     map.entry(&"inputs", &cells.inputs());
     for (index, name) in names.iter().enumerate() {
@@ -300,12 +300,12 @@ pub fn no_such_exit<T>(node: &str) -> Result<T, Mismatch> {
     Err(Mismatch::new(format!("an end at one of the graph's exits, not at `{node}`"), View::Null))
 }
 
-/// The lane of a graph that calls nothing.
+/// The tool caller of a graph that calls nothing.
 #[derive(Debug)]
 pub struct NoTools;
 
-impl Lane for NoTools {
-    fn call<'a>(&'a mut self, tool: u16, _: &mut Arguments, _: &'a Call) -> Result<Calling<'a>, Mismatch> {
+impl ToolCaller for NoTools {
+    fn call<'a>(&'a mut self, tool: u16, _: &mut Arguments, _: &'a Call) -> Result<CallFuture<'a>, Mismatch> {
         no_such_tool(tool)
     }
 

@@ -1,4 +1,4 @@
-//! Runs in a store, seen without being at work on them: how one went, which there are, and taking up all that were stopped.
+//! Runs in a store, seen from outside: how one went, which there are, and resuming all that were stopped.
 
 use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
@@ -23,11 +23,11 @@ pub enum RunOutcome<O> {
     /// It has not ended.
     #[non_exhaustive]
     Running {
-        /// The nodes that it is at: those whose visits are at work, or come next.
+        /// The nodes that it is at: those whose visits are in progress, or come next.
         nodes: Vec<String>,
         /// How many nodes were visited.
         steps: u64,
-        /// Who is at work on it; nobody where it waits to be resumed.
+        /// The holder of its lease; `None` if it waits to be resumed.
         holder: Option<Holder>,
         /// Whether somebody cancelled it.
         is_cancelling: bool,
@@ -117,7 +117,7 @@ pub struct ResumeAll {
     pub filter: RunFilter,
     /// What holds for each of them from here on, as in [`Runtime::resume_with`].
     pub options: Options,
-    /// How many are read and leased at a time. How many are at work then, this does not bound.
+    /// How many are read and leased at a time. It does not bound how many run after that.
     pub at_once: usize,
 }
 
@@ -134,13 +134,13 @@ impl Default for ResumeAll {
 pub struct Resumed<O> {
     /// The run as the store listed it before.
     pub summary: RunSummary,
-    /// The run, at work again, or why it is not.
+    /// The resumed run, or why it was not resumed.
     pub run: Result<Run<O>, ResumeError>,
 }
 
 impl Runtime {
-    /// Says how a run in the store stands, as its journal proves it. Nothing is called and nothing is written, and it needs no
-    /// lease: whoever is at work on the run is not disturbed.
+    /// Says how a run in the store stands, as its journal proves it. Nothing is called and nothing is written, and it
+    /// needs no lease: it does not disturb the run's holder.
     ///
     /// # Errors
     ///
@@ -194,17 +194,18 @@ impl Runtime {
     }
 
     /// Resumes the runs that were stopped before they had ended, as by a crash or a [shutdown](Runtime::shutdown): what a program does
-    /// when it starts. Of each, `graph` says which graph it goes on with, by its id, digest or version; none leaves it alone.
+    /// when it starts. For each run, `graph` returns the graph to resume it with, chosen by id, digest or version;
+    /// `None` leaves the run alone.
     ///
-    /// Runs that somebody is at work on are skipped, also where that happens meanwhile: processes that do the same at the same time
-    /// share the runs. Returns one answer for each of the others, in the store's order; a run whose graph was changed is one
-    /// of them, with the error.
+    /// Runs that somebody holds are skipped, also if they are leased meanwhile: processes that call this at the same
+    /// time share the runs. Returns one answer for each of the others, in the store's order; a run whose graph was
+    /// changed is one of them, with the error.
     ///
-    /// Dropping the future resumes no more runs; those that were resumed go on.
+    /// Dropping the future resumes no more runs; those that were resumed continue.
     ///
     /// # Errors
     ///
-    /// If there is no store, or its runs cannot be listed. Runs that were resumed before go on.
+    /// If there is no store, or its runs cannot be listed. Runs that were resumed before continue.
     pub fn resume_all<'a, G: Graph>(
         &'a self,
         how: ResumeAll,

@@ -5,7 +5,7 @@ use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Step, VerifiedJournal, retake};
 use crate::seal::SealKey;
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::{Position, state_value};
 use crate::vault::{Vault, hide_sealed};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Past<'m> {
 /// The state of a run in the past.
 pub enum Seen {
     /// A state of the types of the graph.
-    Plain(Box<dyn Cells>),
+    Plain(Box<dyn StateFields>),
     /// What is sealed cannot be read as the graph's types: inputs and keys as the records have them.
     Sealed {
         /// The inputs.
@@ -101,7 +101,7 @@ impl<'m> Past<'m> {
     }
 
     /// Returns the state, if it can be read as the graph's types.
-    pub fn state(&self) -> Option<&dyn Cells> {
+    pub fn state(&self) -> Option<&dyn StateFields> {
         match &self.seen {
             Seen::Plain(state) => Some(&**state),
             Seen::Sealed { .. } => None,
@@ -186,7 +186,7 @@ impl<'m> Past<'m> {
         })
     }
 
-    /// Goes one step on. False where there is none.
+    /// Advances by one step. Returns `false` if there is no further step.
     pub fn go_on(&mut self) -> Result<bool, JournalError> {
         if self.next_step()?.is_none() {
             return Ok(false);
@@ -213,7 +213,7 @@ impl<'m> Past<'m> {
 }
 
 /// Returns the state of a run that is about to begin with inputs.
-pub fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn Cells>, String> {
+pub fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn StateFields>, String> {
     let mut state = machine.open(inputs).map_err(|error| error.to_string())?;
     initialise(tables(machine.graph()), &mut *state).map_err(|error| error.to_string())?;
     Ok(state)
@@ -227,7 +227,7 @@ pub fn position_of(snapshot: &Snapshot, code: &GraphTables) -> Result<Position, 
 /// A state that holds nothing.
 struct NoCells;
 
-impl Cells for NoCells {
+impl StateFields for NoCells {
     fn inputs(&self) -> View<'_> {
         View::Null
     }

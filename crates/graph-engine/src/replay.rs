@@ -5,14 +5,14 @@ use crate::engine::Ended;
 use crate::graph::GraphTables;
 use crate::machine::Machine;
 use crate::record::{CompletedCalls, End, Entry, Journal, JournalError, Visit, hide_visit, retake};
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::status::Status;
 use crate::step::{Position, state_value};
 
 /// What the records of a journal add up to.
 pub(crate) struct Replayed {
     /// The state after the last step.
-    pub(crate) state: Box<dyn Cells>,
+    pub(crate) state: Box<dyn StateFields>,
     /// Where the run stands.
     pub(crate) position: Position,
     /// What of the next step is done.

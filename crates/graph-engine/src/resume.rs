@@ -1,7 +1,7 @@
 //! Resuming runs that a crash, an error or a full disk stopped.
 
 use crate::admission::{allowed, granted};
-use crate::engine::{Begin, Taken, Writing};
+use crate::engine::{Begin, JournalWriter, Taken};
 use crate::error::{ResumeError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::verify_inside;
@@ -63,7 +63,7 @@ impl RuntimeServices {
         let vault = Vault::open(code, run, self.seal.as_ref(), true).map_err(StartError::from)?;
         let read = |sealed: &[Sealed]| {
             let journal = self.read_journal(code, run, sealed, vault.as_deref())?;
-            // A nested run goes on with its parent, which holds what bounds it (R167).
+            // A nested run continues with its parent, which holds what bounds it (R167).
             if journal.start.parent != begin.parent {
                 return Err(ResumeError::Nested { run: run.clone(), parent: journal.start.parent });
             }
@@ -82,7 +82,7 @@ impl RuntimeServices {
         let mut replayed = add_up(&journal)?;
         let (public, seal) = (key.public(), self.seal.as_ref());
         verify_inside(&machine, run, &sealed, &replayed.done, &**store, &public, seal).await?;
-        // What its first caller did not let it use, who takes it up does not either.
+        // A run that is resumed may not use what its first caller did not let it use.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
         let allowed = allowed(&*machine, &ceiling)?;
@@ -117,11 +117,19 @@ impl RuntimeServices {
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         sealed.push(record);
         self.recorded(run, machine.graph(), &sealed);
-        let writing = Writing::new(self, &machine, begin.durability, lease, chain, due);
+        let journal_writer = JournalWriter::new(self, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let begin = Begin { depth, ceiling, ..begin };
-        let parts =
-            EngineParts { machine, allowed, vault, state, position, journal: Some(writing), done, is_new: false };
+        let parts = EngineParts {
+            machine,
+            allowed,
+            vault,
+            state,
+            position,
+            journal: Some(journal_writer),
+            done,
+            is_new: false,
+        };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
     }
 }

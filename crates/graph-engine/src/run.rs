@@ -23,7 +23,7 @@ use crate::schedule::in_run;
 use crate::status::Status;
 use crate::stop::Stop;
 
-/// A run at work. Awaiting it gives its result; dropping it leaves the run at work, also while it is awaited.
+/// A run in progress. Awaiting it gives its result; dropping it does not stop the run, also while it is awaited.
 #[must_use = "a run goes on by itself, and its result is lost if nobody awaits it"]
 pub struct Run<O> {
     id: RunId,

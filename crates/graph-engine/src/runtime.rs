@@ -209,14 +209,15 @@ impl Runtime {
         Builder::default()
     }
 
-    /// Starts a run of `graph`. Its task is spawned on tokio's current runtime and goes on also if the [`Run`] is dropped.
+    /// Starts a run of `graph`. Its task is spawned on tokio's current runtime and continues also if the [`Run`] is
+    /// dropped.
     ///
     /// When this returns `Ok`, the beginning of the run is durable: a process that starts after a crash finds it.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves no half-begun run: either nothing of the run is kept, or it goes on by itself, as if its [`Run`] had
-    /// been dropped. Which of both [`Store::find`] says, where the caller named the run's id.
+    /// Dropping the future leaves no half-begun run: either nothing of the run is kept, or it continues by itself, as
+    /// if its [`Run`] had been dropped. [`Store::find`] says which, if the caller named the run's id.
     ///
     /// # Errors
     ///
@@ -268,7 +269,7 @@ impl Runtime {
         })
     }
 
-    /// Begins a run and spawns its task. Whoever asks may stop waiting: what was begun goes on.
+    /// Begins a run and spawns its task. The caller may stop waiting: a run that was begun continues.
     async fn launch(&self, begin: Begin, machine: Arc<dyn Machine>, inputs: Value) -> Result<Task, StartError> {
         let run = begin.run.clone();
         let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
@@ -285,7 +286,7 @@ impl Runtime {
         apart(launched.instrument(span), || StartError::Store { run, source: StoreError::Closed }).await
     }
 
-    /// Resumes a run and spawns its task. Whoever asks may stop waiting: what was resumed goes on.
+    /// Resumes a run and spawns its task. The caller may stop waiting: a run that was resumed continues.
     async fn relaunch(&self, begin: Begin, machine: Arc<dyn Machine>) -> Result<Work, ResumeError> {
         let run = begin.run.clone();
         let pass = self.inner.gate.enter(&run, &begin.stop).ok_or(StartError::ShutDown)?;
@@ -300,7 +301,7 @@ impl Runtime {
         apart(launched.instrument(span), || ResumeError::Store { run, source: StoreError::Closed }).await
     }
 
-    /// Takes up a run that a crash, an error or a full disk stopped, at the step that was not committed.
+    /// Resumes a run that a crash, an error or a full disk stopped, at the step that was not committed.
     ///
     /// A run that has ended with a result is not run again: its result is what the journal says, and observers are shown its
     /// records, as those of every run that is resumed. One that somebody [cancelled](Store::cancel), and that stopped before it
@@ -308,11 +309,12 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the run as it was, or resumed: it goes on by itself then, as if its [`Run`] had been dropped.
+    /// Dropping the future leaves the run as it was, or resumed. A resumed run continues by itself, as if its [`Run`]
+    /// had been dropped.
     ///
     /// # Errors
     ///
-    /// If there is no such run, it is at work elsewhere, its journal was tampered with or is another graph's, or this
+    /// If there is no such run, it is running elsewhere, its journal was tampered with or is another graph's, or this
     /// runtime grants less than it needs. Nothing was changed then.
     pub fn resume<G: Graph>(&self, graph: G, run: &RunId) -> BoxFuture<'static, Result<Run<G::Output>, ResumeError>> {
         self.resume_with(Options::default(), graph, run)
@@ -419,7 +421,7 @@ pub struct Options {
     pub run: Option<RunId>,
     /// What the run may use of what the runtime grants.
     pub capabilities: Option<Grants>,
-    /// How many graphs and threads may stand one in the other below it; never more than the graph says.
+    /// How many levels of graphs and threads may be nested below it; never more than the graph says.
     pub depth: Option<u32>,
     /// How many steps it may take, in place of what the graph says.
     pub max_steps: Option<u32>,
@@ -427,16 +429,16 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// When a step counts as taken: what of it survives what.
     pub durability: Durability,
-    /// Whether a run that is resumed goes on although somebody [cancelled](Store::cancel) it before. Otherwise it ends as cancelled at
-    /// once. Of a run that begins it says nothing.
+    /// Whether a run that is resumed continues although somebody [cancelled](Store::cancel) it before. Otherwise it
+    /// ends as cancelled at once. It does not affect a run that begins.
     pub ignore_cancel: bool,
 }
 
 /// How long a runtime that shuts down waits for runs whose calls it dropped.
 const LATE: Duration = Duration::from_millis(500);
 
-/// Does something in a task of its own, which goes on if nobody waits for it any more. `lost` is the answer where tokio itself is
-/// shut down meanwhile.
+/// Runs a future in a task of its own, which continues if nobody waits for it any more. `lost` makes the error that is
+/// returned if tokio itself is shut down meanwhile.
 async fn apart<T, E>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
     lost: impl FnOnce() -> E,

@@ -27,8 +27,8 @@ pub fn may_block_run() -> bool {
     is_run && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-/// Says that the run's task waited on its thread, so that the other tasks of the thread ran elsewhere meanwhile: the run goes on without
-/// giving way to them once more. Does nothing where the caller is not the task of a run.
+/// Says that the run's task waited on its thread, so that the other tasks of the thread ran elsewhere meanwhile: the
+/// run continues without giving way to them once more. Does nothing where the caller is not the task of a run.
 pub fn others_had_turn() {
     // Who is not a run's task takes no turns.
     RUN.try_with(|had| had.set(true)).unwrap_or_default();

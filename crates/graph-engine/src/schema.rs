@@ -48,7 +48,7 @@ impl Invalid {
     }
 }
 
-/// How many broken rules are told of.
+/// How many broken rules are reported at most.
 #[cfg(feature = "schema")]
 const MOST: usize = 10;
 

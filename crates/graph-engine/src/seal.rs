@@ -47,7 +47,7 @@ impl SealKey {
     ///
     /// # Errors
     ///
-    /// If the operating system gives none.
+    /// If the operating system gives no random bytes.
     pub fn generate() -> Result<Self, SealKeyError> {
         let mut bytes = Zeroizing::new([0; 32]);
         getrandom::fill(bytes.as_mut()).map_err(|error| SealKeyError::NoRandomness(error.to_string()))?;
@@ -92,7 +92,7 @@ impl SealKey {
         let file = std::fs::File::open(path).map_err(io)?;
         refuse_exposed(path, &file.metadata().map_err(io)?)?;
         let mut text = Zeroizing::new(String::new());
-        // More than a key has; what is longer is none.
+        // The limit is more than a key has; a longer text is no key.
         file.take(1024).read_to_string(&mut text).map_err(io)?;
         Self::from_hex(&text)
     }

@@ -35,7 +35,8 @@ pub struct RuntimeServices {
     pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// The program's hooks: those that may steer before those that may not.
     pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
-    /// The documented one if there is none. It is made when something fails: its regular expressions take milliseconds.
+    /// The classifier of failures; `None` stands for the documented one. That one is made only when something fails,
+    /// because its regular expressions take milliseconds.
     pub(crate) classifier: Option<Classifier>,
     pub(crate) items: Option<Arc<dyn PerformItems>>,
     pub(crate) threads: Option<Arc<dyn Threads>>,

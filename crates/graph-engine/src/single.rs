@@ -5,16 +5,16 @@ use std::sync::Arc;
 use graph_model::name::RunId;
 use graph_model::value::Value;
 
-use crate::engine::{OneVisit, Standing};
+use crate::engine::{OneVisit, RunState};
 use crate::error::{RunError, StartError};
 use crate::graph::tables;
 use crate::machine::Machine;
 use crate::runtime::{Options, Runtime};
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::Position;
 
 /// Begins a run that leaves nothing behind, puts it where `place` says, visits the node that is next there, and goes no further.
-/// No hooks are told that it began, went on or ended.
+/// No hooks are notified that it began, continued or ended.
 ///
 /// # Errors
 ///
@@ -23,12 +23,12 @@ pub async fn visit_once<E: From<StartError> + From<RunError>>(
     runtime: &Runtime,
     machine: Arc<dyn Machine>,
     (run, options, inputs): (RunId, Options, Value),
-    place: impl FnOnce(&mut Box<dyn Cells>, &mut Position) -> Result<(), E>,
+    place: impl FnOnce(&mut Box<dyn StateFields>, &mut Position) -> Result<(), E>,
 ) -> Result<OneVisit, E> {
     let begin = runtime.begin_with(run, options);
     let services = Arc::new(runtime.inner.unkept());
     let mut engine = services.begin(begin, Arc::clone(&machine), inputs).await?.not_new();
-    let Standing { state, position, .. } = engine.standing();
+    let RunState { state, position, .. } = engine.standing();
     place(state, position)?;
     if let Some(vault) = &engine.vault {
         let code = tables(machine.graph());

@@ -2,14 +2,14 @@
 
 use crate::admission::{allowed, granted, open_inputs, require_inputs};
 use crate::call::RunFacts;
-use crate::engine::{Begin, Desk, Engine, RunContext, Standing, StepContext, Writing};
+use crate::engine::{Begin, Engine, JournalWriter, PendingCalls, RunContext, RunState, StepContext};
 use crate::error::StartError;
 use crate::graph::{CompiledGraph, GraphTables, tables};
 use crate::machine::Machine;
 use crate::observer::Event;
 use crate::record::{Chain, CompletedCalls, Due, Sealed, Start};
 use crate::services::RuntimeServices;
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::Position;
 use crate::store::StoreError;
 use crate::vault::{SecretLocation, Vault};
@@ -29,9 +29,9 @@ pub(crate) struct EngineParts {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) allowed: Vec<bool>,
     pub(crate) vault: Option<Arc<Vault>>,
-    pub(crate) state: Box<dyn Cells>,
+    pub(crate) state: Box<dyn StateFields>,
     pub(crate) position: Position,
-    pub(crate) journal: Option<Writing>,
+    pub(crate) journal: Option<JournalWriter>,
     pub(crate) done: CompletedCalls,
     pub(crate) is_new: bool,
 }
@@ -40,7 +40,7 @@ pub(crate) struct EngineParts {
 pub fn start_entry(
     machine: &dyn Machine,
     key: &SecretKey,
-    state: &dyn Cells,
+    state: &dyn StateFields,
     vault: Option<&Vault>,
     ceiling: &[Grants],
 ) -> Start {
@@ -104,7 +104,7 @@ impl RuntimeServices {
                 self.recorded(&begin.run, machine.graph(), std::slice::from_ref(&record));
                 let mut due = Due::default();
                 due.wrote(record.body.len());
-                Some(Writing::new(self, &machine, begin.durability, lease, chain, due))
+                Some(JournalWriter::new(self, &machine, begin.durability, lease, chain, due))
             }
             _ => None,
         };
@@ -139,10 +139,10 @@ impl RuntimeServices {
             vault,
             is_kept: journal.is_some(),
             durability: begin.durability,
-            desk: Desk::default(),
+            pending_calls: PendingCalls::default(),
             began,
         };
-        let standing = Standing { state, position, done };
+        let standing = RunState { state, position, done };
         Engine {
             context: StepContext { run: Arc::new(run), standing: Arc::new(standing) },
             is_new,

@@ -3,14 +3,14 @@
 use graph_model::value::{Mismatch, Value, View};
 
 /// The state of a run: its inputs, and one cell a key.
-pub trait Cells: Send + Sync {
+pub trait StateFields: Send + Sync {
     /// Looks at the run's original inputs.
     fn inputs(&self) -> View<'_>;
 
     /// Looks at a key; null until it is set.
     fn get(&self, key: usize) -> View<'_>;
 
-    /// Whether [`Cells::set`] takes a value for a key.
+    /// Whether [`StateFields::set`] takes a value for a key.
     ///
     /// # Errors
     ///

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Status {
-    /// It is at work, or its process is gone and it waits to be resumed.
+    /// It is running, or its process is gone and it waits to be resumed.
     Running,
     /// It ended with a result.
     Completed,
-    /// It ended with a result, and went on after failures on its way.
+    /// It ended with a result, and continued after failures on its way.
     CompletedWithErrors,
     /// It ended with an error; it can be resumed at the node that failed.
     Error,

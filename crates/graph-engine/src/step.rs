@@ -25,7 +25,7 @@ use graph_model::value::{AsView, Value, describe};
 use crate::activation::TakenEdges;
 use crate::failure::Failure;
 use crate::graph::{CompiledKind, GraphTables, Notes};
-use crate::lane::Request;
+use crate::tool_caller::Request;
 
 pub use answer::{NO_GRAPH, denied, element, failed, judge, no_spaces, readable, timed_out};
 pub use context::Env;
@@ -36,7 +36,7 @@ pub use nested::{
     MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, is_told_secrets, nested_id,
 };
 pub use position::{Branch, Memory, OpenJoin, Position};
-pub use settle::{Facts, Outcome, Settled, items_failed, settle};
+pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
 pub use shown::{at_limit, keys, state_value, told};
 pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
 
@@ -52,7 +52,7 @@ pub enum Planned {
         /// How many calls are made at a time, 1 or more.
         width: usize,
     },
-    /// Nothing outside: it computes and goes on.
+    /// Nothing outside: it computes and continues.
     Compute,
     /// The end of the run.
     Finish,
@@ -99,7 +99,7 @@ pub fn output(env: &Env<'_>, notes: &mut Notes) -> Value {
 }
 
 impl GraphTables {
-    /// Returns the nodes that the edges lead to, in order; an edge that leads out of the graph leads to none.
+    /// Returns the nodes that the edges lead to, in order; an edge that leads out of the graph leads to no node.
     pub fn targets<'g>(&'g self, node: u16, edges: &'g TakenEdges) -> impl Iterator<Item = u16> + 'g {
         edges.as_slice().iter().filter_map(move |&edge| self.target(node, edge).flatten())
     }

@@ -14,7 +14,7 @@ pub(crate) struct Stop(Arc<Inner>);
 struct Inner {
     /// `NONE`, `PAUSED` or `CANCELLED`: it only grows.
     wish: AtomicU8,
-    /// The signal that it is wished by; 0 where that is none.
+    /// The number of the signal that asks for it; 0 if no signal does.
     signal: AtomicI32,
     told: Notify,
 }
@@ -74,7 +74,8 @@ impl Stop {
         loop {
             let told = self.0.told.notified();
             tokio::pin!(told);
-            // What is told from here on is heard, so a wish between the look and the wait is not missed.
+            // The future receives each notification from here on, so a wish between the look and the wait is not
+            // missed.
             told.as_mut().enable();
             if is_so(self) {
                 return;
@@ -90,10 +91,11 @@ impl fmt::Debug for Stop {
     }
 }
 
-/// Tells a tool that its run was cancelled. Clones tell the same.
+/// A token that shows a tool whether its run was cancelled. Clones show the same.
 ///
-/// It is told once somebody cancelled the run, by [`Canceller`](crate::Canceller) or [`Store::cancel`](crate::Store::cancel), and
-/// stays so. That a runtime [shuts down](crate::Runtime::shutdown) is no reason: the run goes on later.
+/// It is set once somebody cancelled the run, by [`Canceller`](crate::Canceller) or
+/// [`Store::cancel`](crate::Store::cancel), and stays set. A runtime that [shuts down](crate::Runtime::shutdown) does
+/// not set it: the run continues later.
 #[derive(Debug, Clone)]
 pub struct CancelToken(Stop);
 

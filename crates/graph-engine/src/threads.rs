@@ -1,11 +1,9 @@
-//! Threads: agents at work, whose registry belongs to the program.
+//! Threads: running agents, whose registry belongs to the program.
 //!
-//! A graph hands work to an agent by the tool `rye/agent/threads/thread_directive`. An agent whose context is full goes on
-//! in another thread; the result that counts is that of the last one (R185, R186).
+//! A graph hands work to an agent by the tool `rye/agent/threads/thread_directive`. An agent whose context is full
+//! continues in another thread; the result that counts is that of the last one (R185, R186).
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use graph_model::number::read_json;
@@ -13,8 +11,9 @@ use graph_model::value::{Map, Value};
 
 use crate::clock::Clock;
 use crate::failure::{ActionError, Failure};
+use crate::future::BoxFuture;
 
-/// How often a thread that is still at work is asked for (R117).
+/// How long to wait between two looks at a thread that is still running (R117).
 const POLL: Duration = Duration::from_millis(500);
 
 /// A thread as a registry knows it.
@@ -22,22 +21,22 @@ const POLL: Duration = Duration::from_millis(500);
 pub struct Thread {
     /// How it stands: `running`, `completed`, `continued`, `error`, `cancelled` …
     pub status: String,
-    /// The thread in which it goes on, if it is `continued`.
+    /// The thread in which it continues, if it is `continued`.
     pub continuation: Option<String>,
     /// What it returned: an object such as `{cost, outputs}`, or a text that is one in JSON.
     pub result: Option<Value>,
 }
 
-/// A thread that is looked for.
-pub type Finding<'a> = Pin<Box<dyn Future<Output = Result<Option<Thread>, ActionError>> + Send + 'a>>;
+/// The future that [`Threads::thread`] returns.
+pub type ThreadFuture<'a> = BoxFuture<'a, Result<Option<Thread>, ActionError>>;
 
 /// The registry of a program's threads.
 pub trait Threads: Send + Sync + fmt::Debug + 'static {
     /// Returns the thread with that id, if there is one.
-    fn thread<'a>(&'a self, id: &'a str) -> Finding<'a>;
+    fn thread<'a>(&'a self, id: &'a str) -> ThreadFuture<'a>;
 }
 
-/// Follows a result that says that its thread goes on in another, to the result of the last.
+/// Follows a result that says that its thread continues in another, to the result of the last.
 pub(crate) async fn follow(
     threads: Option<&dyn Threads>,
     clock: &dyn Clock,
@@ -110,7 +109,7 @@ mod tests {
     struct Registry(HashMap<&'static str, Thread>);
 
     impl Threads for Registry {
-        fn thread<'a>(&'a self, id: &'a str) -> Finding<'a> {
+        fn thread<'a>(&'a self, id: &'a str) -> ThreadFuture<'a> {
             Box::pin(async move { Ok(self.0.get(id).cloned()) })
         }
     }

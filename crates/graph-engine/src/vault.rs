@@ -32,7 +32,7 @@ const LEAST: usize = 4;
 pub struct Vault {
     run: RunId,
     key: Option<SealKey>,
-    /// From which nonces are drawn: random, and another one each time a run is begun or taken up.
+    /// The seed from which nonces are drawn: random, and another one each time a run is begun or resumed.
     seed: Zeroizing<[u8; 32]>,
     drawn: AtomicU64,
     /// The texts that are cut out of others, long ones first.

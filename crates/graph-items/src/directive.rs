@@ -65,7 +65,7 @@ pub enum DirectiveProblem {
         /// The attribute.
         attribute: &'static str,
     },
-    /// An element among others of which it is none.
+    /// An element of another name than the elements it stands among.
     #[error("`<{found}>` stands where only `<{expected}>` may")]
     Unexpected {
         /// Its name.
@@ -144,7 +144,7 @@ pub struct Directive {
     pub permissions: Vec<Pattern>,
     /// What else `<metadata>` and the attributes of `<directive>` say.
     pub other: Map<String, Value>,
-    /// What it is told.
+    /// The inputs that it receives.
     pub inputs: Vec<Input>,
     /// What it answers.
     pub outputs: Vec<Output>,
@@ -152,8 +152,8 @@ pub struct Directive {
     pub process: Vec<ProcessStep>,
     /// By what one sees that it was done.
     pub success_criteria: Vec<String>,
-    /// Whether `process` and `success_criteria` stand in the `<directive>` element, and so are signed; also true if there
-    /// are none.
+    /// Whether `process` and `success_criteria` stand in the `<directive>` element, and so are signed; also true if
+    /// there are no such elements.
     pub process_signed: bool,
 }
 
@@ -640,7 +640,7 @@ impl<'t> Prose<'t> {
     }
 }
 
-/// Returns where the `>` of the tag at the beginning of `text` stands; one in quotes is none.
+/// Returns where the `>` of the tag at the beginning of `text` stands; one in quotes does not count.
 fn end_of_tag(text: &str) -> Option<usize> {
     let mut quote = None;
     text.char_indices().find_map(|(at, character)| {

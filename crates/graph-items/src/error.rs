@@ -92,7 +92,7 @@ pub enum ItemError {
         /// How deep.
         deepest: usize,
     },
-    /// The path of a configuration is none.
+    /// The path of a configuration is not valid.
     #[error("`{path}` is no path of a configuration: {reason}")]
     ConfigPath {
         /// The path.
@@ -108,7 +108,7 @@ pub enum ItemError {
         /// What is wrong.
         reason: YamlError,
     },
-    /// There is no key to sign with; none is made (R36).
+    /// There is no key to sign with, and no key is made (R36).
     #[error(
         "there is no key to sign with; make one with `graph keys generate` and give it to the spaces: `sign_with(SecretKey::load(…)?)`"
     )]

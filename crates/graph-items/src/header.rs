@@ -12,7 +12,7 @@ pub(super) struct PageHeader<'t> {
 }
 
 impl<'t> PageHeader<'t> {
-    /// Finds the header of `content`, the text below the signature line; it is empty if there is none.
+    /// Finds the header of `content`, the text below the signature line; it is empty if there is no header.
     ///
     /// A header between `---` ends where the signature begins to cover, so that the page is the header and what is covered.
     pub(super) fn of(content: &'t str) -> Self {

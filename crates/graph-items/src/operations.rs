@@ -258,7 +258,7 @@ fn matched(item: &SignedItem, words: &[&str]) -> Option<(usize, Value)> {
     Some((score, Value::Object(result)))
 }
 
-/// Returns the space that one of the parameters `names` names; none for all.
+/// Returns the space that one of the parameters `names` names; `None` for all spaces.
 fn scope(params: &Map<String, Value>, names: &[&'static str]) -> Result<Option<Space>, ActionError> {
     let mut named: Option<(&str, &str)> = None;
     for name in names.iter().copied() {

@@ -118,7 +118,7 @@ impl Spaces {
         self
     }
 
-    /// Signs items with `key`. Without one nothing is signed; none is made (R36).
+    /// Signs items with `key`. Without a key nothing is signed, and no key is made (R36).
     #[must_use]
     pub fn sign_with(mut self, key: SecretKey) -> Self {
         self.key = Some(key);

@@ -22,7 +22,7 @@ pub enum YamlError {
     /// It is another value than a mapping.
     #[error("it is not a mapping of names to values")]
     NotAMapping,
-    /// Several elements of a list, which are told apart by their `id`, have the same.
+    /// Several elements of a list have the same `id`, which must distinguish them.
     #[error("two elements of the list `{list}` have the id `{id}`")]
     SameId {
         /// The list's key.

@@ -21,7 +21,7 @@ impl Capability {
         })
     }
 
-    /// Reads a capability; `None` if the text is none, as a pattern that grants several.
+    /// Reads a capability; `None` if the text is not a capability, such as a pattern that grants several.
     pub fn parse(text: &str) -> Option<Self> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         (text.starts_with("rye.") && text.chars().all(allowed)).then(|| Self(text.to_owned()))
@@ -187,7 +187,7 @@ fn in_set(members: &[u8], byte: u8) -> bool {
 pub struct Grants(Vec<Pattern>);
 
 impl Grants {
-    /// Collects patterns; none grant nothing.
+    /// Collects patterns; without a pattern, nothing is granted.
     pub fn new(patterns: impl IntoIterator<Item = Pattern>) -> Self {
         Self(patterns.into_iter().collect())
     }

@@ -15,7 +15,7 @@ pub trait Tree: Sized {
     /// Says what the tree is.
     fn shape(&self) -> Shape<'_, Self>;
 
-    /// Returns the fields of a mapping in order; of anything else none.
+    /// Returns the fields of a mapping in order; empty for any other tree.
     fn fields(&self) -> impl Iterator<Item = (&Self::Key, &Self)>;
 }
 
@@ -134,7 +134,7 @@ pub trait Conditions<'t, T: Tree + 't> {
     /// Reads what a comparison looks at.
     fn path(&mut self, path: &'t T) -> Result<Self::Path, Self::Error>;
 
-    /// Reads the name of an operator; a field without a value names none.
+    /// Reads the name of an operator; `None` for a field without a value.
     fn operator(&mut self, word: &'t T::Key, name: &'t T) -> Result<Option<Operator>, Self::Error>;
 
     /// Makes a comparison. Every operator but [`Operator::Exists`] has a value.
@@ -247,7 +247,7 @@ pub trait Terms<T: Tree> {
     fn object(&mut self, tree: &T, fields: Vec<(&T::Key, Self::Term)>) -> Self::Term;
 }
 
-/// Reads a value whose texts are templates, however deep they stand; names of fields are none.
+/// Reads a value whose texts are templates, however deep they stand; names of fields are not templates.
 ///
 /// # Errors
 ///

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::program::{Body, ItemType, Performer, Program, Settings, THREAD_DIRECTIVE, Verb};
+use crate::program::{Body, Executor, ItemType, Program, Settings, THREAD_DIRECTIVE, Verb};
 
 /// A checked graph. Its fields are those of a [`Program`].
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ pub struct ToolIr {
     /// What kind of item it is.
     pub item: ItemType,
     /// Who does it.
-    pub by: Performer,
+    pub by: Executor,
     /// Its parameters in order; `None` where no contract names them, and all of them are one object.
     pub params: Option<Vec<ParamIr>>,
     /// Whether a contract says what it returns.
@@ -119,7 +119,7 @@ impl GraphIr {
 impl ToolIr {
     /// Whether the program answers its calls, with what a contract says and nothing around it.
     pub fn answers(&self) -> bool {
-        self.by == Performer::Program && self.typed && !matches!(self.id.as_str(), "" | THREAD_DIRECTIVE)
+        self.by == Executor::Program && self.typed && !matches!(self.id.as_str(), "" | THREAD_DIRECTIVE)
     }
 
     fn read(tool: &crate::program::Tool<'_>) -> Result<Self, String> {

@@ -79,8 +79,8 @@ pub struct Tool<'a> {
     /// What kind of item it is.
     pub item: ItemType,
     /// Who does it.
-    pub by: Performer,
-    /// Its parameters in the order in which a lane takes them; `None` where no contract names them, and all of them are
+    pub by: Executor,
+    /// Its parameters in the order in which a tool caller takes them; `None` where no contract names them, and all of them are
     /// one object.
     pub params: Option<&'a [Param<'a>]>,
     /// Whether a contract says what it returns. What it does not say may come in an envelope, and is unwrapped (R180).
@@ -154,10 +154,10 @@ impl ItemType {
     }
 }
 
-/// Who does what a [`Tool`] says.
+/// What executes the calls of a [`Tool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Performer {
-    /// The program that embeds the graph, through its [lane](self), or the runtime where the program leaves that to it.
+pub enum Executor {
+    /// The program that embeds the graph, or the runtime where the program leaves the call to it.
     Program,
     /// Another graph, as a run of its own.
     Graph,
@@ -232,7 +232,7 @@ pub struct Settings {
     /// How many calls a parallel foreach makes at a time, if it does not say (R112).
     #[serde(skip_serializing_if = "is_ten")]
     pub max_concurrency: u32,
-    /// How many graphs and threads may stand one in the other (R177).
+    /// How many levels of graphs and threads may be nested (R177).
     #[serde(skip_serializing_if = "is_five")]
     pub depth: u32,
     /// How long a run may take, in milliseconds.
@@ -315,7 +315,7 @@ pub enum OnMaxSteps {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnNoMatch {
-    /// The run ends, as at a node that has none (R92).
+    /// The run ends, as at a node without edges (R92).
     #[default]
     Return,
     /// The node fails, with an error that lists the edges.
@@ -331,11 +331,11 @@ pub struct Hook {
     pub id: Option<String>,
     /// When.
     pub event: Event,
-    /// The condition on what the event tells; none holds always.
+    /// The condition on the event's data; `None` always holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<When>,
-    /// What: the index of a tool. None where the parameters themselves steer the run: `action: { retry: true }`, or the
-    /// tool [`CONTROL`] (R137).
+    /// What: the index of a tool. `None` where the parameters themselves steer the run: `action: { retry: true }`, or
+    /// the tool [`CONTROL`] (R137).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<u16>,
     /// The tool's parameters, or how the run is steered: `action` is `retry`, `fail`, `abort` or `continue`, beside it
@@ -376,7 +376,7 @@ impl TryFrom<WrittenHook> for Hook {
     }
 }
 
-/// What hooks are told of (R146).
+/// The events that hooks receive (R146).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -441,7 +441,7 @@ pub struct Body {
     /// Where it leads. No edge: the run ends here.
     #[serde(default, skip_serializing_if = "Route::is_empty")]
     pub next: Route,
-    /// How it waits for branches; none where it waits for nothing.
+    /// How it waits for branches; `None` if it waits for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<Join>,
     /// The node that a failure of this one leads to.
@@ -456,7 +456,7 @@ pub struct Body {
     /// How long a call may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Where an agent is to do it: the `remote` of the node, which the tool is told (R11).
+    /// Where an agent is to do it: the `remote` of the node, which the tool receives (R11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
     /// Whether the node sees its own last result: `visit.previous`.
@@ -622,7 +622,7 @@ pub enum Route {
         name: String,
         /// The name of the target.
         to: String,
-        /// How many calls the branches make at a time; none for as many as the settings say.
+        /// How many calls the branches make at a time; `None` for as many as the settings say.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         width: Option<u32>,
         /// How many elements the list may have. The node fails if it has more.
@@ -633,8 +633,8 @@ pub enum Route {
     By {
         /// The path of the value: a text, a boolean or null.
         by: Path,
-        /// The name of the target for each word that the value can be, in order; none ends the run or the branch. `true`, `false`
-        /// and `null` are written as words.
+        /// The name of the target for each word that the value can be, in order; `None` ends the run or the branch.
+        /// `true`, `false` and `null` are written as words.
         to: IndexMap<String, Option<String>>,
     },
 }
@@ -700,10 +700,10 @@ pub struct Join {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
-    /// The target's name; none ends the run (R91).
+    /// The target's name; `None` ends the run (R91).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The condition; none holds always.
+    /// The condition; `None` always holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<When>,
     /// What it is for.

@@ -199,7 +199,7 @@ impl Mask {
     }
 }
 
-/// Where a graph has secrets; all of it empty where it has none.
+/// Where a graph has secrets; all of it empty if the graph has no secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Secrets {
@@ -218,7 +218,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Whether there is none.
+    /// Whether there are no secrets.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

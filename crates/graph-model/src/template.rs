@@ -35,7 +35,8 @@ pub struct Expression {
     pub paths: Vec<Path>,
     /// Where each path stands in the template's text, in bytes.
     pub ranges: Vec<Range<usize>>,
-    /// What stands for the value where there is none, if this is written `{input:name}`. Such an expression is always a text (R71).
+    /// What replaces a value that is missing, if this is written `{input:name}`. Such an expression is always a text
+    /// (R71).
     pub input: Option<InputReference>,
 }
 
@@ -194,7 +195,7 @@ fn push_plain(text: &str, range: Range<usize>, literal: &mut String, pieces: &mu
     literal.push_str(&part[at..]);
 }
 
-/// Returns where a reference begins whose default goes on into the expression behind `range`.
+/// Returns where a reference begins whose default continues into the expression behind `range`.
 fn unfinished_reference(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let part = &text[range.clone()];
     if !part.contains('{') {

@@ -52,7 +52,7 @@ pub trait Sequence {
 
 /// Something with named fields in order.
 pub trait NamedFields {
-    /// Returns the field called `name`, or [`View::Null`] if there is none.
+    /// Returns the field called `name`, or [`View::Null`] if there is no such field.
     fn get(&self, name: &str) -> View<'_>;
 
     /// Calls `visit` with each field that is there, in order; a field of a Rust type that is `None` is not there.
@@ -72,7 +72,7 @@ pub trait NamedFields {
 pub trait Struct: Sized {
     /// The names of its fields in JSON, in order.
     const NAMES: &'static [&'static str];
-    /// For each field, what it is where the object does not have it, as JSON; none means null (R47).
+    /// For each field, what it is where the object does not have it, as JSON; `None` means null (R47).
     const DEFAULTS: &'static [Option<&'static str>];
     /// The indices of the fields that take any value but null. Of other fields their types say it.
     const NEEDED: &'static [usize] = &[];

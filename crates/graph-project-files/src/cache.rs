@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::disk::Disk;
 use crate::error::FilesError;
-use graph_engine::cache::{Cache, Caching, Digest};
+use graph_engine::cache::{Cache, CacheFuture, Digest};
 
 const DIRECTORY: &str = ".ai/state/objects/cache/nodes";
 
@@ -67,11 +67,11 @@ impl ProjectCache {
 }
 
 impl Cache for ProjectCache {
-    fn get<'a>(&'a self, key: &'a Digest) -> Caching<'a, Option<String>> {
+    fn get<'a>(&'a self, key: &'a Digest) -> CacheFuture<'a, Option<String>> {
         Box::pin(ready(self.text(key).map_err(io::Error::other)))
     }
 
-    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> Caching<'a, ()> {
+    fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> CacheFuture<'a, ()> {
         Box::pin(ready(self.disk.replace(&file(key), entry.as_bytes()).map_err(io::Error::other)))
     }
 }

@@ -78,7 +78,7 @@ impl Disk {
         Ok((directory, name))
     }
 
-    /// Reads a file; none where there is no such file.
+    /// Reads a file; `None` if there is no such file.
     pub(crate) fn read(&self, file: &str) -> Result<Option<Vec<u8>>, FilesError> {
         match self.locate(file).and_then(|(directory, name)| directory.read(name)) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -87,7 +87,7 @@ impl Disk {
         }
     }
 
-    /// Returns the names of what is in a directory; of one that is not there, none.
+    /// Returns the names of what is in a directory; empty if there is no such directory.
     pub(crate) fn names(&self, directory: &str) -> Result<Vec<String>, FilesError> {
         let opened = open_directory(&self.root, directory);
         let entries = match opened.and_then(|directory| directory.entries()) {

@@ -23,7 +23,7 @@ const SNAPSHOTS: u64 = 128;
 /// A run as its records tell it so far. For secrets there stands `[secret]`.
 #[derive(Debug)]
 pub(crate) struct RunProjection {
-    pub(crate) outline: Topology,
+    pub(crate) topology: Topology,
     pub(crate) run: RunId,
     /// The version of the runtime that the files are of.
     pub(crate) version: String,
@@ -66,7 +66,7 @@ pub(crate) struct FileAdditions {
 }
 
 impl RunProjection {
-    pub(crate) fn new(run: RunId, outline: Topology, version: String) -> Self {
+    pub(crate) fn new(run: RunId, topology: Topology, version: String) -> Self {
         Self {
             run,
             version,
@@ -90,14 +90,14 @@ impl RunProjection {
             retries: Map::new(),
             receipts: Vec::new(),
             state_hash: Digest::of(""),
-            outline,
+            topology,
         }
     }
 
     /// Takes a record into account, and returns what it adds.
     pub(crate) fn take(&mut self, record: Record) -> FileAdditions {
         let mut told = FileAdditions::default();
-        // What these say is told with the step, or was told with those before; but for where a run begins that began in another.
+        // The step reports what these records say, or earlier steps did, except at the first record of a forked run.
         let is_told = matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_));
         if is_told && !(self.is_fork && record.seq == 1) {
             return told;
@@ -155,10 +155,10 @@ impl RunProjection {
         self.parent = start.parent;
         self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
-        self.keys = self.outline.keys.iter().filter_map(initial).collect();
-        let first = self.outline.name(self.outline.start).unwrap_or_default().to_owned();
+        self.keys = self.topology.keys.iter().filter_map(initial).collect();
+        let first = self.topology.name(self.topology.start).unwrap_or_default().to_owned();
         let payload =
-            json!({"graph_id": self.outline.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});
+            json!({"graph_id": self.topology.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});
         self.tell(told, "graph_started", payload);
         self.last.clone_from(&first);
         self.frontier = vec![first];
@@ -186,7 +186,7 @@ impl RunProjection {
     /// called (R223).
     fn announce(&self, told: &mut FileAdditions) {
         for (step, node) in (self.steps + 1..).zip(&self.frontier) {
-            let place = self.outline.node(node);
+            let place = self.topology.node(node);
             let payload = match place.and_then(|place| word(place.kind)) {
                 Some(word) => json!({"step": step, "node": node, "node_type": word}),
                 None => json!({"step": step, "node": node, "action_id": place.map_or("", |place| &place.action)}),
@@ -211,12 +211,12 @@ impl RunProjection {
 
     /// Returns where a visit led, of several that were made together.
     fn led_to(&self, visit: &Visit) -> Option<String> {
-        let place = self.outline.node(&visit.node)?;
+        let place = self.topology.node(&visit.node)?;
         let to = match visit.edge() {
             Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
             None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed),
         };
-        self.outline.name(to?).map(str::to_owned)
+        self.topology.name(to?).map(str::to_owned)
     }
 
     fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, told: &mut FileAdditions) {
@@ -240,7 +240,7 @@ impl RunProjection {
             }
             self.last_error = Some(json!({"node": visit.node, "error": error}));
         }
-        let (kind, action) = match self.outline.node(&visit.node) {
+        let (kind, action) = match self.topology.node(&visit.node) {
             Some(TopologyNode { kind, action, .. }) => (*kind, action.clone()),
             None => (Kind::Gate, String::new()),
         };
@@ -259,12 +259,12 @@ impl RunProjection {
     }
 
     /// Returns what stands for all that a visit depends on: the graph, the node, what it was activated with, and the state before
-    /// it. Two visits with the same hash had the same inputs but for the time (R197).
+    /// it. Two visits with the same hash had the same inputs except for the time (R197).
     fn input_hash(&self, visit: &Visit, before: Digest) -> Digest {
         let fields = [
             ("argument", Value::Null),
             ("config_snapshot_hash", Value::from("")),
-            ("graph_hash", Value::from(self.outline.digest.to_hex())),
+            ("graph_hash", Value::from(self.topology.digest.to_hex())),
             ("node_name", Value::from(visit.node.as_str())),
             ("state_hash", Value::from(before.to_hex())),
         ];
@@ -324,7 +324,7 @@ impl RunProjection {
         }
     }
 
-    /// Returns the node at which the run goes on; of one that is completed, the node at which it ended.
+    /// Returns the node at which the run continues; for a completed run, the node at which it ended.
     pub(crate) fn current_node(&self) -> &str {
         let next = self.frontier.first().map_or(self.last.as_str(), String::as_str);
         match (self.status, &self.end) {
@@ -343,7 +343,7 @@ impl RunProjection {
     pub(crate) fn state(&self) -> Map<String, Value> {
         let mut state = Map::new();
         state.insert("inputs".to_owned(), self.inputs.clone());
-        for (name, _) in &self.outline.keys {
+        for (name, _) in &self.topology.keys {
             if let Some(value) = self.keys.get(name).filter(|value| !value.is_null()) {
                 state.insert(name.clone(), value.clone());
             }
@@ -361,7 +361,7 @@ impl RunProjection {
     fn execution_snapshot(&self) -> Object {
         let receipts = self.receipts.iter().map(|hash| Value::from(hash.to_hex()));
         let mut fields = vec![
-            ("graph_id", Value::from(self.outline.id.as_str())),
+            ("graph_id", Value::from(self.topology.id.as_str())),
             ("graph_run_id", Value::from(self.run.as_str())),
             ("node_receipts", receipts.collect()),
             ("project_manifest_hash", Value::from("")),
@@ -398,7 +398,7 @@ impl RunProjection {
     }
 }
 
-/// Returns the word that events have for what a node does; none for what is told by its action.
+/// Returns the word that events have for what a node does; `None` for a node that its action describes.
 fn word(kind: Kind) -> Option<&'static str> {
     (!matches!(kind, Kind::Action(_))).then(|| kind.name())
 }

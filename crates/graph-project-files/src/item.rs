@@ -22,8 +22,8 @@ pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
 
 /// Writes the state item of a run (R207), signed with `key`.
 pub(crate) fn text(facts: &RunProjection, bound: Option<&Bound>, key: &dyn Signer) -> String {
-    let RunProjection { outline, run, parent, steps, .. } = facts;
-    let graph = &outline.id;
+    let RunProjection { topology, run, parent, steps, .. } = facts;
+    let graph = &topology.id;
     let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
     let parent = parent.as_ref().map_or_else(String::new, |parent| scalar(parent.run.as_str()));
     let (status, node) = (facts.status.name(), scalar(facts.current_node()));
@@ -96,7 +96,7 @@ pub struct StateItem {
     pub run: RunId,
     /// How it stands.
     pub status: Status,
-    /// Where it goes on; of a run that is completed, where it ended.
+    /// Where it continues; for a completed run, where it ended.
     pub current_node: String,
     /// How many nodes were visited.
     pub steps: u64,

@@ -1,9 +1,9 @@
 //! The files that a project keeps of its runs, under `.ai`: the journal, signed transcript, signed state item, signed run page,
 //! objects by their content, and the registry.
 //!
-//! They are views. A run's journal is the truth: everything here is made of its records and nothing else, so that what is written
-//! while the run is at work and what [`ProjectFiles::rebuild`] writes from a store are the same bytes. A file that cannot be
-//! written stops no run.
+//! They are views. A run's journal is the truth: everything here is made of its records and nothing else, so that what
+//! is written while the run is in progress and what [`ProjectFiles::rebuild`] writes from a store are the same bytes. A
+//! file that cannot be written stops no run.
 
 mod cache;
 mod disk;
@@ -53,7 +53,7 @@ use transcript::Transcript;
 /// [`Builder::observer`](graph_engine::Builder::observer), another asked what went wrong.
 ///
 /// Only runs in a store have records, and so files. Files are written between two steps, before the next begins. They are not
-/// waited for to reach the disk: after the loss of power, [`rebuild`](Self::rebuild) makes them anew.
+/// waited for to reach the disk: after the loss of power, [`rebuild`](Self::rebuild) writes them again.
 #[derive(Clone)]
 pub struct ProjectFiles {
     inner: Arc<FilesAtWork>,
@@ -62,7 +62,7 @@ pub struct ProjectFiles {
 struct FilesAtWork {
     disk: Arc<Disk>,
     key: SecretKey,
-    /// The runs at work.
+    /// The runs in progress.
     runs: Mutex<HashMap<RunId, Arc<Mutex<Keeper>>>>,
     /// The first thing that went wrong with each run's files.
     problems: Mutex<BTreeMap<RunId, Arc<FilesError>>>,
@@ -99,8 +99,9 @@ impl ProjectFiles {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Writes the files of a run anew from its journal, which must be signed with the key whose public half `journal_key` is;
-    /// `graph` is its machine's [`graph`](graph_engine::Machine::graph). The run must not be at work.
+    /// Writes the files of a run again from its journal, which must be signed with the key whose public half
+    /// `journal_key` is; `graph` is its machine's [`graph`](graph_engine::Machine::graph). The run must not be in
+    /// progress.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl ProjectFiles {
         self.inner.registry()
     }
 
-    /// Returns the first thing that went wrong with each run's files, but for those that were rebuilt since.
+    /// Returns the first thing that went wrong with each run's files, except those that were rebuilt since.
     pub fn problems(&self) -> BTreeMap<RunId, Arc<FilesError>> {
         locked(&self.inner.problems).clone()
     }
@@ -265,7 +266,7 @@ impl Keeper {
             told.objects.iter().for_each(|object| check(objects.put_object(object)));
             for moment in &told.moments {
                 self.transcript.tell(&self.facts.run, moment);
-                self.page.tell(&self.facts.outline, moment);
+                self.page.tell(&self.facts.topology, moment);
             }
             self.transcript.sign(&self.facts.run, &self.facts.at, self.facts.steps, signer);
         }
@@ -274,9 +275,9 @@ impl Keeper {
             check(objects.refer(&self.facts.run, snapshot));
         }
         let item = item::text(&self.facts, self.transcript.bound(), signer);
-        check(disk.replace(&item::file(&self.facts.outline.id, &self.facts.run), item.as_bytes()));
+        check(disk.replace(&item::file(&self.facts.topology.id, &self.facts.run), item.as_bytes()));
         let page = self.page.text(&self.facts, signer);
-        check(disk.replace(&page::file(&self.facts.outline.id, &self.facts.run), page.as_bytes()));
+        check(disk.replace(&page::file(&self.facts.topology.id, &self.facts.run), page.as_bytes()));
         first
     }
 

@@ -63,7 +63,7 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// If there is none with that hash, its bytes do not have the hash, or it cannot be read.
+    /// If there is no value with that hash, its bytes do not have the hash, or it cannot be read.
     pub fn get(&self, hash: &Digest) -> Result<Value, FilesError> {
         let file = object_file(hash);
         let bytes = self.read(&file, hash)?;
@@ -91,7 +91,7 @@ impl Objects {
         self.read(&blob_file(hash), hash)
     }
 
-    /// Returns the execution snapshot that a run's ref names; none where the run has no ref (R195).
+    /// Returns the execution snapshot that a run's ref names; `None` if the run has no ref (R195).
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Objects {
         hash.parse().map(Some).map_err(|error: graph_model::digest::NotADigest| unreadable(error.to_string()))
     }
 
-    /// Follows a run's ref to its state and to every receipt and result (R196); none where the run has no ref.
+    /// Follows a run's ref to its state and to every receipt and result (R196); `None` if the run has no ref.
     ///
     /// # Errors
     ///

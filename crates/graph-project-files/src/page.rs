@@ -15,7 +15,7 @@ use crate::transcript::RunMoment;
 use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::Status;
 
-/// How many lines of history a page has at most: it is written anew at each step, and the transcript has all of it.
+/// How many lines of history a page has at most: it is written again at each step, and the transcript has all of it.
 const LINES: usize = 300;
 
 /// Returns where a run's page is (R232).
@@ -76,11 +76,11 @@ impl NodeMark {
 
 impl PageContents {
     /// Takes an event into account.
-    pub(crate) fn tell(&mut self, outline: &Topology, moment: &RunMoment) {
-        self.rows.resize(outline.nodes.len(), NodeRow::default());
+    pub(crate) fn tell(&mut self, topology: &Topology, moment: &RunMoment) {
+        self.rows.resize(topology.nodes.len(), NodeRow::default());
         let payload = &moment.payload;
         let node = text(payload, "node");
-        let at = outline.nodes.iter().position(|place| place.name == node);
+        let at = topology.nodes.iter().position(|place| place.name == node);
         let line = match moment.kind {
             "graph_started" => format!("**Started** {} — entry: {}", moment.at, code(text(payload, "start_node"))),
             "graph_resumed" => {
@@ -98,7 +98,7 @@ impl PageContents {
                 };
                 format!("### Step {} — {} → {}", payload["step"], code(node), plain(what))
             }
-            "step_completed" | "foreach_completed" => self.completed(outline, moment, at),
+            "step_completed" | "foreach_completed" => self.completed(topology, moment, at),
             "graph_error" | "graph_cancelled" | "graph_completed" => {
                 self.settle(at.filter(|_| moment.kind == "graph_error"));
                 match (moment.kind, text(payload, "error")) {
@@ -116,7 +116,7 @@ impl PageContents {
         }
     }
 
-    /// No node is at work any more; the one at fault failed (R237).
+    /// No node is running any more; the one at fault failed (R237).
     fn settle(&mut self, failed: Option<usize>) {
         for row in self.rows.iter_mut().filter(|row| row.mark == NodeMark::Running) {
             // Of a node that was visited before, the last visit stands.
@@ -127,13 +127,13 @@ impl PageContents {
         }
     }
 
-    fn completed(&mut self, outline: &Topology, moment: &RunMoment, at: Option<usize>) -> String {
+    fn completed(&mut self, topology: &Topology, moment: &RunMoment, at: Option<usize>) -> String {
         let payload = &moment.payload;
         let error = payload.get("error").and_then(Value::as_str);
         let next = payload.get("next_node").and_then(Value::as_str);
         let elapsed = payload["elapsed_s"].as_f64().unwrap_or_default();
         if let Some(at) = at {
-            let to = next.and_then(|next| outline.nodes.iter().position(|place| place.name == next));
+            let to = next.and_then(|next| topology.nodes.iter().position(|place| place.name == next));
             *self.fired.entry((at, to)).or_default() += 1;
             let short = |name: &str| text(payload, name).get(..16).map(str::to_owned);
             let mut details = Vec::new();
@@ -151,7 +151,7 @@ impl PageContents {
             self.rows[at] = NodeRow { mark, step: number(payload, "step"), times, elapsed, details };
         }
         let next = next.map_or_else(String::new, |next| format!(" → {}", code(next)));
-        let kind = at.map(|at| outline.nodes[at].kind);
+        let kind = at.map(|at| topology.nodes[at].kind);
         match (error, kind) {
             (Some(error), _) => format!("❌ error ({}): {}{next}", duration(elapsed), plain(error)),
             (None, Some(Kind::Foreach(_))) => format!("🔁 iteration complete ({}){next}", duration(elapsed)),
@@ -162,10 +162,10 @@ impl PageContents {
 
     /// Writes the page (R236), signed with `key`.
     pub(crate) fn text(&self, facts: &RunProjection, key: &dyn Signer) -> String {
-        let RunProjection { outline, run, started_at, at, status, steps, version, .. } = facts;
-        let (graph, status, elapsed) = (&outline.id, status.name(), duration(facts.elapsed().as_secs_f64()));
+        let RunProjection { topology, run, started_at, at, status, steps, version, .. } = facts;
+        let (graph, status, elapsed) = (&topology.id, status.name(), duration(facts.elapsed().as_secs_f64()));
         let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
-        let rows: String = outline.nodes.iter().enumerate().map(|(at, place)| self.row(at, place)).collect();
+        let rows: String = topology.nodes.iter().enumerate().map(|(at, place)| self.row(at, place)).collect();
         let history: Vec<&str> = self.history.iter().map(String::as_str).collect();
         let dropped = match self.dropped {
             0 => String::new(),
@@ -198,7 +198,7 @@ impl PageContents {
              ---\n\n\
              **{}** — {steps} steps, {elapsed}, {at}\n\n\
              system_version: {version} | receipts: {}\n",
-            self.drawing(outline),
+            self.drawing(topology),
             history.join("\n\n"),
             label(facts.status),
             facts.receipts(),
@@ -220,12 +220,12 @@ impl PageContents {
     }
 
     /// Draws the graph in Mermaid: each node with what became of it, each way that was taken with how often.
-    fn drawing(&self, outline: &Topology) -> String {
+    fn drawing(&self, topology: &Topology) -> String {
         let mut drawing = "flowchart TD\n".to_owned();
         let mut line = |line: std::fmt::Arguments<'_>| {
             writeln!(drawing, "    {line}").expect("writing into a string cannot fail");
         };
-        for (at, place) in outline.nodes.iter().enumerate() {
+        for (at, place) in topology.nodes.iter().enumerate() {
             let (open, close) = match place.kind {
                 Kind::Action(_) => ("[", "]"),
                 Kind::Foreach(_) => ("[[", "]]"),
@@ -236,7 +236,7 @@ impl PageContents {
             line(format_args!("n{at}{open}\"{}\"{close}:::{mark}", drawn(&place.name)));
         }
         let mut ends = false;
-        for (at, place) in outline.nodes.iter().enumerate() {
+        for (at, place) in topology.nodes.iter().enumerate() {
             let mut ways: Vec<(Option<usize>, bool)> = Vec::new();
             let edges = place.edges.iter().map(|to| (*to, false));
             for way in edges.chain(place.on_error.map(|to| (Some(to), true))) {

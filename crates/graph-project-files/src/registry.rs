@@ -14,7 +14,7 @@ use crate::facts::RunProjection;
 use crate::{FilesError, locked};
 use graph_engine::ActionError;
 use graph_engine::record::Status;
-use graph_engine::threads::{Finding, Thread, Threads};
+use graph_engine::threads::{Thread, ThreadFuture, Threads};
 
 /// Where the registry is, for all who read it (R239).
 pub(crate) const FILE: &str = ".ai/state/threads/registry.db";
@@ -80,13 +80,13 @@ pub struct RegistryEntry {
     pub completed_at: Option<String>,
     /// What it returned.
     pub result: Option<Value>,
-    /// The process that it last was at work in.
+    /// The process that it last ran in.
     pub pid: Option<u32>,
     /// How many threads it began.
     pub spawned: u64,
-    /// The thread that it goes on after.
+    /// The thread that it continues.
     pub continuation_of: Option<String>,
-    /// The thread in which it goes on.
+    /// The thread that continues it.
     pub continuation: Option<String>,
     /// The first thread of its chain.
     pub chain_root: Option<String>,
@@ -114,7 +114,7 @@ impl Registry {
             .map_err(|source| FilesError::Registry { path: self.shared.path.clone(), source })
     }
 
-    /// Writes down how a run stands; `pid` is the process that it is at work in, where that is known.
+    /// Writes down how a run stands; `pid` is the process that it runs in, where that is known.
     pub(crate) fn note(&self, facts: &RunProjection, pid: Option<u32>) -> Result<(), FilesError> {
         let parent = facts.parent.as_ref().map(|parent| parent.run.as_str());
         let result = facts.result().map(|result| result.to_string());
@@ -127,7 +127,7 @@ impl Registry {
                      updated_at = ?6, completed_at = ?7, result = ?8, pid = coalesce(?9, pid)",
                 params![
                     facts.run.as_str(),
-                    facts.outline.id.as_str(),
+                    facts.topology.id.as_str(),
                     parent,
                     facts.status.name(),
                     microseconds(&facts.started_at),
@@ -206,7 +206,7 @@ impl Registry {
         })
     }
 
-    /// Notes that a thread goes on in another: it points there, and is `continued` (R247).
+    /// Notes that a thread continues in another: it points there, and is `continued` (R247).
     ///
     /// # Errors
     ///
@@ -229,8 +229,8 @@ impl Registry {
         self.with(|connection| connection.execute(change, [thread, root, before]).map(drop))
     }
 
-    /// Ends the runs that are said to be at work in processes that are gone: a crash must not leave them running for ever (R249).
-    /// They can be taken up all the same, which the registry then shows. Returns which they are.
+    /// Ends the runs that are recorded as running in processes that are gone: a crash must not leave them running for
+    /// ever (R249). They can be resumed all the same, which the registry then shows. Returns which they are.
     ///
     /// # Errors
     ///
@@ -256,7 +256,7 @@ impl Registry {
 
 impl Threads for Registry {
     /// Whoever waits for a thread asks again until it has ended, however it did (R248).
-    fn thread<'a>(&'a self, id: &'a str) -> Finding<'a> {
+    fn thread<'a>(&'a self, id: &'a str) -> ThreadFuture<'a> {
         Box::pin(async move {
             let entry = self.get(id).map_err(|error| ActionError::transient(error.to_string()))?;
             Ok(entry.map(|entry| Thread {

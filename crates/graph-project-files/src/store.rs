@@ -17,7 +17,7 @@ use graph_engine::SealKey;
 use graph_engine::machine::CompiledGraph;
 use graph_engine::machine::Machine;
 use graph_engine::record::{Entry, Record, Sealed, Status, head};
-use graph_engine::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Storing, unsupported};
+use graph_engine::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, StoreFuture, unsupported};
 use graph_proof::{Audit, AuditError, prove_tree};
 
 /// The runs of a project, read from its files: whoever has them needs neither the store that they were made from nor a secret key.
@@ -124,7 +124,7 @@ impl ProjectStore {
     /// Returns the files of a run that are not what its journal says and the holder of `files_key` signed, byte for byte: changed,
     /// missing, or not written yet. The journal is the one in `journals`, which may be this store or the one that the files were made
     /// from; `journal_key` is the public key of the runtime that wrote it, and `graph` its machine's [`graph`](Machine::graph). The
-    /// registry, whose bytes are SQLite's own, is not looked at. Changes nothing; the run must not be at work.
+    /// registry, whose bytes are SQLite's own, is not looked at. Changes nothing; the run must not be in progress.
     ///
     /// # Errors
     ///
@@ -258,27 +258,27 @@ fn unopened(path: PathBuf, error: FilesError) -> StoreError {
 }
 
 impl Store for ProjectStore {
-    fn create<'a>(&'a self, _: &'a RunId, _: &'a str, _: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, _: &'a RunId, _: &'a str, _: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         unsupported("begin runs: it reads the files of a project")
     }
 
-    fn append<'a>(&'a self, _: &'a Lease, _: u64, _: Vec<Sealed>, _: Status) -> Storing<'a, ()> {
+    fn append<'a>(&'a self, _: &'a Lease, _: u64, _: Vec<Sealed>, _: Status) -> StoreFuture<'a, ()> {
         unsupported("go on with runs: it reads the files of a project")
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         Box::pin(async move { self.read(run) })
     }
 
-    fn lease<'a>(&'a self, _: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, _: &'a RunId) -> StoreFuture<'a, Lease> {
         unsupported("go on with runs: it reads the files of a project")
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         Box::pin(async move { RunPage::of(self.summaries()?, filter, page) })
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         Box::pin(async move { self.summary(run) })
     }
 }

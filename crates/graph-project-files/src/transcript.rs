@@ -128,8 +128,8 @@ pub(crate) fn signatures(transcript: &[u8]) -> impl Iterator<Item = (Digest, [u8
     })
 }
 
-/// Returns the events of a transcript in order. Lines that are none, as the half of one that is being written, are passed over
-/// (R231): who must know that nothing was changed verifies first.
+/// Returns the events of a transcript in order. Lines that are not events, such as one that is half written, are passed
+/// over (R231): who must know that nothing was changed verifies first.
 pub fn transcript_events(bytes: &[u8]) -> impl Iterator<Item = Value> {
     let lines = bytes.split(|byte| *byte == b'\n');
     lines.filter_map(|line| serde_json::from_slice(line).ok()).filter(|line: &Value| line["event_type"].is_string())
@@ -302,18 +302,18 @@ struct FoundCheckpoint {
 impl FoundCheckpoint {
     fn read(line: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Form {
+        struct Line {
             event_type: String,
             #[serde(default)]
             timestamp: Value,
             #[serde(default)]
             payload: Value,
         }
-        let form: Form = serde_json::from_slice(line).ok().filter(|form: &Form| form.event_type == CHECKPOINT)?;
+        let found: Line = serde_json::from_slice(line).ok().filter(|found: &Line| found.event_type == CHECKPOINT)?;
         Some(Self {
-            timestamp: form.timestamp.as_str().unwrap_or_default().to_owned(),
-            turn: form.payload["turn"].as_u64().unwrap_or_default(),
-            payload: serde_json::from_value(form.payload).ok(),
+            timestamp: found.timestamp.as_str().unwrap_or_default().to_owned(),
+            turn: found.payload["turn"].as_u64().unwrap_or_default(),
+            payload: serde_json::from_value(found.payload).ok(),
         })
     }
 }

@@ -39,14 +39,14 @@ impl Edges {
         Self { nodes: program.nodes.iter().map(|(name, body)| ((*name).to_owned(), edges(body))).collect() }
     }
 
-    /// Returns the edges of a node in the order in which they are tried; none where there is no such node.
+    /// Returns the edges of a node in the order in which they are tried; empty if there is no such node.
     pub fn leaving(&self, node: &str) -> &[Edge] {
         self.nodes.iter().find(|(name, _)| name == node).map_or(&[], |(_, edges)| edges)
     }
 
     /// Returns the edge that a visit took.
     ///
-    /// None where the run ended without one, and where the node failed and led to its `on_error`.
+    /// `None` if the run ended without one, and if the node failed and led to its `on_error`.
     pub fn taken(&self, visit: &Visit) -> Option<&Edge> {
         self.leaving(&visit.node).get(usize::from(visit.edge()?))
     }

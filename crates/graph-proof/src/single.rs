@@ -8,7 +8,7 @@ use graph_engine::machine::Machine;
 use graph_engine::past::{Past, Seen, opened};
 use graph_engine::runtime::services;
 use graph_engine::single::visit_once;
-use graph_engine::state::Cells;
+use graph_engine::state::StateFields;
 use graph_engine::step::Position;
 use graph_engine::store::StoreError;
 use graph_engine::{BoxFuture, Options, RunError, Runtime, StartError, Status};
@@ -45,7 +45,8 @@ pub struct Stepped {
     pub state: Value,
     /// The node.
     pub executed_node: String,
-    /// The node that would be visited next: after a failure, the one that deals with it. None where the run would end (R267).
+    /// The node that would be visited next: after a failure, the one that deals with it. `None` if the run would end
+    /// (R267).
     pub next_node: Option<String>,
     /// How many nodes were visited, this one counted: 1 of a fresh run.
     pub step_count: u64,
@@ -131,8 +132,9 @@ pub enum SingleError {
 
 /// Executes single nodes.
 pub trait StepOnce {
-    /// Executes one node, with the state of a run that begins with `inputs`, and goes no further (R263). The node's retries count, and
-    /// the runs inside it; nothing is written down of any of it, and no hooks are told that a run began, went on or ended.
+    /// Executes one node, with the state of a run that begins with `inputs`, and goes no further (R263). It includes
+    /// the node's retries and the runs inside it. Nothing of that is written down, and no hooks are notified that a run
+    /// began, continued or ended.
     ///
     /// # Errors
     ///
@@ -145,7 +147,7 @@ pub trait StepOnce {
     ) -> BoxFuture<'_, Result<Stepped, SingleError>>;
 
     /// As [`step_once`](Self::step_once), with the state of a run in the store as it stands now. That run is only read: not a byte of
-    /// it changes, and who is at work on it is not disturbed (R266).
+    /// it changes, and its holder is not disturbed (R266).
     ///
     /// # Errors
     ///
@@ -215,7 +217,7 @@ async fn step(
     machine: Arc<dyn Machine>,
     origin: &RunId,
     inputs: Value,
-    stands: Option<(Box<dyn Cells>, Position)>,
+    stands: Option<(Box<dyn StateFields>, Position)>,
     single: Single,
 ) -> Result<Stepped, SingleError> {
     let code = tables(machine.graph());
@@ -223,7 +225,7 @@ async fn step(
     let at = code.node_named(&node).ok_or(SingleError::NoSuchNode(node))?;
     let run = step_id(origin);
     let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
-    let place = |state: &mut Box<dyn Cells>, position: &mut Position| {
+    let place = |state: &mut Box<dyn StateFields>, position: &mut Position| {
         if let Some((stood, at)) = stands {
             // The inputs are those that were just checked; the keys are the run's.
             let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
@@ -256,7 +258,7 @@ async fn step(
 /// Lays what is injected over a state.
 fn overlay(
     code: &GraphTables,
-    state: &mut Box<dyn Cells>,
+    state: &mut Box<dyn StateFields>,
     position: &mut Position,
     inject: Map<String, Value>,
 ) -> Result<(), SingleError> {

@@ -60,7 +60,7 @@ pub struct Checkpoint {
     pub record: u64,
     /// When: RFC 3339 in UTC with milliseconds.
     pub at: String,
-    /// What the step was: the visits that were committed together; none before the first step.
+    /// What the step was: the visits that were committed together; empty before the first step.
     pub visits: Vec<Visited>,
     /// The nodes that were to be visited next. Before the first step that is not written down, and is what was visited then.
     pub next: Vec<String>,
@@ -129,7 +129,7 @@ pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<V
                 if last.next.is_empty() {
                     last.next = step.visits.iter().map(|visit| visit.node.clone()).collect();
                 }
-                // What comes after a failure that was mended goes on.
+                // A step after a failure means that the failure was repaired and the run continued.
                 (last.status, last.error) = (Status::Running, None);
                 let next = step.next.iter().map(|target| target.node.clone()).collect();
                 let visits: Vec<Visited> = step.visits.iter().map(Visited::of).collect();
@@ -160,7 +160,7 @@ pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<V
 /// What a run was after a step.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Moment {
+pub struct HistoryEntry {
     /// How many nodes had been visited.
     pub step: u64,
     /// When the step was committed, or the run begun: RFC 3339 in UTC with milliseconds.
@@ -189,7 +189,7 @@ pub fn moment(
     key: &PublicKey,
     seal: Option<&SealKey>,
     step: Option<u64>,
-) -> Result<Moment, TravelError> {
+) -> Result<HistoryEntry, TravelError> {
     let mut past = Past::open(machine, run, records, key, seal)?;
     go_to(&mut past, step)?;
     Ok(moment_of(&past))
@@ -218,10 +218,10 @@ pub(crate) fn go_to(past: &mut Past<'_>, step: Option<u64>) -> Result<(), Travel
 }
 
 /// Returns where a run is, with its secrets hidden.
-pub(crate) fn moment_of(past: &Past<'_>) -> Moment {
+pub(crate) fn moment_of(past: &Past<'_>) -> HistoryEntry {
     let (code, position) = (past.graph(), &past.position);
     let name = |node: u16| code.node(node).name.clone();
-    Moment {
+    HistoryEntry {
         step: position.steps,
         at: past.when.0.clone(),
         state: past.state_value(),
@@ -237,7 +237,7 @@ pub(crate) fn moment_of(past: &Past<'_>) -> Moment {
 pub struct Difference {
     /// Where: names and places in lists with dots between them.
     pub path: String,
-    /// What is there in the first; none if nothing is.
+    /// What is there in the first; `None` if nothing is.
     pub before: Option<Value>,
     /// What is there in the second.
     pub after: Option<Value>,

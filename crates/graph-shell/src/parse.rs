@@ -269,7 +269,7 @@ impl ShellWord {
     }
 }
 
-/// Returns the text of parts of which none is expanded.
+/// Returns the text of parts; `None` if any part is expanded.
 pub(super) fn literal(parts: &[WordPart]) -> Option<String> {
     let mut text = String::new();
     for part in parts {

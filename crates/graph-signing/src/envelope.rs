@@ -24,7 +24,7 @@ pub struct Envelope {
     pub provenance: Option<String>,
 }
 
-/// Why a line that begins like a signature is none (R24).
+/// Why a line that begins like a signature is not one (R24).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// The fields are not there.

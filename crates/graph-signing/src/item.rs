@@ -20,7 +20,8 @@ pub enum ItemKind {
     Tool(Comment),
     /// A markdown file with a `<directive>` element, which alone is covered.
     Directive,
-    /// A markdown file: covered is what follows its `---` front matter, or everything below the line if it has none.
+    /// A markdown file: covered is what follows its `---` front matter, or everything below the line if it has no front
+    /// matter.
     Knowledge,
 }
 
@@ -119,7 +120,7 @@ pub enum SignatureError {
     /// There is no signature line where it must be.
     #[error("it is not signed{0}")]
     Unsigned(&'static str),
-    /// The line begins like a signature but is none.
+    /// The line begins like a signature but is not one.
     #[error("its signature line is malformed: {0}")]
     Malformed(EnvelopeError),
     /// A directive without its element.

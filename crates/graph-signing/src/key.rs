@@ -182,7 +182,7 @@ impl SecretKey {
     ///
     /// # Errors
     ///
-    /// If the operating system gives none.
+    /// If the operating system gives no random bytes.
     #[cfg(feature = "random")]
     pub fn generate() -> Result<Self, KeyError> {
         let mut seed = Zeroizing::new([0; 32]);
@@ -225,7 +225,7 @@ impl SecretKey {
         Self::from_pem(&pem)
     }
 
-    /// Reads `private_key.pem` in `directory`, or makes the pair there if the directory has none.
+    /// Reads `private_key.pem` in `directory`, or makes the pair there if the directory has no such file.
     ///
     /// # Errors
     ///
@@ -302,7 +302,7 @@ impl SecretKey {
     /// key or of what other labels give.
     pub fn derive(&self, label: &str) -> Zeroizing<[u8; 32]> {
         let inner = Digest::of_parts(&[b"state graphs: derived bytes", self.key.as_bytes(), label.as_bytes()]);
-        // Hashed twice, so that nobody can go on from one label's bytes to those of a longer one.
+        // Hashed twice, so that nobody can continue from one label's bytes to those of a longer one.
         Zeroizing::new(*Digest::of(inner.as_bytes()).as_bytes())
     }
 

@@ -84,8 +84,8 @@ fn write(label: &str, bytes: &[u8]) -> Zeroizing<String> {
     pem
 }
 
-/// Takes the bytes out of PEM of one block: lines of 64 letters, the last of which may be shorter. Text may stand before the block,
-/// and none behind it.
+/// Takes the bytes out of PEM of one block: lines of 64 letters, the last of which may be shorter. Text may stand
+/// before the block, but not behind it.
 fn read(label: &str, pem: &str) -> Option<Zeroizing<Vec<u8>>> {
     let start = pem.match_indices("-----BEGIN ").map(|(at, _)| at);
     let start = start.into_iter().find(|&at| at == 0 || pem[..at].ends_with(['\n', '\r']))?;

@@ -218,8 +218,8 @@ impl KeyRing {
         self.keys.values()
     }
 
-    /// Admits candidates until none is left whose signer is trusted, and returns what is known of keys then: `known`, the
-    /// revocations in the files that were admitted, and the keys that the refused files block.
+    /// Admits candidates until no candidate is left whose signer is trusted, and returns what is known of keys then:
+    /// `known`, the revocations in the files that were admitted, and the keys that the refused files block.
     fn admit(candidates: &[CandidateKey], known: &Known) -> (Self, Vec<RejectedKey>, Known) {
         let mut ring = Self { keys: BTreeMap::new(), blocked: known.blocked.clone(), unread: known.unread.clone() };
         let (mut rejected, mut found) = (Vec::new(), known.clone());
@@ -295,7 +295,7 @@ impl Known {
     }
 }
 
-/// Returns the key files in `directory`; none if it does not exist.
+/// Returns the key files in `directory`; empty if it does not exist.
 fn key_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

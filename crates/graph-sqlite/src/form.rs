@@ -15,13 +15,13 @@ use graph_engine::store::StoreError;
 pub(super) const APPLICATION: i64 = 0x6772_7068;
 /// The newest form of the tables.
 pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
-/// The form that brought who is inside of what, and who is at work.
+/// The form that added the run that a run is inside of, and the holder of a run.
 const FACTS: i64 = 3;
 /// The lower half of a key: a record's number is smaller. In form 2, that of a row behind the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
 
-/// How much of the file the connection that writes may keep in memory, in KiB and negative as SQLite wants it: the last page of
-/// each run at work, of a few thousand. What is not kept is read again with every step.
+/// How much of the file the connection that writes may keep in memory, in KiB and negative as SQLite wants it: the last
+/// page of each running run, of a few thousand. What is not kept is read again with every step.
 const CACHE: i64 = -16_384;
 /// How many pages the log has at most before it is written into the file, as long as runs write one at a time. A log that grows costs
 /// more than twice as much for each step as one that is written over, so it is kept short.
@@ -80,9 +80,9 @@ fn ends(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
-/// Form 3 says of a run what it is inside of, and when it began and changed; who is at work and when that was heard of last;
-/// and who wishes that a run stop. And the token of the last record is in its row: with a row behind the records, none is the last of
-/// the tree, and SQLite splits pages in the middle for each few of them.
+/// Form 3 says of a run what it is inside of, and when it began and changed; who holds it and when the holder was heard
+/// of last; and who wishes that a run stop. And the token of the last record is in its row: with a row behind the
+/// records, no record is the last entry of the tree, and SQLite splits pages in the middle for each few of them.
 fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     transaction.execute_batch(
         "ALTER TABLE runs ADD COLUMN parent TEXT;
@@ -159,8 +159,8 @@ pub(super) fn forget_ends(connection: &Connection) -> Result<(), rusqlite::Error
     )
 }
 
-/// Makes a file that only its owner may read and write, if there is none: it has the inputs and results of all runs. What SQLite
-/// makes beside it has the same mode. The mode of a file that is there is its owner's to choose.
+/// Makes a file that only its owner may read and write, unless it exists: it has the inputs and results of all runs.
+/// What SQLite makes beside it has the same mode. The mode of a file that is there is its owner's to choose.
 pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -1,4 +1,4 @@
-//! Who is at work: a locked file beside the database, and a row in it that says who and when they were heard of last.
+//! Who holds runs: a locked file beside the database, and a row in it that says who and when they were heard of last.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -4,10 +4,10 @@
 //! writes. A run that finds it free writes by itself, for being woken by another thread can take as long as the disk; while
 //! it is in use, further appends queue up for a thread that takes all of them into the next transaction.
 //!
-//! Who holds a run is told by a lock of the operating system on a file beside the database: it is gone when its process is,
-//! however that ended, so a run can be taken over at once. A process that hangs, or whose lock cannot be seen from here, is told
-//! by the time when it said last that it is alive. The fencing token makes sure that a holder which was taken for dead writes
-//! nothing more.
+//! A lock of the operating system on a file beside the database shows who holds a run: it is gone when its process is,
+//! however that ended, so a run can be taken over at once. If the lock of a process cannot be seen from here, the last
+//! time that the process said it was alive decides. The fencing token makes sure that a holder which was taken for dead
+//! writes nothing more.
 
 mod form;
 mod holder;
@@ -36,7 +36,9 @@ use tracing::Instrument;
 use crate::patience::Patience;
 use crate::problem::{explain, read_only};
 use graph_engine::record::{Sealed, Status};
-use graph_engine::store::{Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing};
+use graph_engine::store::{
+    Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, StoreFuture,
+};
 use graph_engine::store::{may_block_run, others_had_turn};
 use graph_engine::{Clock, SystemClock};
 use read::{Eyes, FoundRun};
@@ -116,8 +118,8 @@ impl SqliteOptions {
         self
     }
 
-    /// Is told the file and how long it was waited for, each time when another twelfth of the patience is over, 5 s if that is not
-    /// named. A warning in the log if not named.
+    /// Sets the function that receives the file and the time waited, each time another twelfth of the patience is over.
+    /// That is every 5 s if the patience is not named. If no function is named, a warning is logged.
     #[must_use]
     pub fn on_wait(mut self, tell: impl Fn(&Path, Duration) + Send + Sync + 'static) -> Self {
         self.patience.tell = Arc::new(tell);
@@ -277,7 +279,7 @@ impl SqliteStore {
         tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Asks for a lease; none where somebody was quicker.
+    /// Asks for a lease; `None` if somebody was quicker.
     ///
     /// Whoever asks may stop waiting: the lease is given back then. So it is waited for in a task of its own.
     async fn leased(&self, run: &RunId, work: WriteTask) -> Result<Option<Lease>, StoreError> {
@@ -287,7 +289,7 @@ impl SqliteStore {
                 WriteOutcome::Leased { token, stops } => {
                     let lease = store.lease_to(&run, token);
                     if stops {
-                        lease.wish().set();
+                        lease.cancel_request().set();
                     }
                     Some(lease)
                 }
@@ -313,7 +315,7 @@ impl SqliteStore {
     fn lease_to(&self, run: &RunId, token: u64) -> Lease {
         let (store, id) = (self.clone(), run.clone());
         let lease = Lease::new(run.clone(), token, move || store.release(id, token));
-        locked(&self.shared.held).insert(run.clone(), (token, lease.wish().clone()));
+        locked(&self.shared.held).insert(run.clone(), (token, lease.cancel_request().clone()));
         lease
     }
 
@@ -348,8 +350,8 @@ impl SqliteStore {
         .await
     }
 
-    /// Makes the file smaller by what is free in it, and returns whether it did. Not while somebody is at work on a run of it,
-    /// who would have to wait meanwhile; what is free is used for what comes, if it stays in the file.
+    /// Makes the file smaller by what is free in it, and returns whether it did. It does nothing while somebody holds a
+    /// run of the file, who would have to wait meanwhile. Free space that stays in the file is used for later records.
     ///
     /// # Errors
     ///
@@ -382,7 +384,7 @@ impl Drop for OpenStore {
         if thread.join().is_err() {
             tracing::warn!(path = %self.path.display(), "the thread that writes for a store panicked");
         }
-        // Until here the store was at work.
+        // Until here the store was in use.
         drop(own);
     }
 }
@@ -437,7 +439,7 @@ impl WriterThread {
 }
 
 impl Store for SqliteStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         Box::pin(async move {
             let (start, graph) = (RunStart::of(&records), graph.to_owned());
             let work = WriteTask::Create { run: run.clone(), graph, start, records };
@@ -445,13 +447,19 @@ impl Store for SqliteStore {
         })
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let (run, token) = (lease.run().clone(), lease.token());
             if let WriteOutcome::Appended { stops: true } =
                 self.ask(WriteTask::Append { run, token, expected, records, status }).await?
             {
-                lease.wish().set();
+                lease.cancel_request().set();
             }
             if status != Status::Running {
                 self.forget(lease.run(), token);
@@ -460,24 +468,24 @@ impl Store for SqliteStore {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         self.load_from(run, 0)
     }
 
-    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> Storing<'a, Vec<Sealed>> {
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<Sealed>> {
         let id = run.clone();
         Box::pin(self.read(move |shared, connection| read::load(connection, &id, from, &shared.path)))
     }
 
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         Box::pin(self.lease_run(run, false))
     }
 
-    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         Box::pin(self.lease_run(run, true))
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         Box::pin(async move {
             let (filter, size) = (filter.clone(), page.size);
             let before = page.after.as_ref().map(Cursor::number).transpose()?;
@@ -496,11 +504,11 @@ impl Store for SqliteStore {
         })
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         Box::pin(async move { Ok(self.look(run).await?.1) })
     }
 
-    fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+    fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             loop {
                 let (token, found) = self.look(run).await?;
@@ -521,7 +529,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+    fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             loop {
                 let id = run.clone();

@@ -22,7 +22,7 @@ pub(super) struct FoundRun {
     graph: String,
     status: String,
     pub(super) token: u64,
-    /// The name of the store that holds it; nothing if none does.
+    /// The name of the store that holds it; empty if no store does.
     pub(super) holder: String,
     parent: Option<String>,
     created: i64,
@@ -85,7 +85,7 @@ impl FoundRun {
         (summary.created, summary.updated) = (created, updated);
         (summary.parent, summary.holder) = (parent, holder);
         summary.is_cancelling = self.stop != 0;
-        // One that is none is for whoever verifies the journal, which says it too.
+        // An invalid digest is left to whoever verifies the journal, which has the digest too.
         summary.digest = self.digest.and_then(|digest| digest.parse().ok());
         (summary.version, summary.code) = (self.version, self.code);
         Ok(summary)
@@ -120,7 +120,8 @@ pub(super) struct Eyes<'a> {
 impl Eyes<'_> {
     /// Returns who holds a run, if they are alive.
     ///
-    /// A lock of this machine tells whether its process is there. Where none is seen, the time counts when somebody was heard of last.
+    /// A lock of this machine shows whether its process is there. If no lock is seen, the time decides at which the
+    /// holder was heard of last.
     pub(super) fn holder_of(&mut self, run: &RunId, found: &FoundRun) -> Option<Holder> {
         let is_alive = match &found.holder {
             name if name.is_empty() => false,

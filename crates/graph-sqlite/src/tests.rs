@@ -220,7 +220,7 @@ async fn a_lock_that_is_held_counts_before_any_clock() {
     let path = directory.path().join("runs.db");
     let holder = open_at(&path, 0).await;
     let lease = holder.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
-    // Somebody set the clock by a minute or a year; whoever holds the run is at work all the same.
+    // Somebody set the clock by a minute or a year; the holder keeps the run all the same.
     for seconds in [31, 86_400 * 365] {
         let error = open_at(&path, seconds).await.lease(&run()).await.unwrap_err();
         assert!(matches!(&error, StoreError::Leased { .. }), "{error:?}");
@@ -380,12 +380,15 @@ async fn who_waits_is_told_by_another_process_that_a_run_should_stop() {
     let lease = holder.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
     let bystander = holder.create(&id("other"), "test/graph", vec![record(0, 10)]).await.unwrap();
     other.cancel(&run()).await.unwrap();
-    while !lease.wish().is_set() {
+    while !lease.cancel_request().is_set() {
         tokio::task::yield_now().await;
     }
-    assert!(!bystander.wish().is_set());
+    assert!(!bystander.cancel_request().is_set());
     drop((lease, bystander, holder));
-    assert!(other.lease(&run()).await.unwrap().wish().is_set(), "its process is gone, and what was asked is not");
+    assert!(
+        other.lease(&run()).await.unwrap().cancel_request().is_set(),
+        "its process is gone, and what was asked is not"
+    );
 }
 
 /// The tables as they were before form 3, early and late ones.
@@ -516,8 +519,8 @@ async fn a_file_of_form_3_keeps_what_was_asked_and_learns_what_its_journals_say(
     for run in &listed {
         assert_eq!((run.digest, run.version.as_deref()), (Some(digest), Some("1.2.3")), "{}", run.run);
     }
-    assert!(store.lease(&id("asked")).await.unwrap().wish().is_set());
-    assert!(!store.lease(&id("passed-over")).await.unwrap().wish().is_set());
+    assert!(store.lease(&id("asked")).await.unwrap().cancel_request().is_set());
+    assert!(!store.lease(&id("passed-over")).await.unwrap().cancel_request().is_set());
 }
 
 #[tokio::test]

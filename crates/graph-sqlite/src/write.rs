@@ -18,7 +18,7 @@ use crate::problem::{explain, is_busy};
 use crate::read;
 use graph_engine::Clock;
 use graph_engine::record::{Sealed, Status};
-use graph_engine::store::{RunStart, StoreError, Wish, failure_code};
+use graph_engine::store::{CancelRequest, RunStart, StoreError, failure_code};
 
 /// What the writer is asked to do, and whom to answer.
 pub(super) struct WriteRequest {
@@ -95,7 +95,7 @@ const MANY: usize = 16;
 const SWEEP: usize = 256;
 
 /// The runs that a store leased and that were not given back, each with its token and with how to tell its engine to stop.
-pub(super) type Held = Mutex<HashMap<RunId, (u64, Wish)>>;
+pub(super) type Held = Mutex<HashMap<RunId, (u64, CancelRequest)>>;
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -118,7 +118,7 @@ pub(super) struct WriteConnection {
     pub(super) beat: Option<i64>,
     /// Whether the log may grow, since many runs wrote at once.
     pub(super) has_long_log: bool,
-    /// Where the rows of runs are that the store is at work on and has written of. Each is looked at before it is believed.
+    /// The numbers of the rows of runs that the store holds and has written to. Each is checked before it is used.
     pub(super) numbers: HashMap<RunId, i64>,
 }
 

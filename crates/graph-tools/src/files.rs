@@ -96,7 +96,8 @@ pub(super) async fn read(call: &Call, params: Value) -> Result<Value, ActionErro
     .await
 }
 
-/// Makes a text of bytes, without the part of a character at the end where the file goes on; says how many bytes that was.
+/// Makes a text of bytes, without the part of a character at the end where the file continues; says how many bytes that
+/// was.
 ///
 /// The error is the first byte that is no text.
 fn as_text(bytes: Vec<u8>, goes_on: bool) -> Result<(String, u64), usize> {
@@ -105,7 +106,7 @@ fn as_text(bytes: Vec<u8>, goes_on: bool) -> Result<(String, u64), usize> {
         let mut bytes = error.into_bytes();
         let rest = u64::try_from(bytes.len() - at).unwrap_or(u64::MAX);
         bytes.truncate(at);
-        // With nothing before it, a reader that goes on where this ends would never get further.
+        // With nothing before it, a reader that continues where this ends would never get further.
         if !goes_on || !is_cut || at == 0 {
             return Err(at);
         }

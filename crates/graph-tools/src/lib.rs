@@ -45,7 +45,8 @@ pub const BUILTIN_IDS: [&str; 6] = [
     "rye/http/request",
 ];
 
-/// Performs the built-in tool called `id`, for graphs whose tools are known only when they run; `None` if there is none.
+/// Performs the built-in tool called `id`, for graphs whose tools are known only when they run; `None` if there is no
+/// such tool.
 pub fn perform_builtin<'a>(
     id: &'a str,
     call: &'a Call,
@@ -178,7 +179,7 @@ mod tests {
         let call = testing::call(ToolConfig::new(), &[]);
         assert!(perform_builtin("rye/none", &call, json!({})).is_none());
         for id in BUILTIN_IDS {
-            // Each misses a parameter, or what the program would have to allow; none is unknown.
+            // Each misses a parameter, or what the program would have to allow; no id is unknown.
             let performing = perform_builtin(id, &call, json!({})).unwrap();
             let error = performing.await.unwrap_err().to_string();
             assert!(!error.contains("on this system"), "{id}: {error}");

@@ -179,7 +179,7 @@ pub(super) fn refusal(danger: &graph_shell::Danger) -> ActionError {
 ///
 /// # Errors
 ///
-/// If none has it.
+/// If no directory has it.
 pub(super) fn find_in_path(program: &str) -> Result<PathBuf, ActionError> {
     // A relative directory in `PATH` would make what runs depend on the working directory.
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -331,7 +331,7 @@ impl Drop for Group {
 
 type Buffer = Arc<Mutex<Vec<u8>>>;
 
-/// Reads a pipe to its end, or until there is more than may be; `full` is told of that.
+/// Reads a pipe to its end, or until there is more than may be; then it notifies `full`.
 async fn read(mut pipe: impl AsyncRead + Unpin, buffer: Buffer, limit: usize, full: mpsc::Sender<()>) {
     let mut chunk = vec![0; 16 * 1024];
     loop {

@@ -75,7 +75,7 @@ async fn attempt(arguments: &CancelArguments) -> Result<(Option<Holder>, Option<
     Ok((holder, found))
 }
 
-/// Waits until nobody is at work on the run.
+/// Waits until no process holds the run.
 async fn stopped(store: &SqliteStore, run: &RunId, most: Duration) -> Result<RunSummary, Error> {
     let began = Instant::now();
     loop {

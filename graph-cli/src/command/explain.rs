@@ -1,7 +1,7 @@
 //! `graph explain`: what a code means and how to mend what it reports.
 
 use clap::Args;
-use graph_compiler::code::{ALL, Code, Level};
+use graph_compiler::code::{ALL, DiagnosticCode, Level};
 use graph_compiler::diagnostic::nearest;
 
 use crate::outcome::{CommandOutcome, CommandResult};
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> CommandResult {
         return Ok(CommandOutcome::Well);
     };
     let id = full(written);
-    let Some(code) = Code::named(&id) else {
+    let Some(code) = DiagnosticCode::named(&id) else {
         let near = nearest(&id, ALL.iter().map(|code| code.id));
         let hint = near.map_or("`graph explain` lists all codes".to_owned(), |near| format!("did you mean `{near}`?"));
         err!("error: there is no code `{written}`; {hint}");

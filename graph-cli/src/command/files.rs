@@ -1,4 +1,4 @@
-//! `graph files`: the files that a project keeps of its runs, made anew from a store and compared with it.
+//! `graph files`: the files that a project keeps of its runs, written again from a store and compared with it.
 
 use std::path::{Path, PathBuf};
 
@@ -199,7 +199,7 @@ fn verify(arguments: &FilesVerifyArguments) -> CommandResult {
 ///
 /// # Errors
 ///
-/// If something cannot be read, or the run is at work.
+/// If something cannot be read, or the run is in progress.
 fn look(arguments: &FilesVerifyArguments, desk: &FilesDesk, signer: &PublicKey) -> Result<FilesFindings, Error> {
     let FilesVerifyArguments { run, store, of, .. } = arguments;
     let FilesDesk { tokio, store: journals, key, project } = desk;

@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
     let store = tokio.block_on(SqliteStore::open(&arguments.store))?;
     let records = tokio.block_on(store.load(&arguments.run))?;
     let graph = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
-    let is_secret = |name: &String| graph.outline().keys.iter().any(|key| key.name == *name && key.ty.has_secret());
+    let is_secret = |name: &String| graph.interface().keys.iter().any(|key| key.name == *name && key.ty.has_secret());
     if let Some(name) = set.keys().find(|name| is_secret(name)) {
         let why = "is, or holds, a secret, and others see command lines";
         return Err(Error::new(format!("the state key `{name}` {why}: it cannot be changed here")));

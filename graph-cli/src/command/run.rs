@@ -166,7 +166,7 @@ impl From<DurabilityMode> for Durability {
     }
 }
 
-/// A length of time, or none.
+/// A length of time; `None` for no limit.
 #[derive(Debug, Clone, Copy)]
 struct Timeout(Option<Duration>);
 
@@ -286,8 +286,8 @@ fn beginning(
     let (inputs, resume) = match &arguments.resume {
         Some(run) => (inputs::Inputs::new(), Some(run.clone())),
         None => {
-            let (inputs, resume) = inputs::collect(given, &arguments.inputs, graph.outline(), voice)?;
-            (inputs::with_secrets(inputs, &arguments.secrets, graph.outline())?, resume)
+            let (inputs, resume) = inputs::collect(given, &arguments.inputs, graph.interface(), voice)?;
+            (inputs::with_secrets(inputs, &arguments.secrets, graph.interface())?, resume)
         }
     };
     let Some(run) = resume else { return Ok(Beginning::Start(inputs)) };
@@ -429,7 +429,7 @@ fn load(arguments: &RunArguments, voice: Voice) -> Result<(Library, Interpreted,
     let working = std::env::current_dir().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let path = working.join(&arguments.file);
     let (library, file) = if path.exists() {
-        // The tree that a file is part of is told by its path, which must not lead through `..` and links.
+        // A file's path determines the tree that it is part of, so it must not lead through `..` and links.
         let path = path.canonicalize().map_err(|error| Error::file("read", &path, &error))?;
         (Library::around(&working, &path, Toolbox::new()), path)
     } else {
@@ -514,7 +514,7 @@ fn spaces(arguments: &RunArguments, library: &Library, places: &Places) -> Resul
     for system in &arguments.system {
         spaces = spaces.system(system);
     }
-    // A key is needed only by a graph that signs, and that says so itself when there is none.
+    // Only a graph that signs needs a key, and it reports itself that there is no key.
     match signing_key(arguments.key.as_ref()) {
         Ok(key) => Ok(spaces.sign_with(key)),
         Err(error) if arguments.key.is_some() => Err(error.into()),
@@ -605,7 +605,7 @@ fn failed(id: &RunId, error: &RunError, stopped: Option<Signal>) -> RunReport {
     };
     let mut result = error.to_value();
     if let (RunError::Store { .. }, Some(fields)) = (error, result.as_object_mut()) {
-        // The cause says what to do about it, and then the run goes on.
+        // The cause says what to do about it, and then the run can continue.
         let error = format!("{}; the run can be resumed with `--resume {id}`", Error::of(error));
         err!("error: {error}");
         fields.insert("error".to_owned(), error.into());

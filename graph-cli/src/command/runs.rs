@@ -55,7 +55,8 @@ pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
-/// Reads the runs that stand so, any if none is named, a page at a time: a store may have very many others.
+/// Reads the runs with one of these statuses, or all runs if no status is named, a page at a time: a store may have
+/// very many others.
 async fn read_all(store: &impl Store, statuses: Vec<Status>) -> Result<Vec<RunSummary>, StoreError> {
     let filter = RunFilter { statuses, ..RunFilter::default() };
     let (mut page, mut all) = (Page { size: 1000, after: None }, Vec::new());

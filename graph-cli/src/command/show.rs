@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_runtime::RunId;
-use graph_runtime::travel::{Checkpoint, Moment, Visited, checkpoints, differences, moment};
+use graph_runtime::travel::{Checkpoint, HistoryEntry, Visited, checkpoints, differences, moment};
 use serde_json::{Value, json};
 
 use super::kept::{Kept, OpenedStore, graph_name, own_graph};
@@ -57,19 +57,24 @@ fn of_run(run: &RunId, error: impl std::error::Error + 'static) -> Error {
 }
 
 /// Returns what a run was after a step.
-fn moment_of(opened: &OpenedStore, run: &RunId, step: Option<u64>, graph: Option<&PathBuf>) -> Result<Moment, Error> {
+fn moment_of(
+    opened: &OpenedStore,
+    run: &RunId,
+    step: Option<u64>,
+    graph: Option<&PathBuf>,
+) -> Result<HistoryEntry, Error> {
     let OpenedStore { tokio, store, key, seal, .. } = opened;
     let records = tokio.block_on(store.load(run))?;
     let machine = own_graph(&records, graph.map(PathBuf::as_path), "--graph")?;
     moment(&machine, run, &records, key, seal.as_ref(), step).map_err(|error| of_run(run, error))
 }
 
-fn moment_json(run: &RunId, moment: &Moment) -> Value {
-    let Moment { step, at, state, next, last, errors, .. } = moment;
+fn moment_json(run: &RunId, moment: &HistoryEntry) -> Value {
+    let HistoryEntry { step, at, state, next, last, errors, .. } = moment;
     json!({"run": run, "step": step, "at": at, "last": last, "next": next, "state": state, "errors": errors})
 }
 
-fn say_moment(run: &RunId, moment: &Moment) {
+fn say_moment(run: &RunId, moment: &HistoryEntry) {
     let nodes = |nodes: &[String]| format!("`{}`", nodes.join("`, `"));
     let last = moment.last.as_ref().map_or(String::new(), |last| format!(", behind `{last}`"));
     let next = if moment.next.is_empty() { "its end".to_owned() } else { nodes(&moment.next) };
@@ -196,7 +201,7 @@ pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     if arguments.json {
         let list: Vec<Value> =
             found.iter().map(|one| json!({"path": one.path, "before": one.before, "after": one.after})).collect();
-        let place = |(run, _): &StepPlace, moment: &Moment| json!({"run": run, "step": moment.step});
+        let place = |(run, _): &StepPlace, moment: &HistoryEntry| json!({"run": run, "step": moment.step});
         let (before, after) = (place(&first, &before), place(&second, &after));
         out!("{:#}", json!({"before": before, "after": after, "differences": list}));
     } else if found.is_empty() {

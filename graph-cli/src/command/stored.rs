@@ -17,7 +17,7 @@ pub(super) enum Access {
     Write,
 }
 
-/// Opens a store that is there: none is made.
+/// Opens a store that exists; does not make one.
 pub(super) async fn open(path: &Path, access: Access) -> Result<SqliteStore, Error> {
     if !path.is_file() {
         return Err(Error::new(format!("there is no store at {}", path.display())));
@@ -28,7 +28,7 @@ pub(super) async fn open(path: &Path, access: Access) -> Result<SqliteStore, Err
     })
 }
 
-/// How stores are opened to write to them: a person is told that one is waited for.
+/// Returns the options to open a store for writing: a note tells the user that the store is waited for.
 pub(super) fn options() -> SqliteOptions {
     SqliteOptions::default().on_wait(|path, waited| {
         let (path, seconds) = (path.display(), waited.as_secs());

@@ -1,4 +1,4 @@
-//! `graph watch`: follow a run that another process is at work on.
+//! `graph watch`: follow a run that is in progress in another process.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
     let mut teller = Teller { json: *json, graph: String::new(), keys: BTreeSet::new() };
     let mut end = None;
     loop {
-        // First who is at work, then what was written: what they wrote before they went is not missed.
+        // Reads first who holds the run, then what was written, so that nothing is missed that the holder wrote last.
         let found = store.find(run).await?;
         let sealed = store.load_from(run, follower.next()).await?;
         let records = follower.read(&sealed);

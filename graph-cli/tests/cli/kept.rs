@@ -1,4 +1,4 @@
-//! Runs that are kept: what is proven, attested, shown, compared, replayed and begun anew from their journals.
+//! Runs that are kept: what is proven, attested, shown, compared, replayed and begun again from their journals.
 
 use serde_json::{Value, json};
 
@@ -142,7 +142,7 @@ fn a_run_is_forked_changed_and_gone_on_with() {
     assert!(wrong.code == 2 && wrong.err.contains("a text stands in quotes"), "{}", wrong.err);
 }
 
-/// All that a store holds, but for what no run's row or record is.
+/// Returns all rows of runs and records that a store holds.
 fn everything(place: &Place) -> Vec<String> {
     let database = rusqlite::Connection::open(place.path("runs.db")).unwrap();
     let mut all = Vec::new();

@@ -422,7 +422,7 @@ fn kill(child: &Child, signal: &str) {
 
 #[test]
 fn a_signal_stops_a_run_after_its_step_and_a_second_one_at_once() {
-    // The command waits until it may go on, so that no time decides what the test sees.
+    // The command waits until it may continue, so that no time decides what the test sees.
     let place = Place::with_graph(&commands("touch begun; while ! test -e go; do sleep 0.01; done; echo a", "echo b"));
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
         let mut child = place.start(&["--json", "{}", "--run-id", "r"]);

@@ -22,7 +22,7 @@ impl Place {
     }
 }
 
-/// Starts a run, and returns when its first node is at work.
+/// Starts a run, and returns when its first node is running.
 fn started(place: &Place, id: &str) -> Child {
     reached(place, id, "one")
 }

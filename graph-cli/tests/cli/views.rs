@@ -42,7 +42,7 @@ fn the_files_of_a_run_are_kept_rebuilt_and_verified() {
     let well = files(&["verify", "r"]);
     assert_eq!(well.code, 0, "{}", well.err);
     assert!(well.out.starts_with("r: its files are what its journal says, and signed by "), "{}", well.out);
-    // A line that was changed is found, and made anew byte for byte.
+    // A line that was changed is found, and written again byte for byte.
     place.write(TRANSCRIPT, &transcript.replace("\"one\"", "\"two\""));
     fs::remove_file(place.path(ITEM)).unwrap();
     let bad = files(&["verify", "r", "--json"]);
@@ -203,7 +203,7 @@ fn a_result_is_kept_in_the_project_and_used_by_other_runs() {
         let ran = place.run(more);
         assert_eq!((ran.code, place.calls()), (0, calls), "{more:?}: {}", ran.err);
     }
-    // In another directory a command is another one, and a changed graph has none of the old one's results.
+    // In another directory a command is another one, and a changed graph has no results of the old one.
     fs::create_dir(place.path("elsewhere")).unwrap();
     let mut away = place.command(&["run", "../graphs/g.yaml", "--cache", "..", "--quiet"]);
     let away = place.ran(away.current_dir(place.path("elsewhere")).output().unwrap());

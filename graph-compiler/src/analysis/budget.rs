@@ -53,7 +53,7 @@ pub(crate) fn budget(model: &Model<'_>, coverage: &[Option<Coverage<'_>>], flow:
     })
 }
 
-/// Returns the greatest of several numbers, 0 of none; `None` if one has no bound.
+/// Returns the greatest of several numbers, or 0 if there are no numbers; `None` if one has no bound.
 fn greatest<N: Default + Ord>(mut numbers: impl Iterator<Item = Option<N>>) -> Option<N> {
     numbers.try_fold(N::default(), |most, one| Some(most.max(one?)))
 }

@@ -5,14 +5,14 @@ use graph_definition::definition::{
 };
 use graph_definition::hash::HashSet;
 use graph_model::capability::Capability;
-use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
+use graph_model::program::{Executor, INTERNAL, ItemType, Verb};
 
 use super::provided;
 use super::reads::Site;
 use crate::items::{Items, Nested};
 use crate::types::Type;
 
-/// By what calls are told apart: what is done, with what kind of item, and its id, empty where that is not known.
+/// The key that distinguishes calls: what is done, with what kind of item, and its id, empty where that is not known.
 pub(crate) type ToolKey<'d> = (Verb, ItemType, &'d str);
 
 pub(crate) fn tool_key(call: &CallDefinition) -> ToolKey<'_> {
@@ -22,7 +22,7 @@ pub(crate) fn tool_key(call: &CallDefinition) -> ToolKey<'_> {
 /// What nodes and hooks call.
 pub(crate) struct CalledTool<'d> {
     pub(crate) key: ToolKey<'d>,
-    pub(crate) by: Performer,
+    pub(crate) by: Executor,
     pub(crate) capability: Option<Capability>,
     pub(crate) contract: Option<&'d Contract>,
     pub(crate) graph: Option<&'d Nested>,
@@ -43,9 +43,9 @@ impl<'d> CalledTool<'d> {
         Self {
             key: tool_key(call),
             by: match graph {
-                Some(_) => Performer::Graph,
-                None if is_tool => Performer::Program,
-                None => Performer::Items,
+                Some(_) => Executor::Graph,
+                None if is_tool => Executor::Program,
+                None => Executor::Items,
             },
             capability: None,
             params: contract

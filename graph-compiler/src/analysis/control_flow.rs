@@ -84,7 +84,8 @@ impl ControlFlow {
         self.longest(component, without).is_none()
     }
 
-    /// Returns how many nodes of a component, but for `without`, can follow each other; `None` if there is no end to it.
+    /// Returns how many nodes of a component, except those in `without`, can follow each other; `None` if there is no
+    /// end to it.
     pub(crate) fn longest(&self, component: &[usize], without: &[usize]) -> Option<u64> {
         // A graph may have many components: nothing here is about all nodes.
         let without: HashSet<usize> = without.iter().copied().collect();

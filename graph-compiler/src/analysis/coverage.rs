@@ -1,4 +1,4 @@
-//! Conditions as logic: which edges of a node can be followed, and in which cases none is.
+//! Conditions as logic: which edges of a node can be followed, and in which cases no edge is followed.
 //!
 //! The values of every path that the edges look at are cut into cases that the comparisons do not tell apart further. Then
 //! all combinations of cases are tried. Paths are taken to be independent of each other, so more combinations are looked at
@@ -40,11 +40,11 @@ pub(crate) struct Followed {
     pub(crate) can_follow: Vec<bool>,
     /// For each edge, the number of the last visit on which it can be followed; `None` where there is no last one.
     pub(crate) last_visit: Vec<Option<u64>>,
-    /// Whether it can be that none is.
+    /// Whether there can be a visit on which no edge is followed.
     pub(crate) is_open: bool,
     /// For each edge, the number of the first visit on which it can be followed, or a lower one.
     pub(crate) first_visit: Vec<u64>,
-    /// The number of the first visit on which it can be that none is, or a lower one.
+    /// The number of the first visit on which it is possible that no edge is followed, or a lower one.
     pub(crate) first_open: u64,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Verdicts {
     pub(crate) edges: Vec<Verdict>,
     /// The first combination in which no edge is followed: a case of each path.
     pub(crate) open: Option<Vec<usize>>,
-    /// For each path, the cases in which none is.
+    /// For each path, the cases in which no edge is followed.
     open_cases: Vec<Vec<bool>>,
 }
 

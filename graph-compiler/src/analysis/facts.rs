@@ -1,8 +1,8 @@
-//! What the runtime is told of each node, so that it need not look for it.
+//! The facts about each node that the compiler passes to the runtime, so that the runtime need not look for them.
 
 use graph_definition::definition::{Conduct, NodeDefinition, RouteDefinition};
 use graph_model::path::Root;
-use graph_model::program::{NodeFacts, Performer, THREAD_DIRECTIVE};
+use graph_model::program::{Executor, NodeFacts, THREAD_DIRECTIVE};
 
 use super::model::Model;
 use super::reads::Site;
@@ -43,7 +43,7 @@ fn is_plain(model: &Model<'_>, node: &NodeDefinition) -> bool {
     let is_ordinary = |conduct: &Conduct| conduct.timeout_ms.is_none() && conduct.remote.is_none() && !conduct.caches();
     let tool = model.tool(call);
     node.conduct().is_none_or(is_ordinary)
-        && tool.by == Performer::Program
+        && tool.by == Executor::Program
         && tool.contract.is_some_and(|contract| contract.result.is_some())
         && call.id().is_some_and(|id| id.as_str() != THREAD_DIRECTIVE)
 }

@@ -118,7 +118,7 @@ impl Flow {
         let mut changed = true;
         while changed {
             changed = false;
-            // What comes before a node in this order needs no second look, but for what leads back.
+            // In this order, the nodes before a node need no second pass, except those to which an edge leads back.
             for &node in &order {
                 for (next, known) in flow.leaving(model, node) {
                     if flow.joins.of(next).is_none() {
@@ -231,7 +231,7 @@ impl Flow {
         }
     }
 
-    /// Removes the fact that one of several is set, where none of them is known to be.
+    /// Removes the fact that one of several is set, if no member is known to be set.
     fn keep_alternative(&self, known: &mut Set, one: usize) {
         let members = &self.members[one - self.keys - 1 - self.paths.len()];
         if !members.iter().any(|&member| known.contains(member)) {

@@ -13,7 +13,7 @@ use super::model::Model;
 pub(crate) struct Joins {
     /// For each node, how it waits. Empty where no node of the graph does.
     joins: Vec<Option<NodeJoin>>,
-    /// For each node, the keys that nodes of other branches may write while it is at work. Empty where there are no branches.
+    /// For each node, the keys that nodes of other branches may write while it runs. Empty where there are no branches.
     beside: Vec<Vec<usize>>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct NodeJoin {
 pub(crate) struct JoinedBranch {
     /// Which edge of the fan-out begins it, among those that are followed.
     pub(crate) edge: usize,
-    /// The node that it begins with; the join itself where it has none.
+    /// The node that it begins with; the join itself if the branch has no node before it.
     pub(crate) first: usize,
     /// Whether the branch is begun whenever the fan-out is, and has reached the join or ended when the join comes.
     pub(crate) is_sure: bool,
@@ -83,13 +83,13 @@ impl Joins {
         self.joins.iter().enumerate().filter_map(|(node, join)| Some((node, join.as_ref()?)))
     }
 
-    /// Returns the keys that nodes of other branches may write while a node is at work.
+    /// Returns the keys that nodes of other branches may write while a node runs.
     pub(crate) fn beside(&self, node: usize) -> &[usize] {
         self.beside.get(node).map_or(&[], Vec::as_slice)
     }
 }
 
-/// For each node, the fan-outs whose branches it is in, the innermost last; none where no path leads to it.
+/// For each node, the fan-outs whose branches it is in, the innermost last; `None` if no path leads to it.
 type Stacks = Vec<Option<Vec<usize>>>;
 
 /// Works out the fan-outs that each node is inside of.
@@ -113,7 +113,7 @@ fn stacks(model: &Model<'_>, fans: &[bool]) -> Stacks {
                 }
             }
         }
-        // A join whose sources are all known first: where there is none, the joins wait for each other.
+        // A join whose sources are all known comes first. If there is no such join, the joins wait for each other.
         let sources = |join: usize| (0..nodes.len()).filter(move |&node| onward(model, node).any(|next| next == join));
         let ready = waiting.iter().position(|&join| sources(join).all(|node| stacks[node].is_some()));
         if waiting.is_empty() {
@@ -253,8 +253,8 @@ impl Finder<'_, '_> {
         (joins.next().is_none() && !is_left).then_some(join)
     }
 
-    /// Returns the nodes at which a branch may end before a join; none where that is not known, or the branch does not come to an
-    /// end.
+    /// Returns the nodes at which a branch may end before a join; `None` if that is not known, or the branch does not
+    /// come to an end.
     fn ends(&self, first: usize, join: usize, closing: &[Option<usize>]) -> Option<Vec<usize>> {
         let nodes = &self.model.definition.nodes;
         let mut seen = vec![false; nodes.len()];
@@ -279,7 +279,7 @@ impl Finder<'_, '_> {
         (arrives || !ends.is_empty()).then_some(ends)
     }
 
-    /// Returns for each node the keys that nodes of other branches may write while it is at work.
+    /// Returns for each node the keys that nodes of other branches may write while it runs.
     fn beside(&self) -> Vec<Vec<usize>> {
         let mut beside = vec![Vec::new(); self.stacks.len()];
         for fan in (0..self.fans.len()).filter(|&fan| self.fans[fan]) {
@@ -417,7 +417,7 @@ mod tests {
         definition
     }
 
-    /// A run between two visits. Branches are at work in any order.
+    /// A run between two visits. Branches run in any order.
     #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
     struct Run {
         set: BTreeSet<usize>,
@@ -437,7 +437,7 @@ mod tests {
                 continue;
             }
             assert!(seen.len() < 400_000, "the graph is too large");
-            // A join comes when nothing inside of its fan-out is at work any more.
+            // A join comes when nothing inside of its fan-out runs any more.
             let comes = run.open.iter().position(|(fan, join, _)| {
                 run.tokens.iter().all(|(node, frames)| node == join || !frames.contains(fan))
                     && !run.open.iter().any(|(_, _, around)| around.contains(fan))

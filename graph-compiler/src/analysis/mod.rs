@@ -45,7 +45,7 @@ use types::StateTypes;
 pub use reads::Site;
 pub use types_at::TypesAt;
 
-use crate::graph::{InnerGraph, Outline, TypedKey, TypedTool};
+use crate::graph::{InnerGraph, Interface, TypedKey, TypedTool};
 use crate::items::Items;
 use crate::types::{Type, TypeKind};
 
@@ -80,7 +80,7 @@ impl<'d> Analysis<'d> {
     }
 
     /// Returns what the graph looks like from outside.
-    pub(crate) fn outline(&self) -> Outline {
+    pub(crate) fn interface(&self) -> Interface {
         let definition = self.model.definition;
         let fields = |ty: &Type| match &ty.kind {
             TypeKind::Object(fields) => Some(fields.clone()),
@@ -102,7 +102,7 @@ impl<'d> Analysis<'d> {
             result: tool.result.clone(),
         };
         let exits = output::exits(self.type_env(), &self.control_flow);
-        Outline {
+        Interface {
             id: definition.id.to_string(),
             version: definition.version.clone(),
             description: definition.description.clone(),

@@ -125,7 +125,7 @@ impl<'d> Model<'d> {
         self.nodes_by_name.contains_key(name) || self.unreadable.contains(name)
     }
 
-    /// Whether every edge leads to a node that could be read, so that what no run can do can be told.
+    /// Whether every edge leads to a node that could be read, so that it can be determined what no run can do.
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }
@@ -203,7 +203,7 @@ impl<'d> Model<'d> {
         self.definition.permissions.iter().flat_map(|permissions| &permissions.value)
     }
 
-    /// What `result` is at a place; `None` where there is none.
+    /// What `result` is at a place; `None` if there is no `result`.
     pub(crate) fn result_at(&self, node: usize, site: Site) -> Option<Cow<'_, Type>> {
         if site == Site::Hook {
             return None;
@@ -221,7 +221,7 @@ impl<'d> Model<'d> {
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// Returns the reason if there is no previous result.
     pub(crate) fn previous_at(&self, node: usize) -> Result<Type, &'static str> {
         let definition = &self.definition.nodes[node];
         if definition.conduct().is_some_and(|conduct| !conduct.feedback) {
@@ -266,7 +266,7 @@ impl<'d> Model<'d> {
         let result = &self.tool(&each.call).result;
         let failures_stay = self.definition.settings.on_error == OnError::Continue && each.on_error.is_none();
         let element = match each.call.id() {
-            // Of a thread that goes on by itself only its id is collected (R108).
+            // For a thread that continues by itself, only its id is collected (R108).
             Some(id) if id.as_str() == THREAD_DIRECTIVE => Type::any(),
             _ if failures_stay => or_failure(result),
             _ => result.clone(),

@@ -28,7 +28,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// Returns the point of the node at which what stands here is looked at; a hook has none.
+    /// Returns the point of the node at which what stands here is looked at; `None` for a hook.
     pub(crate) fn point(self) -> Option<ProgramPoint> {
         match self {
             Self::Params | Self::Over | Self::Item | Self::Output => Some(ProgramPoint::Before),

@@ -15,7 +15,7 @@ const NUMBERS: usize = WORDS * 64;
 pub(crate) struct Set(Vec<Arc<[u64; WORDS]>>);
 
 impl Set {
-    /// A set that can hold the numbers below `count`, and holds none.
+    /// An empty set that can hold the numbers below `count`.
     pub(crate) fn empty(count: usize) -> Self {
         let none = Arc::new([0; WORDS]);
         Self((0..count.div_ceil(NUMBERS)).map(|_| Arc::clone(&none)).collect())

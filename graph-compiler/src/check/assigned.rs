@@ -78,8 +78,8 @@ struct Missed<'n> {
     path: Option<Vec<usize>>,
 }
 
-/// Returns a path to where a key is read on which neither it nor what stands before it in the expression is set. Paths that
-/// contradict what is known of the inputs there are none.
+/// Returns a path to where a key is read on which neither it nor what stands before it in the expression is set. It
+/// skips paths that contradict what is known of the inputs.
 fn path_without(
     analysis: &Analysis<'_>,
     correlated: &Correlated<'_, '_>,

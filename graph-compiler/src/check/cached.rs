@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use graph_definition::definition::{CallDefinition, NodeDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::digest::Digest;
-use graph_model::program::{INTERNAL, Performer, THREAD_DIRECTIVE};
+use graph_model::program::{Executor, INTERNAL, THREAD_DIRECTIVE};
 
 use super::index;
 use crate::analysis::Analysis;
@@ -16,21 +16,21 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let tool = analysis.model.tool(call);
         let id = call.id().map_or("", |id| id.as_str());
         let (reason, help) = match tool.by {
-            Performer::Graph => {
+            Executor::Graph => {
                 let reason = format!("it runs the graph {}, whose run would be missing", call.shown());
                 (reason, "write `cache_result: true` on the nodes of that graph whose results may be kept")
             }
-            Performer::Items => {
+            Executor::Items => {
                 let reason = format!("it does something with {}, which may be another by then", call.shown());
                 (reason, "remove it")
             }
-            Performer::Program if id == THREAD_DIRECTIVE || id.starts_with(INTERNAL) => {
+            Executor::Program if id == THREAD_DIRECTIVE || id.starts_with(INTERNAL) => {
                 (format!("{} begins or asks for work that is done elsewhere", call.shown()), "remove it")
             }
-            Performer::Program if tool.result.mask().is_some() => {
+            Executor::Program if tool.result.mask().is_some() => {
                 (format!("what {} returns has secrets in it, which are not kept", call.shown()), "remove it")
             }
-            Performer::Program => continue,
+            Executor::Program => continue,
         };
         diagnostics
             .error(

@@ -1,8 +1,8 @@
 //! The commands that `rye/bash` and `rye/exec` start execute no values that somebody else chose.
 //!
 //! That no value is a part of a command's text is the rule of sinks. This one looks at what the command does with the values that it
-//! is given beside its text: in variables, on stdin, as arguments. What a command is that is known only when it runs, the
-//! runtime looks at in the same way; so it is told which values are somebody else's.
+//! is given beside its text: in variables, on stdin, as arguments. The runtime checks a command that is known only when
+//! it runs in the same way, so the compiler passes it which values are somebody else's.
 
 use graph_definition::definition::{
     CallDefinition, Contract, Sink, Spanned, TermDefinition, TermKind, ValueSchema, locate,
@@ -282,8 +282,8 @@ impl Started<'_, '_> {
         }
     }
 
-    /// Returns the texts that a value can be, as far as the graph writes them, with numbers in the place of what cannot be code;
-    /// none where they are not known.
+    /// Returns the texts that a value can be, as far as the graph writes them, with numbers in the place of what cannot
+    /// be code; empty if they are not known.
     fn written<'t>(&self, term: &'t TermDefinition) -> Vec<Written<'t>> {
         let (text, pieces) = match &term.kind {
             // The text of the file has `$${` where this has `${`, so places in it are others.

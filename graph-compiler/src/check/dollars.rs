@@ -1,4 +1,4 @@
-//! Texts hold no templates as other languages write them, and none whose dollar sign is missing.
+//! Texts hold no templates in the syntax of other languages, and no templates whose dollar sign is missing.
 
 use std::ops::Range;
 

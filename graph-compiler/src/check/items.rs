@@ -1,10 +1,10 @@
-//! Ids of tools and graphs mean one thing, hooks run no graphs, and graphs that are nested can stand beside each other as modules.
+//! Ids of tools and graphs mean one thing, hooks run no graphs, and graphs that are nested can coexist as modules.
 
 use std::collections::BTreeMap;
 
 use graph_definition::definition::CallDefinition;
 use graph_definition::diagnostic::{Diagnostics, Fix, code};
-use graph_model::program::{INTERNAL, ItemType, Performer, Verb};
+use graph_model::program::{Executor, INTERNAL, ItemType, Verb};
 
 use crate::analysis::Analysis;
 use crate::analysis::calls::Caller;
@@ -68,7 +68,7 @@ pub(super) fn check_contracts(analysis: &Analysis<'_>, diagnostics: &mut Diagnos
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
         let is_similar = call.id().is_some_and(|id| analysis.model.items.similar.contains_key(id));
-        if tool.by != Performer::Program || tool.contract.is_some() || is_similar {
+        if tool.by != Executor::Program || tool.contract.is_some() || is_similar {
             continue;
         }
         let what = match call.id() {

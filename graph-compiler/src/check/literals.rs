@@ -1,4 +1,4 @@
-//! Parameters of built-in tools that stand in the graph are none that the tool always refuses.
+//! No parameter of a built-in tool that stands in the graph is one that the tool always refuses.
 //!
 //! The types of parameters are in the contracts; this is what the tools ask beyond them.
 
@@ -209,7 +209,7 @@ fn refused_path(text: &str, names_a_file: bool) -> Option<&'static str> {
         return Some("the path is empty or has a zero byte");
     }
     let mut names = 0;
-    // A drive or a root of another system is none here, and is found where the graph runs.
+    // A drive or a root of another system is not recognized here, but is found where the graph runs.
     for component in Path::new(text).components() {
         match component {
             Component::ParentDir => return Some("`..` is not allowed in a path"),

@@ -26,7 +26,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reports graphs that run deeper one in the other than the graph allows.
+/// Reports graphs that are nested deeper than the graph allows.
 fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let most = analysis.model.definition.settings.depth;
     for (caller, call) in analysis.model.calls() {
@@ -42,7 +42,7 @@ fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 .help("let a condition lead past the node once there is nothing left to do inside");
             continue;
         }
-        // Of graphs in a circle none knows how deep they go.
+        // The depth of graphs in a circle is not known.
         let Some(levels) = graph.budget.as_ref().and_then(|budget| budget.levels) else { continue };
         let levels = levels.saturating_add(1);
         if levels > most {

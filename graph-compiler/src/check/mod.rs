@@ -50,7 +50,7 @@ use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
-use graph_model::program::{self, Body, Each, Hook, ItemType, NodeFacts, Performer, Settings, Verb};
+use graph_model::program::{self, Body, Each, Executor, Hook, ItemType, NodeFacts, Settings, Verb};
 use graph_model::untrusted::Untrusted;
 
 use crate::analysis::Analysis;
@@ -58,7 +58,7 @@ use crate::analysis::calls::{Caller, needs};
 use crate::analysis::facts;
 use crate::analysis::joins::NodeJoin;
 use crate::analysis::reads::Site;
-use crate::graph::{CheckedGraph, CheckedNode, Outline, TypedTool};
+use crate::graph::{CheckedGraph, CheckedNode, Interface, TypedTool};
 use crate::items::Items;
 use crate::levels::Levels;
 use crate::types::{Type, TypeKind};
@@ -66,7 +66,7 @@ use crate::types::{Type, TypeKind};
 /// What came of checking.
 pub struct Checked {
     /// The types, as far as they are known; of a graph with mistakes too.
-    pub outline: Outline,
+    pub interface: Interface,
     /// The graph, if there was no mistake and it is wanted.
     pub graph: Option<CheckedGraph>,
 }
@@ -149,14 +149,14 @@ pub fn check(
         LINTS.iter().for_each(|rule| rule(&analysis, diagnostics));
     }
     levels.apply(diagnostics);
-    let outline = analysis.outline();
+    let interface = analysis.interface();
     let graph = match &definition.origin {
         DefinitionOrigin::Verified(verified) if wanted == Wanted::Graph && !diagnostics.has_errors() => {
-            Some(build(&analysis, verified, outline.clone(), levels))
+            Some(build(&analysis, verified, interface.clone(), levels))
         }
         _ => None,
     };
-    Checked { outline, graph }
+    Checked { interface, graph }
 }
 
 /// Returns what is known of a call of a tool with a contract, where only a run knows that the tool is called.
@@ -166,7 +166,7 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> TypedTool {
         id: id.to_string(),
         verb: Verb::Execute,
         item: ItemType::Tool,
-        by: Performer::Program,
+        by: Executor::Program,
         typed: result.is_some(),
         capability: Some(Capability::new(Verb::Execute, ItemType::Tool, Some(id)).to_string()),
         builtin: contract.builtin() || contract.subprocess().is_some(),
@@ -182,18 +182,18 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> TypedTool {
 }
 
 /// Makes the graph. Every name is known to lead somewhere: a missing one was an error.
-fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, outline: Outline, levels: &Levels) -> CheckedGraph {
+fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interface, levels: &Levels) -> CheckedGraph {
     // Who lets graphs splice values into code lets them run so.
     let guards = levels.of(code::INJECTION).is_none_or(|level| level == Level::Deny);
     let definition = analysis.model.definition;
-    let required = outline.inputs.iter().flatten().filter(|field| field.is_required());
+    let required = interface.inputs.iter().flatten().filter(|field| field.is_required());
     let required: Vec<String> = required.map(|field| field.name.clone()).collect();
-    let secrets = secrets::of(analysis, &outline.output);
+    let secrets = secrets::of(analysis, &interface.output);
     let facts = facts::of_nodes(&analysis.model);
     let nodes = definition.nodes.iter().zip(facts).enumerate();
     let nodes = nodes.map(|(at, (node, facts))| build_node(analysis, at, node, facts, guards));
     CheckedGraph {
-        outline,
+        interface,
         source: Arc::clone(definition.source()),
         digest: verified.digest().to_hex(),
         signer: verified.signer().to_string(),

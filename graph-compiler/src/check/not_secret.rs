@@ -17,7 +17,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
         let TermKind::Object(given) = &call.params.kind else { continue };
-        // What the built-in tools mark may hold secrets, as the environment of a command, and mostly holds none.
+        // A parameter that a built-in tool marks, such as the environment of a command, may hold secrets, but mostly
+        // does not.
         if tool.contract.is_some_and(|contract| contract.builtin()) {
             for (key, term) in given.iter().filter(|(key, _)| matches!(key.value.as_str(), "env" | "headers")) {
                 let TermKind::Object(fields) = &term.kind else { continue };

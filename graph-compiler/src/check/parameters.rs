@@ -213,7 +213,7 @@ impl ParameterCheck<'_, '_> {
             return;
         }
         let may_be_null = |(path, _, ty): &(&Path, &Span, Type)| match ty.kind {
-            // The first visit has none before it; of what else is not known, the run finds out.
+            // The first visit has no previous result. The run finds out whether another value of unknown type is null.
             TypeKind::Any => is_previous(path),
             _ => ty.nullable,
         };

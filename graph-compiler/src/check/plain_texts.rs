@@ -1,4 +1,4 @@
-//! No template stands where none is read: it would be a text that looks computed.
+//! No template stands where templates are not read: it would be a text that looks computed.
 
 use graph_definition::diagnostic::{Diagnostics, code};
 

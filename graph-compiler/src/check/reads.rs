@@ -86,7 +86,7 @@ fn check_result(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut 
         .help(help);
 }
 
-/// Checks the way into an item of a foreach; what a hook is told has no known parts, but for the state.
+/// Checks the way into an item of a foreach; the data that a hook receives has no known parts except the state.
 fn check_local(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut Diagnostics) {
     if let (Site::Hook, [root, key, ..]) = (read.site, read.path.segments.as_slice())
         && root == Root::State.name()

@@ -17,7 +17,7 @@ use crate::analysis::reads::{Site, terms, tests};
 use crate::types::{Type, TypeKind, TypedField};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    // A graph that nobody gives a secret has none to keep.
+    // A graph that receives no secret has no secret to keep.
     if !analysis.model.inputs.has_secret() && !analysis.model.tools.iter().any(|tool| tool.result.has_secret()) {
         return;
     }

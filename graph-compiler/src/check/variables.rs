@@ -106,8 +106,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Returns the variables that a command reads and does not set, in the order of their names. `None` where that cannot be told: it
-/// reads other commands from somewhere.
+/// Returns the variables that a command reads and does not set, in the order of their names. `None` where that cannot
+/// be determined: the command reads other commands from somewhere.
 ///
 /// This is no reader of shells: where it is in doubt, a variable counts as set.
 fn used(text: &str, is_template: bool) -> Option<BTreeSet<String>> {

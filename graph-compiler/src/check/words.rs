@@ -4,7 +4,7 @@ use graph_definition::definition::TestDefinition;
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
-use graph_model::program::{Event, LAST_ERROR, Performer, RETRIES};
+use graph_model::program::{Event, Executor, LAST_ERROR, RETRIES};
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
@@ -64,7 +64,7 @@ fn words_of_node(analysis: &Analysis<'_>, node: usize, path: &Path) -> Option<Wo
         (Root::State, [LAST_ERROR, "node"]) => Some(Words::Nodes),
         (Root::Result, ["status"]) => {
             let call = analysis.model.definition.nodes[node].call()?;
-            (analysis.model.tool(call).by == Performer::Graph).then_some(Words::Ends)
+            (analysis.model.tool(call).by == Executor::Graph).then_some(Words::Ends)
         }
         _ => None,
     }

@@ -1,13 +1,13 @@
 //! The tools: a trait with one typed method each, and the thunks that call them.
 
-use graph_model::program::Performer;
+use graph_model::program::Executor;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::docs::docs;
 use super::names::{Scope, identifier, idents, method, pascal_case};
 use super::types::{NamedTypes, is_needed};
-use crate::graph::{Outline, TypedTool};
+use crate::graph::{Interface, TypedTool};
 
 /// A tool that the program performs, as the generated code knows it.
 pub(super) struct ToolCall<'g> {
@@ -25,8 +25,8 @@ pub(super) struct ToolCall<'g> {
 }
 
 /// Names the tools that the program performs, and defines the types of their parameters and results.
-pub(super) fn tools<'g>(outline: &'g Outline, types: &mut NamedTypes) -> Vec<ToolCall<'g>> {
-    let own = || (0_u16..).zip(&outline.tools).filter(|(_, tool)| tool.by == Performer::Program);
+pub(super) fn tools<'g>(interface: &'g Interface, types: &mut NamedTypes) -> Vec<ToolCall<'g>> {
+    let own = || (0_u16..).zip(&interface.tools).filter(|(_, tool)| tool.by == Executor::Program);
     let (mut methods, mut variants) = (Scope::new(), Scope::with(["None".to_owned()]));
     // What performs tools whose ids are computed is called the same in every graph.
     let dispatch = own().find(|(_, tool)| tool.id.is_empty()).map(|_| identifier(&methods.claim("dispatch")));
@@ -53,7 +53,7 @@ pub(super) fn tools<'g>(outline: &'g Outline, types: &mut NamedTypes) -> Vec<Too
 }
 
 /// Expands the trait that a program implements for the tools.
-pub(super) fn traits(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
+pub(super) fn traits(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStream {
     let methods = calls.iter().map(|call| {
         let ToolCall { tool, method, params, result, .. } = call;
         let mut doc = tool.description.clone().unwrap_or_else(|| match tool.id.as_str() {
@@ -89,13 +89,13 @@ pub(super) fn traits(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
             #default
         }
     });
-    // The tools of a graph inside are needed too. Of graphs in a circle, none can build on the other: see `bounds`.
-    let inner = outline.inner.iter().filter(|inner| !inner.returns).map(|inner| {
+    // The tools of a nested graph are needed too. Graphs in a circle cannot build on each other: see `bounds`.
+    let inner = interface.inner.iter().filter(|inner| !inner.returns).map(|inner| {
         let module = identifier(&inner.module);
         quote!(+ super::#module::Actions)
     });
     // A graph that calls nothing but built-in tools, or nothing at all, needs nothing of the program.
-    let builtins = outline.is_builtin().then(|| quote!(impl Actions for ::graph_runtime::Builtins {}));
+    let builtins = interface.is_builtin().then(|| quote!(impl Actions for ::graph_runtime::Builtins {}));
     quote! {
         /// The tools that the graph calls. What is missing or mistyped is an error of the program that implements it.
         ///
@@ -110,18 +110,18 @@ pub(super) fn traits(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
 
 /// Returns what tools must be for the machine to run, `Actions` first: those of graphs that this one is in a circle with are
 /// no part of it, since a trait cannot build on itself.
-pub(super) fn bounds(outline: &Outline, module: &Ident) -> TokenStream {
-    let circle = outline.inner.iter().filter(|inner| inner.returns && *module != inner.module).map(|inner| {
+pub(super) fn bounds(interface: &Interface, module: &Ident) -> TokenStream {
+    let circle = interface.inner.iter().filter(|inner| inner.returns && *module != inner.module).map(|inner| {
         let module = identifier(&inner.module);
         quote!(+ super::#module::Actions)
     });
     quote!(Actions #(#circle)*)
 }
 
-/// Expands how the machine finds the graphs that it nests; nothing where it nests none.
-pub(super) fn nested(outline: &Outline) -> TokenStream {
+/// Expands how the machine finds the graphs that it nests; empty if it nests no graphs.
+pub(super) fn nested(interface: &Interface) -> TokenStream {
     let arms: Vec<_> = (0_u16..)
-        .zip(&outline.tools)
+        .zip(&interface.tools)
         .filter_map(|(index, tool)| {
             let (module, machine) = idents(tool.module.as_ref()?);
             let index = Literal::u16_unsuffixed(index);
@@ -144,8 +144,8 @@ pub(super) fn nested(outline: &Outline) -> TokenStream {
 }
 
 /// Expands the trait, and what calls its methods.
-pub(super) fn expand(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
-    let traits = traits(outline, calls);
+pub(super) fn expand(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStream {
+    let traits = traits(interface, calls);
     if calls.is_empty() {
         return traits;
     }
@@ -176,13 +176,13 @@ pub(super) fn expand(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
             outcome: Outcome,
         }
 
-        impl<A: Actions> runtime::Lane for Calls<A> {
+        impl<A: Actions> runtime::ToolCaller for Calls<A> {
             fn call<'a>(
                 &'a mut self,
                 tool: u16,
                 arguments: &mut runtime::Arguments,
                 call: &'a ::graph_runtime::Call,
-            ) -> Result<runtime::Calling<'a>, runtime::Mismatch> {
+            ) -> Result<runtime::CallFuture<'a>, runtime::Mismatch> {
                 match tool {
                     #(#thunks)*
                     _ => runtime::no_such_tool(tool),
@@ -207,7 +207,7 @@ pub(super) fn expand(outline: &Outline, calls: &[ToolCall<'_>]) -> TokenStream {
 }
 
 /// Expands the value from which a run's tools are called. What is no tool of the program is not called from it.
-pub(super) fn lane(calls: &[ToolCall<'_>]) -> TokenStream {
+pub(super) fn tool_caller(calls: &[ToolCall<'_>]) -> TokenStream {
     match calls {
         [] => quote!(runtime::NoTools),
         _ => quote!(Calls { actions: runtime::Arc::clone(&self.actions), outcome: Outcome::None }),

@@ -14,7 +14,7 @@ mod types;
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 
-use crate::graph::{CheckedGraph, Outline};
+use crate::graph::{CheckedGraph, Interface};
 use docs::docs;
 pub(crate) use names::identifier;
 use names::{Scope, idents};
@@ -25,7 +25,7 @@ use types::NamedTypes;
 /// `source` is the graph's file and `files` are those that it was compiled from, for rustc to watch; both relative to the
 /// package, so that the same graph becomes the same tokens in a macro and in a build script.
 pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) -> TokenStream {
-    let module = Module::new(&graph.outline, name);
+    let module = Module::new(&graph.interface, name);
     let doc = doc(graph, source);
     let consts = constants(graph);
     let types = module.types();
@@ -36,8 +36,8 @@ pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) 
 }
 
 /// Expands what is left of a graph with mistakes: its types, so that the program around it has no errors of its own to show.
-pub fn skeleton(outline: &Outline, name: &str, files: &[String]) -> TokenStream {
-    let module = Module::new(outline, name);
+pub fn skeleton(interface: &Interface, name: &str, files: &[String]) -> TokenStream {
+    let module = Module::new(interface, name);
     let types = module.types();
     let machine = module.stand_in();
     let watched = watch(files);
@@ -118,7 +118,7 @@ const PRELUDE: [&str; 17] = [
 ];
 
 struct Module<'g> {
-    outline: &'g Outline,
+    interface: &'g Interface,
     module: Ident,
     machine: Ident,
     inputs: TokenStream,
@@ -129,15 +129,15 @@ struct Module<'g> {
 }
 
 impl<'g> Module<'g> {
-    fn new(outline: &'g Outline, name: &str) -> Self {
+    fn new(interface: &'g Interface, name: &str) -> Self {
         let (module, machine) = idents(name);
         let taken = OWN.into_iter().chain(PRELUDE).map(str::to_owned);
         let mut types = NamedTypes::new(Scope::with(taken.chain([machine.to_string()])));
-        let inputs = types.named_object("Inputs", outline.inputs.as_deref(), "The inputs of a run.");
-        let calls = actions::tools(outline, &mut types);
-        let state = state::expand(outline, &mut types);
-        let output = output::expand(outline, &mut types);
-        Self { outline, module, machine, inputs, output, types, calls, state }
+        let inputs = types.named_object("Inputs", interface.inputs.as_deref(), "The inputs of a run.");
+        let calls = actions::tools(interface, &mut types);
+        let state = state::expand(interface, &mut types);
+        let output = output::expand(interface, &mut types);
+        Self { interface, module, machine, inputs, output, types, calls, state }
     }
 
     fn wrap(&self, doc: &str, content: TokenStream) -> TokenStream {
@@ -176,9 +176,9 @@ impl<'g> Module<'g> {
 
     fn machine(&self) -> TokenStream {
         let machine = &self.machine;
-        let actions = actions::expand(self.outline, &self.calls);
+        let actions = actions::expand(self.interface, &self.calls);
         let (head, bounds) = (self.head(), self.bounds());
-        let (lane, nested) = (actions::lane(&self.calls), actions::nested(self.outline));
+        let (tool_caller, nested) = (actions::tool_caller(&self.calls), actions::nested(self.interface));
         quote! {
             #actions
             #head
@@ -192,13 +192,13 @@ impl<'g> Module<'g> {
                 fn open(
                     &self,
                     inputs: ::graph_runtime::Value,
-                ) -> Result<Box<dyn runtime::Cells>, runtime::Mismatch>
+                ) -> Result<Box<dyn runtime::StateFields>, runtime::Mismatch>
                 {
                     Ok(Box::new(State::new(inputs)?))
                 }
 
-                fn lane(&self) -> Box<dyn runtime::Lane> {
-                    Box::new(#lane)
+                fn tool_caller(&self) -> Box<dyn runtime::ToolCaller> {
+                    Box::new(#tool_caller)
                 }
 
                 #nested
@@ -207,14 +207,14 @@ impl<'g> Module<'g> {
     }
 
     fn bounds(&self) -> TokenStream {
-        actions::bounds(self.outline, &self.module)
+        actions::bounds(self.interface, &self.module)
     }
 
     /// The machine's type and constructor.
     fn head(&self) -> TokenStream {
-        let (machine, bounds, read) = (&self.machine, self.bounds(), output::read(self.outline));
+        let (machine, bounds, read) = (&self.machine, self.bounds(), output::read(self.interface));
         let name = machine.to_string();
-        let doc = docs(&format!("The graph `{}`, ready to run with the tools of `A`.", self.outline.id));
+        let doc = docs(&format!("The graph `{}`, ready to run with the tools of `A`.", self.interface.id));
         quote! {
             #doc
             pub struct #machine<A> {
@@ -258,7 +258,7 @@ impl<'g> Module<'g> {
     /// A machine that is never run, for a program that does not compile.
     fn stand_in(&self) -> TokenStream {
         let machine = &self.machine;
-        let actions = actions::traits(self.outline, &self.calls);
+        let actions = actions::traits(self.interface, &self.calls);
         let (head, bounds) = (self.head(), self.bounds());
         quote! {
             #actions
@@ -272,12 +272,12 @@ impl<'g> Module<'g> {
                 fn open(
                     &self,
                     _: ::graph_runtime::Value,
-                ) -> Result<Box<dyn runtime::Cells>, runtime::Mismatch>
+                ) -> Result<Box<dyn runtime::StateFields>, runtime::Mismatch>
                 {
                     runtime::stand_in()
                 }
 
-                fn lane(&self) -> Box<dyn runtime::Lane> {
+                fn tool_caller(&self) -> Box<dyn runtime::ToolCaller> {
                     runtime::stand_in()
                 }
             }
@@ -286,16 +286,19 @@ impl<'g> Module<'g> {
 }
 
 fn doc(graph: &CheckedGraph, source: &str) -> String {
-    let outline = &graph.outline;
-    let description = outline.description.as_deref().unwrap_or("A state graph.").trim();
+    let interface = &graph.interface;
+    let description = interface.description.as_deref().unwrap_or("A state graph.").trim();
     let (signer, owner) = (&graph.signer, &graph.owner);
-    format!("{description}\n\nThe graph `{}`, compiled from `{source}`, which `{signer}` signed ({owner}).", outline.id)
+    format!(
+        "{description}\n\nThe graph `{}`, compiled from `{source}`, which `{signer}` signed ({owner}).",
+        interface.id
+    )
 }
 
 fn constants(graph: &CheckedGraph) -> TokenStream {
     let CheckedGraph { digest, signer, .. } = graph;
     let env = graph.environment();
-    let Outline { id, version, .. } = &graph.outline;
+    let Interface { id, version, .. } = &graph.interface;
     let capabilities = graph.capabilities();
     quote! {
         /// The graph's id: category and file name.

@@ -1,7 +1,7 @@
 //! The nodes: an enum of their names, and the program's table.
 
 use graph_model::ir::{GraphIr, KeyIr, NodeIr, ToolIr};
-use graph_model::program::{ItemType, Performer, Verb};
+use graph_model::program::{Executor, ItemType, Verb};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
@@ -23,7 +23,7 @@ pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
     let topology: Vec<TokenStream> = topology.collect();
     let program = program(&graph.ir(source));
     let variant = |name: &str| graph.nodes.iter().position(|node| node.name == name).map(|at| &variants[at]);
-    let exits = output::node(&graph.outline, variant);
+    let exits = output::node(&graph.interface, variant);
     quote! {
         /// The nodes of the graph.
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
 fn describe(graph: &CheckedGraph, node: &CheckedNode) -> String {
     let name = |at: u16| format!("`{}`", graph.nodes[usize::from(at)].name);
     let call = |tool: u16| {
-        let tool = &graph.outline.tools[usize::from(tool)];
+        let tool = &graph.interface.tools[usize::from(tool)];
         let verb = match tool.verb {
             Verb::Execute => "calls",
             Verb::Fetch => "fetches",
@@ -100,7 +100,7 @@ fn program(graph: &GraphIr) -> TokenStream {
     let mut used = vec!["Program"];
     used.extend((!graph.keys.is_empty()).then_some("Key"));
     if !graph.tools.is_empty() {
-        used.extend(["ItemType", "Performer", "Tool", "Verb"]);
+        used.extend(["ItemType", "Executor", "Tool", "Verb"]);
     }
     let has_params = |tool: &ToolIr| tool.params.as_ref().is_some_and(|params| !params.is_empty());
     used.extend(graph.tools.iter().any(has_params).then_some("Param"));
@@ -146,9 +146,9 @@ fn tool(tool: &ToolIr) -> TokenStream {
         ItemType::Knowledge => quote!(Knowledge),
     };
     let by = match tool.by {
-        Performer::Program => quote!(Program),
-        Performer::Graph => quote!(Graph),
-        Performer::Items => quote!(Items),
+        Executor::Program => quote!(Program),
+        Executor::Graph => quote!(Graph),
+        Executor::Items => quote!(Items),
     };
     let params = option(tool.params.as_ref().map(|fields| {
         let params = fields.iter().map(|field| {
@@ -163,7 +163,7 @@ fn tool(tool: &ToolIr) -> TokenStream {
             id: #id,
             verb: Verb::#verb,
             item: ItemType::#item,
-            by: Performer::#by,
+            by: Executor::#by,
             params: #params,
             typed: #typed,
             nests: #nests,

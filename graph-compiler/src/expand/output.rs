@@ -6,12 +6,12 @@ use quote::quote;
 use super::docs::docs;
 use super::names::{Scope, identifier, pascal_text};
 use super::types::NamedTypes;
-use crate::graph::{Exit, Outline};
+use crate::graph::{Exit, Interface};
 
 /// Expands `Output`.
-pub(super) fn expand(outline: &Outline, types: &mut NamedTypes) -> TokenStream {
-    let exits = match outline.exits.as_slice() {
-        [] => return types.named("Output", &outline.output, "What a run returns."),
+pub(super) fn expand(interface: &Interface, types: &mut NamedTypes) -> TokenStream {
+    let exits = match interface.exits.as_slice() {
+        [] => return types.named("Output", &interface.output, "What a run returns."),
         [only] => return types.named("Output", &only.ty, "What a run returns."),
         exits => exits,
     };
@@ -31,8 +31,8 @@ pub(super) fn expand(outline: &Outline, types: &mut NamedTypes) -> TokenStream {
 }
 
 /// Expands how `Output` is made of what a run returned at `node`, which is `value`.
-pub(super) fn read(outline: &Outline) -> TokenStream {
-    match outline.exits.as_slice() {
+pub(super) fn read(interface: &Interface) -> TokenStream {
+    match interface.exits.as_slice() {
         [] | [_] => quote! {
             fn output(
                 &self,
@@ -57,10 +57,10 @@ pub(super) fn read(outline: &Outline) -> TokenStream {
 }
 
 /// Expands how `Output` tells the node where the run ended; `nodes` are the variants of `Node` by the nodes' names.
-pub(super) fn node<'i>(outline: &Outline, nodes: impl Fn(&str) -> Option<&'i Ident>) -> TokenStream {
-    let [_, _, ..] = outline.exits.as_slice() else { return TokenStream::new() };
-    let variants = variants(&outline.exits);
-    let nodes = outline.exits.iter().map(|exit| nodes(&exit.node));
+pub(super) fn node<'i>(interface: &Interface, nodes: impl Fn(&str) -> Option<&'i Ident>) -> TokenStream {
+    let [_, _, ..] = interface.exits.as_slice() else { return TokenStream::new() };
+    let variants = variants(&interface.exits);
+    let nodes = interface.exits.iter().map(|exit| nodes(&exit.node));
     quote! {
         impl Output {
             /// Returns the node where the run ended.

@@ -107,7 +107,7 @@ impl NamedTypes {
     }
 
     /// Returns the Rust type of what the tool `id` returns. An object or enumeration is called after the tool, also where another
-    /// type equals it: a program that implements the tool goes on compiling when the other changes.
+    /// type equals it: a program that implements the tool still compiles when the other changes.
     pub(super) fn result(&mut self, id: &str, ty: &Type) -> TokenStream {
         let hint = format!("{id} result");
         if !matches!(ty.kind, TypeKind::Object(_) | TypeKind::Enum(_)) {

@@ -1,4 +1,4 @@
-//! Graphs of a tree that cannot stand beside each other: of one id, or of one name in the generated code.
+//! Graphs of a tree that cannot coexist: those with the same id, or with the same name in the generated code.
 //!
 //! It is said of each of them, in the same words, so that whoever compiles one of them hears of it, and whoever compiles all of them
 //! hears of it once.

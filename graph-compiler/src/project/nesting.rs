@@ -128,7 +128,7 @@ struct Head {
     env: Vec<String>,
     /// Its nodes, as far as it matters which graphs run inside; `None` where it has mistakes.
     steps: Option<Steps>,
-    /// Why its id cannot be told.
+    /// Why its id cannot be determined.
     problems: Vec<Diagnostic>,
 }
 
@@ -138,14 +138,14 @@ impl Project {
         self.graphs_called(id).into_iter().next()
     }
 
-    /// Returns the graphs of the tree that have this id. That is one, if none is called as another.
+    /// Returns the graphs of the tree that have this id. There are several only if graphs share an id.
     pub(super) fn graphs_called(&self, id: &ItemId) -> Vec<PathBuf> {
         let stem = id.as_str().rsplit('/').next().unwrap_or_default();
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
         candidates.iter().filter(|path| self.head(path).id.as_deref() == Some(id.as_str())).cloned().collect()
     }
 
-    /// Reports the files that may be the graph `id` by their name, and of which that cannot be told.
+    /// Reports the files whose name fits the graph `id` but whose own id cannot be determined.
     pub(super) fn unclear(&self, id: &ItemId) -> Vec<Diagnostic> {
         let stem = id.as_str().rsplit('/').next().unwrap_or_default();
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
@@ -269,10 +269,10 @@ impl Project {
         let is_mistake =
             |one: &Diagnostic| one.severity == Severity::Error && !(self.is_for_review && one.code.is_of_trust());
         let has_mistakes = examined.diagnostics.iter().any(is_mistake);
-        match &examined.outline {
+        match &examined.interface {
             // What follows from a mistake in it is no mistake of the caller's.
-            Some(outline) if !has_mistakes => {
-                Nested { output: outline.output.clone(), budget: outline.budget.clone(), ..nested }
+            Some(interface) if !has_mistakes => {
+                Nested { output: interface.output.clone(), budget: interface.budget.clone(), ..nested }
             }
             _ => Nested { inputs: Type::any(), ..nested },
         }

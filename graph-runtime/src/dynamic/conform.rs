@@ -12,7 +12,7 @@ use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, needed, within
 ///
 /// # Errors
 ///
-/// If it is none; the error is that of [`FromValue`] for the Rust type.
+/// If it is not such a value; the error is that of [`FromValue`] for the Rust type.
 pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     let value = if ty.kind == TypeKind::Any && !ty.nullable { needed(value)? } else { value };
     let conformed = conform_shown(ty, value);

@@ -15,21 +15,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use graph_compiler::diagnostic::Diagnostic;
-use graph_compiler::graph::{Outline, TypedTool};
+use graph_compiler::graph::{Interface, TypedTool};
 use graph_compiler::project::{Project, Resolved};
 use graph_compiler::types::{Type, TypedField};
 use graph_model::name::ItemId;
-use graph_model::program::Performer;
+use graph_model::program::Executor;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View, within_levels};
 use graph_signing::KeyRing;
 
 pub use changes::GraphChanges;
-pub use tools::{Performing, Toolbox, Tools};
+pub use tools::{ToolFuture, Toolbox, Tools};
 
 use changes::Texts;
 use conform::{conform, object};
 use graph_engine::__private::{no_such_exit, no_such_tool};
-use graph_engine::machine::{Arguments, Calling, Cells, CompiledGraph, Graph, Lane, Machine, unfit_parameters};
+use graph_engine::machine::{
+    Arguments, CallFuture, CompiledGraph, Graph, Machine, StateFields, ToolCaller, unfit_parameters,
+};
 use graph_engine::{ActionError, Call, Failure};
 
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share what was loaded.
@@ -53,7 +55,7 @@ const MOST_RESOLVED: usize = 1000;
 /// A graph and the types of what goes through it.
 struct Loaded {
     code: CompiledGraph,
-    outline: Outline,
+    interface: Interface,
     /// For each tool, the file of the graph that it is.
     nested: Vec<Option<PathBuf>>,
     texts: Texts,
@@ -176,13 +178,13 @@ impl Library {
         let ir = graph.ir(&compiled.source);
         let texts = Texts::of(&ir);
         let code = CompiledGraph::new(ir).expect("the compiler makes only graphs that can be loaded");
-        let outline = graph.outline().clone();
+        let interface = graph.interface().clone();
         let nested = |tool: &TypedTool| {
-            let id = (tool.by == Performer::Graph).then(|| ItemId::new(&*tool.id).ok()).flatten()?;
+            let id = (tool.by == Executor::Graph).then(|| ItemId::new(&*tool.id).ok()).flatten()?;
             self.shared.project.graph_called(&id)
         };
-        let nested = outline.tools.iter().map(nested).collect();
-        Ok(Loaded { code, outline, nested, texts, warnings: compiled.diagnostics })
+        let nested = interface.tools.iter().map(nested).collect();
+        Ok(Loaded { code, interface, nested, texts, warnings: compiled.diagnostics })
     }
 }
 
@@ -202,12 +204,12 @@ pub struct Interpreted {
 impl Interpreted {
     /// Returns the graph's id.
     pub fn id(&self) -> &str {
-        &self.loaded.outline.id
+        &self.loaded.interface.id
     }
 
     /// Returns the graph's types and names.
-    pub fn outline(&self) -> &Outline {
-        &self.loaded.outline
+    pub fn interface(&self) -> &Interface {
+        &self.loaded.interface
     }
 
     /// Returns what was noticed when the graph was loaded.
@@ -222,8 +224,8 @@ impl Interpreted {
 
     /// Adds the tools that nothing performs, of this graph and of those inside it; each graph is looked at once.
     fn add_missing_tools(&self, seen: &mut Vec<PathBuf>, missing: &mut Vec<String>) {
-        let Loaded { outline, nested, .. } = &*self.loaded;
-        for tool in outline.tools.iter().filter(|tool| tool.by == Performer::Program && !tool.id.is_empty()) {
+        let Loaded { interface, nested, .. } = &*self.loaded;
+        for tool in interface.tools.iter().filter(|tool| tool.by == Executor::Program && !tool.id.is_empty()) {
             if !self.library.shared.tools.performs(tool) && !missing.contains(&tool.id) {
                 missing.push(tool.id.clone());
             }
@@ -256,7 +258,7 @@ impl Graph for Interpreted {
     type Output = Value;
 
     fn output(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
-        match self.loaded.outline.output_at(node) {
+        match self.loaded.interface.output_at(node) {
             Some(ty) => {
                 let value = conform(ty, value)?;
                 Ok(match ty.mask() {
@@ -274,12 +276,12 @@ impl Machine for Interpreted {
         &self.loaded.code
     }
 
-    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
-        let inputs = match &self.loaded.outline.inputs {
+    fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {
+        let inputs = match &self.loaded.interface.inputs {
             Some(fields) => object(fields, inputs)?,
             None => Map::from_value(inputs).map(Value::Object)?,
         };
-        let values = vec![Value::Null; self.loaded.outline.keys.len()];
+        let values = vec![Value::Null; self.loaded.interface.keys.len()];
         Ok(Box::new(JsonCells { loaded: Arc::clone(&self.loaded), inputs, values }))
     }
 
@@ -309,7 +311,7 @@ impl Machine for Interpreted {
         missing
     }
 
-    fn lane(&self) -> Box<dyn Lane> {
+    fn tool_caller(&self) -> Box<dyn ToolCaller> {
         Box::new(JsonLane { loaded: Arc::clone(&self.loaded), library: self.library.clone(), outcome: Value::Null })
     }
 }
@@ -321,7 +323,7 @@ struct JsonCells {
     values: Vec<Value>,
 }
 
-impl Cells for JsonCells {
+impl StateFields for JsonCells {
     fn inputs(&self) -> View<'_> {
         self.inputs.view()
     }
@@ -332,7 +334,7 @@ impl Cells for JsonCells {
     }
 
     fn check(&self, key: usize, value: &Value) -> Result<(), Mismatch> {
-        match self.loaded.outline.keys.get(key) {
+        match self.loaded.interface.keys.get(key) {
             Some(key) if !value.is_null() => conform(&key.ty, value.clone()).map(drop),
             _ => Ok(()),
         }
@@ -340,7 +342,7 @@ impl Cells for JsonCells {
 
     #[inline]
     fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
-        let (Some(place), Some(key)) = (self.values.get_mut(key), self.loaded.outline.keys.get(key)) else {
+        let (Some(place), Some(key)) = (self.values.get_mut(key), self.loaded.interface.keys.get(key)) else {
             return Ok(());
         };
         // A key may be unset, whatever it is when it is set.
@@ -356,12 +358,17 @@ struct JsonLane {
     outcome: Value,
 }
 
-impl Lane for JsonLane {
-    fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch> {
-        let Some(row) = self.loaded.outline.tools.get(usize::from(tool)) else {
+impl ToolCaller for JsonLane {
+    fn call<'a>(
+        &'a mut self,
+        tool: u16,
+        arguments: &mut Arguments,
+        call: &'a Call,
+    ) -> Result<CallFuture<'a>, Mismatch> {
+        let Some(row) = self.loaded.interface.tools.get(usize::from(tool)) else {
             return no_such_tool(tool);
         };
-        if row.id.is_empty() && row.by == Performer::Program {
+        if row.id.is_empty() && row.by == Executor::Program {
             let given = Map::from_value(arguments.take::<Value>(""))?;
             return dispatch(&self.library, &mut self.outcome, row, given, call);
         }
@@ -376,8 +383,8 @@ impl Lane for JsonLane {
     }
 
     fn refusal(&self, tool: u16, id: Option<&ItemId>, arguments: &mut Arguments) -> Option<String> {
-        let row = self.loaded.outline.tools.get(usize::from(tool))?;
-        if row.by != Performer::Program {
+        let row = self.loaded.interface.tools.get(usize::from(tool))?;
+        if row.by != Executor::Program {
             return None;
         }
         let unfit = |id: &str, mismatch: &Mismatch| unfit_parameters(id, mismatch);
@@ -397,7 +404,7 @@ impl Lane for JsonLane {
     }
 
     fn restore(&mut self, tool: u16, value: Value) -> Result<(), Mismatch> {
-        let ty = self.loaded.outline.tools.get(usize::from(tool)).map_or_else(Type::any, |tool| tool.result.clone());
+        let ty = self.loaded.interface.tools.get(usize::from(tool)).map_or_else(Type::any, |tool| tool.result.clone());
         self.outcome = conform(&ty, value)?;
         Ok(())
     }
@@ -446,7 +453,7 @@ fn dispatch<'a>(
     row: &'a TypedTool,
     given: Map<String, Value>,
     call: &'a Call,
-) -> Result<Calling<'a>, Mismatch> {
+) -> Result<CallFuture<'a>, Mismatch> {
     let tools = &library.shared.tools;
     match routed(library, call.tool(), given) {
         Routed::Refused(message) => Ok(Box::pin(async move { Err(ActionError::permanent(message)) })),

@@ -3,22 +3,21 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use graph_compiler::graph::TypedTool;
 use graph_model::value::{Map, Value};
 
-use graph_engine::{ActionError, Call};
+use graph_engine::{ActionError, BoxFuture, Call};
 use graph_tools::{perform_builtin, perform_subprocess};
 
-/// What a tool is to return.
-pub type Performing<'a> = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send + 'a>>;
+/// The future of a call of a tool, with its result.
+pub type ToolFuture<'a> = BoxFuture<'a, Result<Value, ActionError>>;
 
 /// Performs the tools that graphs call.
 pub trait Tools: Send + Sync + 'static {
     /// Performs the tool that [`Call::tool`] names; `row` is what its contract says of it.
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a>;
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a>;
 
     /// Whether there is something that performs a tool, which is asked before a run begins. `row` is what its contract says of it.
     fn performs(&self, row: &TypedTool) -> bool {
@@ -28,7 +27,7 @@ pub trait Tools: Send + Sync + 'static {
 }
 
 /// A tool in Rust.
-type Perform = dyn for<'a> Fn(&'a Call, Map<String, Value>) -> Performing<'a> + Send + Sync;
+type Perform = dyn for<'a> Fn(&'a Call, Map<String, Value>) -> ToolFuture<'a> + Send + Sync;
 
 /// Tools by their ids; what is not in it may be built into the runtime.
 #[derive(Clone, Default)]
@@ -63,7 +62,7 @@ impl fmt::Debug for Toolbox {
 }
 
 impl Tools for Toolbox {
-    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
         if let Some(tool) = self.tools.get(call.tool()) {
             return tool(call, params);
         }

@@ -261,7 +261,7 @@ struct Writer<'w> {
     world: &'w World,
     keys: Vec<(String, Value)>,
     known: Vec<Known>,
-    /// Whether the run goes on where a node fails.
+    /// Whether the run continues where a node fails.
     continues: bool,
 }
 

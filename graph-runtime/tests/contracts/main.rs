@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use graph_compiler::graph::TypedTool;
-use graph_runtime::dynamic::{Interpreted, Library, Performing, Tools};
+use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::{ActionError, Call, Map, Runtime, Value};
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
@@ -56,7 +56,7 @@ impl Stage {
 }
 
 impl Tools for Stage {
-    fn perform<'a>(&'a self, call: &'a Call, _row: &'a TypedTool, params: Map<String, Value>) -> Performing<'a> {
+    fn perform<'a>(&'a self, call: &'a Call, _row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
         let mut seen = self.seen();
         seen.calls += 1;
         let params = Value::Object(params);
@@ -88,7 +88,8 @@ impl Observer for Stage {
             Event::StepCompleted { run, node, error, warnings, .. } => {
                 let Some((graph, mut keys)) = seen.runs.remove(run.as_str()) else { return };
                 let definition = &seen.graphs[&graph]["config"]["nodes"][*node];
-                // Where the run goes on along its edges, a foreach that failed has collected what there was, or an empty list.
+                // Where the run continues along its edges, a foreach that failed has collected what there was, or an
+                // empty list.
                 let collects_all = definition["type"] == "foreach" && definition.get("on_error").is_none();
                 if error.is_none() || collects_all {
                     keys.extend(written(definition));
@@ -120,7 +121,7 @@ fn unset(warning: &str, set: &BTreeSet<String>) -> Option<String> {
     (!keys.iter().any(|key| set.contains(key))).then(|| keys.join("` and `state."))
 }
 
-/// Whether a failure is none of the graph's.
+/// Whether a failure is not one of the graph itself.
 fn is_of_tool(error: &str) -> bool {
     error.contains(FAILURE) || error.contains("Max steps exceeded")
 }
@@ -178,7 +179,7 @@ impl Tree {
         Self { directory, library, world, stage, number: 0 }
     }
 
-    /// Loads a graph; none if the checker refuses it.
+    /// Loads a graph; `None` if the checker refuses it.
     fn load(&mut self, graph: &Value) -> Option<Interpreted> {
         self.number += 1;
         let path: PathBuf = self.directory.path().join(format!("x{}.yaml", self.number));

@@ -65,7 +65,7 @@ pub(crate) fn object(dice: &mut Dice, depth: u32, is_typed: bool) -> Value {
     }
 }
 
-/// The kind of value that a schema asks for, without null; none where it may be any.
+/// The kind of value that a schema asks for, without null; `None` if it may be any.
 pub(crate) fn kind(schema: &Value) -> Option<&str> {
     if schema.get("enum").is_some() {
         return Some("enum");
@@ -148,7 +148,7 @@ pub(crate) fn any(dice: &mut Dice, depth: u32) -> Value {
     }
 }
 
-/// Says where a value is none that a schema takes; nothing if all of it is. A field that is null is not given.
+/// Returns where a value does not fit a schema; `None` if all of it fits. A field that is null is not given.
 pub(crate) fn misfit(schema: &Value, value: &Value) -> Option<String> {
     let inside = |place: &str, why: String| format!("{place}: {why}");
     if value.is_null() {

@@ -1,4 +1,4 @@
-//! Attestations, as `docs/attestation.md` has them. `UPDATE_JOURNAL=1` makes the known one anew.
+//! Attestations, as `docs/attestation.md` has them. `UPDATE_JOURNAL=1` regenerates the known one.
 
 use std::path::Path;
 use std::sync::Arc;

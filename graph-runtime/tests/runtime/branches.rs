@@ -32,7 +32,7 @@ struct Branch {
     ends: bool,
 }
 
-/// A join of the first branches of a fan-out, behind which one branch goes on.
+/// A join of the first branches of a fan-out, behind which one branch continues.
 struct Partial {
     of: usize,
     node: usize,
@@ -99,7 +99,7 @@ fn name(node: usize) -> String {
 }
 
 impl Writer {
-    /// Writes parts behind which the way goes on along `next`. Returns the edges that lead to the first of them.
+    /// Writes parts behind which the way continues along `next`. Returns the edges that lead to the first of them.
     fn parts(&mut self, parts: &[Part], next: Value) -> Value {
         parts.iter().rev().fold(next, |next, part| json!([{"to": name(self.part(part, next))}]))
     }
@@ -189,7 +189,7 @@ struct Expected {
     step: u64,
     path: Vec<u32>,
     node: usize,
-    /// What it returns; none if it fails.
+    /// What it returns; `None` if it fails.
     result: Option<Value>,
 }
 

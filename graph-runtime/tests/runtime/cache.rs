@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::cache::{Cache, CacheEntry, Caching, Digest, MemoryCache, NodeCache};
+use graph_runtime::cache::{Cache, CacheEntry, CacheFuture, Digest, MemoryCache, NodeCache};
 use graph_runtime::record::{Sealed, Status, Visit};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
 use graph_runtime::{
     ActionError, Builder, Durability, Finished, Grants, Map, MemoryStore, Options, RunError, RunId, Runtime, SealKey,
     SecretKey, Store, Value, audit,
@@ -203,11 +203,17 @@ struct Failing {
 }
 
 impl Store for Failing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         self.inner.create(run, graph, records)
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    ) -> StoreFuture<'a, ()> {
         self.seen.lock().unwrap().push(self.cache.entries().len());
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
             return Box::pin(async { Err(StoreError::failed("the power went out")) });
@@ -215,19 +221,19 @@ impl Store for Failing {
         self.inner.append(lease, expected, records, status)
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         self.inner.load(run)
     }
 
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         self.inner.lease(run)
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         self.inner.runs(filter, page)
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         self.inner.find(run)
     }
 }
@@ -291,11 +297,11 @@ async fn an_entry_that_was_changed_moved_or_made_by_somebody_else_is_not_believe
 struct Away;
 
 impl Cache for Away {
-    fn get<'a>(&'a self, _: &'a Digest) -> Caching<'a, Option<String>> {
+    fn get<'a>(&'a self, _: &'a Digest) -> CacheFuture<'a, Option<String>> {
         Box::pin(async { Err(std::io::Error::other("it is away")) })
     }
 
-    fn put<'a>(&'a self, _: &'a Digest, _: &'a str) -> Caching<'a, ()> {
+    fn put<'a>(&'a self, _: &'a Digest, _: &'a str) -> CacheFuture<'a, ()> {
         Box::pin(async { Err(std::io::Error::other("it is away")) })
     }
 }

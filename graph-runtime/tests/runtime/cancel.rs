@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use graph_runtime::__private::{Key, Performer, Program, Tool};
+use graph_runtime::__private::{Executor, Key, Program, Tool};
 use graph_runtime::record::Status;
 use graph_runtime::store::StoreError;
 use graph_runtime::{ActionError, Call, Canceller, Map, MemoryStore, RunError, SqliteStore, Store};
@@ -26,7 +26,7 @@ const TWICE: Program<'static> = Program {
 /// Runs a graph.
 const AROUND: Program<'static> = Program {
     keys: &[Key { name: "one", initial: None }],
-    tools: &[Tool { by: Performer::Graph, ..PROGRAM.tools[0] }],
+    tools: &[Tool { by: Executor::Graph, ..PROGRAM.tools[0] }],
     permissions: &["rye.execute.tool.test.tool"],
     nodes: &[
         ("nest", r#"{"line":1,"does":{"action":0},"assign":{"one":"${result.output.b}"},"next":[{"to":"done"}]}"#),
@@ -117,7 +117,7 @@ async fn a_cancel_of_a_dead_run_ends_the_runs_inside_it_too() {
     for name in ["run", "run-1", "run-1-1"] {
         assert_eq!(status(&store, name).await, Some(Status::Cancelled), "{name}");
     }
-    // Whoever ignores the cancel goes on in the run inside.
+    // A resume that ignores the cancel continues in the run inside.
     let works = || {
         let inner = Interpreted::new(&TWICE, |_: &Call, _| Ok(json!(1)));
         let middle = Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(inner);

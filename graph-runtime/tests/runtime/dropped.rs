@@ -1,7 +1,8 @@
 //! `start` and `resume` whose futures are dropped after any number of polls, as by a client that hangs up.
 //!
-//! Whatever is dropped when: a run that is in the store is at work, or has ended; nobody holds a run without a task; and another process
-//! gets the same answers as this one, of which runs there are, who holds them, and whether they can be cancelled.
+//! Whatever is dropped when: a run that is in the store is running, or has ended; nobody holds a run without a task;
+//! and another process gets the same answers as this one, of which runs there are, who holds them, and whether they can
+//! be cancelled.
 //!
 //! `DROPS=1000 cargo test -p graph-runtime --test runtime dropped` drops a thousand of each, on each kind of tokio's runtimes.
 
@@ -114,7 +115,7 @@ async fn seen_from_elsewhere(path: &Path) -> Vec<String> {
     text.lines().filter_map(|line| line.split_once("seen ").map(|(_, rest)| rest.to_owned())).collect()
 }
 
-/// What is wrong with how the runs stand: those that wait are at work, and all others have ended.
+/// What is wrong with how the runs stand: those that wait are running, and all others have ended.
 fn wrong(found: &BTreeMap<String, (Status, bool)>) -> Vec<String> {
     let is_wrong = |(name, (status, is_held)): &(&String, &(Status, bool))| match (name.contains("waits"), status) {
         (true, Status::Running) => !is_held,

@@ -136,7 +136,7 @@ const TRANSCRIPT: &str = ".ai/state/threads/run-1/transcript.jsonl";
 const JOURNAL: &str = ".ai/state/threads/run-1/journal.jsonl";
 const ITEM: &str = ".ai/knowledge/graphs/test/graph/run-1.md";
 
-/// Returns every file below a directory, by its path, but for the registry, whose bytes are SQLite's own.
+/// Returns every file below a directory, by its path, except the registry, whose bytes are SQLite's own.
 fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut directories = vec![root.to_owned()];
@@ -609,7 +609,7 @@ async fn a_state_item_shows_a_run_that_failed_at_its_node_and_one_that_goes_on()
     assert_eq!(item.state, *state);
     let last = kept.events().into_iter().rev().find(|event| event["event_type"] == "graph_error").unwrap();
     assert_eq!((&last["payload"]["node"], &last["payload"]["steps"]), (&json!("breaks"), &json!(2)));
-    // It is taken up, and its transcript goes on where it ended, also where a crash left half a line and no item.
+    // The run is resumed, and its transcript continues where it ended, also where a crash left half a line and no item.
     let before = kept.transcript();
     std::fs::write(kept.path(TRANSCRIPT), &before[..before.len() - 100]).unwrap();
     std::fs::remove_file(kept.path(ITEM)).unwrap();
@@ -788,8 +788,7 @@ mod registry {
     #[tokio::test]
     async fn a_nested_run_is_its_parents_child() {
         let kept = Kept::new();
-        let tool =
-            graph_runtime::__private::Tool { by: graph_runtime::__private::Performer::Graph, ..PROGRAM.tools[0] };
+        let tool = graph_runtime::__private::Tool { by: graph_runtime::__private::Executor::Graph, ..PROGRAM.tools[0] };
         let outer = Program {
             tools: &[tool],
             nodes: &[

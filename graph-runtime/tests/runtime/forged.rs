@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use graph_runtime::__private::{Key, Performer, Program, Tool};
+use graph_runtime::__private::{Executor, Key, Program, Tool};
 use graph_runtime::record::Sealed;
 use graph_runtime::travel::replay;
 use graph_runtime::{
@@ -61,7 +61,7 @@ async fn ran(machine: Interpreted, amount: i64) -> Vec<Sealed> {
     store.load(&id()).await.unwrap()
 }
 
-/// Says what an audit and a replay under the run's own graph find; none if both find nothing.
+/// Returns what an audit and a replay under the run's own graph find; `None` if both find nothing.
 fn found(program: &Program<'_>, records: &[Sealed]) -> Option<String> {
     let machine = machine(program, Err(("nothing is called", Value::Null)));
     let audited = audit(&machine, &id(), records, &key().public(), None).map(drop);
@@ -154,7 +154,7 @@ const ROUND: Program<'static> = Program {
 struct More(u32);
 
 impl Hooks for More {
-    async fn limit(&self, told: &graph_runtime::hooks::Told<'_>) -> Option<Control> {
+    async fn limit(&self, told: &graph_runtime::hooks::HookContext<'_>) -> Option<Control> {
         let taken = told.values["current_value"].as_u64()?;
         (taken < u64::from(self.0)).then_some(Control::Continue { additional_steps: 1 })
     }
@@ -242,9 +242,9 @@ async fn a_run_ends_only_as_the_engine_ends_it() {
     assert_eq!(status, Status::Cancelled);
 }
 
-/// Runs a graph, and goes on to `stop` if that fails; `CONTINUING_AROUND` goes on along the edges.
+/// Runs a graph, and continues to `stop` if that fails; `CONTINUING_AROUND` continues along the edges.
 const AROUND: Program<'static> = Program {
-    tools: &[Tool { by: Performer::Graph, ..PROGRAM.tools[0] }],
+    tools: &[Tool { by: Executor::Graph, ..PROGRAM.tools[0] }],
     nodes: &[
         ("nest", r#"{"line":1,"does":{"action":0},"params":{"n":1},"on_error":1,"next":[{"to":"stop"}]}"#),
         ("stop", r#"{"line":2,"does":"return"}"#),
@@ -273,7 +273,7 @@ fn inner(tools: &'static [Tool], permissions: &'static [&'static str]) -> Interp
 
 const PAY: &[Tool] = &[Tool { id: "test/pay", ..PROGRAM.tools[0] }];
 
-/// Says what an audit and a replay find that know the graph inside; none if both find nothing.
+/// Returns what an audit and a replay find that know the graph inside; `None` if both find nothing.
 fn found_around(machine: &Interpreted, records: &[Sealed]) -> Option<String> {
     let audited = audit(machine, &id(), records, &key().public(), None).map(drop);
     let replayed = replay(machine, machine, &id(), records, &key().public(), None);
@@ -352,7 +352,7 @@ async fn a_graph_that_failed_says_where_and_what_it_came_to() {
 struct Never;
 
 impl Hooks for Never {
-    async fn error(&self, _: &graph_runtime::hooks::Told<'_>) -> Option<Control> {
+    async fn error(&self, _: &graph_runtime::hooks::HookContext<'_>) -> Option<Control> {
         Some(Control::Retry { max_retries: 0 })
     }
 }
@@ -378,7 +378,7 @@ async fn the_code_of_an_error_comes_from_a_call() {
     let paid = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
     let (from, to) = (r#""status":"completed""#, r#""status":"completed","code":"x""#);
     assert!(found(&PAYING, &changed(&paid, &[(4, from, to)])).is_some());
-    // A graph that may not begin names none either.
+    // A visit names no run either if its graph may not begin.
     let program = Program { nodes: &[("nest", r#"{"line":1,"does":{"action":0}}"#)], ..AROUND };
     let machine = machine(&program, Ok(Value::Null)).nesting(inner(PAY, &["rye.execute.tool.test.pay"]));
     let records = ran(machine.clone(), 5).await;

@@ -1,7 +1,7 @@
 //! The runs inside a run are proven with it: each by itself, and that they belong together.
 
 use graph_model::digest::Digest;
-use graph_runtime::__private::{Key, Performer, Program, Tool};
+use graph_runtime::__private::{Executor, Key, Program, Tool};
 use graph_runtime::record::{Record, Sealed, Status};
 use graph_runtime::store::RunStart;
 use graph_runtime::{ActionError, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit_tree};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 
-const GRAPH: Tool = Tool { by: Performer::Graph, ..PROGRAM.tools[0] };
+const GRAPH: Tool = Tool { by: Executor::Graph, ..PROGRAM.tools[0] };
 
 fn child() -> Interpreted {
     let nodes = &[

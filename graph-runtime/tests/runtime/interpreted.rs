@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use graph_model::value::{AsView, View};
-use graph_runtime::__private::{CompiledGraph, ItemType, Performer, Program, Tool, Verb};
+use graph_runtime::__private::{CompiledGraph, Executor, ItemType, Program, Tool, Verb};
 use graph_runtime::{
-    ActionError, Arguments, Call, Calling, Cells, FromValue, Graph, Lane, Machine, Map, Mismatch, Value,
+    ActionError, Arguments, Call, CallFuture, FromValue, Graph, Machine, Map, Mismatch, StateFields, ToolCaller, Value,
 };
 
 /// What a tool returns, some time.
-pub(crate) type Performing = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send>>;
+pub(crate) type ToolFuture = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send>>;
 /// What a tool does.
-pub(crate) type Perform = dyn Fn(&Call, Value) -> Performing + Send + Sync;
+pub(crate) type Perform = dyn Fn(&Call, Value) -> ToolFuture + Send + Sync;
 
 /// A graph with one tool, `test/tool`, whose inputs and output are anything.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub(crate) const PROGRAM: Program<'static> = Program {
         id: "test/tool",
         verb: Verb::Execute,
         item: ItemType::Tool,
-        by: Performer::Program,
+        by: Executor::Program,
         params: None,
         typed: true,
         nests: true,
@@ -65,7 +65,7 @@ impl Interpreted {
 
     pub(crate) fn waiting(
         program: &Program<'_>,
-        tool: impl Fn(&Call, Value) -> Performing + Send + Sync + 'static,
+        tool: impl Fn(&Call, Value) -> ToolFuture + Send + Sync + 'static,
     ) -> Self {
         let code = Arc::new(CompiledGraph::load(program).unwrap());
         Self { code, nested: None, tool: Arc::new(tool) }
@@ -91,7 +91,7 @@ impl Machine for Interpreted {
         &self.code
     }
 
-    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
+    fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {
         Map::from_value(inputs.clone())?;
         Ok(Box::new(JsonCells { inputs, values: Vec::new() }))
     }
@@ -100,7 +100,7 @@ impl Machine for Interpreted {
         self.nested.clone().map(|nested| nested as Arc<dyn Machine>)
     }
 
-    fn lane(&self) -> Box<dyn Lane> {
+    fn tool_caller(&self) -> Box<dyn ToolCaller> {
         Box::new(JsonLane { tool: Arc::clone(&self.tool), outcome: Value::Null })
     }
 }
@@ -110,7 +110,7 @@ struct JsonCells {
     values: Vec<Value>,
 }
 
-impl Cells for JsonCells {
+impl StateFields for JsonCells {
     fn inputs(&self) -> View<'_> {
         self.inputs.view()
     }
@@ -135,8 +135,8 @@ struct JsonLane {
     outcome: Value,
 }
 
-impl Lane for JsonLane {
-    fn call<'a>(&'a mut self, _: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch> {
+impl ToolCaller for JsonLane {
+    fn call<'a>(&'a mut self, _: u16, arguments: &mut Arguments, call: &'a Call) -> Result<CallFuture<'a>, Mismatch> {
         let params: Value = arguments.take("");
         Ok(Box::pin(async move {
             self.outcome = (self.tool)(call, params).await?;

@@ -1,5 +1,5 @@
 //! The journal as `docs/journal.md` writes it down, read by a reader that shares nothing with the runtime's own but SHA-256 and
-//! Ed25519; and a journal that other readers can be tested with. `UPDATE_JOURNAL=1` makes that anew.
+//! Ed25519; and a journal that other readers can be tested with. `UPDATE_JOURNAL=1` regenerates that one.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A foreach over a store whose appends take 300 ms, in a process that is killed with SIGKILL again and again.
 //!
 //! The judge is a file to which each call appends a line as it begins and as it returns, and which knows nothing of the journal. After a
-//! kill, at most as many items are called again as are called at once, finished ones and those at work together.
+//! kill, at most as many items are called again as are called at once, finished ones and those in progress together.
 //!
 //! `FOREACH_KILLS=300 cargo test -p graph-runtime --test runtime killed -- --nocapture` takes minutes. `SEED` draws the same moments again.
 
@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Sealed, Status};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, Storing};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
 use graph_runtime::{Call, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value, audit};
 use serde_json::json;
 
@@ -40,30 +40,36 @@ fn key() -> SecretKey {
 struct Slow(SqliteStore);
 
 impl Store for Slow {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         self.0.create(run, graph, records)
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(300)).await;
             self.0.append(lease, expected, records, status).await
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         self.0.load(run)
     }
 
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         self.0.lease(run)
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         self.0.runs(filter, page)
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         self.0.find(run)
     }
 }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use graph_runtime::__private::{ItemType, Key, Performer, Program, Tool, Verb};
+use graph_runtime::__private::{Executor, ItemType, Key, Program, Tool, Verb};
 use graph_runtime::{
-    ActionError, Call, Control, Edges, Finished, Hooks, Layer, Map, MemoryStore, Options, RunError, RunId, Runtime,
-    SecretKey, Status, TokioClock, Told, Value,
+    ActionError, Call, Control, Edges, Finished, HookContext, Hooks, Layer, Map, MemoryStore, Options, RunError, RunId,
+    Runtime, SecretKey, Status, TokioClock, Value,
 };
 use serde_json::json;
 
@@ -216,34 +216,34 @@ async fn a_hook_that_fails_or_answers_anything_else_changes_nothing() {
     );
 }
 
-/// Hooks in Rust that write down what they are told.
+/// Hooks in Rust that write down what they receive.
 #[derive(Clone, Default)]
 struct Told_(Arc<Mutex<Vec<String>>>);
 
 impl Told_ {
-    fn note(&self, told: &Told<'_>, names: &[&str]) {
+    fn note(&self, told: &HookContext<'_>, names: &[&str]) {
         let values: Vec<String> = names.iter().map(|name| format!("{:?}", told.get(name))).collect();
         self.0.lock().unwrap().push(format!("{} {}", told.event.name(), values.join(" ")));
     }
 }
 
 impl Hooks for Told_ {
-    async fn graph_started(&self, told: &Told<'_>) -> Option<Control> {
+    async fn graph_started(&self, told: &HookContext<'_>) -> Option<Control> {
         self.note(told, &["graph_id"]);
         None
     }
 
-    async fn after_step(&self, told: &Told<'_>) -> Option<Control> {
+    async fn after_step(&self, told: &HookContext<'_>) -> Option<Control> {
         self.note(told, &["node", "next_node", "step_count", "result"]);
         None
     }
 
-    async fn error(&self, told: &Told<'_>) -> Option<Control> {
+    async fn error(&self, told: &HookContext<'_>) -> Option<Control> {
         self.note(told, &["node", "attempt"]);
         Some(Control::Retry { max_retries: 1 })
     }
 
-    async fn graph_completed(&self, told: &Told<'_>, status: Status) {
+    async fn graph_completed(&self, told: &HookContext<'_>, status: Status) {
         self.note(told, &["steps"]);
         self.0.lock().unwrap().push(status.name().to_owned());
     }
@@ -420,7 +420,7 @@ const CHILD: Tool<'static> = Tool {
     id: "test/child",
     verb: Verb::Execute,
     item: ItemType::Tool,
-    by: Performer::Graph,
+    by: Executor::Graph,
     params: None,
     typed: true,
     nests: true,
@@ -555,7 +555,7 @@ async fn what_a_hook_calls_needs_a_capability_and_what_belongs_to_the_engine_doe
             id: "rye/agent/threads/internal/note",
             verb: Verb::Execute,
             item: ItemType::Tool,
-            by: Performer::Program,
+            by: Executor::Program,
             params: None,
             typed: true,
             nests: true,
@@ -564,7 +564,7 @@ async fn what_a_hook_calls_needs_a_capability_and_what_belongs_to_the_engine_doe
             id: "test/tool",
             verb: Verb::Execute,
             item: ItemType::Tool,
-            by: Performer::Program,
+            by: Executor::Program,
             params: None,
             typed: true,
             nests: true,
@@ -595,7 +595,7 @@ async fn the_id_of_an_item_may_be_computed_and_is_permitted_at_each_call() {
         id: "",
         verb: Verb::Execute,
         item: ItemType::Tool,
-        by: Performer::Program,
+        by: Executor::Program,
         params: None,
         typed: false,
         nests: true,

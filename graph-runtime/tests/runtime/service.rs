@@ -1,11 +1,12 @@
-//! What a service needs of a runtime: cancels that last, calls that are told, outcomes, taking up all runs, shutting down, spans.
+//! What a service needs of a runtime: cancels that last, calls that are notified, outcomes, resuming all runs, shutting
+//! down, spans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use graph_runtime::__private::{Key, Performer, Program, Tool};
+use graph_runtime::__private::{Executor, Key, Program, Tool};
 use graph_runtime::record::Status;
 use graph_runtime::store::{Page, RunFilter, Within};
 use graph_runtime::{
@@ -36,7 +37,7 @@ const LATER: Program<'static> =
 
 /// Runs a graph.
 const AROUND: Program<'static> = Program {
-    tools: &[Tool { by: Performer::Graph, ..PROGRAM.tools[0] }],
+    tools: &[Tool { by: Executor::Graph, ..PROGRAM.tools[0] }],
     nodes: &[
         ("nest", r#"{"line":1,"does":{"action":0},"next":[{"to":"done"}]}"#),
         ("done", r#"{"line":2,"does":"return"}"#),

@@ -121,7 +121,7 @@ async fn a_step_with_the_state_of_a_run_leaves_that_run_as_it_was() {
     let inputs = Map::from_iter([("n".to_owned(), json!(4))]);
     runtime.start_as(id("run"), machine(), inputs).await.unwrap().await.unwrap();
     let (records, rows) = (store.load(&id("run")).await.unwrap(), store.list().await.unwrap());
-    // Somebody is at work on it meanwhile.
+    // Somebody holds it meanwhile.
     let lease = store.lease(&id("run")).await.unwrap();
     let stepped = runtime.step_once_in(Arc::new(machine()), &id("run"), single("two", json!({"a": 1}))).await.unwrap();
     assert_eq!((stepped.run.as_str(), stepped.step_count, stepped.success), ("run-step", 4, true));

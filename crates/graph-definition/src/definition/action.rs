@@ -225,7 +225,7 @@ fn computed(
     Some(Spanned { value: CalledItem::Computed(term), span: text.span.clone() })
 }
 
-/// Reports `async` in a foreach's action: whether calls are made beside each other is said by the node (R110).
+/// Reports `async` in a foreach's action: the node says whether calls are made concurrently (R110).
 fn no_async(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) {
     let params = match fields.get("params").map(|tree| &tree.node) {
         Some(TreeNode::Map(params)) => params.as_slice(),

@@ -29,7 +29,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &s
 ///
 /// # Errors
 ///
-/// Why there are none, in words.
+/// Returns the reason, in words, if it is not a valid duration.
 pub(super) fn milliseconds(node: &TreeNode) -> Result<u64, String> {
     let duration = match node {
         TreeNode::String(text) => duration::parse(text),

@@ -201,7 +201,7 @@ fn control(reader: &mut DefinitionReader<'_>, call: CallDefinition, event: Event
     Some(call.params)
 }
 
-/// Reports a control that the runtime does not do: a run that goes on where it was to be held back does harm.
+/// Reports a control that the runtime does not do: a run that continues where it was to be held back does harm.
 fn unsupported(reader: &mut DefinitionReader<'_>, control: &str, span: &Span) {
     let place = SourcePlace::new(reader.source, span.clone());
     reader

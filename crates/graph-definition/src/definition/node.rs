@@ -23,7 +23,7 @@ pub struct NodeDefinition {
     pub name: Spanned<NodeName>,
     /// What it does.
     pub kind: NodeKind,
-    /// The nodes whose branches it waits for; none where it waits for nothing. Files cannot say it.
+    /// The nodes whose branches it waits for; empty if it waits for nothing. Files cannot say it.
     pub waits_for: Vec<Spanned<NodeName>>,
 }
 
@@ -49,9 +49,9 @@ pub struct Action {
     pub conduct: Conduct,
     /// What is written into the state when the call has returned.
     pub assign: Vec<Assignment>,
-    /// Where the run goes on.
+    /// Where the run continues.
     pub next: RouteDefinition,
-    /// Where it goes on when the node fails.
+    /// Where it continues when the node fails.
     pub on_error: Option<Spanned<NodeName>>,
 }
 
@@ -70,9 +70,9 @@ pub struct ForeachDefinition {
     pub width: Option<u32>,
     /// How each call is made.
     pub conduct: Conduct,
-    /// Where the run goes on.
+    /// Where the run continues.
     pub next: RouteDefinition,
-    /// Where it goes on when an item fails.
+    /// Where it continues when an item fails.
     pub on_error: Option<Spanned<NodeName>>,
 }
 
@@ -81,7 +81,7 @@ pub struct ForeachDefinition {
 pub struct GateDefinition {
     /// What is written into the state.
     pub assign: Vec<Assignment>,
-    /// Where the run goes on.
+    /// Where the run continues.
     pub next: RouteDefinition,
 }
 
@@ -108,7 +108,7 @@ pub enum RouteDefinition {
     End,
     /// To one node, always.
     To(Spanned<NodeName>),
-    /// To the target of the first edge whose condition holds; nowhere if none does.
+    /// To the target of the first edge whose condition holds; nowhere if no condition holds.
     First(EdgeList),
     /// To the target of every edge whose condition holds. Each begins a branch.
     All(EdgeList),

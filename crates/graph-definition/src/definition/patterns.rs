@@ -110,7 +110,7 @@ pub fn compiled(pattern: &str) -> Option<Regex> {
 pub enum FoundIn {
     /// In each, whatever it is.
     Every,
-    /// In none.
+    /// In no text.
     None,
     /// In some, as far as is known.
     Some,
@@ -118,8 +118,8 @@ pub enum FoundIn {
 
 /// Says in which texts a pattern that was checked is found.
 ///
-/// [`FoundIn::Every`] and [`FoundIn::None`] are certain. A pattern that is found in every text, or in none, for a reason that is
-/// harder to see counts as [`FoundIn::Some`].
+/// [`FoundIn::Every`] and [`FoundIn::None`] are certain. A pattern that is found in every text, or in no text, for a
+/// reason that is harder to see counts as [`FoundIn::Some`].
 pub fn found_in(pattern: &str) -> FoundIn {
     let Ok(hir) = regex_syntax::parse(pattern) else { return FoundIn::Some };
     // The beginning and the end are places that every text has.

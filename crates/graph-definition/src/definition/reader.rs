@@ -174,7 +174,7 @@ impl DefinitionReader<'_> {
     pub(super) fn note_repeated(&mut self, whose: &'static str, list: &[YamlTree]) {
         let mut known: HashMap<String, &Span> = HashMap::default();
         for tree in list {
-            // Texts and numbers of the same digits are told apart by the quotes.
+            // The quotes distinguish texts from numbers of the same digits.
             match known.entry(tree.to_value().to_string()) {
                 Entry::Occupied(first) => {
                     let (first, again) = ((*first.get()).clone(), tree.span.clone());
@@ -245,8 +245,8 @@ impl DefinitionReader<'_> {
         }
     }
 
-    /// Reports fields that are not `known`, but for those that were `reported` already, and says whether there was one: what
-    /// it was meant to say is missing then.
+    /// Reports fields that are not `known`, except those that were `reported` already, and returns whether there was
+    /// one: what it was meant to say is missing then.
     pub(super) fn only(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str], reported: &[&str]) -> bool {
         let is_unknown = |key: &TreeKey| !known.contains(&key.name.as_str()) && !reported.contains(&key.name.as_str());
         let mut found = false;

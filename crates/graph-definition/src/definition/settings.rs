@@ -25,10 +25,10 @@ pub const ON_MAX_STEPS: [(&str, OnMaxSteps); 3] = [
 /// What `on_no_match` may be.
 pub const ON_NO_MATCH: [(&str, OnNoMatch); 2] = [("return", OnNoMatch::Return), ("fail", OnNoMatch::Fail)];
 
-/// How many graphs may stand one in the other.
+/// How many levels of graphs may be nested.
 pub const MOST_LEVELS: u32 = 100;
 
-/// Reads the settings but for hooks: those of `config`, and `limits` of the top level.
+/// Reads the settings except hooks: those of `config`, and `limits` of the top level.
 pub(super) fn parse(reader: &mut DefinitionReader<'_>, config: &Fields<'_>, limits: Option<&YamlTree>) -> Settings {
     let mut settings = Settings::default();
     let set = |field: &mut u32, value: Option<u32>| *field = value.unwrap_or(*field);

@@ -107,7 +107,7 @@ pub(super) enum NamesInScope<'a> {
     Node,
     /// The namespaces, and the item of a foreach.
     Item(&'a str),
-    /// What a hook is told of an event, the inputs and the time (R147).
+    /// What a hook receives of an event, the inputs and the time (R147).
     Hook(Event),
 }
 

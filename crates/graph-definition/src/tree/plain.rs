@@ -36,7 +36,8 @@ pub(super) fn is_word(name: &str) -> bool {
 
 /// Reads a plain scalar by the core schema of YAML 1.2; `None` where readers disagree on it.
 pub(super) fn plain(text: &str) -> Option<Plain> {
-    // Most begin as no number does, and are longer than any word that means something or begin as none of them does.
+    // Most texts do not begin like a number, and are longer than any word that means something or do not begin like
+    // one.
     if text.starts_with(|c: char| c.is_alphabetic() || c == '_')
         && (text.len() > "false".len() || !text.starts_with(WORDS_BEGIN))
     {

@@ -75,7 +75,7 @@ impl SchemaBasis {
                         "additionalProperties": reference(&names.definition("value")),
                     });
                     if names == PathScope::Item {
-                        // Whether calls are made beside each other is said by the node (R110).
+                        // The node says whether calls are made concurrently (R110).
                         params["properties"] = json!({ "async": { "not": {}, "doNotSuggest": true } });
                     }
                     params

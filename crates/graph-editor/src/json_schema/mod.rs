@@ -2,7 +2,7 @@
 //!
 //! The schema is made of the tables that the parser reads by: lists of fields, operators, events, verbs. It sees shapes, and as
 //! much of names as it is given; whether the parts of a graph fit together is for the compiler to say. A value that the
-//! compiler takes is never refused, but for numbers that are written in an unusual way.
+//! compiler takes is never refused, except numbers that are written in an unusual way.
 //!
 //! It is draft 07, which editors know best. `markdownDescription`, `patternErrorMessage` and `doNotSuggest` are what
 //! language servers understand beyond it; others pass them over.
@@ -59,7 +59,8 @@ pub fn of_tree(project: &Project) -> Value {
 
 /// Returns the schema of one graph: as [`of_tree`], but its nodes lead to each other only, and only its own names are offered.
 ///
-/// What cannot be read of it has no names. The schema is of the file as it is: a new node is known to it when it is made anew.
+/// What cannot be read of it has no names. The schema is of the file as it is: it knows a new node only after it is
+/// made again.
 pub fn of_graph(project: &Project, source: &std::sync::Arc<SourceFile>) -> Value {
     let mut known = KnownNames::default();
     if let Some(yaml) = tree::parse(source, &mut Diagnostics::new()) {

@@ -19,7 +19,7 @@ pub(super) enum PathScope {
     Node,
     /// The namespaces, and the item of a foreach, whatever it is called.
     Item,
-    /// What a hook of the event is told, the inputs and the time.
+    /// What a hook of the event receives, the inputs and the time.
     Hook(Event),
 }
 
@@ -74,7 +74,7 @@ pub(super) const WITH_EXPRESSION: &str = r"\$\{[^}]*\}";
 /// A name of a node: no control characters.
 pub(super) const NAME: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
 
-/// A state key: none that the engine keeps but `inputs`, which is refused beside it.
+/// A state key: not one that the engine keeps, except `inputs`, which is refused beside it.
 pub(super) const KEY: &str = r"^[^_\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
 
 /// An id of an item or graph.

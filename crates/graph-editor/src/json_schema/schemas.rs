@@ -58,7 +58,7 @@ pub(super) fn schema() -> Value {
         "if": { "properties": { "required": { "type": "array", "minItems": 1 } }, "required": ["required"] },
         "then": { "required": ["properties"] },
     }));
-    // A secret that stands in the file is none.
+    // A secret that stands in the file is not secret.
     rules.push(json!({
         "if": { "properties": { SECRET: { "const": true } }, "required": [SECRET] },
         "then": { "properties": { "default": { "type": "null" } } },

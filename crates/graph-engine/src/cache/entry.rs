@@ -49,7 +49,7 @@ pub enum CacheEntryError {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Form {
+struct StoredEntry {
     schema: u32,
     kind: String,
     key: Digest,
@@ -67,7 +67,7 @@ impl CacheEntry {
     ///
     /// # Errors
     ///
-    /// If it is none, `signer` did not sign it as it is, or it is that of another key.
+    /// If the text is not an entry, `signer` did not sign it as it is, or it is the entry of another key.
     pub fn read(text: &str, key: &Digest, signer: &PublicKey) -> Result<Self, CacheEntryError> {
         let unreadable = |reason: &str| CacheEntryError::Unreadable(reason.to_owned());
         let rest = text.strip_prefix(BEGINNING).ok_or_else(|| unreadable("it does not begin with its signature"))?;
@@ -77,14 +77,15 @@ impl CacheEntry {
         if !signer.verifies_bytes(format!("{SIGNED}{{{rest}").as_bytes(), &signature) {
             return Err(CacheEntryError::Signature(signer.fingerprint()));
         }
-        let form: Form = serde_json::from_str(&format!("{{{rest}")).map_err(|error| unreadable(&error.to_string()))?;
+        let form: StoredEntry =
+            serde_json::from_str(&format!("{{{rest}")).map_err(|error| unreadable(&error.to_string()))?;
         if form.schema != SCHEMA || form.kind != KIND {
             return Err(unreadable("it is of another form"));
         }
         if form.key != *key {
             return Err(CacheEntryError::Moved(form.key));
         }
-        let Form { graph_id: graph, graph_hash: digest, node_name: node, cached_at, result, .. } = form;
+        let StoredEntry { graph_id: graph, graph_hash: digest, node_name: node, cached_at, result, .. } = form;
         Ok(Self { key: *key, graph, digest, node, cached_at, result })
     }
 
@@ -97,7 +98,7 @@ impl CacheEntry {
 
     /// Writes and signs the entry.
     pub fn seal(&self, key: &SecretKey) -> String {
-        let form = Form {
+        let form = StoredEntry {
             schema: SCHEMA,
             kind: KIND.to_owned(),
             key: self.key,

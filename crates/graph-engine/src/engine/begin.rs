@@ -8,8 +8,8 @@ use tracing::Span;
 
 use crate::call::Parent;
 use crate::engine::ended::Ended;
+use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::Engine;
-use crate::engine::writing::Durability;
 use crate::stop::Stop;
 
 /// What a run begins with, besides its graph and inputs.

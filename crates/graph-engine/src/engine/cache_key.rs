@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::cache::NodeCache;
 use crate::graph::{CompiledTool, GraphTables};
-use crate::lane::Request;
 use crate::services::RuntimeServices;
+use crate::tool_caller::Request;
 
 /// A call that is about to be made.
 pub(crate) struct Asked<'a> {
@@ -21,7 +21,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl RuntimeServices {
-    /// Returns the key of a call (R296); none where its result is not to be kept, or nothing is.
+    /// Returns the key of a call (R296); `None` if its result is not to be kept, or the runtime keeps no results.
     ///
     /// It is the SHA-256 of canonical JSON. What may be secret is in it only as the hash of a secret of the runtime's and the value,
     /// so that nobody can find out the value by trying.

@@ -9,7 +9,8 @@ use crate::graph::GraphTables;
 use crate::services::RuntimeServices;
 
 impl RuntimeServices {
-    /// Finds what the call of that key returned. An entry that cannot be used is none, and said in `warnings`.
+    /// Returns the kept result of the call with that key. An entry that cannot be used counts as missing and adds to
+    /// `warnings`.
     pub(crate) async fn cached(&self, key: &Digest, warnings: &mut Vec<String>) -> Option<Value> {
         let (NodeCache { cache, .. }, signer) = (self.cache.as_ref()?, self.key.as_ref()?);
         let problem = match cache.get(key).await {

@@ -21,7 +21,7 @@ pub(crate) struct PendingCall<'a> {
 /// What came of a call.
 #[derive(Default)]
 pub(crate) struct CallResult {
-    /// What it returned, where that is not in the lane.
+    /// What it returned, where the tool caller does not hold it.
     pub(crate) value: Option<Value>,
     pub(crate) failure: Option<Box<Failure>>,
     /// How often it was made.

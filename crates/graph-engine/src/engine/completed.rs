@@ -8,9 +8,9 @@ use graph_model::value::Value;
 
 use crate::activation::Activation;
 use crate::engine::call_result::{CallResult, PendingCall};
-use crate::engine::desk::Order;
+use crate::engine::journal_writer::JournalWriter;
+use crate::engine::pending_calls::Order;
 use crate::engine::run_state::{Engine, StepContext, VisitState};
-use crate::engine::writing::Writing;
 use crate::error::RunError;
 use crate::record::{Calls, Done, Sealed};
 use crate::status::Status;
@@ -25,44 +25,48 @@ impl StepContext {
     }
 
     /// Waits for the visits of a step, and meanwhile writes down which of its calls are done.
-    pub(super) async fn beside(&self, writing: &mut Writing, visits: impl Future<Output = ()>) -> Result<(), RunError> {
-        let desk = &self.desk;
-        desk.is_over.store(false, Ordering::Release);
+    pub(super) async fn beside(
+        &self,
+        journal_writer: &mut JournalWriter,
+        visits: impl Future<Output = ()>,
+    ) -> Result<(), RunError> {
+        let pending_calls = &self.pending_calls;
+        pending_calls.is_over.store(false, Ordering::Release);
         let visits = async {
             visits.await;
-            desk.is_over.store(true, Ordering::Release);
-            desk.told.notify_one();
+            pending_calls.is_over.store(true, Ordering::Release);
+            pending_calls.added.notify_one();
         };
-        let ((), written) = join(Box::pin(visits), self.write_done(writing)).await;
+        let ((), written) = join(Box::pin(visits), self.write_done(journal_writer)).await;
         let (run, step) = (self.facts.id.clone(), self.standing.position.steps + 1);
         written.map_err(|source| RunError::Store { run, step, source })
     }
 
-    /// Writes down what is laid on the desk until all of the step is done. Calls that finish during a write are written together
+    /// Writes the calls that finish until all of the step is done. Calls that finish during a write are written together
     /// by the next.
-    async fn write_done(&self, writing: &mut Writing) -> Result<(), StoreError> {
-        let desk = &self.desk;
+    async fn write_done(&self, journal_writer: &mut JournalWriter) -> Result<(), StoreError> {
+        let pending_calls = &self.pending_calls;
         loop {
-            desk.told.notified().await;
-            if desk.is_over.load(Ordering::Acquire) {
+            pending_calls.added.notified().await;
+            if pending_calls.is_over.load(Ordering::Acquire) {
                 return Ok(());
             }
-            let (done, last) = desk.take();
+            let (done, last) = pending_calls.take();
             if done.is_empty() {
                 continue;
             }
-            let record = writing.seal("calls", &Calls { done });
-            let written = writing.append_aside(vec![record], Status::Running).await;
+            let record = journal_writer.seal("calls", &Calls { done });
+            let written = journal_writer.append_aside(vec![record], Status::Running).await;
             if written.is_err() {
-                desk.cut();
+                pending_calls.cut();
                 return written;
             }
-            desk.store(last);
+            pending_calls.store(last);
         }
     }
 
     /// Lays down that a call is done, of several that its step makes.
-    pub(super) fn lay(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> Order {
+    pub(super) fn push(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> Order {
         let node = &self.graph().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);
         let result = match &self.vault {
@@ -73,7 +77,7 @@ impl StepContext {
             ),
             None => result.clone(),
         };
-        self.desk.lay(Done {
+        self.pending_calls.push(Done {
             step: job.at.number,
             node: node.clone(),
             item,
@@ -86,7 +90,7 @@ impl StepContext {
         })
     }
 
-    /// Returns what is known of a call from before the run was taken up, if it was done.
+    /// Returns what is known of a call from before the run was resumed, if it was done.
     pub(super) fn done(&self, step: u64, item: Option<u64>) -> Option<CallResult> {
         if self.standing.done.is_empty() {
             return None;
@@ -116,14 +120,14 @@ impl Engine {
     /// Forgets what is known of the calls of a step that is committed.
     pub(super) fn clear_desk(&mut self) {
         self.standing().done.clear();
-        let (_, last) = self.desk.take();
-        self.desk.store(last);
+        let (_, last) = self.pending_calls.take();
+        self.pending_calls.store(last);
     }
 
     /// Writes down what is done of a step that is not going to be, if there is anything.
     pub(super) fn seal_done(&mut self) -> Option<Sealed> {
-        let (done, _) = self.desk.take();
-        let writing = self.journal.as_mut().filter(|_| !done.is_empty())?;
-        Some(writing.seal("calls", &Calls { done }))
+        let (done, _) = self.pending_calls.take();
+        let journal_writer = self.journal.as_mut().filter(|_| !done.is_empty())?;
+        Some(journal_writer.seal("calls", &Calls { done }))
     }
 }

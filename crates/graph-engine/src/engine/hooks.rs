@@ -1,4 +1,4 @@
-//! Hooks at work: those of the graph, of the program, and the order in which they are asked.
+//! Running hooks: those of the graph, those of the program, and the order in which they are asked.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use graph_model::program::{self, Performer};
+use graph_model::program::{self, Executor};
 use graph_model::value::{AsView, Value, View};
 
 use crate::activation::Activation;
@@ -17,10 +17,10 @@ use crate::engine::call_result::PendingCall;
 use crate::engine::run_state::StepContext;
 use crate::failure::Failure;
 use crate::graph::{CompiledHook, Notes, Now, Steering};
-use crate::hooks::{Control, Layer, Told};
-use crate::lane::{GuardedCall, Request, panic_text};
+use crate::hooks::{Control, HookContext, Layer};
 use crate::status::Status;
 use crate::step::{at_limit, failed, told};
+use crate::tool_caller::{GuardedCall, Request, panic_text};
 
 /// Returns what hooks see as `error` of a failure: all that the tool said (R147), and the message under every name that it has.
 fn told_error(failure: &Failure) -> Value {
@@ -141,7 +141,7 @@ impl StepContext {
             wish = wish.or(answer);
         }
         for (layer, hooks) in &self.runtime.hooks {
-            let told = Told { run: &self.facts.id, event, values: &told };
+            let told = HookContext { run: &self.facts.id, event, values: &told };
             let answer = self.ask_programs(hooks.answer(&told, status)).await;
             if *layer == Layer::Builtin {
                 wish = wish.or(answer);
@@ -198,7 +198,7 @@ impl StepContext {
     ) -> Result<Value, Box<Failure>> {
         let tool = self.graph().tool(request.tool).ok_or_else(|| Failure::permanent("there is no such tool"))?;
         self.permit(tool, &request)?;
-        if tool.by != Performer::Program {
+        if tool.by != Executor::Program {
             return self.bounded(Some(HOOK_TIME), self.run_items(tool, request)).await?;
         }
         let mut slot = self.slot();
@@ -209,11 +209,11 @@ impl StepContext {
         let (hook, untrusted) = (Some(hook.name.clone()), hook.untrusted.clone());
         slot.call.more = Some(Box::new(More { hook, untrusted, ..More::default() }));
         let calling = slot
-            .lane
+            .tool_caller
             .call(request.tool, &mut request.arguments, &slot.call)
             .map_err(|mismatch| Failure::permanent(format!("its parameters do not fit: {mismatch}")))?;
         self.bounded(Some(HOOK_TIME), GuardedCall(calling)).await??;
-        let answer = slot.lane.outcome();
+        let answer = slot.tool_caller.outcome();
         if let Some(vault) = &self.vault {
             vault.learn(self.graph().settings.secrets.tools.get(&request.tool), &answer.to_plain_value());
         }

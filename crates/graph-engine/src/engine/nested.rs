@@ -8,19 +8,19 @@ use crate::engine::run_state::{Engine, StepContext};
 use crate::error::{ResumeError, RunError, StartError};
 use crate::failure::{Category, Failure};
 use crate::graph::{CompiledTool, tables};
-use crate::lane::Request;
 use crate::machine::Machine;
 use crate::record::Journal;
 use crate::schedule::in_run;
 use crate::status::Status;
 use crate::step::{TOO_DEEP, failure_inside, is_computed, is_told_secrets, nested_id};
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
+use crate::tool_caller::Request;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::Performer;
+use graph_model::program::Executor;
 use graph_model::value::Value;
 use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
@@ -182,7 +182,7 @@ impl Engine {
     fn graph_inside(&self, id: &str) -> Option<Arc<dyn Machine>> {
         let rows = (0_u16..).zip(&self.graph().tools);
         let named = |(at, row): (u16, &CompiledTool)| match row.by {
-            Performer::Graph => self.machine.nested(at).filter(|graph| tables(graph.graph()).id.as_str() == id),
+            Executor::Graph => self.machine.nested(at).filter(|graph| tables(graph.graph()).id.as_str() == id),
             _ if is_computed(row) => self.machine.nested_called(&ItemId::new(id).ok()?).ok().flatten(),
             _ => None,
         };

@@ -7,14 +7,14 @@ use crate::call::More;
 use crate::classify::{Classifier, Evidence};
 use crate::engine::cache_key::Asked;
 use crate::engine::call_result::{CallResult, ItemCalls, PendingCall};
+use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::{CallSlot, StepContext, VisitState};
-use crate::engine::writing::Durability;
 use crate::failure::{Category, Failure};
 use crate::graph::{CompiledTool, Notes, Now, tables};
 use crate::hooks::Control;
-use crate::lane::{GuardedCall, Request, unfit_parameters};
 use crate::schedule::{STEPS_A_LOOK, TURN};
 use crate::step::{NO_GRAPH, Planned, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out};
+use crate::tool_caller::{GuardedCall, Request, unfit_parameters};
 use crate::{backoff, threads};
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +23,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use graph_model::capability::Capability;
 use graph_model::name::ItemId;
-use graph_model::program::{Performer, THREAD_DIRECTIVE};
+use graph_model::program::{Executor, THREAD_DIRECTIVE};
 use graph_model::value::{AsView, Map, Value, View};
 use tokio::task::yield_now;
 use tracing::{Instrument, Span};
@@ -56,17 +56,17 @@ impl StepContext {
         };
         self.complete(&job, slot, Some(first), &mut made).await;
         if let Some(key) = made.key.filter(|_| made.failure.is_none()) {
-            let result = made.value.clone().unwrap_or_else(|| slot.lane.outcome().to_plain_value());
+            let result = made.value.clone().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
             visit.fresh.push(Fresh { key, node: visit.activation.node, result });
         }
         if !is_alone && self.is_kept && made.failure.is_none() {
-            let result = made.value.clone().unwrap_or_else(|| slot.lane.outcome().to_plain_value());
-            self.lay(&job, &made, &result);
+            let result = made.value.clone().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
+            self.push(&job, &made, &result);
         }
         visit.take(made);
     }
 
-    /// Goes on after the first call of a visit, which failed.
+    /// Continues after the first call of a visit, which failed.
     pub(super) async fn visit_again(&self, visit: &mut VisitState, slot: &mut CallSlot) {
         let failure = visit.failure.take().map(readable);
         let mut made = CallResult { calls: 1, failure, at: visit.at, ..CallResult::default() };
@@ -149,7 +149,7 @@ impl StepContext {
         planned
     }
 
-    /// Makes a call once. Returns what it returned, where that is not in the lane.
+    /// Makes a call once. Returns what it returned, where the tool caller does not hold it.
     ///
     /// What only some calls wait for is boxed: the future is moved for each call, and each place of a foreach holds one.
     async fn attempt(
@@ -166,24 +166,24 @@ impl StepContext {
         self.permit(tool, &request)?;
         (made.cached, made.key) = (false, None);
         let graph = match (tool.by, &request.id) {
-            (Performer::Graph, _) => {
+            (Executor::Graph, _) => {
                 let graph = machine.nested(request.tool);
                 Some(graph.ok_or_else(|| Failure::permanent(NO_GRAPH))?)
             }
-            (Performer::Program, Some(id)) => machine.nested_called(id)?,
-            (Performer::Program | Performer::Items, _) => None,
+            (Executor::Program, Some(id)) => machine.nested_called(id)?,
+            (Executor::Program | Executor::Items, _) => None,
         };
         if let Some(graph) = graph {
             let nested = self.run_nested(job, graph, request, made);
             return self.bounded(node.timeout, nested).await?.map(Some);
         }
         match tool.by {
-            Performer::Graph => Err(Box::new(Failure::permanent(NO_GRAPH))),
-            Performer::Items => {
+            Executor::Graph => Err(Box::new(Failure::permanent(NO_GRAPH))),
+            Executor::Items => {
                 let items = Box::pin(self.run_items(tool, request));
                 self.bounded(node.timeout, items).await?.map(Some)
             }
-            Performer::Program => {
+            Executor::Program => {
                 let id = request.id.as_ref().or(tool.id.as_ref());
                 let is_thread = id.is_some_and(|id| id.as_str() == THREAD_DIRECTIVE);
                 if is_thread {
@@ -206,13 +206,13 @@ impl StepContext {
                 slot.call.item = job.item.map(|(index, _)| index);
                 slot.call.more = more(request.id.take(), node.remote.clone());
                 let calling = slot
-                    .lane
+                    .tool_caller
                     .call(request.tool, &mut request.arguments, &slot.call)
                     .map_err(|mismatch| Failure::permanent(unfit_parameters(slot.call.tool(), &mismatch)))?;
                 self.bounded(node.timeout, GuardedCall(calling)).await??;
-                let answer = judge(tool, slot.lane.outcome())?;
+                let answer = judge(tool, slot.tool_caller.outcome())?;
                 if is_thread {
-                    let answer = answer.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
+                    let answer = answer.unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
                     let followed = threads::follow(self.runtime.threads.as_deref(), &*self.runtime.clock, answer);
                     let answer = self.bounded(node.timeout, Box::pin(followed)).await??;
                     return failed(true, answer.view()).map_or(Ok(Some(answer)), Err);
@@ -234,7 +234,7 @@ impl StepContext {
         let mask = self.graph().settings.secrets.tools.get(&tool);
         let value = answer.map_err(|failure| self.scrubbed(failure, mask))?;
         let in_lane = value.is_none();
-        let mut plain = value.unwrap_or_else(|| slot.lane.outcome().to_plain_value());
+        let mut plain = value.unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
         vault.learn(mask, &plain);
         let is_clean = !vault.scrub_value(&mut plain, mask);
         if !is_clean {
@@ -468,8 +468,9 @@ impl StepContext {
                 self.complete(&job, &mut slot, None, &mut made).await;
             }
             let failed = made.failure.is_some();
-            let result = (!failed).then(|| made.value.take().unwrap_or_else(|| slot.lane.outcome().to_plain_value()));
-            let laid = result.as_ref().filter(|_| is_new && self.is_kept).map(|result| self.lay(&job, &made, result));
+            let result =
+                (!failed).then(|| made.value.take().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value()));
+            let laid = result.as_ref().filter(|_| is_new && self.is_kept).map(|result| self.push(&job, &made, result));
             // What came from the cache was not called, and nothing happens twice if it is asked for again.
             let waits = laid.filter(|_| self.durability == Durability::Sync && !made.cached);
             {
@@ -490,16 +491,16 @@ impl StepContext {
                 }
                 let is_stopped = self.facts.stop.is_set();
                 calls.is_stopped |= is_stopped && !calls.over && calls.next < items.len();
-                calls.over |= is_stopped || self.desk.is_cut();
+                calls.over |= is_stopped || self.pending_calls.is_cut();
                 // The last results are written with the step.
                 if calls.over || calls.next == items.len() {
                     return;
                 }
             }
-            // So at most as many items as are at work at once are called again after a crash.
+            // So at most as many items as are in progress at once are called again after a crash.
             if let Some(place) = waits {
-                self.desk.durable(place).await;
-                calls().over |= self.desk.is_cut();
+                self.pending_calls.durable(place).await;
+                calls().over |= self.pending_calls.is_cut();
             }
             done += 1;
             if done.is_multiple_of(STEPS_A_LOOK) && began.elapsed() >= TURN {

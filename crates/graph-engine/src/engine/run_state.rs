@@ -11,40 +11,40 @@ use graph_model::value::{AsView, Value, View};
 use crate::activation::{Activation, Change, TakenEdges, path};
 use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
-use crate::engine::desk::Desk;
-use crate::engine::writing::{Durability, Writing};
+use crate::engine::journal_writer::{Durability, JournalWriter};
+use crate::engine::pending_calls::PendingCalls;
 use crate::error::RunError;
 use crate::failure::{Failure, ItemFailure};
 use crate::graph::GraphTables;
-use crate::lane::Lane;
 use crate::machine::Machine;
 use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
 use crate::services::RuntimeServices;
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::{Position, SettledVisit, Way};
+use crate::tool_caller::ToolCaller;
 use crate::vault::Vault;
 
-/// What of a run does not change while it is at work.
+/// The parts of a run that do not change while it runs.
 pub(crate) struct RunContext {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) runtime: Arc<RuntimeServices>,
     pub(crate) facts: Arc<RunFacts>,
     /// Whether each tool may be called, where that is known before the run: the caller granted it and the graph permits it.
     pub(crate) allowed: Vec<bool>,
-    /// What is known of its secrets; none where the graph has none.
+    /// What is known of its secrets; `None` if the graph has no secrets.
     pub(crate) vault: Option<Arc<Vault>>,
     /// Whether it has a journal.
     pub(crate) is_kept: bool,
     pub(crate) durability: Durability,
-    pub(crate) desk: Desk,
+    pub(crate) pending_calls: PendingCalls,
     pub(crate) began: Duration,
 }
 
-/// Where a run stands between two steps. Nobody changes it while a step is at work.
-pub(crate) struct Standing {
-    pub(crate) state: Box<dyn Cells>,
+/// The state and position of a run between two steps. Nothing changes them while a step runs.
+pub(crate) struct RunState {
+    pub(crate) state: Box<dyn StateFields>,
     pub(crate) position: Position,
-    /// What of the next step was done before the run was taken up.
+    /// The calls of the next step that were done before the run was resumed.
     pub(crate) done: CompletedCalls,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Standing {
 #[derive(Clone)]
 pub(crate) struct StepContext {
     pub(crate) run: Arc<RunContext>,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) standing: Arc<RunState>,
 }
 
 impl Deref for StepContext {
@@ -65,15 +65,15 @@ impl Deref for StepContext {
     }
 }
 
-/// A run at work.
+/// A run in progress.
 pub(crate) struct Engine {
     pub(crate) context: StepContext,
-    /// Whether the run has yet to begin, which hooks are told.
+    /// Whether the run has yet to begin; hooks are notified of its start.
     pub(crate) is_new: bool,
     /// The visits so far, if the runtime keeps them.
     pub(crate) history: Option<Vec<Visit>>,
-    /// Its journal, but while a step is at work that writes to it.
-    pub(crate) journal: Option<Writing>,
+    /// Its journal, except while a step that writes to it is in progress.
+    pub(crate) journal: Option<JournalWriter>,
     pub(crate) slots: Vec<CallSlot>,
     /// When the run's task last had a turn; of the machine's own clock, for it is the machine that is shared.
     pub(crate) turn: Instant,
@@ -88,9 +88,9 @@ impl Deref for Engine {
     }
 }
 
-/// A lane and what its tool is told.
+/// A tool caller, and the call that it makes.
 pub(crate) struct CallSlot {
-    pub(crate) lane: Box<dyn Lane>,
+    pub(crate) tool_caller: Box<dyn ToolCaller>,
     pub(crate) call: Call,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct VisitState {
     pub(crate) at: Option<SystemTime>,
     /// Whether a tool was called; what it returned is in the visit's lane.
     pub(crate) called: bool,
-    /// What it returned, where that is not in the lane.
+    /// What it returned, where the tool caller does not hold it.
     pub(crate) value: Option<Value>,
     /// What the calls of a foreach returned, in the order of its items.
     pub(crate) results: Option<Vec<Value>>,
@@ -162,7 +162,7 @@ impl VisitState {
     pub(crate) fn outcome<'a>(&'a self, slot: &'a CallSlot) -> View<'a> {
         match (&self.value, &self.failure, &self.results) {
             (Some(value), _, _) => value.view(),
-            (None, None, None) if self.called => slot.lane.outcome(),
+            (None, None, None) if self.called => slot.tool_caller.outcome(),
             _ => View::Null,
         }
     }
@@ -228,6 +228,6 @@ impl VisitState {
 }
 
 /// Returns where a run stands, to be changed: nobody looks at it between two steps.
-pub(crate) fn alone(standing: &mut Arc<Standing>) -> &mut Standing {
+pub(crate) fn alone(standing: &mut Arc<RunState>) -> &mut RunState {
     Arc::get_mut(standing).expect("the visits of a step are over before the run moves on")
 }

@@ -15,7 +15,7 @@ use crate::step::{FoldError, NO_WAY, UNFIT};
 pub struct OneVisit {
     /// The node.
     pub node: String,
-    /// Where it leads; none where the run would end, or fail.
+    /// Where it leads; `None` if the run would end, or fail.
     pub next: Option<String>,
     /// Why it failed.
     pub failure: Option<Box<Failure>>,

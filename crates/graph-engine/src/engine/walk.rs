@@ -4,11 +4,11 @@
 //! what it computed there is computed again, which purity allows.
 
 use crate::activation::{Activation, Change};
-use crate::engine::run_state::{CallSlot, Engine, RunContext, Standing, VisitState, alone};
+use crate::engine::run_state::{CallSlot, Engine, RunContext, RunState, VisitState, alone};
 use crate::graph::{GraphTables, Notes, Now, tables};
-use crate::lane::{Calling, GuardedCall, Request};
 use crate::schedule::is_others_turn;
-use crate::step::{Env, Facts, Outcome, Planned, failed, plan, settle, take_plain};
+use crate::step::{CallFacts, Env, Outcome, Planned, failed, plan, settle, take_plain};
+use crate::tool_caller::{CallFuture, GuardedCall, Request};
 use std::sync::Arc;
 
 use tokio::task::yield_now;
@@ -16,7 +16,7 @@ use tokio::task::yield_now;
 /// How a visit begins.
 enum FastCall<'s> {
     /// With a call.
-    Call(Calling<'s>),
+    Call(CallFuture<'s>),
     /// Nothing is to be called.
     Compute,
     /// With more than that.
@@ -57,8 +57,8 @@ impl Engine {
                 FastCall::Refused => break,
             };
             let nests = || graph.tool(slot.call.tool).is_none_or(|tool| tool.nests);
-            let failure = failure.or_else(|| if called { failed(nests(), slot.lane.outcome()) } else { None });
-            let outcome = if called { Outcome::Returned(slot.lane.outcome()) } else { Outcome::None };
+            let failure = failure.or_else(|| if called { failed(nests(), slot.tool_caller.outcome()) } else { None });
+            let outcome = if called { Outcome::Returned(slot.tool_caller.outcome()) } else { Outcome::None };
             if failure.is_some() || !arrive(graph, standing, &now, outcome, &mut notes, &mut changes) {
                 if called {
                     stopped = Some((now.known(), failure));
@@ -94,7 +94,7 @@ fn is_fast(graph: &GraphTables, frontier: &[Activation]) -> bool {
 #[inline]
 fn depart<'s>(
     run: &RunContext,
-    standing: &Standing,
+    standing: &RunState,
     slot: &'s mut CallSlot,
     now: &Now<'_>,
     notes: &mut Notes,
@@ -111,7 +111,7 @@ fn depart<'s>(
         Ok(Planned::Call(Request { tool, mut arguments, .. })) if run.allowed.get(usize::from(tool)) == Some(&true) => {
             (slot.call.node, slot.call.tool, slot.call.step) = (activation.node, tool, activation.number);
             (slot.call.attempt, slot.call.more) = (1, None);
-            slot.lane.call(tool, &mut arguments, &slot.call).map_or(FastCall::Refused, FastCall::Call)
+            slot.tool_caller.call(tool, &mut arguments, &slot.call).map_or(FastCall::Refused, FastCall::Call)
         }
         _ => FastCall::Refused,
     }
@@ -123,14 +123,14 @@ fn depart<'s>(
 #[inline]
 fn arrive(
     graph: &GraphTables,
-    standing: &mut Standing,
+    standing: &mut RunState,
     now: &Now<'_>,
     outcome: Outcome<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> bool {
     let env = Env::plain(graph, &standing.position, &*standing.state, &standing.position.frontier[0], now);
-    let settled = settle(&env, outcome, &Facts::of(1), notes, changes);
+    let settled = settle(&env, outcome, &CallFacts::of(1), notes, changes);
     let is_plain = settled.unfit.is_none() && notes.is_empty();
     if is_plain && take_plain(graph, &mut standing.position, &mut *standing.state, &settled.way, changes) {
         return true;

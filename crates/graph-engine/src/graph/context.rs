@@ -9,12 +9,12 @@ use graph_model::value::{AsView, Map, NamedFields, Value, View};
 
 use crate::activation::Frame;
 use crate::failure::LastError;
-use crate::state::Cells;
+use crate::state::StateFields;
 
 /// What expressions look at.
 pub struct EvalContext<'a> {
     /// The state as the last step left it.
-    pub state: &'a dyn Cells,
+    pub state: &'a dyn StateFields,
     /// The last failure of a node.
     pub last_error: Option<&'a LastError>,
     /// How often the call of each node was made again at its last visit, by the nodes' names (R136).
@@ -29,12 +29,13 @@ pub struct EvalContext<'a> {
     pub now: &'a Now<'a>,
 }
 
-/// What a visit sees of how often calls were made again: all that the position has, but for what it has of the visit's own node.
+/// How often calls were made again, as a visit sees it: the position's counts, except that of the visit's own node.
 #[derive(Clone, Copy)]
 pub struct RetriesSeen<'a> {
     /// What the position says, by the names of nodes.
     pub all: &'a Retries,
-    /// The visit's own node, and how often its call was made again in this visit; none where nothing was made again anywhere.
+    /// The visit's own node, and how often its call was made again in this visit; `None` if no call was made again
+    /// anywhere.
     pub own: Option<(&'a str, i64)>,
 }
 

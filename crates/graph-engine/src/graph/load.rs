@@ -398,7 +398,7 @@ fn load_tool(tool: ToolIr) -> Result<CompiledTool, String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use graph_model::program::{ItemType, Join, Performer, Verb};
+    use graph_model::program::{Executor, ItemType, Join, Verb};
 
     use super::super::{ArgumentTerms, CompiledKind, CompiledRoute, CompiledTerm, GraphTables, PathBase};
     use super::*;
@@ -408,7 +408,7 @@ pub(crate) mod tests {
             id: "code/review",
             verb: Verb::Execute,
             item: ItemType::Tool,
-            by: Performer::Program,
+            by: Executor::Program,
             params: None,
             typed: true,
             nests: false,

@@ -7,7 +7,7 @@ use graph_model::capability::Capability;
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::operator::Operator;
-use graph_model::program::{self, Event, ItemType, Join, NodeFacts, Performer, Retry, Verb};
+use graph_model::program::{self, Event, Executor, ItemType, Join, NodeFacts, Retry, Verb};
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
@@ -25,17 +25,17 @@ pub struct CompiledKey {
 /// What nodes and hooks call.
 #[derive(Debug)]
 pub struct CompiledTool {
-    /// Its id; none where it is known only at each call, or where items are yet to be found.
+    /// Its id; `None` if it is known only at each call, or if items are yet to be found.
     pub id: Option<ItemId>,
     /// What is done.
     pub verb: Verb,
     /// With what kind of item.
     pub item: ItemType,
     /// Who does it.
-    pub by: Performer,
-    /// What a run needs to call it; none where that is known only at each call.
+    pub by: Executor,
+    /// What a run needs to call it; `None` if that is known only at each call.
     pub capability: Option<Capability>,
-    /// The names of its parameters; none where they are one object.
+    /// The names of its parameters; `None` if they are one object.
     pub params: Option<Vec<String>>,
     /// Whether a contract says what it returns.
     pub typed: bool,
@@ -60,7 +60,7 @@ pub struct CompiledNode {
     pub(super) assign: Vec<(usize, CompiledTerm)>,
     /// Where it leads.
     pub next: CompiledRoute,
-    /// How it waits for branches; none where it waits for nothing.
+    /// How it waits for branches; `None` if it waits for nothing.
     pub join: Option<Join>,
     /// The node that its failures lead to, if the node names one.
     pub on_error: Option<u16>,
@@ -79,7 +79,7 @@ pub struct CompiledNode {
 }
 
 impl CompiledNode {
-    /// Returns where the edges lead, in order; none ends the run.
+    /// Returns where the edges lead, in order; `None` ends the run.
     pub fn targets(&self) -> impl Iterator<Item = Option<u16>> {
         (0..).map_while(|edge| self.next.target(edge))
     }
@@ -149,7 +149,8 @@ impl CompiledKind {
     }
 }
 
-/// What a node calls, as far as the graph alone says it. What it is called with is told by [`plan`](crate::step::plan).
+/// What a node calls, as far as the graph alone says it. The function [`plan`](crate::step::plan) computes the
+/// arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
     /// Nothing: it computes, and cannot fail but by itself.
@@ -215,12 +216,12 @@ pub struct ListRoute {
 #[derive(Debug)]
 pub struct ValueRoute {
     pub by: ResolvedPath,
-    /// The target for each word that the value can be; none ends the run or the branch.
+    /// The target for each word that the value can be; `None` ends the run or the branch.
     pub to: Box<[(String, Option<u16>)]>,
 }
 
 impl CompiledRoute {
-    /// Returns the edges of a list in order; the other routes have none that ask a condition.
+    /// Returns the edges of a list in order; the other routes have no edges with a condition.
     pub fn edges(&self) -> &[CompiledEdge] {
         match self {
             Self::First(edges) | Self::All(edges) => edges,
@@ -329,7 +330,7 @@ pub enum CompiledTerm {
 pub enum TextPiece {
     Text(String),
     First(Vec<ResolvedPath>),
-    /// The value of an input as text, and what stands for it where there is none (R71).
+    /// The value of an input as text, and the text that replaces a missing value (R71).
     Input(ResolvedPath, InputReference),
 }
 
@@ -356,7 +357,7 @@ pub(super) enum PathBase {
     Timestamp,
     Visit,
     Previous,
-    /// A foreach's variable, or what a hook is told; its name is the first segment.
+    /// A foreach's variable, or a value that a hook receives; its name is the first segment.
     Local,
     /// The element of the list that the branch was begun for.
     Argument(u16),

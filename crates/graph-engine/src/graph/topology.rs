@@ -33,7 +33,7 @@ pub struct TopologyNode {
     pub kind: Kind,
     /// The id of what it calls; empty where it calls nothing, or the id is known only at each call.
     pub action: String,
-    /// Where its edges lead, in their order; none ends the way.
+    /// Where its edges lead, in their order; `None` ends the way.
     pub edges: Vec<Option<usize>>,
     /// Where its failures lead, if the node says that.
     pub on_error: Option<usize>,

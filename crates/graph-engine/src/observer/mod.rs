@@ -15,8 +15,8 @@ pub use progress::Progress;
 
 /// Sees what runs do.
 ///
-/// Called from the run's task, between two steps: what takes long holds up the run. What it tells of is committed, but for
-/// [`Event::StepStarted`].
+/// Called from the run's task, between two steps: what takes long holds up the run. Each event is about something that
+/// is committed, except [`Event::StepStarted`].
 pub trait Observer: Send + Sync {
     /// Sees an event.
     fn observe(&self, event: &Event<'_>);
@@ -26,7 +26,7 @@ pub trait Observer: Send + Sync {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A run begins, or goes on.
+    /// A run begins, or is resumed.
     #[non_exhaustive]
     RunStarted {
         /// The run.
@@ -83,8 +83,8 @@ pub enum Event<'a> {
         run: &'a RunId,
         /// Its graph.
         graph: &'a CompiledGraph,
-        /// The records in order. Where the first has number 0, they are the journal from its beginning: of a run that begins,
-        /// or of one that is taken up, before [`Event::RunStarted`].
+        /// The records in order. Where the first has number 0, they are the journal from its beginning: of a run that
+        /// begins, or of one that is resumed, before [`Event::RunStarted`].
         records: &'a [Sealed],
     },
     /// The run ended; with status running where a step could not be committed, or the runtime was shut down, and the run waits to be

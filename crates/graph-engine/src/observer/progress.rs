@@ -15,7 +15,7 @@ use crate::status::Status;
 /// Writes a line a step: `[graph:stats] step 2/3 count_lines ✓ 0.1s (+line_count)` (R302–R306).
 pub struct Progress {
     out: Mutex<Box<dyn Write + Send>>,
-    /// For each run at work: the graph's short name and its number of nodes.
+    /// For each running run: the graph's short name and its number of nodes.
     runs: Mutex<HashMap<RunId, (String, usize)>>,
 }
 

@@ -93,7 +93,7 @@ pub enum Entry {
     Calls(Calls),
     /// What the records before add up to.
     Snapshot(Snapshot),
-    /// The run goes on in another process, or after an error.
+    /// The run continues in another process, or after an error.
     Resume(Resume),
     /// The run ended.
     End(End),
@@ -147,7 +147,7 @@ pub struct Start {
     pub graph: String,
     /// The version that the graph's author gave it.
     pub version: String,
-    /// The digest that the graph's signature covers. A run never goes on with another graph.
+    /// The digest that the graph's signature covers. A run never continues with another graph.
     pub digest: Digest,
     /// Whose key signed the graph.
     pub signer: Fingerprint,
@@ -166,7 +166,7 @@ pub struct Start {
     /// Where in another run it began; a snapshot follows then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Origin>,
-    /// How many graphs and threads may stand one in the other below it, where the caller said.
+    /// How many levels of graphs and threads may be nested below it, where the caller said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
     /// How many steps it may take, where the caller said.
@@ -317,12 +317,12 @@ pub struct VisitFailure {
     pub node: String,
     /// Why it failed.
     pub error: String,
-    /// Whether it failed on what its calls returned: they are made again if the run is taken up.
+    /// Whether it failed on what its calls returned: they are made again if the run is resumed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfit: bool,
 }
 
-/// Calls of a step that is not done, which finished before others of the step did: they are not made again if the run is taken up.
+/// Calls of an unfinished step that finished before others of the step: they are not made again if the run is resumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Calls {
@@ -391,7 +391,7 @@ pub struct Join {
     pub arrived: Vec<Arrival>,
 }
 
-/// A run that goes on.
+/// A run that is resumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Resume {
@@ -436,7 +436,7 @@ pub struct End {
     /// The number of the signal that it was cancelled by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Whether it failed on what the node's calls returned: they are made again if the run is taken up.
+    /// Whether it failed on what the node's calls returned: they are made again if the run is resumed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfit: bool,
     /// The visits of the last step that failed, where there were several; the first is the one that `error` and `node` tell of.
@@ -466,7 +466,7 @@ impl End {
         }
     }
 
-    /// Whether a call that was done is made again if the run is taken up, since its node failed on what it returned.
+    /// Whether a call that was done is made again if the run is resumed, since its node failed on what it returned.
     pub fn forgets(&self, done: &Done) -> bool {
         let is_first = self.unfit && self.node.as_ref() == Some(&done.node);
         is_first || self.failures.iter().any(|failed| failed.unfit && failed.step == done.step)

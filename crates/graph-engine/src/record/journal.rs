@@ -118,7 +118,7 @@ pub struct Chain {
     run: RunId,
     seq: u64,
     prev: Digest,
-    /// The version of the last record: those that follow have none before it.
+    /// The version of the last record: those that follow have no earlier one.
     version: u32,
 }
 
@@ -218,9 +218,9 @@ pub fn verified_start(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result
 impl<'s> VerifiedJournal<'s> {
     /// Verifies a journal.
     ///
-    /// The chain is followed from the first record to the last, whose signature vouches for it all. What is verified is what is
-    /// used: the records are made of the very bytes that were hashed, and nothing of them is looked at before, but for whether
-    /// they begin as the chain asks.
+    /// The chain is followed from the first record to the last, whose signature vouches for it all. The verified bytes
+    /// are the bytes that are used: the records are read from the very bytes that were hashed. Nothing of them is read
+    /// before that, except to check that they begin as the chain asks.
     pub fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
         Self::after(&Chain::new(run.clone()), sealed, key)
     }
@@ -319,7 +319,7 @@ impl Follower {
         self.chain.count()
     }
 
-    /// Verifies and reads the records that follow, all that there are by now; none is nothing new.
+    /// Verifies and reads the records that follow, all that there are by now; an empty slice is nothing new.
     ///
     /// # Errors
     ///
@@ -339,7 +339,7 @@ impl Follower {
 const A_THREAD: usize = 10_000;
 
 /// Follows a chain from its first record as far as each begins as the one before it asks, and returns what those name as the one
-/// before them. A long chain is followed in parts at the same time: where one begins is told by the record before it.
+/// before them. Several threads follow the parts of a long chain: the record before a part says how the part begins.
 fn follow(before: &Chain, sealed: &[Sealed]) -> Vec<Digest> {
     let threads = available_parallelism().map_or(1, usize::from).min(sealed.len() / A_THREAD).max(1);
     if threads == 1 {

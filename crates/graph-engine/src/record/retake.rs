@@ -7,7 +7,7 @@ use crate::failure::Category;
 use crate::graph::{Asks, GraphTables, MOST_BRANCHES};
 use crate::record::entry::{Step, Target, Visit};
 use crate::record::written::{open_joins, targets};
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::{NO_WAY, Position, SettledVisit, Way, fold};
 
 /// Takes a step of a journal into account; into a state, if there is one.
@@ -17,7 +17,7 @@ use crate::step::{NO_WAY, Position, SettledVisit, Way, fold};
 /// If the graph does not lead where the step says, or has no such node or key, or a value is not of its key's type.
 pub fn retake(
     graph: &GraphTables,
-    mut state: Option<&mut (dyn Cells + 'static)>,
+    mut state: Option<&mut (dyn StateFields + 'static)>,
     position: &mut Position,
     step: &Step,
 ) -> Result<(), String> {

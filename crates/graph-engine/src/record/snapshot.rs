@@ -17,7 +17,7 @@ use crate::failure::LastError;
 use crate::graph::{Asks, CompiledKey, GraphTables, Retries};
 use crate::record::entry::{BranchMemory, FanOut, InBranch, Snapshot, Target};
 use crate::record::written::{open_joins, targets};
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::{Branch, Memory, OpenJoin, Position};
 use crate::vault::{SecretLocation, Vault, is_sealed, result_mask};
 
@@ -63,10 +63,10 @@ pub struct SnapshotDraft<'a> {
     /// The graph.
     pub code: &'a GraphTables,
     /// The state.
-    pub state: &'a dyn Cells,
+    pub state: &'a dyn StateFields,
     /// Where the run stands.
     pub position: &'a Position,
-    /// Seals the secrets; none where the graph has none.
+    /// Seals the secrets; `None` if the graph has no secrets.
     pub vault: Option<&'a Vault>,
 }
 
@@ -249,7 +249,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// If it does not fit the graph.
-    pub fn restore(&self, code: &GraphTables, state: &mut dyn Cells) -> Result<Position, String> {
+    pub fn restore(&self, code: &GraphTables, state: &mut dyn StateFields) -> Result<Position, String> {
         let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
         for (key, CompiledKey { name, .. }) in code.keys.iter().enumerate() {
             // A key that had a first value may have been unset.

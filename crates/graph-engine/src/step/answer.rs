@@ -7,7 +7,7 @@ use graph_model::value::{AsView, MOST_LEVELS, Map, Value, View, describe};
 
 use crate::failure::Failure;
 use crate::graph::CompiledTool;
-use crate::lane::Request;
+use crate::tool_caller::Request;
 
 /// What a call of a graph says that the program does not have.
 pub const NO_GRAPH: &str = "the program has no such graph";
@@ -32,7 +32,7 @@ pub fn denied(tool: &CompiledTool, request: &Request, is_none: bool) -> String {
     format!("Permission denied: '{}' not covered by capabilities", Capability::new(tool.verb, tool.item, id))
 }
 
-/// What a list of results holds of one: of a thread that goes on by itself, its id (R108).
+/// Returns what a list of results holds for one of them: the id, if it is a thread that continues by itself (R108).
 pub fn element(result: Value) -> Value {
     match result {
         Value::Object(mut map) if map.contains_key("thread_id") && !map.contains_key("outputs") => {
@@ -43,7 +43,7 @@ pub fn element(result: Value) -> Value {
 }
 
 /// Looks at what a tool returned: unwraps it where no contract says what it is, and fails where it says that it failed
-/// (R119, R180–R182). Returns it where that is not what the lane holds.
+/// (R119, R180–R182). Returns it where the tool caller holds something else.
 pub fn judge(tool: &CompiledTool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> {
     if tool.typed {
         return match failed(tool.nests, outcome) {

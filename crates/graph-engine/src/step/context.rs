@@ -2,7 +2,7 @@
 
 use crate::activation::Activation;
 use crate::graph::{EvalContext, GraphTables, Now, RetriesSeen};
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::position::Position;
 
 /// A visit that is planned or settled: a node, and what it looks at.
@@ -23,7 +23,7 @@ impl<'a> Env<'a> {
     pub fn new(
         graph: &'a GraphTables,
         position: &'a Position,
-        state: &'a dyn Cells,
+        state: &'a dyn StateFields,
         at: &'a Activation,
         now: &'a Now<'a>,
     ) -> Self {
@@ -41,7 +41,7 @@ impl<'a> Env<'a> {
     pub fn plain(
         graph: &'a GraphTables,
         position: &'a Position,
-        state: &'a dyn Cells,
+        state: &'a dyn StateFields,
         at: &'a Activation,
         now: &'a Now<'a>,
     ) -> Self {

@@ -2,7 +2,7 @@
 
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::graph::GraphTables;
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::next::{Behind, follow};
 use crate::step::position::{OpenJoin, Position};
 use crate::step::visited::{FoldError, SettledVisit, Way};
@@ -21,7 +21,7 @@ pub struct Candidate {
 pub fn fold<'v, 'c: 'v>(
     graph: &GraphTables,
     base: &Position,
-    state: Option<&dyn Cells>,
+    state: Option<&dyn StateFields>,
     visits: impl Iterator<Item = SettledVisit<'v>> + Clone,
 ) -> Result<Candidate, FoldError> {
     if let Some(state) = state {
@@ -66,7 +66,7 @@ impl Candidate {
 pub fn take_plain(
     graph: &GraphTables,
     position: &mut Position,
-    state: &mut dyn Cells,
+    state: &mut dyn StateFields,
     way: &Way,
     changes: &mut Vec<Change>,
 ) -> bool {

@@ -27,7 +27,7 @@ impl Position {
         self.steps_needed() > self.most_steps(graph)
     }
 
-    /// Returns how many steps the run may take if a hook allows it more; none if that is no more than it may.
+    /// Returns how many steps the run may take if a hook allows it more; `None` if that is no more than it may.
     pub fn extended(&self, graph: &GraphTables, additional: u32) -> Option<u64> {
         let most = self.most_steps(graph);
         let wanted = most.saturating_add(u64::from(additional)).min(most_extended(graph));

@@ -1,4 +1,4 @@
-//! Runs inside runs: their ids, and what the run around them is told (R188).
+//! Runs inside runs: their ids, and what the run around them receives (R188).
 
 use crate::graph::{CompiledTool, GraphTables, tables};
 use crate::machine::Machine;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::Performer;
+use graph_model::program::Executor;
 use graph_model::secret::Mask;
 
 /// What a call of a graph says that may nest no deeper.
@@ -15,13 +15,13 @@ pub const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows"
 
 /// Whether the id of what a tool's calls run is known only at each call, so that it may be a graph's.
 pub fn is_computed(tool: &CompiledTool) -> bool {
-    tool.by == Performer::Program && tool.id.is_none()
+    tool.by == Executor::Program && tool.id.is_none()
 }
 
 /// Returns the graph that a call of a tool runs, if it is one; `id` is what the call computed.
 pub fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
     match tables(machine.graph()).tool(tool)? {
-        row if row.by == Performer::Graph => machine.nested(tool),
+        row if row.by == Executor::Graph => machine.nested(tool),
         // A graph that cannot run begins no run.
         row if is_computed(row) => machine.nested_called(id?).ok().flatten(),
         _ => None,
@@ -55,8 +55,8 @@ pub fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64>, call
     (calls.contains(&call) && is(call)) || (run.starts_with("nested-") && calls.take(MOST_CALLS as usize).any(is))
 }
 
-/// Whether a graph is told the secrets in what the graph inside it returns: where its own types say that they are some, as they
-/// do unless the two nest each other.
+/// Whether a graph receives the secrets in what the graph inside it returns. It does if its own types mark the same
+/// values as secret, and they do unless the two graphs nest each other.
 pub fn is_told_secrets(outer: &GraphTables, tool: u16, inner: &GraphTables) -> bool {
     let known = match outer.settings.secrets.tools.get(&tool) {
         Some(Mask::Fields(fields)) => fields.get("output"),
@@ -65,7 +65,7 @@ pub fn is_told_secrets(outer: &GraphTables, tool: u16, inner: &GraphTables) -> b
     known == inner.settings.secrets.output.as_ref()
 }
 
-/// Returns what a node is told whose run failed.
+/// Returns the error text that a node receives when its run failed.
 pub fn failure_inside(error: &str, node: Option<&str>, run: &RunId) -> String {
     match node {
         Some(node) => format!("{error} (node `{node}` of run `{run}`)"),

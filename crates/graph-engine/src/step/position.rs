@@ -12,7 +12,7 @@ use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
 use crate::step::visited::SettledVisit;
 
-/// Where a run stands between two steps, besides its state. Nothing of it changes while a step is at work.
+/// Where a run stands between two steps, besides its state. Nothing of it changes while a step is in progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Position {
     /// How many nodes were visited.

@@ -34,7 +34,7 @@ impl<'a> Outcome<'a> {
 }
 
 /// What is known of the calls of a visit besides their outcome.
-pub struct Facts<'a> {
+pub struct CallFacts<'a> {
     /// How often the tool was called.
     pub calls: u64,
     /// Whether a hook ended the run after the failure.
@@ -43,7 +43,7 @@ pub struct Facts<'a> {
     pub scrub: &'a dyn Fn(&mut Failure),
 }
 
-impl Facts<'static> {
+impl CallFacts<'static> {
     /// The facts of a visit without secrets that made so many calls.
     pub fn of(calls: u64) -> Self {
         Self { calls, is_ended: false, scrub: &|_| {} }
@@ -67,7 +67,7 @@ pub struct Settled {
 pub fn settle(
     env: &Env<'_>,
     outcome: Outcome<'_>,
-    facts: &Facts<'_>,
+    facts: &CallFacts<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Settled {
@@ -92,7 +92,7 @@ pub fn settle(
 fn settle_otherwise(
     env: &Env<'_>,
     outcome: Outcome<'_>,
-    facts: &Facts<'_>,
+    facts: &CallFacts<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Settled {
@@ -156,7 +156,7 @@ fn fail(
     env: &Env<'_>,
     mut failure: Box<Failure>,
     results: Option<&mut Vec<Value>>,
-    facts: &Facts<'_>,
+    facts: &CallFacts<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Settled {
@@ -176,7 +176,7 @@ fn route_failure(
     env: &Env<'_>,
     failure: &Failure,
     results: &mut Vec<Value>,
-    facts: &Facts<'_>,
+    facts: &CallFacts<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Way {

@@ -4,12 +4,12 @@ use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{Map, Value, View};
 
 use crate::graph::GraphTables;
-use crate::state::Cells;
+use crate::state::StateFields;
 use crate::step::position::Position;
 use crate::vault::hidden;
 
 /// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
-pub fn state_value(code: &GraphTables, state: &dyn Cells, position: &Position) -> Value {
+pub fn state_value(code: &GraphTables, state: &dyn StateFields, position: &Position) -> Value {
     let mut map = Map::new();
     let secrets = &code.settings.secrets;
     map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
@@ -27,7 +27,7 @@ pub fn state_value(code: &GraphTables, state: &dyn Cells, position: &Position) -
 }
 
 /// Returns the keys that are set, in the order of the graph.
-pub fn keys<'s>(code: &'s GraphTables, state: &'s dyn Cells) -> impl Iterator<Item = (String, View<'s>)> {
+pub fn keys<'s>(code: &'s GraphTables, state: &'s dyn StateFields) -> impl Iterator<Item = (String, View<'s>)> {
     let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
     set.map(|(index, key)| (key.name.clone(), state.get(index)))
 }
@@ -35,7 +35,7 @@ pub fn keys<'s>(code: &'s GraphTables, state: &'s dyn Cells) -> impl Iterator<It
 /// Returns what the hooks of an event see.
 pub fn told<const N: usize>(
     code: &GraphTables,
-    state: &dyn Cells,
+    state: &dyn StateFields,
     position: &Position,
     values: [(&'static str, Value); N],
 ) -> Value {

@@ -15,7 +15,7 @@ pub enum Way {
     Along {
         /// Which.
         edges: TakenEdges,
-        /// Whether it failed and goes on all the same (R125).
+        /// Whether it failed and the run continues all the same (R125).
         suppressed: bool,
     },
     /// To the node that deals with failures of this one (R120).
@@ -53,7 +53,7 @@ impl Way {
         }
     }
 
-    /// Returns the node that is visited next, if it is one that hooks are told of: of several they are told of none.
+    /// Returns the node that is visited next, as hooks receive it: `None` unless it is exactly one.
     pub fn next(&self, graph: &GraphTables, at: &Activation) -> Option<u16> {
         match self {
             Self::Along { edges: TakenEdges::One(edge), .. } => graph.target(at.node, *edge).flatten(),

@@ -177,12 +177,12 @@ pub async fn whoever_holds_a_run_is_told_to_stop_it(store: &impl Store) {
     let nobody = run("nobody");
     assert!(matches!(store.cancel(&nobody).await, Err(StoreError::NotFound(_))), "cancel of no run is NotFound");
     let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
-    assert!(!lease.wish().is_set(), "nobody wished anything yet");
+    assert!(!lease.cancel_request().is_set(), "nobody wished anything yet");
     for _ in 0..2 {
         store.cancel(&id).await.expect("a run that is held can be cancelled, and asking twice is asking once");
     }
     store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("its holder can append");
-    assert!(lease.wish().is_set(), "the holder is told with its next append at the latest");
+    assert!(lease.cancel_request().is_set(), "the holder is told with its next append at the latest");
     drop(lease);
     let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
     for (seq, status) in
@@ -197,7 +197,7 @@ pub async fn whoever_holds_a_run_is_told_to_stop_it(store: &impl Store) {
     }
 }
 
-/// What was asked of a run is told to whoever leases it, until it has ended as cancelled.
+/// Whoever leases a run receives its cancel request, until it has ended as cancelled.
 pub async fn a_cancel_outlives_its_holder(store: &impl Store) {
     let is_cancelling = async |id: &RunId| store.find(id).await.expect("a run can be found").is_cancelling;
     for (name, is_held) in [("held", true), ("left", false)] {
@@ -211,29 +211,32 @@ pub async fn a_cancel_outlives_its_holder(store: &impl Store) {
         // Whoever it was told to may die before it does anything.
         for _ in 0..2 {
             let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
-            assert!(lease.wish().is_set(), "whoever leases the run is told at once");
+            assert!(lease.cancel_request().is_set(), "whoever leases the run is told at once");
         }
         let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
         store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("its holder can append");
         store.append(&lease, 2, vec![record(2)], Status::Error).await.expect("its holder can append");
         drop(lease);
         let lease = store.lease(&id).await.expect("a run that failed can be leased");
-        assert!(lease.wish().is_set(), "that it failed is not what was asked for");
+        assert!(lease.cancel_request().is_set(), "that it failed is not what was asked for");
         store.append(&lease, 3, vec![record(3)], Status::Running).await.expect("its holder can append");
         store.append(&lease, 4, vec![record(4)], Status::Cancelled).await.expect("its holder can append");
         assert!(!is_cancelling(&id).await, "now it has ended as was asked");
         drop(lease);
         let lease = store.lease(&id).await.expect("a run that was cancelled can be leased");
         store.append(&lease, 5, vec![record(5)], Status::Running).await.expect("its holder can append");
-        assert!(!lease.wish().is_set(), "and goes on then");
+        assert!(!lease.cancel_request().is_set(), "and goes on then");
         store.cancel(&id).await.expect("a run that is held can be cancelled");
         drop(lease);
         let lease = store.lease_ignoring_cancel(&id).await.expect("a run that nobody holds can be leased");
         store.append(&lease, 6, vec![record(6)], Status::Running).await.expect("its holder can append");
-        assert!(!lease.wish().is_set() && !is_cancelling(&id).await, "what was asked before can be forgotten");
+        assert!(
+            !lease.cancel_request().is_set() && !is_cancelling(&id).await,
+            "what was asked before can be forgotten"
+        );
         store.cancel(&id).await.expect("a run that is held can be cancelled");
         store.append(&lease, 7, vec![record(7)], Status::Running).await.expect("its holder can append");
-        assert!(lease.wish().is_set(), "and asked again");
+        assert!(lease.cancel_request().is_set(), "and asked again");
         store.append(&lease, 8, vec![record(8)], Status::Completed).await.expect("its holder can append");
         assert!(!is_cancelling(&id).await, "what is done is done");
     }
@@ -279,7 +282,7 @@ pub async fn a_run_is_removed_with_those_inside_it(store: &impl Store) {
     store.append(&new, 1, vec![record(1)], Status::Running).await.expect("the new one is good");
 }
 
-/// A run at work stays, and so does what it is inside of.
+/// A run that somebody holds stays, and so does the run that it is inside of.
 pub async fn a_run_that_somebody_holds_is_not_removed(store: &impl Store) {
     let (outer, inner) = (run("outer"), run("inner"));
     drop(store.create(&outer, "test/graph", vec![record(0)]).await.expect("a new run can be created"));

@@ -49,7 +49,7 @@ pub enum StoreError {
         /// How many there are.
         found: u64,
     },
-    /// Somebody else is at work on the run.
+    /// Somebody else holds the run.
     #[error("run `{run}` is at work elsewhere ({holder}); wait until it ends, or stop it there")]
     Leased {
         /// The run.
@@ -213,7 +213,7 @@ impl StoreError {
         Self::Failed { reason: reason.into(), source: None }
     }
 
-    /// Returns the error as that of a store that is opened: there is none yet that could be written to, nor a run in it.
+    /// Returns the error as that of a store that is opened: no store can be written to yet, and no run is in it.
     #[must_use]
     pub fn while_opening(self) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! Leases: who is at work on a run.
+//! Leases: who holds a run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use graph_model::timestamp;
 
 use crate::stop::Stop;
 
-/// Who is at work on a run. A store begins with [`Holder::new`].
+/// Who holds a run. A store begins with [`Holder::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -17,12 +17,12 @@ pub struct Holder {
     pub process: Option<u32>,
     /// The host.
     pub host: String,
-    /// Since when it has been at work on the run.
+    /// Since when it has held the run.
     pub since: Option<SystemTime>,
 }
 
 impl Holder {
-    /// A process on a host, of which it is not known since when it has been at work.
+    /// A process on a host that has held the run since an unknown time.
     pub fn new(process: u32, host: impl Into<String>) -> Self {
         Self { process: Some(process), host: host.into(), since: None }
     }
@@ -38,23 +38,23 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A wish that the holder of a lease stop its run: made by a store, heard by the run's engine.
+/// A request that the holder of a lease stop its run. A store makes it, and the run's engine receives it.
 #[derive(Clone, Default)]
-pub struct Wish(Arc<Mutex<Wished>>);
+pub struct CancelRequest(Arc<Mutex<RequestState>>);
 
 #[derive(Default)]
-struct Wished {
+struct RequestState {
     is_set: bool,
     /// What the engine listens to, once there is one.
     stop: Option<Stop>,
 }
 
-impl Wish {
-    /// Makes the wish.
+impl CancelRequest {
+    /// Makes the request.
     pub fn set(&self) {
-        let mut wished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        wished.is_set = true;
-        if let Some(stop) = &wished.stop {
+        let mut request = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        request.is_set = true;
+        if let Some(stop) = &request.stop {
             stop.set();
         }
     }
@@ -64,19 +64,19 @@ impl Wish {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_set
     }
 
-    /// Stops what listens to `stop` when the wish is made, or at once if it was made before.
+    /// Sets `stop` when the request is made, or at once if it was made before.
     fn tell(&self, stop: &Stop) {
-        let mut wished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if wished.is_set {
+        let mut request = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if request.is_set {
             stop.set();
         }
-        wished.stop = Some(stop.clone());
+        request.stop = Some(stop.clone());
     }
 }
 
-impl fmt::Debug for Wish {
+impl fmt::Debug for CancelRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wish({})", self.is_set())
+        write!(f, "CancelRequest({})", self.is_set())
     }
 }
 
@@ -84,7 +84,7 @@ impl fmt::Debug for Wish {
 pub struct Lease {
     run: RunId,
     token: u64,
-    wish: Wish,
+    cancel_request: CancelRequest,
     release: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
@@ -92,7 +92,7 @@ impl Lease {
     /// A lease with that fencing token: a store gives a higher one each time a run is leased, and refuses what comes with a
     /// lower one. `release` is called when the lease is dropped.
     pub fn new(run: RunId, token: u64, release: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self { run, token, wish: Wish::default(), release: Some(Box::new(release)) }
+        Self { run, token, cancel_request: CancelRequest::default(), release: Some(Box::new(release)) }
     }
 
     /// Returns the run.
@@ -105,14 +105,14 @@ impl Lease {
         self.token
     }
 
-    /// Returns the wish that the run stop, for a store to make when somebody [cancels](crate::Store::cancel) the run.
-    pub fn wish(&self) -> &Wish {
-        &self.wish
+    /// Returns the request that the run stop. A store makes it when somebody [cancels](crate::Store::cancel) the run.
+    pub fn cancel_request(&self) -> &CancelRequest {
+        &self.cancel_request
     }
 
-    /// Hands wishes on to the run's engine.
+    /// Passes requests on to the run's engine.
     pub(crate) fn stops(&self, stop: &Stop) {
-        self.wish.tell(stop);
+        self.cancel_request.tell(stop);
     }
 }
 

@@ -102,7 +102,7 @@ impl Cursor {
 pub struct RunPage {
     /// The runs.
     pub runs: Vec<RunSummary>,
-    /// Where the next page begins; none where this is the last one.
+    /// Where the next page begins; `None` if this is the last one.
     pub next: Option<Cursor>,
 }
 
@@ -114,26 +114,26 @@ impl RunPage {
     ///
     /// [`StoreError::BadCursor`] if the page's cursor is not of this function's making.
     pub fn of(all: impl IntoIterator<Item = RunSummary>, filter: &RunFilter, page: &Page) -> Result<Self, StoreError> {
-        let after = page.after.as_ref().map(Place::read).transpose()?;
-        let is_behind = |run: &RunSummary| after.as_ref().is_none_or(|after| *after < Place::of(run));
+        let after = page.after.as_ref().map(ListPosition::read).transpose()?;
+        let is_behind = |run: &RunSummary| after.as_ref().is_none_or(|after| *after < ListPosition::of(run));
         let mut found: Vec<RunSummary> = all.into_iter().filter(|run| is_behind(run) && filter.accepts(run)).collect();
-        found.sort_by_cached_key(Place::of);
+        found.sort_by_cached_key(ListPosition::of);
         let is_last = found.len() <= page.size;
         found.truncate(page.size);
-        let next = found.last().filter(|_| !is_last).map(|last| Place::of(last).cursor());
+        let next = found.last().filter(|_| !is_last).map(|last| ListPosition::of(last).cursor());
         Ok(Self { runs: found, next })
     }
 }
 
 /// Where a run is in a list by age: the later one was created, the less.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct ListPosition {
     /// Nanoseconds since 1970; 0 where that is not known.
     created: Reverse<u128>,
     run: RunId,
 }
 
-impl Place {
+impl ListPosition {
     fn of(run: &RunSummary) -> Self {
         let since = run.created.and_then(|created| created.duration_since(SystemTime::UNIX_EPOCH).ok());
         Self { created: Reverse(since.map_or(0, |since| since.as_nanos())), run: run.run.clone() }
@@ -216,7 +216,7 @@ pub struct RunSummary {
     pub updated: Option<SystemTime>,
     /// The run that it is inside of.
     pub parent: Option<RunId>,
-    /// Who is at work on it.
+    /// Who holds it.
     pub holder: Option<Holder>,
     /// Whether somebody [cancelled](crate::Store::cancel) it, and it has not ended so since.
     pub is_cancelling: bool,

@@ -10,9 +10,9 @@ use graph_model::name::RunId;
 use crate::record::Sealed;
 use crate::status::Status;
 use crate::store::error::StoreError;
-use crate::store::lease::{Holder, Lease, Wish};
+use crate::store::lease::{CancelRequest, Holder, Lease};
 use crate::store::listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, failure_code};
-use crate::store::{Store, Storing};
+use crate::store::{Store, StoreFuture};
 
 /// A store in memory. Clones share their journals.
 #[derive(Debug, Clone, Default)]
@@ -37,8 +37,8 @@ struct StoredRun {
     records: Vec<Sealed>,
     /// The highest token that was given.
     token: u64,
-    /// What the holder is told by, while there is one.
-    holder: Option<Wish>,
+    /// The request that notifies the holder of a cancel, while there is a holder.
+    holder: Option<CancelRequest>,
     /// Whether it is to end as cancelled.
     is_cancelling: bool,
     start: RunStart,
@@ -70,9 +70,10 @@ impl MemoryStore {
         let lease = self.lease_to(run, found.token + 1);
         found.is_cancelling &= !ignores_cancel;
         if found.is_cancelling {
-            lease.wish().set();
+            lease.cancel_request().set();
         }
-        (found.token, found.leased, found.holder) = (lease.token(), SystemTime::now(), Some(lease.wish().clone()));
+        (found.token, found.leased, found.holder) =
+            (lease.token(), SystemTime::now(), Some(lease.cancel_request().clone()));
         Ok(lease)
     }
 
@@ -124,7 +125,7 @@ impl Runs {
 }
 
 impl Store for MemoryStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, mut records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, mut records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         Box::pin(async move {
             Sealed::forget_ends(&mut records);
             let runs = &mut *self.runs();
@@ -140,7 +141,7 @@ impl Store for MemoryStore {
                         code: None,
                         records,
                         token,
-                        holder: Some(lease.wish().clone()),
+                        holder: Some(lease.cancel_request().clone()),
                         is_cancelling: false,
                         created: now,
                         updated: now,
@@ -161,7 +162,7 @@ impl Store for MemoryStore {
         expected: u64,
         mut records: Vec<Sealed>,
         status: Status,
-    ) -> Storing<'a, ()> {
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let mut runs = self.runs();
             let id = lease.run();
@@ -184,17 +185,17 @@ impl Store for MemoryStore {
             }
             if run.status != status {
                 (run.status, run.updated) = (status, SystemTime::now());
-                run.holder = (status == Status::Running).then(|| lease.wish().clone());
+                run.holder = (status == Status::Running).then(|| lease.cancel_request().clone());
             }
             Ok(())
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         self.load_from(run, 0)
     }
 
-    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> Storing<'a, Vec<Sealed>> {
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<Sealed>> {
         Box::pin(async move {
             let runs = self.runs();
             let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
@@ -203,15 +204,15 @@ impl Store for MemoryStore {
         })
     }
 
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         Box::pin(async move { self.lease_run(run, false) })
     }
 
-    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         Box::pin(async move { self.lease_run(run, true) })
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         Box::pin(async move {
             let before = page.after.as_ref().map_or(Ok(i64::MAX), Cursor::number)?;
             let runs = self.runs();
@@ -225,7 +226,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         Box::pin(async move {
             let runs = self.runs();
             let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
@@ -233,7 +234,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+    fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let mut runs = self.runs();
             let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
@@ -247,7 +248,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+    fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let mut runs = self.runs();
             let tree = runs.tree(run);

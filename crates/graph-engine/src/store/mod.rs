@@ -9,24 +9,23 @@ mod memory;
 mod retention;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 
 use graph_model::name::RunId;
 
+use crate::future::BoxFuture;
 use crate::record::Sealed;
 use crate::status::Status;
 
 pub use error::{Cause, StoreError};
-pub use lease::{Holder, Lease, Wish};
+pub use lease::{CancelRequest, Holder, Lease};
 pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, Within, failure_code};
 pub use memory::MemoryStore;
 pub use retention::Retention;
 
 pub use crate::schedule::{may_block_run, others_had_turn};
 
-/// What a store's methods return: a future that any task may wait for.
-pub type Storing<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+/// The future that a method of a [`Store`] returns.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A store of journals.
 ///
@@ -37,7 +36,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///
     /// When this returns `Ok`, a restarted process sees the records; on `Err` it sees all or none.
     /// [`StoreError::Exists`] if there is such a run.
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease>;
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease>;
 
     /// Appends `records` to the run's journal and waits until they are durable.
     ///
@@ -45,16 +44,22 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// of records that the caller knows: another writer's record in between is [`StoreError::Conflict`]. A caller whose
     /// lease was taken over gets [`StoreError::LeaseLost`]. The [token](Sealed::end) of the record that was the last one is
     /// forgotten in the same write, and that of the new last one kept.
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()>;
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<Sealed>,
+        status: Status,
+    ) -> StoreFuture<'a, ()>;
 
     /// Returns the run's journal, all of it and in order.
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>>;
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>>;
 
     /// Returns the records of the run's journal from number `from` on, in order, the last one with its [token](Sealed::end);
-    /// none where there are no more than `from`.
+    /// empty if there are no more than `from`.
     ///
     /// A store that can find a record by its number has a way of its own: this one reads the whole journal.
-    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> Storing<'a, Vec<Sealed>> {
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<Sealed>> {
         Box::pin(async move {
             let mut records = self.load(run).await?;
             records.drain(..records.partition_point(|record| record.seq < from));
@@ -66,13 +71,13 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///
     /// [`StoreError::Leased`] if another holder is alive. A holder that is gone, or from which nothing was heard for too long,
     /// loses its lease: what it may still send is refused. A run that ended is held by nobody. Where the run was
-    /// [cancelled](Store::cancel) and has not ended so since, the lease's [wish](Lease::wish) is set.
+    /// [cancelled](Store::cancel) and has not ended so since, the lease's [cancel request](Lease::cancel_request) is set.
     ///
     /// Of `create` and `lease` alike: if the future is dropped, the run is not leased, or the lease is given back.
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease>;
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease>;
 
-    /// As [`Store::lease`], and forgets in the same write that somebody cancelled the run: the lease's wish is not set.
-    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    /// As [`Store::lease`], and forgets in the same write that somebody cancelled the run: the lease's cancel request is not set.
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         let _ = run;
         unsupported("forget that a run was cancelled")
     }
@@ -82,10 +87,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// A cursor stays good while runs begin, end and are removed, also the run that it was made behind: the pages together have each
     /// run once that was there from the first page to the last. [`StoreError::BadCursor`] if the page's cursor is no place in the
     /// store. A store whose summaries are all at hand can use [`RunPage::of`].
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage>;
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage>;
 
     /// Returns all runs, the newest first: every page of [`Store::runs`]. For stores of which it is known that they are small.
-    fn list(&self) -> Storing<'_, Vec<RunSummary>> {
+    fn list(&self) -> StoreFuture<'_, Vec<RunSummary>> {
         Box::pin(async move {
             let (filter, mut page, mut all) = (RunFilter::default(), Page::default(), Vec::new());
             loop {
@@ -100,16 +105,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Returns what the list shows of one run.
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary>;
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary>;
 
-    /// Asks that a run end as cancelled (R283). Whoever is at work on it, wherever that is, stops it as soon as it can; where nobody
-    /// is, whoever leases it next does. Asking twice is asking once.
+    /// Asks that a run end as cancelled (R283). Its holder, wherever that is, stops it as soon as it can; if it has no
+    /// holder, whoever leases it next does. Asking twice is asking once.
     ///
     /// What was asked holds until the run has ended as cancelled or completed, also if its process dies before: it is as durable as
     /// a record when this returns `Ok`. A run that ended as cancelled can be resumed, and is not cancelled any more then.
     ///
     /// [`StoreError::Ended`] if the run has ended.
-    fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+    fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         let _ = run;
         unsupported("pass on that a run should stop")
     }
@@ -118,13 +123,13 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///
     /// [`StoreError::Leased`] if somebody holds one of them; nothing was removed then. A lease of a run that was removed is
     /// worth nothing, also where there is a new run of that name.
-    fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+    fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         let _ = run;
         unsupported("remove runs")
     }
 }
 
 /// Answers what a store was not made for: [`StoreError::Unsupported`], with what it cannot do.
-pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> Storing<'a, T> {
+pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> StoreFuture<'a, T> {
     Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
 }

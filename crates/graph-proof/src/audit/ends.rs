@@ -8,12 +8,12 @@ use graph_engine::activation::{Activation, Change};
 use graph_engine::failure::{Failure, LastError};
 use graph_engine::graph::{Asks, Notes, Now};
 use graph_engine::hooks::Control;
-use graph_engine::lane::Request;
 use graph_engine::record::{End, VisitFailure};
 use graph_engine::step::{
-    CANCELLED, Env, Facts, OVERDUE, Outcome, Planned, UNFIT, exceeded, is_no_way, most_extended, output, plan,
+    CANCELLED, CallFacts, Env, OVERDUE, Outcome, Planned, UNFIT, exceeded, is_no_way, most_extended, output, plan,
     plan_item, settle, state_value,
 };
+use graph_engine::tool_caller::Request;
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 
@@ -366,7 +366,7 @@ impl Replayer<'_> {
             let is_led = |calls| {
                 let (notes, changes) = (&mut Notes::default(), &mut Vec::new());
                 let outcome = Outcome::Failed(&failure, &mut Vec::new());
-                !settle(&env, outcome, &Facts::of(calls), notes, changes).way.is_fatal()
+                !settle(&env, outcome, &CallFacts::of(calls), notes, changes).way.is_fatal()
             };
             // How often it was called is not written down either.
             if (1..=3).all(is_led) && !asked.load(Ordering::Relaxed) {
@@ -379,7 +379,7 @@ impl Replayer<'_> {
     /// Returns how a node fails that calls nothing, if it does.
     fn gate_fails(&self, env: &Env<'_>) -> Option<String> {
         let mut changes = Vec::new();
-        let settled = settle(env, Outcome::None, &Facts::of(0), &mut Notes::default(), &mut changes);
+        let settled = settle(env, Outcome::None, &CallFacts::of(0), &mut Notes::default(), &mut changes);
         if let Some(failure) = settled.unfit {
             return Some(failure.message);
         }

@@ -11,14 +11,14 @@ use graph_engine::StartError;
 use graph_engine::admission::{accepts_inputs, not_granted, required_environment};
 use graph_engine::failure::Category;
 use graph_engine::graph::{Asks, CompiledNode, tables};
-use graph_engine::lane::Request;
 use graph_engine::machine::Machine;
 use graph_engine::schema;
 use graph_engine::step::{
     NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out,
 };
+use graph_engine::tool_caller::Request;
 use graph_model::name::RunId;
-use graph_model::program::Performer;
+use graph_model::program::Executor;
 use graph_model::secret::HIDDEN;
 use graph_model::value::Value;
 
@@ -40,7 +40,7 @@ pub(super) struct Prospects {
 /// A failure that the engine makes itself.
 struct OwnFailures {
     says: SaidOf,
-    /// Its category; none where the failure began with a tool, whose category it keeps.
+    /// Its category; `None` if the failure began with a tool, whose category it keeps.
     category: Option<Category>,
     holds: Holds,
 }
@@ -109,7 +109,7 @@ impl OwnFailures {
         Self::of(Category::Permanent, says)
     }
 
-    /// Returns its category if a text says it: none where it is that of a tool.
+    /// Returns its category if a text says it: `Some(None)` if it is that of a tool.
     fn category_of(&self, error: &str) -> Option<Option<Category>> {
         let is_said = match &self.says {
             SaidOf::Exactly(text) => error == text,
@@ -234,15 +234,15 @@ impl Replayer<'_> {
         }
         let Some(tool) = self.code.tool(request.tool) else { return Prospects::only([]) };
         let graph = match (tool.by, &request.id) {
-            (Performer::Graph, _) => match self.machine.nested(request.tool) {
+            (Executor::Graph, _) => match self.machine.nested(request.tool) {
                 Some(graph) => Some(graph),
                 None => return Prospects::only([NO_GRAPH.to_owned()]),
             },
-            (Performer::Program, Some(id)) => match self.machine.nested_called(id) {
+            (Executor::Program, Some(id)) => match self.machine.nested_called(id) {
                 Ok(graph) => graph,
                 Err(failure) => return Prospects::only([failure.message]),
             },
-            (Performer::Program | Performer::Items, _) => None,
+            (Executor::Program | Executor::Items, _) => None,
         };
         let timeout =
             called.node.timeout.map(|limit| OwnFailures::of(Category::Transient, SaidOf::Exactly(timed_out(limit))));
@@ -252,11 +252,11 @@ impl Replayer<'_> {
             return prospects;
         }
         match tool.by {
-            Performer::Items => {
+            Executor::Items => {
                 let no_spaces = OwnFailures::permanent(SaidOf::Exactly(no_spaces(tool)));
                 Prospects { own: timeout.into_iter().chain([no_spaces]).collect(), asks: true, succeeds: true }
             }
-            _ => match self.lane.borrow().refusal(request.tool, request.id.as_ref(), &mut request.arguments) {
+            _ => match self.tool_caller.borrow().refusal(request.tool, request.id.as_ref(), &mut request.arguments) {
                 Some(refusal) => Prospects::only([refusal]),
                 // A tool may say what the engine says, and mean something else by it.
                 None => Prospects { own: Vec::new(), asks: true, succeeds: true },

@@ -76,7 +76,7 @@ impl Replayer<'_> {
         }
         let Some(node) = self.code.node_named(&visit.node) else { return HookOutcome::Any };
         let mask = tool_mask(&self.code.settings.secrets, &self.code.node(node).kind);
-        // Of the calls for a list, hooks are told nothing, and a node without a call has no result.
+        // Hooks receive nothing about the calls for a list, and a node without a call has no result.
         let result = hidden(mask, visit.result.clone());
         let values = [
             ("node", Value::from(visit.node.as_str())),

@@ -9,7 +9,6 @@ use graph_engine::activation::Activation;
 use graph_engine::admission::{granted, required_environment};
 use graph_engine::call::Parent;
 use graph_engine::graph::{Notes, Now, tables};
-use graph_engine::lane::Request;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
 use graph_engine::record::{End, JournalError, Sealed, SnapshotDraft, VerifiedJournal, Visit};
@@ -17,10 +16,11 @@ use graph_engine::step::{
     Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, is_told_secrets, nested_id, plan, plan_item,
 };
 use graph_engine::store::{Store, StoreError};
+use graph_engine::tool_caller::Request;
 use graph_engine::{SealKey, Status};
 use graph_model::capability::Grants;
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::{Performer, RETRIES};
+use graph_model::program::{Executor, RETRIES};
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
@@ -158,7 +158,7 @@ pub async fn prove_tree(
     Ok(audits)
 }
 
-/// Returns the records of a run; none if there is no such run.
+/// Returns the records of a run; `None` if there is no such run.
 async fn loaded(store: &dyn Store, run: &RunId) -> Result<Option<Vec<Sealed>>, AuditError> {
     match store.load(run).await {
         Ok(records) => Ok(Some(records)),
@@ -172,7 +172,7 @@ async fn loaded(store: &dyn Store, run: &RunId) -> Result<Option<Vec<Sealed>>, A
 struct RunsBegun {
     /// The last of them, and which call began it.
     last: Option<(u64, Proven)>,
-    /// How many calls behind it began none.
+    /// How many calls behind it began no run.
     missed: u64,
 }
 
@@ -195,7 +195,7 @@ struct ItemsFailed {
     error: String,
     /// The items that surely failed.
     failed: BTreeSet<u64>,
-    /// How many items can have failed that are not before the one that the error names; none where nobody knows.
+    /// How many items can have failed that are not before the one that the error names; `None` if nobody knows.
     most: Option<usize>,
 }
 
@@ -232,8 +232,8 @@ fn named_item(error: &str) -> Option<(u64, &str)> {
     Some((item.parse().ok()?, text))
 }
 
-/// Proves where a run began that began in another, and where that one began, as far as the store has them. False if it has not all,
-/// or the run began in none.
+/// Proves where a run began that began in another, and where that one began, as far as the store has them. Returns
+/// `false` if it has not all, or the run began in no other run.
 async fn proven_origin(
     machine: &dyn Machine,
     run: &RunId,
@@ -269,7 +269,7 @@ async fn proven_origin(
     }
 }
 
-/// Whether a fork begins as its origin stood, but for some keys.
+/// Whether a fork begins as its origin stood, except for some keys.
 fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
     let (Some(state), Some(before)) = (fork.state(), origin.state()) else {
         return fork.position.frontier == origin.position.frontier && fork.position.steps == origin.position.steps;
@@ -301,7 +301,8 @@ impl Replayer<'_> {
             .collect()
     }
 
-    /// Returns the calls of graphs that a visit made, which names the run that the graph allows; none if the visit is not written down.
+    /// Returns the calls of graphs that a visit made, which names the run that the graph allows; `visit` is `None` if
+    /// the visit is not written down.
     pub(super) fn calls_of_graphs(
         &self,
         seq: u64,
@@ -314,7 +315,7 @@ impl Replayer<'_> {
         let asks = self.code.asks(activation.node);
         let Some(called) = asks.tool() else { return Vec::new() };
         let is_computed = match self.code.tool(called) {
-            Some(tool) if tool.by == Performer::Graph => false,
+            Some(tool) if tool.by == Executor::Graph => false,
             Some(tool) if is_computed(tool) => true,
             _ => return Vec::new(),
         };
@@ -421,7 +422,7 @@ impl Replayer<'_> {
             let mut one = blank.clone();
             one.parent.item = Some(index);
             one.counted = one.attempts;
-            // Each call of a foreach is told the time by itself, and nobody writes that down.
+            // Each call of a foreach receives a time of its own, and no record has that time.
             let now = Now::new(&clock);
             let mut computed = None;
             let request = |now: &Now<'_>| {
@@ -540,7 +541,7 @@ impl CallInside {
         }
     }
 
-    /// Fails unless the last of so many calls began the last of the runs, or can have begun none.
+    /// Fails unless the last of so many calls began the last of the runs, or can have begun no run.
     fn ends_at(&self, inner: &dyn Machine, calls: u64, begun: &RunsBegun) -> Result<(), String> {
         let Some((last, _)) = begun.last.as_ref().filter(|(last, _)| *last < calls) else { return Ok(()) };
         self.may_repeat(begun)?;
@@ -611,8 +612,8 @@ impl CallInside {
         Ok(())
     }
 
-    /// Fails unless the last session of a run can have been in the last one of the run around it: a run that failed before goes on
-    /// when its call is made again.
+    /// Fails unless the last session of a run can have been in the last one of the run around it: a run that failed
+    /// before continues when its call is made again.
     fn fails_now(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
         let (Some((outer, before)), Some((own, earlier))) = (self.sessions.split_last(), run.sessions.split_last())
         else {

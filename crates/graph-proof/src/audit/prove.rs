@@ -34,7 +34,7 @@ pub struct Audit {
     pub status: Status,
     /// How many nodes were visited.
     pub steps: u64,
-    /// How often it was taken up again.
+    /// How often it was resumed.
     pub resumes: u64,
     /// How many records there are.
     pub records: u64,
@@ -48,10 +48,10 @@ pub struct Audit {
     pub parent: Option<Parent>,
     /// Where in another run it began.
     pub from: Option<Origin>,
-    /// Whether it was proven that the other run stood there so, but for the keys that were changed. Only [`audit_tree`](crate::audit_tree) looks, and only
-    /// where the store has the other run.
+    /// Whether it was proven that the other run stood there so, except for the keys that were changed. Only
+    /// [`audit_tree`](crate::audit_tree) looks, and only where the store has the other run.
     pub is_origin_proven: bool,
-    /// What was granted, at the start or when it was taken up; each pattern once.
+    /// What was granted, at the start or when it was resumed; each pattern once.
     pub grants: Vec<String>,
     /// The ids of the tools that committed visits called, in the order of the alphabet. `*` stands for one that is known only at
     /// each call, which no journal says.
@@ -72,7 +72,7 @@ pub struct Audit {
 /// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `seal` what its secrets were sealed with.
 ///
 /// Of the signatures that of the last record is verified. It covers the links of all others, and with them their texts and
-/// signatures: whoever could change one of those and keep the chain could as well sign anew, for that takes the key.
+/// signatures: whoever could change one of those and keep the chain could also sign again, for that takes the key.
 ///
 /// It accepts what the engine can write, and nothing else: `docs/journal.md` says what that means for each member of a record.
 ///

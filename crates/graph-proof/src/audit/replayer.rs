@@ -12,15 +12,15 @@ use graph_engine::call::Parent;
 use graph_engine::engine::Ended;
 use graph_engine::graph::{Asks, GraphTables, tables};
 use graph_engine::hooks::Control;
-use graph_engine::lane::{Lane, Request};
 use graph_engine::machine::Machine;
 use graph_engine::past::position_of;
 use graph_engine::record::{
     Calls, CompletedCalls, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit, retake,
 };
 use graph_engine::schema;
-use graph_engine::state::Cells;
+use graph_engine::state::StateFields;
 use graph_engine::step::{Position, Way, denied, state_value};
+use graph_engine::tool_caller::{Request, ToolCaller};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::INTERNAL;
@@ -119,10 +119,10 @@ pub(super) enum Before {
 pub(super) struct Replayer<'m> {
     pub(super) machine: &'m dyn Machine,
     pub(super) code: &'m GraphTables,
-    /// None where its values are sealed, and so nothing can be computed from them.
-    pub(super) state: Option<Box<dyn Cells>>,
+    /// `None` if its values are sealed, and so nothing can be computed from them.
+    pub(super) state: Option<Box<dyn StateFields>>,
     /// Where results are tried, whether a tool can have returned them.
-    pub(super) lane: RefCell<Box<dyn Lane>>,
+    pub(super) tool_caller: RefCell<Box<dyn ToolCaller>>,
     pub(super) position: Position,
     pub(super) status: Status,
     pub(super) before: Before,
@@ -135,11 +135,11 @@ pub(super) struct Replayer<'m> {
     pub(super) told: Option<i64>,
     /// What of the next step is done.
     pub(super) done: CompletedCalls,
-    /// How many items the lists of the next step have, by their visits; none where that depends on the time.
+    /// How many items the lists of the next step have, by their visits; `None` if that depends on the time.
     pub(super) lengths: RefCell<HashMap<u64, Option<usize>>>,
     /// Which items of the next step's lists are done, by their visits.
     pub(super) items: HashMap<u64, ItemsDone>,
-    /// The sessions of the run; the last is the one at work.
+    /// The sessions of the run; the last is the current one.
     pub(super) sessions: Vec<Session>,
     /// What the caller said that the run may use.
     pub(super) capabilities: Option<Grants>,
@@ -147,7 +147,7 @@ pub(super) struct Replayer<'m> {
     pub(super) is_inside: bool,
     /// How many graphs may nest below it in all sessions.
     pub(super) depth: u32,
-    /// The calls of graphs that its visits made; none where nobody asks.
+    /// The calls of graphs that its visits made; `None` if nobody asks.
     pub(super) inside: Option<Vec<CallInside>>,
     /// The tools that were called.
     pub(super) used: BTreeSet<u16>,
@@ -171,7 +171,7 @@ impl<'m> Replayer<'m> {
             machine,
             code,
             state,
-            lane: RefCell::new(machine.lane()),
+            tool_caller: RefCell::new(machine.tool_caller()),
             position,
             status: Status::Running,
             before: Before::Start,
@@ -494,8 +494,8 @@ impl<'m> Replayer<'m> {
         }
     }
 
-    /// Returns the result with which the run ended, as a run around it is told; none if it ended without one, or its values are
-    /// sealed.
+    /// Returns the result with which the run ended, as a run around it receives it; `None` if it ended without a
+    /// result, or its values are sealed.
     pub(super) fn ended(&self, end: &End) -> Option<Ended> {
         let state = self.state.as_deref()?;
         let mask = self.code.settings.secrets.output.as_ref();
@@ -517,7 +517,7 @@ pub(super) const ELSEWHERE: &str = "it says that the run stands elsewhere than w
 
 /// Returns the state of a run that begins with inputs, which must be as the engine writes them: defaults applied, and as the graph
 /// asks for them.
-pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Cells>, String> {
+pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn StateFields>, String> {
     let code = tables(machine.graph());
     let given = |name: &&String| !start.inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
     if let Some(missing) = code.settings.required.iter().find(|name| !given(name)) {
@@ -554,7 +554,7 @@ pub(super) struct CallInside {
     pub(super) tool: u16,
     /// The graph's id, where the node computes it.
     pub(super) id: Option<ItemId>,
-    /// How often it was made at most; none where nobody knows.
+    /// How often it was made at most; `None` if nobody knows.
     pub(super) attempts: Option<u64>,
     /// How many calls are surely not made behind the last run that is found, if nobody knows how often the call was made.
     pub(super) most_missed: u64,
@@ -562,9 +562,9 @@ pub(super) struct CallInside {
     pub(super) counted: Option<u64>,
     /// Whether the other items of the list call graphs too.
     pub(super) is_one_of_all: bool,
-    /// The run that the visit names as that of its last call; of a foreach none is named.
+    /// The run that the visit names as that of its last call; a foreach names no run.
     pub(super) named: Option<RunId>,
-    /// What the call gives; none where that cannot be told.
+    /// What the call gives; `None` if that is not known.
     pub(super) inputs: Option<Value>,
     /// What the last call gave of a visit that was told the time.
     pub(super) last_inputs: Option<Value>,
@@ -602,13 +602,13 @@ pub(super) enum SaidInside {
 mod tests {
     use super::*;
 
-    /// A foreach at work, as far as that decides which items may be done next.
+    /// A foreach in progress, as far as that decides which items may be done next.
     #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
     struct AtWork {
         next: u64,
         begun: BTreeSet<u64>,
         is_over: bool,
-        /// The items that were done, in their order; none where the run was resumed.
+        /// The items that were done, in their order; `None` stands for a resume of the run.
         said: Vec<Option<u64>>,
     }
 

@@ -8,15 +8,15 @@ use std::time::SystemTime;
 use graph_engine::activation::Activation;
 use graph_engine::failure::{Category, Failure, ItemFailure};
 use graph_engine::graph::{Asks, CompiledNode, CompiledTool, Notes, Now};
-use graph_engine::lane::Request;
 use graph_engine::record::{Done, Visit, has_shape, said_edges, said_way};
-use graph_engine::state::Cells;
+use graph_engine::state::StateFields;
 use graph_engine::step::{
-    Env, Facts, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed, nested_id, plan,
-    plan_item, settle,
+    CallFacts, Env, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed, nested_id,
+    plan, plan_item, settle,
 };
+use graph_engine::tool_caller::Request;
 use graph_model::name::ItemId;
-use graph_model::program::{Performer, THREAD_DIRECTIVE};
+use graph_model::program::{Executor, THREAD_DIRECTIVE};
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, Value};
@@ -30,7 +30,7 @@ const CACHE_WARNING: &str = "the cache entry ";
 /// What came of the calls of a visit, as its record has it.
 #[derive(Default)]
 struct CallsOfVisit {
-    /// Why they failed; none if they did not, or the visit failed on what they returned.
+    /// Why they failed; `None` if they did not, or the visit failed on what they returned.
     failure: Option<Failure>,
     /// What those of a foreach returned.
     results: Vec<Value>,
@@ -100,16 +100,16 @@ impl Replayer<'_> {
     fn shape(&self, visit: &Visit, at: u16) -> Result<(), String> {
         has_shape(self.code, at, visit)?;
         match self.code.asks(at) {
-            // What a computed id leads to is told by the plan.
+            // The plan shows what a computed id leads to.
             Asks::Once { tool } if !self.code.tool(tool).is_some_and(is_computed) => self.names_run(visit, tool, None),
             _ => Ok(()),
         }
     }
 
-    /// Fails unless a visit names the run that its call began, and none if it began none.
+    /// Fails unless a visit names the run that its call began, and no run if the call began no run.
     fn names_run(&self, visit: &Visit, tool: u16, id: Option<&ItemId>) -> Result<(), String> {
         let graph = graph_of(self.machine, tool, id);
-        let is_graph = graph.is_some() || self.code.tool(tool).is_some_and(|tool| tool.by == Performer::Graph);
+        let is_graph = graph.is_some() || self.code.tool(tool).is_some_and(|tool| tool.by == Executor::Graph);
         let may_nest = self.sessions.last().is_some_and(|session| session.depth > 0);
         let begins = may_nest && graph.is_some();
         let expected = begins.then(|| nested_id(&self.run, visit.step, None, visit.calls.max(1)));
@@ -144,7 +144,7 @@ impl Replayer<'_> {
             *found.borrow_mut() = Some(failure.clone());
             scrub(failure);
         };
-        let facts = Facts { calls: visit.calls, is_ended: false, scrub: &remember };
+        let facts = CallFacts { calls: visit.calls, is_ended: false, scrub: &remember };
         let Settled { way, unfit } = settle(env, outcome, &facts, notes, &mut changes);
         match (&unfit, found.into_inner(), &visit.error) {
             (None, _, Some(_)) if failure.is_none() => {
@@ -239,7 +239,7 @@ impl Replayer<'_> {
             // It failed on what its call returned.
             may_succeed(&prospects, &node.name)?;
             self.returns(request.tool, tool, &visit.result)?;
-            let is_kept = tool.by != Performer::Program || !tool.typed || is_thread(tool, &request);
+            let is_kept = tool.by != Executor::Program || !tool.typed || is_thread(tool, &request);
             let is_known = is_kept || visit.cached || (done.is_some() && !is_alone);
             if !is_known && !visit.result.is_null() && self.code.settings.secrets.is_empty() {
                 return Err(format!(
@@ -286,7 +286,7 @@ impl Replayer<'_> {
     /// Whether a cache can have what a call returns: that of a tool, without secrets.
     fn may_be_kept(&self, node: &CompiledNode, request: &Request) -> bool {
         let Some(tool) = self.code.tool(request.tool) else { return false };
-        let is_tool = tool.by == Performer::Program
+        let is_tool = tool.by == Executor::Program
             && graph_of(self.machine, request.tool, request.id.as_ref()).is_none()
             && !is_thread(tool, request);
         node.cached && is_tool && !self.code.settings.secrets.tools.contains_key(&request.tool)
@@ -295,7 +295,7 @@ impl Replayer<'_> {
     /// Fails unless a call of a tool can return a value, as the engine takes it.
     fn returns(&self, index: u16, tool: &CompiledTool, value: &Value) -> Result<(), String> {
         // Of what a graph returns its own journal tells, and of items what is signed.
-        if tool.by != Performer::Program || (!self.code.settings.secrets.is_empty() && has_hidden(value)) {
+        if tool.by != Executor::Program || (!self.code.settings.secrets.is_empty() && has_hidden(value)) {
             return Ok(());
         }
         let refuse = || {
@@ -310,9 +310,9 @@ impl Replayer<'_> {
         if !tool.typed {
             return if value.is_object() { Ok(()) } else { refuse() };
         }
-        let mut lane = self.lane.borrow_mut();
-        match lane.restore(index, value.clone()) {
-            Ok(()) if lane.outcome().to_plain_value() == *value => Ok(()),
+        let mut tool_caller = self.tool_caller.borrow_mut();
+        match tool_caller.restore(index, value.clone()) {
+            Ok(()) if tool_caller.outcome().to_plain_value() == *value => Ok(()),
             _ => refuse(),
         }
     }
@@ -322,7 +322,7 @@ impl Replayer<'_> {
         &self,
         visit: &Visit,
         activation: &Activation,
-        state: &dyn Cells,
+        state: &dyn StateFields,
         items: &[Value],
     ) -> Result<CallsOfVisit, String> {
         let node = self.code.node(activation.node);
@@ -382,14 +382,14 @@ impl Replayer<'_> {
         visit: &Visit,
         activation: &Activation,
         index_of_tool: u16,
-        state: &dyn Cells,
+        state: &dyn StateFields,
         (index, item): (usize, &Value),
         collected: Option<&Value>,
     ) -> Result<Vec<String>, String> {
         let node = self.code.node(activation.node);
         let tool = self.code.tool(index_of_tool).ok_or("there is no such tool")?;
         let refuse = |what: &str| Err(format!("item {index} of node `{}` {what}", node.name));
-        // Each call is told the time by itself, which is not written down.
+        // Each call receives a time of its own, which is not written down.
         let asked = AtomicBool::new(false);
         let clock = ReadingClock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
@@ -518,8 +518,8 @@ impl Replayer<'_> {
         let begun = nested_id(&self.run, done.step, done.item, done.calls.max(1));
         // What a computed id led to is compared with the visit.
         let is_named = match &done.run {
-            Some(run) => *run == begun && (tool.by == Performer::Graph || is_computed(tool)),
-            None => tool.by != Performer::Graph,
+            Some(run) => *run == begun && (tool.by == Executor::Graph || is_computed(tool)),
+            None => tool.by != Executor::Graph,
         };
         if !is_named {
             return refuse("names another run than its call begins");
@@ -536,7 +536,7 @@ impl Replayer<'_> {
     }
 
     /// Fails if the one call of a visit was done that cannot succeed.
-    fn succeeds_alone(&self, done: &Done, activation: &Activation, state: &dyn Cells) -> Result<(), String> {
+    fn succeeds_alone(&self, done: &Done, activation: &Activation, state: &dyn StateFields) -> Result<(), String> {
         let node = self.code.node(activation.node);
         let asked = AtomicBool::new(false);
         let clock = ReadingClock {
@@ -567,8 +567,8 @@ impl Replayer<'_> {
         }
     }
 
-    /// Returns how many items a foreach goes over; none where that depends on the time.
-    fn length(&self, activation: &Activation, state: &dyn Cells) -> Option<usize> {
+    /// Returns how many items a foreach goes over; `None` if that depends on the time.
+    fn length(&self, activation: &Activation, state: &dyn StateFields) -> Option<usize> {
         let asked = AtomicBool::new(false);
         let clock = ReadingClock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();

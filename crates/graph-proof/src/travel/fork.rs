@@ -84,8 +84,8 @@ pub enum ForkError {
 
 /// Begins runs where others were.
 pub trait ForkRun {
-    /// Begins a run where another one was, with the same inputs and some state keys changed if so wished. It stands still, as one
-    /// that was stopped: [`Runtime::resume`] goes on with it. The other run is not changed.
+    /// Begins a run where another one was, with the same inputs and some state keys changed if so wished. It stands
+    /// still, as one that was stopped: [`Runtime::resume`] resumes it. The other run is not changed.
     ///
     /// Its journal names where it began and what was changed, and says its state in a snapshot. Its idempotency keys are its own,
     /// so what the other run did after the step is done again. What the other run's caller did not let it use, it may not either.

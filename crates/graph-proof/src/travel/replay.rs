@@ -7,15 +7,15 @@ use std::time::SystemTime;
 use graph_engine::activation::{Activation, Change};
 use graph_engine::failure::{Category, Failure, ItemFailure};
 use graph_engine::graph::{GraphTables, Notes, Now, tables};
-use graph_engine::lane::Request;
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, opened};
 use graph_engine::record::{End, JournalError, Sealed, SnapshotDraft, Visit};
-use graph_engine::state::Cells;
+use graph_engine::state::StateFields;
 use graph_engine::step::{
-    Env, Facts, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold, items_failed,
-    output, plan, plan_item, settle,
+    CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold,
+    items_failed, output, plan, plan_item, settle,
 };
+use graph_engine::tool_caller::Request;
 use graph_engine::vault::hidden;
 use graph_engine::{SealKey, Status};
 use graph_model::capability::{Capability, Grants, Pattern};
@@ -98,7 +98,7 @@ pub enum Departure {
     },
     /// It leads elsewhere.
     Leads {
-        /// The nodes that were visited next; none where the run ended.
+        /// The nodes that were visited next; empty if the run ended.
         recorded: Vec<String>,
         /// The nodes that would be.
         now: Vec<String>,
@@ -156,8 +156,9 @@ impl fmt::Display for Departure {
 /// graph makes the same call, of the same tool with the same arguments, it gets what is recorded, also where it makes it at another
 /// time; where no answer is recorded, the replay stops.
 ///
-/// `original` is the run's own graph, which says what the calls were. Of a run that is still at work or was stopped, what it has
-/// done is followed. What hooks did is not written down, nor what a failure held beside its text that no edge of the run looked at.
+/// `original` is the run's own graph, which says what the calls were. A run that is still running or was stopped is
+/// followed as far as it has come. What hooks did is not written down, nor what a failure held beside its text that no
+/// edge of the run looked at.
 ///
 /// # Errors
 ///
@@ -256,7 +257,7 @@ struct RecordedVisit {
     next: Vec<String>,
     /// How many steps the run was allowed then.
     limit: Option<u64>,
-    /// The calls: one, or one for each item; none of an item that could not be called for.
+    /// The calls: one, or one for each item; `None` for an item that could not be called for.
     calls: Vec<Option<RecordedCall>>,
 }
 
@@ -383,12 +384,12 @@ enum Halt {
 struct ChangedRun<'m> {
     code: &'m GraphTables,
     original: &'m GraphTables,
-    state: Box<dyn Cells>,
+    state: Box<dyn StateFields>,
     position: Position,
     recorded: RecordedCalls,
-    /// What was granted at the start and each time that the run was taken up.
+    /// What was granted at the start and each time that the run was resumed.
     granted: Vec<Grants>,
-    /// Whether arguments are not to be told.
+    /// Whether arguments are not to be shown.
     hides: bool,
     replay: Replay,
     /// How many steps the run may take behind its last record.
@@ -400,7 +401,7 @@ struct ChangedRun<'m> {
 /// What is recorded of the calls of a visit.
 #[derive(Default)]
 struct Answered {
-    /// What its one call came to, or why it makes none.
+    /// What its one call came to, or why it makes no call.
     answer: Option<RecordedAnswer>,
     /// What the calls of a foreach returned, with failures in their places.
     results: Vec<Value>,
@@ -614,7 +615,7 @@ impl ChangedRun<'_> {
         }
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let outcome = Outcome::of(self.code.asks(activation.node), failure.as_ref(), result.view(), &mut results);
-        let facts = Facts::of(visit.calls);
+        let facts = CallFacts::of(visit.calls);
         let Settled { way, unfit } = settle(&self.env(activation, &now), outcome, &facts, &mut notes, &mut changes);
         let failure = failure.or(unfit.map(|unfit| *unfit));
         if way.is_fatal() {

@@ -22,7 +22,7 @@ impl CommandFollower {
         }
     }
 
-    /// Judges a builtin of bash; nothing if it is none that needs it.
+    /// Judges a builtin of bash; nothing if the program is not a builtin that needs it.
     pub(super) fn builtin(&mut self, name: &str, words: &[ShellWord], input: Option<&ValueOrigin>) -> Option<Tainted> {
         let arguments = &words[1..];
         let range = words[0].range.clone();

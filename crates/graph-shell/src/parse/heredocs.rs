@@ -20,14 +20,14 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips line ends where the text of a here-document would not be told from what the command goes on with.
+    /// Skips line ends; fails at a here-document, whose text would not be distinguished from the rest of the command.
     pub(super) fn line_ends(&mut self) -> Parsed<()> {
         if self.lines()?.is_empty() { Ok(()) } else { Err(Unreadable(self.at)) }
     }
 
     pub(super) fn heredoc(&mut self, heredoc: &Heredoc) -> Parsed<ShellWord> {
         let start = self.at;
-        // A line that goes on in the next one has no end, so the next one is no delimiter.
+        // A line that continues in the next one has no end, so the next one is no delimiter.
         let mut goes_on = false;
         loop {
             let line_start = self.at;

@@ -21,11 +21,11 @@ pub(crate) struct Interpreter {
     pub(crate) takes: &'static [&'static str],
     /// Options that take two.
     pub(crate) takes_two: &'static [&'static str],
-    /// The letters of options that take none.
+    /// The letters of options that take no argument.
     pub(crate) flags: &'static str,
     /// The letters of options of which the rest of the word is the argument, if there is one.
     pub(crate) attached: &'static str,
-    /// Long options that take none.
+    /// Long options that take no argument.
     pub(crate) long: &'static [&'static str],
     /// Whether its options end at the first operand, though that is no file of code.
     pub(crate) is_posix: bool,

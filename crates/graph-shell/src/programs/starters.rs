@@ -5,7 +5,7 @@
 pub(crate) struct Starter {
     /// The letters of options that take an argument.
     takes: &'static str,
-    /// The letters of options that take none.
+    /// The letters of options that take no argument.
     flags: &'static str,
     /// The letters of options of which the rest of the word is the argument, if there is one.
     attached: &'static str,

@@ -53,7 +53,7 @@ const OF_THE_CONNECTION: [HeaderName; 11] = [
 /// The headers that a redirect to another host takes along. Any other may be a secret between the graph and the first host.
 const FOR_EVERYBODY: [HeaderName; 3] = [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_TYPE];
 
-/// The methods that may be used; none opens a tunnel or asks for its own headers back.
+/// The methods that may be used; they open no tunnel and do not ask for their own headers back.
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
@@ -160,7 +160,7 @@ impl PreparedRequest {
         request.send().await.map_err(|error| failure(&error, &self.url))
     }
 
-    /// Returns where an answer redirects to; none where it does not, or the graph wants to see it.
+    /// Returns where an answer redirects to; `None` if it does not redirect, or the graph wants to see it.
     fn redirected(&self, response: &Response) -> Result<Option<Url>, ActionError> {
         let status = response.status();
         if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) || self.is_ok(status) {
@@ -359,7 +359,7 @@ fn add_query(url: &mut Url, query: Option<&Map<String, Value>>) -> Result<(), Ac
     Ok(())
 }
 
-/// Makes headers of texts; none of them can begin another header, or a request of its own.
+/// Makes headers of texts; no text can begin another header, or a request of its own.
 fn parse_headers(given: Option<&IndexMap<String, String>>) -> Result<HeaderMap, ActionError> {
     let mut headers = HeaderMap::new();
     for (name, value) in given.into_iter().flatten() {

@@ -65,7 +65,7 @@ impl HttpPolicy {
     ///
     /// # Errors
     ///
-    /// If `host` names none.
+    /// If `host` names no host.
     pub fn allow(mut self, host: &str) -> Result<Self, BadHost> {
         self.rules.push(HostRule::parse(host, false)?);
         Ok(self)
@@ -75,7 +75,7 @@ impl HttpPolicy {
     ///
     /// # Errors
     ///
-    /// If `host` names none.
+    /// If `host` names no host.
     pub fn allow_internal(mut self, host: &str) -> Result<Self, BadHost> {
         self.rules.push(HostRule::parse(host, true)?);
         Ok(self)
@@ -83,7 +83,7 @@ impl HttpPolicy {
 
     /// Returns the client for a request to `url`.
     ///
-    /// The error says why there is none; it holds no more of the URL than its host.
+    /// The error says why there is no client; it holds no more of the URL than its host.
     pub(super) fn client(&self, url: &Url) -> Result<Client, String> {
         let allowed = self.rules.iter().filter(|rule| rule.allows(url));
         let Some(internal) = allowed.map(|rule| rule.internal).reduce(|one, other| one || other) else {

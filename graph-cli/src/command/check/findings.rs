@@ -34,7 +34,7 @@ pub(super) struct Findings {
     pub(super) graphs: Vec<String>,
     /// What there is to say, each thing once, file by file.
     pub(super) found: Vec<CheckFinding>,
-    /// What a run of each graph can come to, as far as its mistakes let that be told.
+    /// What a run of each graph can come to, as far as its mistakes let that be determined.
     pub(super) budgets: Vec<(String, Option<Budget>)>,
     /// Where in `found` each diagnostic is, until all are found.
     known: HashMap<DiagnosticIdentity, usize>,
@@ -106,7 +106,7 @@ impl Trees {
             project = texts.iter().cloned().fold(project, Project::with_text);
             for (file, compilation) in tree.graphs.iter().zip(project.review_all(&tree.graphs)) {
                 let name = display_name(&self.working, file);
-                findings.budgets.push((name.clone(), compilation.outline.and_then(|outline| outline.budget)));
+                findings.budgets.push((name.clone(), compilation.interface.and_then(|interface| interface.budget)));
                 findings.add(&name, compilation.diagnostics);
                 findings.graphs.push(name);
             }

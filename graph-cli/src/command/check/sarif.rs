@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use graph_compiler::code::{Code, Level};
+use graph_compiler::code::{DiagnosticCode, Level};
 use graph_compiler::diagnostic::{Diagnostic, SourcePlace};
 use graph_compiler::source::Span;
 use graph_model::digest::Digest;
@@ -19,7 +19,7 @@ const FINGERPRINT: &str = "graphDiagnostic/v1";
 
 pub(super) fn document(findings: &Findings) -> Value {
     let codes = findings.found.iter().map(|finding| (finding.diagnostic.code.id, finding.diagnostic.code));
-    let rules: BTreeMap<&str, Code> = codes.collect();
+    let rules: BTreeMap<&str, DiagnosticCode> = codes.collect();
     let index = |id: &str| rules.keys().position(|known| *known == id);
     let mut seen = BTreeMap::new();
     let results = findings.found.iter().map(|finding| {
@@ -44,7 +44,7 @@ pub(super) fn document(findings: &Findings) -> Value {
     })
 }
 
-fn rule(code: &Code) -> Value {
+fn rule(code: &DiagnosticCode) -> Value {
     let level = match code.lint {
         Some(Level::Allow) => "none",
         Some(Level::Warn) => "warning",

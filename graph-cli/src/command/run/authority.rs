@@ -22,7 +22,7 @@ pub(super) struct Authority {
     grants: Grants,
     /// What the thread lets it use of that. The run's journal keeps it, so that it holds after a resume too.
     pub(super) inherited: Option<Grants>,
-    /// How deep graphs may stand one in the other.
+    /// How many levels of graphs may be nested.
     pub(super) depth: Option<u32>,
     source: GrantSource,
 }
@@ -42,8 +42,8 @@ enum GrantSource {
 impl Authority {
     /// Decides what the run may do (R166–R168).
     ///
-    /// A thread that started it has the last word: what it may not, its graphs may not, whatever the command line grants. If
-    /// what it may cannot be told, nothing is allowed.
+    /// A thread that started it has the last word: what it may not, its graphs may not, whatever the command line
+    /// grants. If the thread's permissions cannot be determined, nothing is allowed.
     pub(super) fn of(arguments: &RunArguments, graph: &Interpreted, library: &Library, places: &Places) -> Self {
         let named = (!arguments.grants.is_empty()).then(|| Grants::new(arguments.grants.iter().cloned()));
         let Some(thread) = std::env::var_os(PARENT).filter(|thread| !thread.is_empty()) else {

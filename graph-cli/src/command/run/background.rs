@@ -1,4 +1,4 @@
-//! Runs that go on when the command has returned: this program again, in a session of its own.
+//! Runs that continue when the command has returned: this program again, in a session of its own.
 //!
 //! The child does what `graph run` does, with the caller's stdin and stderr, until the run's beginning is durable. Then it lets go
 //! of both, says so on its stdout, of which the parent holds the other end, and writes to a log from there on.
@@ -123,7 +123,7 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// If nobody could be told.
+    /// If the caller could not be notified.
     pub(super) fn take_over(mut self, run: &RunId, graph: &str) -> io::Result<()> {
         self.is_new = false;
         let hello = json!({
@@ -161,7 +161,7 @@ pub(super) struct Handover(Arc<Mutex<Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
-    /// The log, until it has taken over, and what the caller is told before.
+    /// The log, until it has taken over, and the function that notifies the caller before.
     log: Option<(Log, Box<dyn FnOnce() + Send>)>,
     failed: Option<io::Error>,
 }
@@ -176,7 +176,7 @@ impl Handover {
     ///
     /// # Errors
     ///
-    /// If nobody could be told, now or before.
+    /// If the caller could not be notified, now or before.
     pub(super) fn finish(&self, run: &RunId, graph: &str) -> io::Result<()> {
         let mut waiting = self.waiting();
         if let Some((log, tell)) = waiting.log.take() {

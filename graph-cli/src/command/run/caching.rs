@@ -9,7 +9,7 @@ use graph_runtime::files::ProjectCache;
 use super::{RunArguments, RunCommandFailure, UNDONE};
 use crate::outcome::Error;
 
-/// Returns the cache that is used: the one that is named; with a store, the project's; else none.
+/// Returns the cache that is used: the one that is named; with a store, the project's; otherwise `None`.
 ///
 /// A command depends on the directory that it is run in, so what was kept in another is not found.
 pub(super) fn cache(arguments: &RunArguments, project: Option<&Path>) -> Result<Option<NodeCache>, RunCommandFailure> {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use graph_compiler::diagnostic::nearest;
-use graph_compiler::graph::Outline;
+use graph_compiler::graph::Interface;
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::number::{JsonError, read_json};
 use graph_runtime::{Map, RunId, Value};
@@ -89,12 +89,12 @@ impl SecretSource {
 pub(super) fn with_secrets(
     mut inputs: Inputs,
     secrets: &[String],
-    outline: &Outline,
+    interface: &Interface,
 ) -> Result<Inputs, RunCommandFailure> {
     for text in secrets {
         let (name, source) =
             &source(text).map_err(|form| RunCommandFailure::usage(format_args!("`--secret`: {form}")))?;
-        let field = find(outline.inputs.as_deref(), name).map_err(RunCommandFailure::usage)?;
+        let field = find(interface.inputs.as_deref(), name).map_err(RunCommandFailure::usage)?;
         let Some(field) = field.filter(|field| field.ty.has_secret()) else {
             return Err(RunCommandFailure::usage(format_args!(
                 "the input `{name}` is no secret of the graph, so its runs show it: `x-secret: true` makes it one"
@@ -194,7 +194,7 @@ fn read_stdin() -> Receiver<StdinReading> {
             match stdin.read(&mut bytes) {
                 Ok(0) => break Ok(Vec::new()),
                 Ok(_) => {
-                    // Nobody listens any more where the run goes on without it.
+                    // Nobody listens any more where the run continues without it.
                     tell.send(StdinReading::Begun).ok();
                     let rest = stdin.take(MOST_BYTES).read_to_end(&mut bytes);
                     break rest.and_then(|_| match u64::try_from(bytes.len()) {
@@ -219,7 +219,7 @@ fn read_stdin() -> Receiver<StdinReading> {
 pub(super) fn collect(
     given: Given,
     pairs: &[(String, String)],
-    outline: &Outline,
+    interface: &Interface,
     voice: Voice,
 ) -> Result<(Inputs, Option<RunId>), RunCommandFailure> {
     let is_on_command_line = matches!(given, Given::Json(_));
@@ -236,7 +236,7 @@ pub(super) fn collect(
             }
         },
     };
-    let fields = outline.inputs.as_deref();
+    let fields = interface.inputs.as_deref();
     let resume = resumed(&mut inputs, fields).map_err(RunCommandFailure::usage)?;
     if resume.is_some() && !(inputs.is_empty() && pairs.is_empty()) {
         return Err(RunCommandFailure::usage(
@@ -295,7 +295,7 @@ fn resumed(inputs: &mut Inputs, fields: Option<&[TypedField]>) -> Result<Option<
     RunId::new(run).map(Some).map_err(|error| format!("`{name}`: {error}"))
 }
 
-/// Finds the input with that name; none where the graph does not say what it takes.
+/// Finds the input with that name; `None` if the graph does not say what it takes.
 fn find<'f>(fields: Option<&'f [TypedField]>, name: &str) -> Result<Option<&'f TypedField>, String> {
     let Some(fields) = fields else { return Ok(None) };
     if let Some(field) = fields.iter().find(|field| field.name == name) {

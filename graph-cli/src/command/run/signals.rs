@@ -107,7 +107,7 @@ impl Signals {
 
     pub(super) async fn next(&mut self) -> Signal {
         if tokio::signal::ctrl_c().await.is_err() {
-            // There is no way to be told, so nobody tells.
+            // The signal cannot be received, so this waits forever.
             std::future::pending::<()>().await;
         }
         Signal::Interrupt

@@ -43,10 +43,10 @@ fn injected(arguments: &RunArguments, graph: &Interpreted) -> Result<Map<String,
         Ok(_) => return Err(RunCommandFailure::usage("`--inject-state` must be a JSON object")),
         Err(error) => return Err(RunCommandFailure::usage(format_args!("`--inject-state` cannot be read: {error}"))),
     };
-    let outline = graph.outline();
+    let interface = graph.interface();
     let is_secret = |name: &str| {
-        let key = outline.keys.iter().find(|key| key.name == name);
-        let fields = outline.inputs.as_deref().filter(|_| name == "inputs").unwrap_or_default();
+        let key = interface.keys.iter().find(|key| key.name == name);
+        let fields = interface.inputs.as_deref().filter(|_| name == "inputs").unwrap_or_default();
         key.is_some_and(|key| key.ty.has_secret()) || fields.iter().any(|field| field.ty.has_secret())
     };
     match inject.keys().find(|name| is_secret(name)) {

@@ -46,7 +46,7 @@ pub(crate) struct Domain<'d> {
     values: Option<Vec<Value>>,
 }
 
-/// One case. What is between two constants is told by the index of the upper one.
+/// One case. A case between two constants has the index of the upper one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Case {
     /// There is nothing.
@@ -55,7 +55,7 @@ pub(crate) enum Case {
     Exactly(Value),
     /// A number between two constants, with how the open comparisons come out.
     Number(usize, u8),
-    /// A text that is none of the constants, or one between two of them.
+    /// A text that equals no constant, or one between two constants.
     Text(usize, u8),
     /// A list, an object, or what else the type allows.
     Something(u8),
@@ -222,7 +222,7 @@ impl<'d> Domain<'d> {
         less(from, to) || (!less(to, from) && !is_from(low) && !is_from(high))
     }
 
-    /// Returns the greatest whole number of a case; `None` where there is none.
+    /// Returns the greatest whole number of a case; `None` if the case has no such number.
     pub(crate) fn most(&self, case: &Case) -> Option<u64> {
         let whole = |value: &Value| value.is_number().then(|| u64::try_from(ceil(value).max(0)).unwrap_or(u64::MAX));
         match case {

@@ -5,9 +5,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use graph_runtime::machine::{AsView, CompiledGraph, ItemType, Key, Param, Performer, Program, Tool, Verb, View};
+use graph_runtime::machine::{AsView, CompiledGraph, ItemType, Key, Param, Executor, Program, Tool, Verb, View};
 use graph_runtime::{
-    ActionError, Arguments, Call, Calling, Cells, FromValue, Graph, Lane, Machine, Map, Mismatch, Value,
+    ActionError, Arguments, Call, CallFuture, StateFields, FromValue, Graph, ToolCaller, Machine, Map, Mismatch, Value,
 };
 use serde_json::json;
 
@@ -28,7 +28,7 @@ pub static PROGRAM: Program<'static> = Program {
         id: "numbers/add",
         verb: Verb::Execute,
         item: ItemType::Tool,
-        by: Performer::Program,
+        by: Executor::Program,
         params: Some(&[Param { name: "left", default: None }, Param { name: "sum", default: Some("0") }]),
         typed: true,
         nests: false,
@@ -95,12 +95,12 @@ impl Machine for Sum {
         &GRAPH
     }
 
-    fn open(&self, inputs: Value) -> Result<Box<dyn Cells>, Mismatch> {
+    fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {
         Map::from_value(inputs.clone())?;
         Ok(Box::new(State { inputs, left: Value::Null, sum: None }))
     }
 
-    fn lane(&self) -> Box<dyn Lane> {
+    fn tool_caller(&self) -> Box<dyn ToolCaller> {
         Box::new(Adding { add: Arc::clone(&self.add), outcome: Value::Null })
     }
 }
@@ -112,7 +112,7 @@ struct State {
     sum: Option<i64>,
 }
 
-impl Cells for State {
+impl StateFields for State {
     fn inputs(&self) -> View<'_> {
         self.inputs.view()
     }
@@ -148,8 +148,8 @@ struct Adding {
     outcome: Value,
 }
 
-impl Lane for Adding {
-    fn call<'a>(&'a mut self, _: u16, arguments: &mut Arguments, _: &'a Call) -> Result<Calling<'a>, Mismatch> {
+impl ToolCaller for Adding {
+    fn call<'a>(&'a mut self, _: u16, arguments: &mut Arguments, _: &'a Call) -> Result<CallFuture<'a>, Mismatch> {
         let (left, sum): (Vec<i64>, i64) = (arguments.take("left"), arguments.take("sum"));
         if let Some(wrong) = arguments.wrong() {
             return Err(wrong);

@@ -5,7 +5,7 @@
 //! when the run is leased next. Nothing in a file is changed but the token of a journal's last record, which is blanked when another
 //! record follows.
 //!
-//! Who holds a run is told by a lock of the operating system on a file beside it, which is gone when its process is.
+//! A lock of the operating system on a file beside a run tells who holds the run. The lock is gone when its process is.
 
 mod file;
 mod removal;
@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use graph_runtime::RunId;
 use graph_runtime::record::{Sealed, Status};
 use graph_runtime::store::{
-    Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, Storing, Wish, failure_code,
+    Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, StoreFuture, CancelRequest, failure_code,
     may_block_run, others_had_turn,
 };
 
@@ -50,14 +50,14 @@ struct Shared {
 #[derive(Debug)]
 struct Held {
     token: u64,
-    wish: Wish,
+    wish: CancelRequest,
     journal: Arc<Mutex<Journal>>,
     /// Locked as long as the run is held.
     _lock: File,
 }
 
 impl FileStore {
-    /// Opens the store in a directory, which is made if there is none, and ends what a process began that died while it removed runs.
+    /// Opens the store in a directory, which is created if it does not exist, and ends what a process began that died while it removed runs.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Shared {
     fn hold(self: &Arc<Self>, run: &RunId, token: u64, journal: Journal, lock: File) -> Lease {
         let (store, id) = (Arc::clone(self), run.clone());
         let lease = Lease::new(run.clone(), token, move || store.release(&id, token));
-        let held = Held { token, wish: lease.wish().clone(), journal: Arc::new(Mutex::new(journal)), _lock: lock };
+        let held = Held { token, wish: lease.cancel_request().clone(), journal: Arc::new(Mutex::new(journal)), _lock: lock };
         locked(&self.held).insert(run.clone(), held);
         lease
     }
@@ -270,14 +270,14 @@ impl Shared {
         let journal = leased().map_err(|error| self.failed(error))?;
         let lease = self.hold(run, token, journal, lock);
         if is_cancelling {
-            lease.wish().set();
+            lease.cancel_request().set();
         }
         Ok(lease)
     }
 
-    /// Returns the journal of a run for the holder of a token. A run that ended is held by nobody: its last holder may still go on with it
+    /// Returns the journal of a run for the holder of a token. A run that ended is held by nobody: its last holder may still continue it
     /// as long as it was leased to nobody else.
-    fn held(self: &Arc<Self>, run: &RunId, token: u64, wish: &Wish) -> Result<Arc<Mutex<Journal>>, StoreError> {
+    fn held(self: &Arc<Self>, run: &RunId, token: u64, wish: &CancelRequest) -> Result<Arc<Mutex<Journal>>, StoreError> {
         if let Some(held) = locked(&self.held).get(run) {
             return match held.token == token {
                 true => Ok(Arc::clone(&held.journal)),
@@ -299,7 +299,7 @@ impl Shared {
     fn append(
         self: &Arc<Self>,
         run: &RunId,
-        (token, wish): (u64, &Wish),
+        (token, wish): (u64, &CancelRequest),
         expected: u64,
         records: Vec<Sealed>,
         status: Status,
@@ -360,47 +360,47 @@ impl Shared {
 }
 
 impl Store for FileStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> Storing<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
         let (run, graph) = (run.clone(), graph.to_owned());
         Box::pin(self.work(move |shared| shared.create(&run, &graph, records)))
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> Storing<'a, ()> {
-        let (run, token, wish) = (lease.run().clone(), lease.token(), lease.wish().clone());
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> StoreFuture<'a, ()> {
+        let (run, token, wish) = (lease.run().clone(), lease.token(), lease.cancel_request().clone());
         Box::pin(self.work(move |shared| shared.append(&run, (token, &wish), expected, records, status)))
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> Storing<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
         let run = run.clone();
         Box::pin(self.work(move |shared| Ok(shared.read(&run)?.records)))
     }
 
-    fn lease<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         let run = run.clone();
         Box::pin(self.work(move |shared| shared.lease(&run, false)))
     }
 
-    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, Lease> {
+    fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         let run = run.clone();
         Box::pin(self.work(move |shared| shared.lease(&run, true)))
     }
 
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> Storing<'a, RunPage> {
+    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
         let (filter, page) = (filter.clone(), page.clone());
         Box::pin(self.work(move |shared| RunPage::of(shared.summaries()?, &filter, &page)))
     }
 
-    fn find<'a>(&'a self, run: &'a RunId) -> Storing<'a, RunSummary> {
+    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
         let run = run.clone();
         Box::pin(self.work(move |shared| shared.summary(&run)))
     }
 
-    fn cancel<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+    fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         let run = run.clone();
         Box::pin(self.work(move |shared| shared.cancel(&run)))
     }
 
-    fn remove<'a>(&'a self, run: &'a RunId) -> Storing<'a, ()> {
+    fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         let run = run.clone();
         Box::pin(self.work(move |shared| shared.remove(&run)))
     }

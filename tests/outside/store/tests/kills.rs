@@ -145,7 +145,7 @@ async fn a_killed_process_loses_no_committed_step_and_repeats_none() {
                 let new = &after[run].1;
                 let bodies = |records: &[Sealed]| records.iter().map(|one| one.body.clone()).collect::<Vec<_>>();
                 assert!(bodies(new).starts_with(&bodies(old)), "what was committed of {run} is there, as it was");
-                // The first step that is not committed is the one that was at work.
+                // The first step that is not committed is the one that was in progress.
                 for step in steps(old) {
                     let key = (run.clone(), step);
                     assert_eq!(made.get(&key), made_before.get(&key), "step {step} of {run} was done again");

@@ -17,17 +17,17 @@ use tracing::Instrument;
 
 /// When a step counts as taken.
 ///
-/// Whatever it is, a journal is always a beginning of what happened: steps are missing from its end or not at all, and a run that
-/// is taken up visits again what is not in it, with the same idempotency keys. The beginning of a run is always durable before
-/// its first step, and its end before its result is told.
+/// Whatever it is, a journal is always a beginning of what happened: steps are missing from its end or not at all, and
+/// a run that is resumed visits again what is not in it, with the same idempotency keys. The beginning of a run is
+/// always durable before its first step, and its end before its result is returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
     /// When it is durable: it survives the end of the process and the loss of power.
     #[default]
     Sync,
-    /// When it is on its way: up to 256 steps wait for the store while the run goes on. What had not reached it is lost with the
-    /// process. That the store fails is told at the next step.
+    /// When it is on its way: up to 256 steps wait for the store while the run continues. What had not reached it is
+    /// lost with the process. The next step reports that the store failed.
     Async,
     /// When it was made: all steps reach the store when the run ends, fails or is cancelled, and are lost with the process before.
     /// They are kept in memory until then.
@@ -48,24 +48,24 @@ impl Durability {
 /// How many steps may wait for the store.
 const WAITING: usize = 256;
 
-/// A journal that is being written.
-pub(crate) struct Writing {
+/// Writes the journal of a run.
+pub(crate) struct JournalWriter {
     pub(crate) chain: Chain,
     pub(crate) due: Due,
     /// What is to be kept in the cache when what is appended next is durable.
     fresh: Vec<Fresh>,
-    to: Arc<To>,
-    pen: Pen,
+    to: Arc<Sink>,
+    pen: WriteState,
 }
 
-/// Where records go.
-struct To {
+/// The store and the lease that records are written with.
+struct Sink {
     runtime: Arc<RuntimeServices>,
     machine: Arc<dyn Machine>,
     lease: Lease,
 }
 
-enum Pen {
+enum WriteState {
     Sync,
     Async(Option<Queue>),
     Exit(Vec<Sealed>, Vec<Fresh>),
@@ -88,7 +88,7 @@ struct Batch {
     status: Status,
 }
 
-impl Writing {
+impl JournalWriter {
     pub(crate) fn new(
         runtime: &Arc<RuntimeServices>,
         machine: &Arc<dyn Machine>,
@@ -97,11 +97,11 @@ impl Writing {
         chain: Chain,
         due: Due,
     ) -> Self {
-        let to = Arc::new(To { runtime: Arc::clone(runtime), machine: Arc::clone(machine), lease });
+        let to = Arc::new(Sink { runtime: Arc::clone(runtime), machine: Arc::clone(machine), lease });
         let pen = match durability {
-            Durability::Sync => Pen::Sync,
-            Durability::Async => Pen::Async(Some(Queue::open(&to))),
-            Durability::Exit => Pen::Exit(Vec::new(), Vec::new()),
+            Durability::Sync => WriteState::Sync,
+            Durability::Async => WriteState::Async(Some(Queue::open(&to))),
+            Durability::Exit => WriteState::Exit(Vec::new(), Vec::new()),
         };
         Self { chain, due, fresh: Vec::new(), to, pen }
     }
@@ -139,15 +139,15 @@ impl Writing {
     pub(crate) async fn append(&mut self, records: Vec<Sealed>, status: Status) -> Result<(), StoreError> {
         let batch = self.batch(records, status);
         match &mut self.pen {
-            Pen::Sync => self.to.write(batch).await,
-            Pen::Async(queue) => {
+            WriteState::Sync => self.to.write(batch).await,
+            WriteState::Async(queue) => {
                 queue.as_mut().ok_or(StoreError::Closed)?.send(batch).await?;
                 match queue.take_if(|_| status != Status::Running) {
                     Some(queue) => queue.close().await,
                     None => Ok(()),
                 }
             }
-            Pen::Exit(kept, kept_fresh) => {
+            WriteState::Exit(kept, kept_fresh) => {
                 let Batch { known, records, fresh, status } = batch;
                 let known = known - kept.len() as u64;
                 kept.extend(records);
@@ -167,16 +167,16 @@ impl Writing {
         let records: Vec<Sealed> = record.into_iter().collect();
         let (is_empty, batch) = (records.is_empty(), self.batch(records, Status::Running));
         match &mut self.pen {
-            Pen::Sync if is_empty => Ok(()),
-            Pen::Sync => self.to.write(batch).await,
-            Pen::Async(queue) => {
+            WriteState::Sync if is_empty => Ok(()),
+            WriteState::Sync => self.to.write(batch).await,
+            WriteState::Async(queue) => {
                 let mut queue = queue.take().ok_or(StoreError::Closed)?;
                 if !is_empty {
                     queue.send(batch).await?;
                 }
                 queue.close().await
             }
-            Pen::Exit(kept, kept_fresh) => {
+            WriteState::Exit(kept, kept_fresh) => {
                 let known = batch.known - kept.len() as u64;
                 let (mut records, mut fresh) = (std::mem::take(kept), std::mem::take(kept_fresh));
                 records.extend(batch.records);
@@ -189,9 +189,9 @@ impl Writing {
         }
     }
 
-    /// As [`Writing::append`], for who has other things to do on this task meanwhile.
+    /// As [`JournalWriter::append`], for who has other things to do on this task meanwhile.
     pub(super) async fn append_aside(&mut self, records: Vec<Sealed>, status: Status) -> Result<(), StoreError> {
-        if !matches!(self.pen, Pen::Sync) {
+        if !matches!(self.pen, WriteState::Sync) {
             return self.append(records, status).await;
         }
         let (to, batch) = (Arc::clone(&self.to), self.batch(records, status));
@@ -204,7 +204,7 @@ impl Writing {
     }
 }
 
-impl To {
+impl Sink {
     /// Writes records, waits until they are durable, shows them to observers, and keeps what is to be kept.
     async fn write(&self, batch: Batch) -> Result<(), StoreError> {
         let Self { runtime, machine, lease } = self;
@@ -224,7 +224,7 @@ impl To {
 }
 
 impl Queue {
-    fn open(to: &Arc<To>) -> Self {
+    fn open(to: &Arc<Sink>) -> Self {
         let (steps, waiting) = channel(WAITING);
         let failed = Arc::default();
         let task = tokio::spawn(write_all(Arc::clone(to), waiting, Arc::clone(&failed)).in_current_span());
@@ -252,7 +252,7 @@ fn failure(failed: &Mutex<Option<StoreError>>) -> StoreError {
 }
 
 /// Writes steps in their order, those that wait together in one go, until one cannot be written.
-async fn write_all(to: Arc<To>, mut waiting: Receiver<Batch>, failed: Arc<Mutex<Option<StoreError>>>) {
+async fn write_all(to: Arc<Sink>, mut waiting: Receiver<Batch>, failed: Arc<Mutex<Option<StoreError>>>) {
     while let Some(mut batch) = waiting.recv().await {
         while let Ok(next) = waiting.try_recv() {
             batch.records.extend(next.records);

@@ -1,4 +1,4 @@
-//! From where tools are called, and what a call gets.
+//! Callers of tools, and the arguments of a call.
 
 use std::any::Any;
 use std::future::Future;
@@ -11,15 +11,17 @@ use graph_model::value::{FromValue, Mismatch, Value, View};
 
 use crate::call::Call;
 use crate::failure::{ActionError, Failure};
+use crate::future::BoxFuture;
 
-/// A place from which tools are called, one at a time; it keeps what the last one returned.
-pub trait Lane: Send + Sync {
-    /// Prepares the call of the tool with that index. What it returns is in [`Lane::outcome`] once the future is done.
+/// Calls tools, one at a time, and keeps the result of the last call.
+pub trait ToolCaller: Send + Sync {
+    /// Prepares the call of the tool with that index. What it returns is in [`ToolCaller::outcome`] once the future is done.
     ///
     /// # Errors
     ///
     /// If the arguments are not of the types that the tool takes.
-    fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call) -> Result<Calling<'a>, Mismatch>;
+    fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call)
+    -> Result<CallFuture<'a>, Mismatch>;
 
     /// Returns how the call of a tool surely fails before the tool is asked, where that can be told; `id` is that of a call whose id is
     /// known only when it is made. Nothing is called.
@@ -39,8 +41,8 @@ pub trait Lane: Send + Sync {
     fn restore(&mut self, tool: u16, value: Value) -> Result<(), Mismatch>;
 }
 
-/// A call that is being made.
-pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<(), ActionError>> + Send + 'a>>;
+/// The future of a call. [`ToolCaller::outcome`] has the result when it is done.
+pub type CallFuture<'a> = BoxFuture<'a, Result<(), ActionError>>;
 
 /// What a tool gets, in the order of its parameters.
 #[derive(Debug, Default)]
@@ -105,7 +107,7 @@ pub fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
 }
 
 /// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.
-pub(crate) struct GuardedCall<'a>(pub(crate) Calling<'a>);
+pub(crate) struct GuardedCall<'a>(pub(crate) CallFuture<'a>);
 
 impl Future for GuardedCall<'_> {
     type Output = Result<(), Box<Failure>>;
@@ -117,7 +119,7 @@ impl Future for GuardedCall<'_> {
 }
 
 #[inline]
-pub(crate) fn poll_call(calling: &mut Calling<'_>, context: &mut Context<'_>) -> Poll<Result<(), Box<Failure>>> {
+pub(crate) fn poll_call(calling: &mut CallFuture<'_>, context: &mut Context<'_>) -> Poll<Result<(), Box<Failure>>> {
     match catch_unwind(AssertUnwindSafe(|| calling.as_mut().poll(context))) {
         Ok(poll) => poll.map_err(|error| Box::new(Failure::from(error))),
         Err(panic) => {

@@ -1,4 +1,4 @@
-//! The desk: what of a step is done before the rest of it is, written down while the rest is at work.
+//! Calls of a step that finished before the step did, and that the journal does not hold yet.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,13 @@ use tokio::sync::Notify;
 
 use crate::record::Done;
 
-/// Where calls are laid that finished while others of the step are at work.
+/// The calls that finished while other calls of the step run. A task writes them to the journal.
 #[derive(Default)]
-pub(crate) struct Desk {
-    pub(crate) finished: Mutex<Laid>,
-    pub(crate) told: Notify,
-    /// How many of all calls that were ever laid down are durable, or written with their step.
+pub(crate) struct PendingCalls {
+    pub(crate) finished: Mutex<CallQueue>,
+    /// Wakes the task that writes them.
+    pub(crate) added: Notify,
+    /// How many of all calls that were ever added are durable, or written with their step.
     pub(crate) durable: AtomicU64,
     /// Wakes whoever waits for a call to be durable.
     pub(crate) stored: Notify,
@@ -22,31 +23,31 @@ pub(crate) struct Desk {
     pub(crate) is_cut: AtomicBool,
 }
 
-/// The calls on a desk.
+/// The calls that are not written yet.
 #[derive(Default)]
-pub(crate) struct Laid {
+pub(crate) struct CallQueue {
     pub(crate) calls: Vec<Done>,
-    /// How many were ever laid down.
+    /// How many were ever added.
     pub(crate) count: u64,
 }
 
-/// Which of all calls that were ever laid down a call is, from 1.
+/// The place of a call among all that were ever added, from 1.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Order(u64);
 
-impl Desk {
-    pub(crate) fn lay(&self, done: Done) -> Order {
+impl PendingCalls {
+    pub(crate) fn push(&self, done: Done) -> Order {
         let order = {
             let mut finished = self.finished();
             finished.calls.push(done);
             finished.count += 1;
             Order(finished.count)
         };
-        self.told.notify_one();
+        self.added.notify_one();
         order
     }
 
-    /// Takes what lies there, and says which of it is the last.
+    /// Takes the calls, and returns the place of the last one.
     pub(crate) fn take(&self) -> (Vec<Done>, Order) {
         let mut finished = self.finished();
         (std::mem::take(&mut finished.calls), Order(finished.count))
@@ -78,7 +79,7 @@ impl Desk {
         }
     }
 
-    pub(crate) fn finished(&self) -> MutexGuard<'_, Laid> {
+    pub(crate) fn finished(&self) -> MutexGuard<'_, CallQueue> {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
