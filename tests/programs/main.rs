@@ -6,4 +6,5 @@
 mod support;
 
 mod native_diagnostics;
+mod packages;
 mod ui;
