@@ -311,3 +311,25 @@ fn few_files_import_each_other_and_no_directories_do() {
     assert!(files > 200, "{files}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The most lines of code below `graph-runtime` without features: no blanks, comments and tests. It is lowered when they get fewer.
+const MOST_LINES: usize = 15_800;
+
+/// The files that only features compile.
+const OF_FEATURES: [&str; 3] = ["item.rs", "ring.rs", "conformance.rs"];
+
+#[test]
+fn a_runtime_without_features_stays_small() {
+    let mut lines = 0;
+    for name in ["graph-model", "graph-signing", "graph-engine"] {
+        for (path, text) in sources(&root().join("crates").join(name).join("src")) {
+            let is_of_feature = OF_FEATURES.iter().any(|file| path.ends_with(file));
+            if !is_of_feature && !path.ends_with("tests.rs") {
+                lines += code(&text).filter(|line| !line.trim().is_empty()).count();
+            }
+        }
+    }
+    println!("{lines} lines");
+    assert!(lines > 10_000, "the sources are read: {lines}");
+    assert!(lines <= MOST_LINES, "{lines} lines of code are below a runtime without features, over {MOST_LINES}");
+}
