@@ -28,8 +28,8 @@ use graph_model::digest::Digest;
 use graph_model::timestamp::unix_milliseconds;
 use graph_model::value::canonical_json;
 use graph_runtime::dynamic::Interpreted;
+use graph_runtime::history::Fork;
 use graph_runtime::store::StoreError;
-use graph_runtime::travel::Fork;
 use graph_runtime::{ForkRun, Options, ResumeError, RunError, RunId, Runtime, SqliteStore, Status, Store, audit_tree};
 
 use workload::{Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree};

@@ -25,7 +25,7 @@
 //!
 //! Errors, statuses, events, records and what a run returns are `#[non_exhaustive]`: a new version may say more. What a program writes to
 //! say how something is done ([`Options`], [`RunFilter`](store::RunFilter), [`Page`](store::Page), [`Retention`](store::Retention),
-//! [`ResumeAll`], [`Single`], [`Fork`](travel::Fork)) is written with `..Default::default()` and may grow too. What a store must
+//! [`ResumeAll`], [`Single`], [`Fork`](history::Fork)) is written with `..Default::default()` and may grow too. What a store must
 //! know whole is neither and stays as it is: [`Sealed`](record::Sealed) and [`Within`](store::Within).
 
 // Libraries speak through values and `tracing`; only the command line prints.
@@ -60,10 +60,10 @@ pub use graph_project_files as files;
 pub use graph_project_files::ProjectFiles;
 #[cfg(feature = "proof")]
 #[doc(inline)]
-pub use graph_proof::travel;
+pub use graph_proof::history;
 #[cfg(feature = "proof")]
 #[doc(inline)]
-pub use graph_proof::travel::ForkRun;
+pub use graph_proof::history::ForkRun;
 #[cfg(feature = "proof")]
 #[doc(inline)]
 pub use graph_proof::{

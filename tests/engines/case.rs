@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use graph_runtime::history::replay;
 use graph_runtime::record::{Entry, Record, Sealed};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
-use graph_runtime::travel::replay;
 use graph_runtime::{
     Clock, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime,
     SealKey, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit_tree,

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_runtime::dynamic::Library;
+use graph_runtime::history::replay;
 use graph_runtime::record::{Record, Sealed};
-use graph_runtime::travel::replay;
 use graph_runtime::{MemoryStore, Status, Store, Value, audit, audit_tree};
 use serde_json::json;
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use graph_model::digest::hex;
 use graph_model::name::RunId;
 use graph_runtime::dynamic::Library;
+use graph_runtime::history::{checkpoints, entry_at};
 use graph_runtime::record::{Sealed, VERSION};
-use graph_runtime::travel::{checkpoints, moment};
 use graph_runtime::{SealKey, Status, Store, Value};
 use serde::{Deserialize, Serialize};
 
@@ -190,10 +190,10 @@ fn a_kept_journal_is_proven_replayed_and_shown() {
             let (public, seal) = (key().public(), SealKey::from_bytes([5; 32]));
             match checkpoints(&run_id(), &sealed, &public) {
                 Err(error) => said.push(error.to_string()),
-                Ok(all) => match moment(machine, &run_id(), &sealed, &public, Some(&seal), None) {
-                    Ok(moment) if all.iter().map(|one| one.visits.len() as u64).sum::<u64>() == moment.step => {}
-                    Ok(moment) => {
-                        said.push(format!("it stands at step {}, and has another number of visits", moment.step));
+                Ok(all) => match entry_at(machine, &run_id(), &sealed, &public, Some(&seal), None) {
+                    Ok(entry) if all.iter().map(|one| one.visits.len() as u64).sum::<u64>() == entry.step => {}
+                    Ok(entry) => {
+                        said.push(format!("it stands at step {}, and has another number of visits", entry.step));
                     }
                     Err(error) => said.push(error.to_string()),
                 },

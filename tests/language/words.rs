@@ -31,6 +31,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("Storing", "StoreFuture"),
     ("To", "Sink"),
     ("Told", "HookContext"),
+    ("TravelError", "PastError"),
     ("Web", "ControlFlow"),
     ("Wish", "CancelRequest"),
     ("Writing", "JournalWriter"),

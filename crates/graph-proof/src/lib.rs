@@ -10,8 +10,8 @@
 mod attest;
 mod audit;
 mod edges;
+pub mod history;
 mod single;
-pub mod travel;
 
 pub use attest::{Attestation, AttestationError, attest};
 pub use audit::{Audit, AuditError, audit, audit_tree, prove_tree};

@@ -18,7 +18,7 @@ use graph_model::name::RunId;
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{AsView, Map, Mismatch, Value};
 
-use crate::travel::{TravelError, go_to};
+use crate::history::{PastError, go_to};
 
 /// Which node is executed, and with what.
 #[derive(Debug, Clone, Default)]
@@ -116,11 +116,11 @@ pub enum SingleError {
     },
     /// The run's journal was changed, or is another graph's.
     #[error("cannot take the state of run `{run}`: {reason}")]
-    Travel {
+    Past {
         /// The run.
         run: RunId,
         /// Why.
-        reason: TravelError,
+        reason: PastError,
     },
     /// The graph cannot run here, or its inputs do not fit (R268).
     #[error(transparent)]
@@ -194,13 +194,13 @@ async fn step_in(
 ) -> Result<Stepped, SingleError> {
     let services = services(runtime);
     let (Some(store), Some(key)) = (&services.store, &services.key) else { return Err(SingleError::NoStore) };
-    let travel = |reason| SingleError::Travel { run: run.clone(), reason };
+    let past_error = |reason| SingleError::Past { run: run.clone(), reason };
     let records = store.load(run).await.map_err(|source| SingleError::Store { run: run.clone(), source })?;
     let past = Past::open(&*machine, run, &records, &key.public(), services.seal.as_ref());
-    let mut past = past.map_err(|error| travel(error.into()))?;
-    go_to(&mut past, None).map_err(travel)?;
+    let mut past = past.map_err(|error| past_error(error.into()))?;
+    go_to(&mut past, None).map_err(past_error)?;
     let Past { position, seen, start, .. } = past;
-    let Seen::Plain(state) = seen else { return Err(travel(TravelError::Sealed(start.seal))) };
+    let Seen::Plain(state) = seen else { return Err(past_error(PastError::Sealed(start.seal))) };
     // What the run's first caller did not let it use, the step may not either.
     if let Some(capabilities) = start.capabilities {
         let own = Grants::new(capabilities);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_model::number::read_json;
-use graph_runtime::travel::Fork;
+use graph_runtime::history::Fork;
 use graph_runtime::{ForkRun, Map, Pattern, RunId, Runtime, SealKey, SqliteStore, Store, Value};
 use serde_json::json;
 

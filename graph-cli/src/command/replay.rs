@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_runtime::RunId;
-use graph_runtime::travel::{Departure, Deviation, Replay, TravelError, replay};
+use graph_runtime::history::{Departure, Deviation, PastError, Replay, replay};
 use serde_json::{Value, json};
 
 use super::kept::{Kept, OpenedStore, load, own_graph};
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> CommandResult {
     let changed = load(&arguments.graph)?;
     let replayed = replay(&original, &changed, &arguments.run, &records, &key, seal.as_ref());
     let replayed = replayed.map_err(|error| {
-        let is_another = matches!(error, TravelError::Journal(_)) && arguments.original.is_none();
+        let is_another = matches!(error, PastError::Journal(_)) && arguments.original.is_none();
         let help = "; if the graph was changed since, name the file as it was with `--original`";
         let run = &arguments.run;
         Error::new(format!("run {run}: {}{}", Error::from(error), if is_another { help } else { "" }))
@@ -98,7 +98,7 @@ fn departure(departure: &Departure) -> (&'static str, Value) {
         Departure::Fails(error) => ("fails", json!({"error": error})),
         Departure::Ends { recorded, now } => ("ends", json!({"recorded": recorded.name(), "now": now.name()})),
         Departure::Returns(found) => {
-            let one = |one: &graph_runtime::travel::Difference| json!({"path": one.path, "recorded": one.before, "now": one.after});
+            let one = |one: &graph_runtime::history::Difference| json!({"path": one.path, "recorded": one.before, "now": one.after});
             ("returns", found.iter().map(one).collect())
         }
         _ => ("other", Value::Null),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_runtime::RunId;
-use graph_runtime::travel::{Checkpoint, HistoryEntry, Visited, checkpoints, differences, moment};
+use graph_runtime::history::{Checkpoint, HistoryEntry, Visited, checkpoints, differences, entry_at};
 use serde_json::{Value, json};
 
 use super::kept::{Kept, OpenedStore, graph_name, own_graph};
@@ -31,11 +31,11 @@ pub(crate) struct ShowArguments {
 pub(crate) fn run(arguments: &ShowArguments) -> CommandResult {
     let opened = arguments.kept.open()?;
     if let Some(step) = arguments.step {
-        let moment = moment_of(&opened, &arguments.run, Some(step), arguments.graph.as_ref())?;
+        let entry = entry_of(&opened, &arguments.run, Some(step), arguments.graph.as_ref())?;
         if arguments.json {
-            out!("{:#}", moment_json(&arguments.run, &moment));
+            out!("{:#}", entry_json(&arguments.run, &entry));
         } else {
-            say_moment(&arguments.run, &moment);
+            say_entry(&arguments.run, &entry);
         }
         return Ok(CommandOutcome::Well);
     }
@@ -57,7 +57,7 @@ fn of_run(run: &RunId, error: impl std::error::Error + 'static) -> Error {
 }
 
 /// Returns what a run was after a step.
-fn moment_of(
+fn entry_of(
     opened: &OpenedStore,
     run: &RunId,
     step: Option<u64>,
@@ -66,23 +66,23 @@ fn moment_of(
     let OpenedStore { tokio, store, key, seal, .. } = opened;
     let records = tokio.block_on(store.load(run))?;
     let machine = own_graph(&records, graph.map(PathBuf::as_path), "--graph")?;
-    moment(&machine, run, &records, key, seal.as_ref(), step).map_err(|error| of_run(run, error))
+    entry_at(&machine, run, &records, key, seal.as_ref(), step).map_err(|error| of_run(run, error))
 }
 
-fn moment_json(run: &RunId, moment: &HistoryEntry) -> Value {
-    let HistoryEntry { step, at, state, next, last, errors, .. } = moment;
+fn entry_json(run: &RunId, entry: &HistoryEntry) -> Value {
+    let HistoryEntry { step, at, state, next, last, errors, .. } = entry;
     json!({"run": run, "step": step, "at": at, "last": last, "next": next, "state": state, "errors": errors})
 }
 
-fn say_moment(run: &RunId, moment: &HistoryEntry) {
+fn say_entry(run: &RunId, entry: &HistoryEntry) {
     let nodes = |nodes: &[String]| format!("`{}`", nodes.join("`, `"));
-    let last = moment.last.as_ref().map_or(String::new(), |last| format!(", behind `{last}`"));
-    let next = if moment.next.is_empty() { "its end".to_owned() } else { nodes(&moment.next) };
-    out!("{run} after {} steps{last}, at {}; next is {next}", moment.step, moment.at);
-    for error in &moment.errors {
+    let last = entry.last.as_ref().map_or(String::new(), |last| format!(", behind `{last}`"));
+    let next = if entry.next.is_empty() { "its end".to_owned() } else { nodes(&entry.next) };
+    out!("{run} after {} steps{last}, at {}; next is {next}", entry.step, entry.at);
+    for error in &entry.errors {
         out!("went on after step {}, where `{}` failed: {}", error.step, error.node, error.error);
     }
-    out!("{:#}", moment.state);
+    out!("{:#}", entry.state);
 }
 
 fn checkpoint_json(one: &Checkpoint) -> Value {
@@ -194,14 +194,14 @@ impl DiffArguments {
 pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     let (first, second) = arguments.places()?;
     let opened = arguments.kept.open()?;
-    let moment = |(run, step): &StepPlace| moment_of(&opened, run, *step, arguments.graph.as_ref());
-    let (before, after) = (moment(&first)?, moment(&second)?);
+    let entry_at = |(run, step): &StepPlace| entry_of(&opened, run, *step, arguments.graph.as_ref());
+    let (before, after) = (entry_at(&first)?, entry_at(&second)?);
     let mut found = differences(&before.state, &after.state);
     found.extend(differences(&json!({"next": before.next}), &json!({"next": after.next})));
     if arguments.json {
         let list: Vec<Value> =
             found.iter().map(|one| json!({"path": one.path, "before": one.before, "after": one.after})).collect();
-        let place = |(run, _): &StepPlace, moment: &HistoryEntry| json!({"run": run, "step": moment.step});
+        let place = |(run, _): &StepPlace, entry: &HistoryEntry| json!({"run": run, "step": entry.step});
         let (before, after) = (place(&first, &before), place(&second, &after));
         out!("{:#}", json!({"before": before, "after": after, "differences": list}));
     } else if found.is_empty() {

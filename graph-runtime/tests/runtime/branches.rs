@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::env;
 
 use graph_runtime::__private::{Key, Program};
+use graph_runtime::history::{Replay, replay};
 use graph_runtime::record::{Entry, Record, Sealed, Status, Visit};
-use graph_runtime::travel::{Replay, replay};
 use graph_runtime::{ActionError, Call, Map, MemoryStore, Runtime, SealKey, SecretKey, Store, Value, audit};
 use serde_json::json;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Executor, Key, Program, Tool};
+use graph_runtime::history::replay;
 use graph_runtime::record::Sealed;
-use graph_runtime::travel::replay;
 use graph_runtime::{
     ActionError, Call, Control, Hooks, Layer, ManualClock, Map, MemoryStore, Options, RunId, Runtime, SecretKey,
     Status, Store, Value, audit,

@@ -12,6 +12,7 @@ mod engine;
 #[cfg(feature = "files")]
 mod files;
 mod forged;
+mod history;
 mod inputs;
 mod inside;
 mod interpreted;
@@ -27,4 +28,3 @@ mod service;
 mod single;
 mod support;
 mod tools;
-mod travel;

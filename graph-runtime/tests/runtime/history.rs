@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::record::{Sealed, Status};
-use graph_runtime::travel::{
-    Departure, Fork, ForkError, Replay, TravelError, checkpoints, differences, moment, replay,
+use graph_runtime::history::{
+    Departure, Fork, ForkError, PastError, Replay, checkpoints, differences, entry_at, replay,
 };
+use graph_runtime::record::{Sealed, Status};
 use graph_runtime::{
     ActionError, Audit, Call, ForkRun, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit, audit_tree,
 };
@@ -85,7 +85,7 @@ async fn a_run_is_shown_at_each_of_its_steps() {
             (4, node("end", ""), String::new(), Status::Completed),
         ]
     );
-    let at = |step| moment(&silent(&THREE), &id("run"), &records, &key().public(), None, step);
+    let at = |step| entry_at(&silent(&THREE), &id("run"), &records, &key().public(), None, step);
     let state = |step| at(step).unwrap().state;
     assert_eq!(state(Some(0)), json!({"inputs": {"list": [5]}, "two": 0}));
     assert_eq!(state(Some(2)), json!({"inputs": {"list": [5]}, "one": 2, "two": 4}));
@@ -93,9 +93,9 @@ async fn a_run_is_shown_at_each_of_its_steps() {
     assert_eq!(at(Some(1)).unwrap().next, ["two"]);
     let found = differences(&state(Some(1)), &state(Some(3)));
     assert_eq!(found.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["two", "all"]);
-    assert!(matches!(at(Some(5)), Err(TravelError::NoSuchStep { step: 5, first: 0, last: 4 })));
+    assert!(matches!(at(Some(5)), Err(PastError::NoSuchStep { step: 5, first: 0, last: 4 })));
     let other = Program { digest: "00000000000000000000000000000000000000000000000000000000000000ab", ..THREE };
-    let error = moment(&silent(&other), &id("run"), &records, &key().public(), None, None).unwrap_err().to_string();
+    let error = entry_at(&silent(&other), &id("run"), &records, &key().public(), None, None).unwrap_err().to_string();
     assert!(error.contains("the graph that was brought is `test/graph` (00"), "{error}");
     let mut changed = records.clone();
     changed[2].body = changed[2].body.replace("\"n\":4", "\"n\":5");
@@ -206,10 +206,10 @@ async fn a_fork_begins_where_another_run_was_and_goes_its_own_way() {
     assert_eq!(proven.from.unwrap().changed, ["one"]);
     let all = checkpoints(&id("fork"), &records, &key().public()).unwrap();
     assert_eq!(all.iter().map(|one| one.step).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    let first = moment(&silent(&THREE), &id("fork"), &records, &key().public(), None, Some(1)).unwrap();
+    let first = entry_at(&silent(&THREE), &id("fork"), &records, &key().public(), None, Some(1)).unwrap();
     assert_eq!(first.state, json!({"inputs": {"list": [5]}, "one": 50, "two": 0}));
-    let early = moment(&silent(&THREE), &id("fork"), &records, &key().public(), None, Some(0)).unwrap_err();
-    assert!(matches!(early, TravelError::NoSuchStep { step: 0, first: 1, last: 4 }), "{early}");
+    let early = entry_at(&silent(&THREE), &id("fork"), &records, &key().public(), None, Some(0)).unwrap_err();
+    assert!(matches!(early, PastError::NoSuchStep { step: 0, first: 1, last: 4 }), "{early}");
     let same = replay(&silent(&THREE), &silent(&THREE), &id("fork"), &records, &key().public(), None).unwrap();
     assert_eq!(said(&same), [""; 0]);
     // A fork of a fork; and without its origin, all but that is proven.

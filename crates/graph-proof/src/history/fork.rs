@@ -15,7 +15,7 @@ use graph_model::capability::Grants;
 use graph_model::name::RunId;
 use graph_model::value::{Map, Mismatch, Value};
 
-use crate::travel::{TravelError, go_to};
+use crate::history::{PastError, go_to};
 
 /// Where a run begins that was another one before, and what is different in it.
 #[derive(Debug, Clone, Default)]
@@ -45,11 +45,11 @@ pub enum ForkError {
     },
     /// The journal was changed, is another graph's, or there is no such step.
     #[error("cannot fork run `{run}`: {reason}")]
-    Travel {
+    Past {
         /// The run.
         run: RunId,
         /// Why.
-        reason: TravelError,
+        reason: PastError,
     },
     /// The run had ended there.
     #[error(
@@ -120,7 +120,7 @@ async fn begin_fork(
 ) -> Result<RunId, ForkError> {
     let (Some(store), Some(key)) = (&services.store, &services.key) else { return Err(ForkError::NoStore) };
     let code = tables(machine.graph());
-    let travel = |reason| ForkError::Travel { run: origin.clone(), reason };
+    let past_error = |reason| ForkError::Past { run: origin.clone(), reason };
     let failed = |source| ForkError::Store { run: origin.clone(), source };
     let run = match fork.run {
         Some(run) => run,
@@ -129,8 +129,8 @@ async fn begin_fork(
     let vault = Vault::open(code, &run, services.seal.as_ref(), true).map_err(StartError::from)?;
     let records = store.load(origin).await.map_err(failed)?;
     let past = Past::open(machine, origin, &records, &key.public(), services.seal.as_ref());
-    let mut past = past.map_err(|error| travel(error.into()))?;
-    go_to(&mut past, fork.step).map_err(travel)?;
+    let mut past = past.map_err(|error| past_error(error.into()))?;
+    go_to(&mut past, fork.step).map_err(past_error)?;
     if past.position.frontier.is_empty() {
         return Err(ForkError::Ended { run: origin.clone(), step: past.position.steps });
     }
@@ -139,7 +139,7 @@ async fn begin_fork(
     let from = Origin::new(origin.clone(), past.when.1, link, fork.set.keys().cloned().collect());
     let Past { position, seen, start: begun, .. } = past;
     let Seen::Plain(mut state) = seen else {
-        return Err(travel(TravelError::Sealed(begun.seal.clone())));
+        return Err(past_error(PastError::Sealed(begun.seal.clone())));
     };
     for (name, value) in fork.set {
         let Some(index) = code.keys.iter().position(|key| key.name == name) else {

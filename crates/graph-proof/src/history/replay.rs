@@ -26,7 +26,7 @@ use graph_model::value::{AsView, Value, View, canonical_json};
 use graph_signing::PublicKey;
 
 use crate::audit::audit;
-use crate::travel::{Difference, TravelError, differences};
+use crate::history::{Difference, PastError, differences};
 
 /// How a run would have gone under another graph.
 #[derive(Debug, Clone, PartialEq)]
@@ -171,12 +171,12 @@ pub fn replay(
     records: &[Sealed],
     key: &PublicKey,
     seal: Option<&SealKey>,
-) -> Result<Replay, TravelError> {
+) -> Result<Replay, PastError> {
     // What the run's own graph does not allow is no recording of it, and nothing follows from that for another.
     audit(original, run, records, key, seal)?;
     let mut past = Past::open(original, run, records, key, seal)?;
     let Some(state) = past.state() else {
-        return Err(TravelError::Sealed(past.start.seal.clone()));
+        return Err(PastError::Sealed(past.start.seal.clone()));
     };
     // Where a fork begins, both begin.
     let begun = past
@@ -270,7 +270,7 @@ struct RecordedCall {
 
 impl RecordedCalls {
     /// Reads what was visited, and plans each visit again to see what it called.
-    fn read(past: &mut Past<'_>) -> Result<Self, TravelError> {
+    fn read(past: &mut Past<'_>) -> Result<Self, PastError> {
         let mut recorded = Self { visits: Vec::new(), answers: HashMap::new(), all: Vec::new() };
         loop {
             let Some((seq, step, at)) = past.next_step()? else { return Ok(recorded) };
@@ -422,7 +422,7 @@ impl ChangedRun<'_> {
         self.replay.deviations.push(Deviation { step, node: node.to_owned(), recorded, departure });
     }
 
-    fn follow(&mut self, end: Option<&End>) -> Result<(), TravelError> {
+    fn follow(&mut self, end: Option<&End>) -> Result<(), PastError> {
         let is_done = end.is_some_and(|end| matches!(end.status, Status::Completed | Status::CompletedWithErrors));
         loop {
             if self.position.frontier.is_empty() {
@@ -455,7 +455,7 @@ impl ChangedRun<'_> {
     }
 
     /// Visits the nodes that are next. False if the run cannot be followed any further.
-    fn step(&mut self, end: Option<&End>) -> Result<bool, TravelError> {
+    fn step(&mut self, end: Option<&End>) -> Result<bool, PastError> {
         let frontier = self.position.frontier.clone();
         let (mut visits, mut settled) = (Vec::new(), Vec::new());
         let mut pairs = Vec::new();

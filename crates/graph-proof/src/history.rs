@@ -1,4 +1,4 @@
-//! Time travel: what a run was at each of its steps, what differs between two of them, how it would have gone under a changed
+//! The history of a run: what it was at each of its steps, what differs between two of them, how it would have gone under a changed
 //! graph, and runs that begin where another one was.
 //!
 //! All of it is read from journals, which are verified first. Nothing is called.
@@ -21,7 +21,7 @@ pub use replay::{Departure, Deviation, Replay, Stopped, replay};
 /// Why a run cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TravelError {
+pub enum PastError {
     /// The journal was changed, or is of another graph.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -182,21 +182,21 @@ pub struct HistoryEntry {
 /// # Errors
 ///
 /// If the journal was changed or is another graph's, or there is no such step.
-pub fn moment(
+pub fn entry_at(
     machine: &dyn Machine,
     run: &RunId,
     records: &[Sealed],
     key: &PublicKey,
     seal: Option<&SealKey>,
     step: Option<u64>,
-) -> Result<HistoryEntry, TravelError> {
+) -> Result<HistoryEntry, PastError> {
     let mut past = Past::open(machine, run, records, key, seal)?;
     go_to(&mut past, step)?;
-    Ok(moment_of(&past))
+    Ok(entry_of(&past))
 }
 
 /// Goes to a step, from one that is not behind it; to the last one if no number is given.
-pub(crate) fn go_to(past: &mut Past<'_>, step: Option<u64>) -> Result<(), TravelError> {
+pub(crate) fn go_to(past: &mut Past<'_>, step: Option<u64>) -> Result<(), PastError> {
     let first = past.position.steps;
     let mut before = first;
     while step.is_none_or(|step| past.position.steps < step) {
@@ -208,17 +208,17 @@ pub(crate) fn go_to(past: &mut Past<'_>, step: Option<u64>) -> Result<(), Travel
     match step {
         Some(step) if step < first || step > past.position.steps => {
             while past.go_on()? {}
-            Err(TravelError::NoSuchStep { step, first, last: past.position.steps })
+            Err(PastError::NoSuchStep { step, first, last: past.position.steps })
         }
         Some(step) if step != past.position.steps => {
-            Err(TravelError::Between { step, from: before + 1, to: past.position.steps })
+            Err(PastError::Between { step, from: before + 1, to: past.position.steps })
         }
         _ => Ok(()),
     }
 }
 
 /// Returns where a run is, with its secrets hidden.
-pub(crate) fn moment_of(past: &Past<'_>) -> HistoryEntry {
+pub(crate) fn entry_of(past: &Past<'_>) -> HistoryEntry {
     let (code, position) = (past.graph(), &past.position);
     let name = |node: u16| code.node(node).name.clone();
     HistoryEntry {
