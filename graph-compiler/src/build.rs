@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_in_another_directory_is_brought_to_the_one_that_nests_it() {
+    fn a_graph_imports_nested_graphs_from_other_directories() {
         let end = "{ type: return }";
         let (text, diagnostics) = modules(&[
             ("outer.yaml", "shop", "{ action: { item_id: bank/inner } }"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_that_would_be_brought_where_another_has_its_name_is_an_error() {
+    fn importing_a_nested_graph_over_an_equal_name_is_an_error() {
         let end = "{ type: return }";
         let (_, diagnostics) = modules(&[
             ("outer.yaml", "shop", "{ action: { item_id: bank/inner } }"),

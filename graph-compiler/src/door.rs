@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_carried_by_something_deprecated_and_errors_go_before_them() {
+    fn warnings_become_deprecation_notes_and_errors_suppress_them() {
         let mut warning = diagnostics(1).remove(0);
         warning.severity = Severity::Warning;
         let text = compile_warnings(&vec![warning.clone(); 22], None).to_string();

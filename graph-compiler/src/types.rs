@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_holds_its_predecessor_becomes_any_instead_of_growing() {
+    fn a_type_that_nests_its_predecessor_widens_to_any() {
         let mut ty = Type::null();
         for _ in 0..100 {
             let field = TypedField { name: "previous".into(), ty: ty.clone(), default: None, description: None };

@@ -184,21 +184,21 @@ fn each(check: impl Fn(&Bench, &script::Case) -> Vec<String> + Sync) {
 }
 
 #[test]
-fn every_case_comes_to_what_its_script_says_on_both_engines_with_a_journal_and_without() {
+fn cases_match_their_scripts_on_both_engines_journaled_or_not() {
     each(|bench, case| bench.four_ways(case));
 }
 
 #[test]
-fn a_run_that_ended_is_resumed_to_the_same_result_on_either_engine() {
+fn ended_run_resumes_to_the_same_result_on_either_engine() {
     each(|bench, case| bench.cut(case, Cut::Nowhere));
 }
 
 #[test]
-fn a_run_that_was_cut_after_any_record_comes_to_the_same_end_on_the_other_engine() {
+fn run_cut_after_any_record_ends_the_same_on_the_other_engine() {
     each(|bench, case| bench.cut(case, Cut::Everywhere));
 }
 
 #[test]
-fn a_journal_whose_end_was_taken_away_is_not_taken_for_a_run_at_work() {
+fn journal_that_lost_its_end_does_not_resume_as_a_running_run() {
     each(|bench, case| bench.cut(case, Cut::BeforeEnd));
 }

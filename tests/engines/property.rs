@@ -647,7 +647,7 @@ fn check(tree: &mut Tree, sample: &Sample) -> Result<bool, String> {
 }
 
 #[test]
-fn whatever_is_accepted_runs_to_an_end_and_says_the_same_each_time() {
+fn accepted_graphs_terminate_with_the_same_result_each_time() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let cases = u32::try_from(number("PROPTEST_CASES").unwrap_or(256)).expect("a number of graphs");
     let mut seed = [7; 32];

@@ -68,7 +68,7 @@ fn each_mistake_is_found_at_its_place_and_brings_one_error() {
 }
 
 #[test]
-fn there_are_at_least_sixty_kinds_of_mistakes_and_each_code_is_among_them() {
+fn catalogue_has_sixty_mistake_kinds_and_covers_every_code() {
     let catalogue = Catalogue::read();
     assert!(catalogue.graphs().count() >= 60);
     let titles: Vec<&str> = catalogue.files.iter().flat_map(|(_, all)| all).map(|one| one.title.as_str()).collect();

@@ -79,7 +79,7 @@ impl Fixtures {
 }
 
 #[test]
-fn each_fixture_brings_exactly_the_diagnostics_that_its_comments_expect() {
+fn each_fixture_yields_exactly_its_expected_diagnostics() {
     let fixtures = Fixtures::new();
     let mut failures = String::new();
     for name in fixtures.graphs() {
@@ -97,7 +97,7 @@ fn each_fixture_brings_exactly_the_diagnostics_that_its_comments_expect() {
 }
 
 #[test]
-fn each_code_is_expected_by_a_fixture_or_is_about_the_file_and_not_what_it_says() {
+fn each_code_has_a_fixture_or_concerns_the_file_itself() {
     let fixtures = Fixtures::new();
     let expected: Vec<Expected> = fixtures.files.iter().flat_map(|name| fixtures.expected(name)).collect();
     let shown = |code: &DiagnosticCode| expected.iter().any(|expected| expected.title.contains(code.id));

@@ -22,7 +22,7 @@ fn nothing_is_said_of_a_graph_without_mistakes() {
 }
 
 #[test]
-fn there_are_at_least_forty_graphs_and_each_contract_is_called_by_one() {
+fn corpus_has_forty_graphs_and_each_contract_has_a_caller() {
     let corpus = Corpus::read();
     let graphs: Vec<&str> = corpus.graphs().collect();
     assert!(graphs.len() >= 40, "{} graphs", graphs.len());

@@ -68,7 +68,7 @@ fn each_requirement_has_one_row_and_no_row_is_empty() {
 }
 
 #[test]
-fn each_row_names_tests_and_files_that_exist_or_says_why_it_does_not_apply() {
+fn each_row_names_existing_proofs_or_a_reason_not_to_apply() {
     for row in rows() {
         if let Some(reason) = row.proof.strip_prefix("does not apply: ") {
             assert!(!reason.is_empty(), "R{} gives no reason", row.number);

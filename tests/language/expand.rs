@@ -54,7 +54,7 @@ fn compiling_twice_gives_the_same_bytes() {
 
 /// In a member of a workspace, rustc starts in the workspace's directory and a build script in the member's.
 #[test]
-fn a_graph_is_called_by_its_path_in_its_package_wherever_rustc_starts() {
+fn graph_source_path_is_package_relative_wherever_rustc_starts() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     assert!(package.starts_with(std::env::current_dir().unwrap()));
     let file = package.join("ui/graphs/order.yaml");

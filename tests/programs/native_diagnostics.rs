@@ -330,7 +330,7 @@ fn cargo_shows_the_mistakes_of_a_graph_that_a_macro_compiles() {
 }
 
 #[test]
-fn cargo_shows_the_mistakes_of_a_graph_that_a_build_script_compiles() {
+fn cargo_shows_mistakes_of_graphs_compiled_by_build_scripts() {
     let build_script = "fn main() {\n    graph_compiler::build(\"graphs\");\n}\n";
     let program = format!("#![deny(warnings)]\ngraph_runtime::include_graphs!();\n{PROGRAM}");
     let package = Package::new("by-build-script", &program, Some(build_script));

@@ -67,7 +67,7 @@ async fn state<G: Graph<Output: Send + 'static>>(runtime: &Runtime, graph: G, in
 }
 
 #[tokio::test]
-async fn what_one_engine_kept_the_other_finds_and_both_come_to_the_same() {
+async fn engines_share_cached_results_and_reach_the_same_state() {
     let (cache, tools) = (MemoryCache::new(), Counted::default());
     let runtime = runtime(&cache);
     let library = Library::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines/graphs"), tools.clone());

@@ -382,7 +382,7 @@ impl Tally {
 }
 
 #[test]
-fn a_run_that_is_stopped_at_any_write_comes_to_the_same_end_and_repeats_no_committed_step() {
+fn run_stopped_at_any_write_ends_the_same_and_repeats_no_commit() {
     let mut corpus = Corpus::read();
     for (_, text) in &mut corpus.files {
         // A test cannot set the variables that some of the graphs ask for.

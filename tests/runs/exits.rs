@@ -74,7 +74,7 @@ const ROUTED: &str = "
     refused: { type: return, output: \"${inputs.kind}\" }";
 
 #[test]
-fn a_node_whose_conditions_cover_all_cases_is_no_exit_and_an_exit_returns_what_is_set_on_all_ways_there() {
+fn exhaustive_node_is_no_exit_and_exits_type_what_all_paths_set() {
     let interface = interface(ROUTED);
     let expected = [("done", "chosen: a boolean, note: a string or nothing"), ("refused", "one of `a`, `b`, `c`")];
     assert_eq!(exits(&interface), pairs(&expected));
@@ -82,7 +82,7 @@ fn a_node_whose_conditions_cover_all_cases_is_no_exit_and_an_exit_returns_what_i
 }
 
 #[test]
-fn an_edge_that_leads_nowhere_makes_an_exit_and_a_condition_on_the_way_to_one_proves_what_is_set_there() {
+fn edge_to_nowhere_makes_an_exit_and_conditions_narrow_its_type() {
     let interface = interface(
         "
   start: choose
@@ -108,7 +108,7 @@ fn an_edge_that_leads_nowhere_makes_an_exit_and_a_condition_on_the_way_to_one_pr
 }
 
 #[test]
-fn where_the_steps_may_run_out_anywhere_there_is_one_type_for_all_ends() {
+fn step_limit_that_may_hit_anywhere_gives_one_output_type() {
     let interface =
         interface(&format!("{}\n  on_max_steps: return_last", ROUTED.replace("\"${inputs.kind}\"", "{ why: other }")));
     assert_eq!(interface.exits, []);
@@ -129,7 +129,7 @@ async fn run(config: &str, inputs: Value) -> Finished<Value> {
 }
 
 #[tokio::test]
-async fn a_run_says_where_it_ended_and_an_interpreted_one_returns_what_the_type_there_holds() {
+async fn run_reports_its_end_node_and_output_fits_the_exit_type() {
     let done = run(ROUTED, json!({"kind": "a"})).await;
     assert_eq!((done.node.as_str(), done.output), ("done", json!({"chosen": true, "note": "text"})));
     let refused = run(ROUTED, json!({"kind": "c"})).await;
@@ -144,7 +144,7 @@ async fn a_run_says_where_it_ended_and_an_interpreted_one_returns_what_the_type_
 }
 
 #[tokio::test]
-async fn a_run_whose_steps_ran_out_ended_at_the_node_that_it_visited_last() {
+async fn run_that_exhausts_its_steps_ends_at_its_last_visited_node() {
     for most in [1, 2] {
         let config = format!("{ROUTED}\n  max_steps: {most}\n  on_max_steps: return_last");
         let stopped = run(&config, json!({"kind": "c"})).await;
@@ -154,7 +154,7 @@ async fn a_run_whose_steps_ran_out_ended_at_the_node_that_it_visited_last() {
 }
 
 #[tokio::test]
-async fn a_secret_is_hidden_in_what_an_interpreted_run_returns_of_whatever_type_it_is() {
+async fn secret_is_hidden_in_interpreted_output_of_any_type() {
     let config = "
   start: choose
   nodes:

@@ -176,7 +176,7 @@ async fn a_loop_runs_until_its_condition_holds_watched_or_not() {
 }
 
 #[test]
-fn a_required_input_with_a_default_need_not_be_given_and_a_null_that_is_given_is_no_default() {
+fn default_replaces_a_missing_required_input_but_not_a_null() {
     let inputs: reservation::Inputs = serde_json::from_str(r#"{"code": "TAB0001", "guests": []}"#).unwrap();
     assert_eq!((inputs.seats, inputs.mail), (2, None));
     let error = serde_json::from_str::<reservation::Inputs>(r#"{"code": "TAB0001", "guests": [], "seats": null}"#);
@@ -184,7 +184,7 @@ fn a_required_input_with_a_default_need_not_be_given_and_a_null_that_is_given_is
 }
 
 #[tokio::test]
-async fn a_run_starts_only_with_inputs_that_are_as_the_schema_says_beyond_their_types() {
+async fn run_starts_only_with_inputs_that_meet_schema_constraints() {
     let store = MemoryStore::new();
     let key = SecretKey::from_seed(&[1; 32]);
     let runtime = Runtime::builder().store(store.clone()).sign_with(key).build().unwrap();

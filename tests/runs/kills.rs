@@ -155,7 +155,7 @@ struct Tally {
 }
 
 #[test]
-fn a_process_that_is_killed_at_any_moment_loses_nothing_and_commits_nothing_twice() {
+fn killed_process_loses_nothing_and_commits_nothing_twice() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seed = number("SEED").unwrap_or_else(|| timestamp::unix_milliseconds(SystemTime::now()).unsigned_abs());
     let kills = number("KILLS").unwrap_or(40);

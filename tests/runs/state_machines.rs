@@ -78,7 +78,7 @@ fn why() -> tool_router::Inputs {
 }
 
 #[tokio::test]
-async fn tools_come_back_to_the_agent_that_chose_them_until_it_knows_the_answer() {
+async fn tools_return_to_the_agent_that_chose_them_until_it_answers() {
     let script =
         [(Decision::Search, "a"), (Decision::Calculate, "2 * 3"), (Decision::Search, "b"), (Decision::Answer, "so")];
     let router = Router::deciding(&script);
@@ -159,7 +159,7 @@ impl selective_feedback::Actions for Writers {
 }
 
 #[tokio::test]
-async fn a_critic_leads_back_to_the_writer_who_sees_the_last_text_and_the_research_is_done_once() {
+async fn critic_returns_text_to_the_writer_and_research_runs_once() {
     let writers = Writers { content_with: 2, ..Writers::default() };
     let inputs = selective_feedback::Inputs { topic: "tea".into() };
     let run = builder().build().unwrap().start(SelectiveFeedback::new(writers.clone()), inputs).await.unwrap();
@@ -214,7 +214,7 @@ impl negotiation::Actions for Parties {
 }
 
 #[tokio::test]
-async fn two_parties_move_in_turn_each_with_its_own_rounds_until_one_accepts() {
+async fn two_parties_alternate_in_their_own_rounds_until_one_accepts() {
     let parties = Parties::saying(&[(Says::Offer, 60), (Says::Offer, 90), (Says::Offer, 80), (Says::Accept, 80)]);
     let run = builder().build().unwrap().start(Negotiation::new(parties.clone()), asking()).await.unwrap();
     let finished = run.await.unwrap();
@@ -235,7 +235,7 @@ fn asking() -> negotiation::Inputs {
 }
 
 #[tokio::test]
-async fn where_no_edge_matches_a_strict_graph_fails_and_names_the_edges() {
+async fn strict_graph_without_a_matching_edge_fails_and_names_edges() {
     let parties = Parties::saying(&[(Says::Offer, 60), (Says::Leave, 90)]);
     let run = builder().build().unwrap().start(Negotiation::new(parties), asking()).await.unwrap();
     let error = run.await.unwrap_err();
@@ -284,7 +284,7 @@ impl price_check::Actions for Shops {
 }
 
 #[tokio::test]
-async fn quotes_stand_where_their_offers_stood_and_failures_in_their_places() {
+async fn quotes_and_failures_keep_the_positions_of_their_offers() {
     let asked = ["a", "busy", "gone", "slow", "b", "c", "d", "e", "f", "g"];
     let offer = |shop: &&str| price_check::InputsOffersItem { shop: (*shop).into(), article: "tea".into() };
     let inputs = price_check::Inputs { offers: asked.iter().map(offer).collect() };
@@ -353,7 +353,7 @@ fn batch(orders: &str) -> order_batch::Inputs {
 }
 
 #[tokio::test]
-async fn each_order_of_a_batch_is_a_run_of_its_own_with_a_typed_result() {
+async fn each_batch_order_is_a_separate_run_with_a_typed_result() {
     let orders = batch(
         r#"[{"article": "tea", "card": "c", "quantity": 2}, {"article": "coffee", "card": "c"},
             {"article": "tea", "card": "tok_broke"}, {"article": "tea", "card": "c"}]"#,

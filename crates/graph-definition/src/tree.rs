@@ -732,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_values_that_readers_disagree_on_are_refused_and_quoted_ones_are_texts() {
+    fn ambiguous_plain_scalars_are_refused_and_quoted_are_strings() {
         for scalar in [
             "yes",
             "No",

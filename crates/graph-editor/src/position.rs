@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_beyond_the_basic_plane_count_twice_and_accents_once() {
+    fn astral_characters_count_as_two_units_and_accents_as_one() {
         let source = SourceFile::new("g.yaml", "g.yaml", "é: 𝄞x\n\nlast");
         let place = |text: &str| TextPosition::of(&source, source.text.find(text).unwrap());
         assert_eq!(place(":"), TextPosition { line: 0, character: 1 });

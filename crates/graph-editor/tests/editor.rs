@@ -149,7 +149,7 @@ fn a_draft_is_told_all_that_is_wrong_and_that_it_is_not_signed() {
 }
 
 #[test]
-fn symbols_are_what_the_file_names_in_its_order_each_in_what_it_belongs_to() {
+fn symbols_list_named_things_in_file_order_under_their_parents() {
     fn lines(symbols: &[Symbol], text: &str, indent: usize, lines: &mut Vec<String>) {
         for symbol in symbols {
             assert!(
@@ -194,7 +194,7 @@ fn symbols_are_what_the_file_names_in_its_order_each_in_what_it_belongs_to() {
 }
 
 #[test]
-fn what_stands_at_a_place_is_shown_with_its_type_and_where_it_comes_from() {
+fn hover_shows_the_type_and_origin_of_what_is_at_a_position() {
     let shop = Shop::new();
     let document = shop.open(GRAPH);
     for (marked, expected) in [

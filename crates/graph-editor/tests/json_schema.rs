@@ -239,7 +239,7 @@ fn lines_of(error: &ValidationError<'_>, source: &SourceFile, yaml: &Yaml, lines
 }
 
 #[test]
-fn what_is_wrong_with_the_shape_of_a_fixture_is_found_on_its_line() {
+fn schema_reports_shape_errors_of_fixtures_on_their_lines() {
     let (mut problems, mut used) = (String::new(), BTreeSet::new());
     for directory in ["tests/check", "tests/catalogue"] {
         let tree = fixtures(directory);

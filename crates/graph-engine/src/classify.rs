@@ -824,7 +824,7 @@ mod tests {
     }
 
     #[test]
-    fn a_category_that_was_said_takes_code_and_pause_from_the_pattern_that_fits_it() {
+    fn a_given_category_takes_code_and_policy_from_its_pattern() {
         let classifier = Classifier::documented();
         let failure = Failure::from(ActionError::transient("quota exceeded: timed out"));
         let found = classifier.classify(&Evidence::from(&failure));
@@ -857,7 +857,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_replaces_patterns_in_place_and_adds_new_ones_at_the_end() {
+    fn configuration_replaces_patterns_in_place_and_appends_new() {
         let classifier = Classifier::from_value(&json!({
             "category": "rye/agent", "version": "1.0.0",
             "patterns": [
@@ -955,7 +955,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_see_the_category_whether_to_try_again_the_code_and_the_policy() {
+    fn hooks_see_category_retryable_code_and_retry_policy() {
         let value = Classifier::documented().classify(&message("timed out")).to_value();
         let policy = json!({ "base": 2.0, "max": 30.0, "type": "exponential" });
         let expected =

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_secret_is_never_sealed_the_same_way_and_its_length_is_not_told() {
+    fn sealing_is_not_deterministic_and_hides_the_secret_length() {
         let vault = vault(1);
         let seal = |text: &str| vault.seal(Some(&Mask::All), SecretLocation::INPUTS, json!(text))[SEALED].to_string();
         let sealed: Vec<String> = ["a", "a", "a longer one"].map(seal).into();

@@ -708,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_written_into_the_process_and_what_is_not_given_stays() {
+    fn given_inputs_fill_the_process_and_missing_ones_stay() {
         let mut directive = Directive::parse(STATE_GRAPH).unwrap();
         let given = json!({"graph_id": "{input:async}", "parameters": {"a": 1}});
         directive.apply(object(given)).unwrap();

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_comes_with_its_text_and_header_and_says_what_is_signed() {
+    async fn fetch_returns_page_text_and_header_and_marks_what_is_signed() {
         let tree = Tree::new();
         tree.sign("knowledge/a/plain.md", "---\ntitle: A\ntags: [x]\n---\n\nbody\n", 1);
         tree.sign("knowledge/fenced.md", "```yaml\ntitle: B\n```\n\nbody\n", 1);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directive_in_anothers_place_or_with_a_mistake_is_refused_with_its_file() {
+    async fn a_misplaced_or_invalid_directive_is_refused_with_its_file() {
         let tree = Tree::new();
         tree.sign("directives/other.md", STATE_GRAPH, 1);
         let path = tree.sign("directives/bad.md", "<directive name=\"bad\"></directive>\n", 1);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_search_finds_what_has_all_words_best_first_and_lists_only_what_is_verified() {
+    async fn search_matches_all_words_best_first_and_lists_only_verified() {
         let (project, user) = (Tree::new(), Tree::new());
         project.sign("knowledge/notes/one.md", "---\ntitle: About refunds\n---\nOn money.\n", 1);
         project.sign("knowledge/notes/two.md", "Refunds cost MONEY.\n", 1);

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_project_goes_before_the_user_and_the_user_before_the_system() {
+    fn project_shadows_user_and_user_shadows_system() {
         let (project, user, system) = (Tree::new(), Tree::new(), Tree::new());
         for (tree, names) in [(&project, vec!["a"]), (&user, vec!["a", "b"]), (&system, vec!["a", "b", "c"])] {
             for name in names {
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nowhere_is_an_error_of_one_line_that_lists_where_it_would_be() {
+    fn a_missing_item_error_lists_every_searched_path_in_one_line() {
         let (project, user) = (Tree::new(), Tree::new());
         let spaces = Spaces::at(project.path()).user(user.path());
         let at = |tree: &Tree, rest: &str| format!("`{}/.ai/{rest}`", tree.path().display());
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_not_passed_over_for_one_of_a_later_space() {
+    fn an_unusable_file_does_not_fall_back_to_a_later_space() {
         let (project, user) = (Tree::new(), Tree::new());
         project.write("tools/a.yaml", "a: 1\n");
         user.sign("tools/a.yaml", "a: 1\n", 1);
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_all_spaces_are_trusted_and_a_bad_key_file_blocks_its_key_in_all() {
+    fn every_space_adds_trust_and_a_bad_key_file_blocks_its_key() {
         let (project, user) = (Tree::empty(), Tree::new());
         let fingerprint = key(1).public().fingerprint();
         project.sign("tools/a.yaml", "a: 1\n", 1);
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_any_space_or_the_caller_revokes_is_trusted_nowhere() {
+    fn a_key_revoked_by_any_space_or_the_caller_is_never_trusted() {
         let (project, user) = (Tree::new(), Tree::empty());
         project.sign("tools/a.yaml", "a: 1\n", 1);
         let spaces = Spaces::at(project.path()).user(user.path());

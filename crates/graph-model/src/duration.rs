@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_seconds_are_refused_where_they_are_no_length_of_time() {
+    fn negative_non_finite_and_too_long_seconds_are_refused() {
         assert_eq!(seconds(1.5), Ok(Duration::from_millis(1500)));
         assert_eq!(seconds(-0.0), Ok(Duration::ZERO));
         assert_eq!(seconds(-1.0), Err(DurationError::Negative));

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_alone_keeps_its_type_and_anything_around_it_makes_text() {
+    fn a_lone_expression_keeps_its_type_and_a_mixed_one_is_text() {
         assert_eq!(shape("${state.x}"), "whole <state.x>");
         assert_eq!(shape("${state.x}\n"), "whole <state.x>");
         assert_eq!(shape(" ${state.x}"), "\" \" <state.x>");

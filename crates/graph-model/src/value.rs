@@ -878,7 +878,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_says_what_was_wanted_found_and_where_and_quotes_no_text() {
+    fn a_mismatch_names_both_types_and_the_path_but_quotes_no_value() {
         let error = Vec::<Map<String, Value>>::from_value(json!([{}, "secret"])).unwrap_err();
         assert_eq!(error.to_string(), "expected an object, found a string at `1`");
         let error = IndexMap::<String, Vec<i64>>::from_value(json!({"a": [1, 2.5]})).unwrap_err();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_is_read_as_it_was_written_and_only_its_last_record_has_the_token() {
+    fn a_journal_reads_back_and_only_its_last_record_has_the_token() {
         let mut file = JournalFile::default();
         let sealed = |seq: u64, body: &str| Sealed {
             seq,

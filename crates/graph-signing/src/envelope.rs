@@ -117,7 +117,7 @@ mod tests {
     const REAL: &str = "rye:signed:2026-04-07T03:32:52Z:3d5275887f71f95e94f758b87740aa6370d29b080254ff25b09e80801bc6922e:eYvDk0RjvkBG1dY4A00X23fPHE712zApx8EseYSSSN7JKFFydUibzGoqjwPTdDPWIvVfJbiyv-rUz5vzxoMKDQ:6ea18199041a1ea8";
 
     #[test]
-    fn a_published_signature_verifies_over_the_hex_digits_and_not_over_the_raw_digest() {
+    fn a_published_signature_covers_hex_digits_not_raw_digest_bytes() {
         let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAUbAHc8d2KetZE2I9eb+VaUpTLkNsDJtFaAsY0nTEm7I=\n-----END PUBLIC KEY-----\n";
         let key = crate::key::PublicKey::from_pem(pem).unwrap();
         let envelope: Envelope = REAL.parse().unwrap();

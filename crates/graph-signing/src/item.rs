@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn signing_again_replaces_the_line_and_leaves_look_alikes_in_the_content() {
+    fn signing_again_replaces_its_line_and_keeps_look_alikes() {
         let again = sign(ItemKind::YAML, &signed(), &key(), at()).unwrap();
         assert_eq!(again, signed());
         let legacy = format!("# kiwi-mcp:validated:2025-01-01T00:00:00Z:abc\n{BODY}");
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directive_is_covered_by_its_element_and_knowledge_by_what_follows_its_front_matter() {
+    fn a_signature_covers_directive_element_or_knowledge_body_only() {
         let directive = "# Title\n<directive name=\"a\">\nx\n</directive>\n<process/>\n";
         let text = sign(ItemKind::of("a.md", directive), directive, &key(), at()).unwrap();
         let good = |text: &str, kind| verify(kind, text, &ring()).is_ok();

@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_follows_signatures_from_a_self_signed_key_and_never_round_in_a_circle() {
+    fn trust_starts_at_self_signed_keys_and_rejects_cycles() {
         let directory = Directory::new();
         directory.add(&KeyFile::new(key(1).public(), "root"), &key(1));
         directory.add(&KeyFile::new(key(2).public(), "second"), &key(1));
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_directory_names_the_owner_and_any_directory_revokes() {
+    fn the_first_directory_sets_a_key_owner_and_any_can_revoke() {
         let (project, user) = (Directory::new(), Directory::new());
         project.add(&KeyFile::new(key(1).public(), "as the project says"), &key(1));
         project.add(&KeyFile::new(key(2).public(), "friend"), &key(1));
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_unsigned_altered_misnamed_or_no_keys_are_refused_with_the_reason() {
+    fn invalid_key_files_are_refused_with_the_reason() {
         let directory = Directory::new();
         let good = KeyFile::new(key(1).public(), "good");
         let text = good.to_signed_toml(&key(1), SystemTime::UNIX_EPOCH);
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_key_file_is_refused_and_a_missing_directory_is_empty() {
+    fn a_changed_key_file_is_refused_and_a_missing_dir_is_empty() {
         let directory = Directory::new();
         let good = KeyFile::new(key(1).public(), "good");
         let path = directory.add(&good, &key(1));

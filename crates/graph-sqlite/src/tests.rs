@@ -248,7 +248,7 @@ async fn a_lock_file_that_may_not_be_opened_is_not_taken_for_free() {
 }
 
 #[tokio::test]
-async fn a_holder_that_was_not_heard_of_for_too_long_loses_its_lease_and_writes_nothing_more() {
+async fn a_silent_holder_loses_its_lease_and_can_write_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let hangs = open_at(&path, 0).await;
@@ -274,7 +274,7 @@ async fn a_holder_that_was_not_heard_of_for_too_long_loses_its_lease_and_writes_
 }
 
 #[tokio::test]
-async fn who_held_a_run_that_was_removed_writes_nothing_into_the_one_that_has_its_place() {
+async fn a_holder_of_a_removed_run_cannot_write_into_its_successor() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let hangs = open_at(&path, 0).await;
@@ -355,7 +355,7 @@ async fn of_two_that_want_a_run_one_gets_it_and_the_other_is_told_who() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_or_was_given_back_is_free_for_others_while_the_store_stays_open() {
+async fn an_ended_or_released_run_is_free_while_its_store_stays_open() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let (one, two) = (SqliteStore::open(&path).await.unwrap(), SqliteStore::open(&path).await.unwrap());
@@ -444,7 +444,7 @@ fn old_file(path: &Path, form: i64, runs: &str) {
 }
 
 #[tokio::test]
-async fn files_of_older_forms_are_brought_to_the_newest_and_lose_nothing() {
+async fn older_store_formats_migrate_to_the_newest_without_loss() {
     for (form, runs) in [(1, EARLY_RUNS), (1, OLD_RUNS), (2, OLD_RUNS)] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("runs.db");
@@ -487,7 +487,7 @@ async fn files_of_older_forms_are_brought_to_the_newest_and_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_of_form_3_keeps_what_was_asked_and_learns_what_its_journals_say() {
+async fn form_3_migration_keeps_cancels_and_fills_in_journal_data() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     form::make(&path).unwrap();
@@ -524,7 +524,7 @@ async fn a_file_of_form_3_keeps_what_was_asked_and_learns_what_its_journals_say(
 }
 
 #[tokio::test]
-async fn a_crash_while_a_file_is_brought_to_a_newer_form_leaves_the_old_one_whole() {
+async fn a_crash_during_migration_leaves_the_old_store_intact() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let path = at("runs.db");
@@ -589,7 +589,7 @@ async fn two_that_open_an_old_file_at_once_both_find_the_newest_form() {
 }
 
 #[tokio::test]
-async fn what_is_only_read_changes_nothing_and_can_be_read_where_nothing_can_be_written() {
+async fn read_only_stores_change_nothing_and_need_no_write_access() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a run?#%.db");
     let store = SqliteStore::open(&path).await.unwrap();
@@ -622,7 +622,7 @@ async fn what_is_only_read_changes_nothing_and_can_be_read_where_nothing_can_be_
 }
 
 #[tokio::test]
-async fn a_file_that_another_program_keeps_locked_is_busy_and_nothing_is_lost() {
+async fn a_store_locked_by_another_program_is_busy_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let store = SqliteStore::options().patience(Duration::from_millis(1)).open(&path).await.unwrap();
@@ -722,7 +722,7 @@ async fn a_journal_with_as_many_records_as_there_are_numbers_is_full() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_of_a_removed_run_goes_with_the_next_and_the_file_shrinks() {
+async fn the_next_remove_clears_crash_leftovers_and_the_file_shrinks() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let store = SqliteStore::open(&path).await.unwrap();

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_are_no_text_are_an_error_unless_asked_for_as_base64() {
+    async fn non_utf8_bytes_are_an_error_unless_read_as_base64() {
         let tree = Tree::new();
         tree.write(json!({"path": "a", "content": "Yf8=", "encoding": "base64"})).await.unwrap();
         assert_eq!(fs::read(tree.path("a")).unwrap(), b"a\xff");
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_in_the_middle_leaves_the_old_file_and_nothing_else() {
+    fn a_failed_write_leaves_only_the_old_file() {
         let tree = Tree::new();
         fs::write(tree.path("a"), "old").unwrap();
         let directory = config(&tree.call).directory().unwrap();

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parameters_come_as_json_and_what_is_printed_as_json_is_the_result() {
+    async fn params_go_in_as_json_and_json_output_becomes_the_result() {
         let params = json!({"card": "$(id) ${state.x} \"", "price": 3});
         assert_eq!(run(&shell("cat"), params.clone()).await.unwrap(), params);
         assert_eq!(run(&shell("echo '[1, 2]'"), json!({})).await.unwrap(), json!([1, 2]));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_sees_a_small_environment_and_what_its_contract_sets() {
+    async fn a_program_sees_only_a_small_environment_and_its_contract_env() {
         let spec = Subprocess { env: vec![("MODE".into(), "live".into())], ..shell("env | cut -d= -f1") };
         let result = run(&spec, json!({})).await.unwrap();
         let names: Vec<&str> = result["stdout"].as_str().unwrap().lines().collect();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_does_not_exist_is_an_error_that_says_where_it_was_looked_for() {
+    async fn a_missing_program_error_says_where_it_was_searched() {
         let error = run(&Subprocess::new(vec!["no-such-program".into()]), json!({})).await.unwrap_err();
         let expected =
             "`no-such-program` could not be started: no directory in PATH has a program of that name (permanent)";
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_relative_program_is_the_one_below_the_directory_that_was_named() {
+    async fn a_relative_program_resolves_below_the_programs_directory() {
         let directory = programs("#!/bin/sh\npwd\n");
         fs::create_dir(directory.path().join("work")).unwrap();
         let spec = Subprocess { cwd: Some("work".into()), ..Subprocess::new(vec!["bin/tool".into()]) };

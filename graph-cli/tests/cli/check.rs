@@ -106,7 +106,7 @@ fn a_file_that_nobody_signed_yet_is_checked_as_a_whole() {
 }
 
 #[test]
-fn a_nested_graph_that_nobody_signed_yet_is_known_to_those_that_nest_it() {
+fn an_unsigned_nested_graph_is_known_to_graphs_that_nest_it() {
     let place = Place::with_key();
     place.write("graphs/count.yaml", UNREAD);
     let buy =
@@ -170,7 +170,7 @@ config:
 }
 
 #[test]
-fn a_signed_settings_file_sets_levels_and_an_unsigned_one_is_an_error() {
+fn a_settings_file_sets_lint_levels_only_if_it_is_signed() {
     let place = Place::with_key();
     place.signed("graphs/count.yaml", UNREAD);
     let settings = "[lints]\nG0152 = \"allow\"\n";

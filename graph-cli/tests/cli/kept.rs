@@ -14,7 +14,7 @@ fn with_run() -> Place {
 }
 
 #[test]
-fn a_run_is_attested_to_and_the_attestation_verified_with_its_journal() {
+fn attest_writes_an_attestation_that_verifies_with_its_journal() {
     let place = with_run();
     let attested = place.graph(&["attest", "r", "--store", "runs.db", "-o", "r.intoto.json"]);
     assert_eq!((attested.code, attested.out.as_str()), (0, ""), "{}", attested.err);
@@ -38,7 +38,7 @@ fn a_run_is_attested_to_and_the_attestation_verified_with_its_journal() {
 }
 
 #[test]
-fn what_is_not_proven_is_not_attested_and_the_old_attestation_stays() {
+fn an_unproven_run_is_not_attested_and_the_old_file_stays() {
     let place = with_run();
     place.write("r.json", "old");
     let database = rusqlite::Connection::open(place.path("runs.db")).unwrap();
@@ -221,7 +221,7 @@ fn a_run_is_resumed_as_its_inputs_say() {
 }
 
 #[test]
-fn a_graph_that_was_changed_since_is_refused_with_what_was_changed_and_the_run_stays_as_it_was() {
+fn resume_refuses_a_changed_graph_and_leaves_the_run_unchanged() {
     let place = Place::with_graph(&commands("echo a", "test -e ready && echo b"));
     assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r"]).code, 1);
     place.write("old/g.yaml", &place.read("graphs/g.yaml"));

@@ -119,7 +119,7 @@ fn a_graph_is_signed_verified_and_checked() {
 }
 
 #[test]
-fn a_schema_names_what_the_tree_has_and_is_written_where_it_is_wanted() {
+fn schema_command_names_tree_nodes_and_writes_to_its_output() {
     let place = Place::with_key();
     place.write("graphs/g.yaml", GRAPH);
     let ran = place.graph(&["schema"]);
@@ -197,7 +197,7 @@ fn a_key_whose_file_is_refused_is_listed_as_blocked() {
 }
 
 #[test]
-fn the_secret_key_is_for_its_owner_only_and_never_replaced_or_printed() {
+fn the_secret_key_is_owner_only_and_never_replaced_or_printed() {
     let place = Place::new();
     let ran = place.graph(&["keys", "generate"]);
     assert_eq!(ran.code, 0);

@@ -293,7 +293,7 @@ fn limits_of_steps_and_time_are_kept() {
 }
 
 #[test]
-fn the_history_tells_every_committed_visit_also_of_a_run_that_failed() {
+fn history_lists_every_committed_visit_of_a_failed_run_too() {
     let place = Place::with_graph(&commands("echo a", "exit 3"));
     assert_eq!(place.run(&[]).result().get("history"), None);
     let history = place.run(&["--history"]).result()["history"].clone();
@@ -324,7 +324,7 @@ fn a_run_in_a_store_is_resumed_where_it_was_stopped() {
 }
 
 #[test]
-fn a_run_is_proven_from_its_journal_and_a_changed_journal_proves_nothing() {
+fn verify_run_proves_a_journal_and_refuses_a_changed_one() {
     let place = Place::with_graph(&commands("echo a", "test -e ready && echo b"));
     place.run(&["--store", "runs.db", "--run-id", "r"]);
     place.write("ready", "");
@@ -379,7 +379,7 @@ config:
 ";
 
 #[test]
-fn the_runs_inside_a_run_are_proven_with_it_and_one_that_is_missing_is_missed() {
+fn verify_run_proves_nested_runs_and_reports_a_missing_one() {
     let place = Place::with_graph(NESTS);
     place.sign("graphs/inner.yaml", &commands("echo a", "echo b"));
     assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r"]).code, 0);
@@ -505,7 +505,7 @@ fn without_the_word_of_the_thread_nothing_is_granted() {
 }
 
 #[test]
-fn the_depth_of_nesting_is_bounded_by_the_thread_and_the_command_line() {
+fn thread_and_command_line_limit_the_nesting_depth() {
     let place = Place::with_key();
     let child = "permissions: [rye.execute.tool.rye.bash]\nconfig: { start: a, nodes: { a: { type: return, output: { x: 1 } } } }\n";
     place.sign("graphs/child.yaml", child);

@@ -50,7 +50,7 @@ fn output(place: &Place, graph: &str, json: Value) -> Value {
 }
 
 #[test]
-fn every_example_is_signed_and_without_mistakes_but_for_the_values_that_the_pages_write_into_code() {
+fn every_example_is_signed_and_has_only_code_sink_warnings() {
     let ran = seeds().graph(&["check"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let said: Vec<&str> = ran.err.lines().filter(|line| line.starts_with(['e', 'w'])).collect();
@@ -200,7 +200,7 @@ fn items_are_fetched_looked_for_read_and_signed() {
 /// What an agent does that was handed the directive: it builds the parameters of what is given, executes the graph, and
 /// returns what the directive says.
 #[tokio::test]
-async fn the_directive_that_runs_graphs_is_read_as_data_and_does_what_it_says() {
+async fn the_state_graph_directive_is_data_and_runs_as_it_describes() {
     let place = seeds();
     let key = PublicKey::from_pem(&fs::read_to_string(demo_key("public_key.pem")).unwrap()).unwrap();
     let spaces = Spaces::at(place.root()).trusting(KeyRing::of(&key, "the demo key"));

@@ -158,7 +158,7 @@ fn detached(place: &Place, more: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_run_in_the_background_outlives_the_command_and_can_be_watched() {
+fn a_background_run_outlives_the_command_and_can_be_watched() {
     let place = Place::with_graph(&commands(WAITS, "echo b"));
     let begun = detached(&place, &[]);
     let result = begun.json();
@@ -208,7 +208,7 @@ fn a_run_in_the_background_outlives_the_command_and_can_be_watched() {
 }
 
 #[test]
-fn a_run_in_the_background_takes_its_inputs_from_stdin_and_its_failure_is_seen_by_who_watches() {
+fn a_background_run_reads_stdin_and_watch_shows_its_failure() {
     let place =
         Place::with_graph(&needs_name("exit 3").replace("config_schema:", "env_requires: [FOO]\nconfig_schema:"));
     place.write("in.json", r#"{"name": "ann"}"#);
@@ -229,7 +229,7 @@ fn a_run_in_the_background_takes_its_inputs_from_stdin_and_its_failure_is_seen_b
 }
 
 #[test]
-fn a_run_that_cannot_be_started_in_the_background_says_why_and_leaves_nothing() {
+fn a_failed_background_start_says_why_and_leaves_nothing() {
     let place = Place::with_graph(&needs_name("echo b"));
     let wrong = detached(&place, &["--input", "nmae=ann", "--log", "run.log"]);
     assert_eq!((wrong.code, &wrong.json()["success"]), (2, &json!(false)), "{}", wrong.err);
@@ -333,7 +333,7 @@ fn a_cancel_before_a_resume_can_be_ignored() {
 }
 
 #[test]
-fn who_watches_sees_what_was_cached_and_which_signal_stopped_a_run_and_nothing_that_was_changed() {
+fn watch_shows_cache_hits_and_signals_and_refuses_changed_runs() {
     let place = Place::with_graph(
         &commands("echo a", WAITS).replace("assign: { first:", "cache_result: true\n      assign: { first:"),
     );

@@ -81,7 +81,7 @@ fn the_files_of_a_run_are_kept_rebuilt_and_verified() {
 }
 
 #[test]
-fn a_run_is_proven_from_its_files_by_somebody_who_has_neither_its_store_nor_a_secret_key() {
+fn a_run_is_proven_from_files_without_a_store_or_secret_key() {
     let place = Place::with_graph(NESTS);
     place.sign("graphs/inner.yaml", &commands("echo a", "echo b"));
     assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r", "--files"]).code, 0);

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_lead_to_each_other_are_a_component_behind_those_they_lead_to() {
+    fn components_hold_mutually_reachable_nodes_successors_first() {
         let next = [vec![1], vec![2, 3], vec![1], vec![3], vec![0]].map(|mut next: Vec<usize>| {
             next.sort_unstable();
             next

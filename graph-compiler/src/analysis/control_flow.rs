@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_through_a_component_is_as_long_as_what_does_not_go_round() {
+    fn path_length_through_a_component_counts_only_acyclic_steps() {
         let next = vec![vec![1, 2], vec![2], vec![0, 3], vec![]];
         let mut flow = ControlFlow {
             components: strongly_connected(&next),

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_cut_at_the_constants_and_leave_out_what_is_between_neighbours() {
+    fn integers_split_at_constants_with_no_gap_between_neighbours() {
         let tests = [test(Operator::Lt, json!(3)), test(Operator::Gte, json!(4)), test(Operator::Eq, json!(3))];
         assert_eq!(
             table(TypeKind::Integer, true, (None, None), &tests),

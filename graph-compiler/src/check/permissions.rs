@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_may_grant_what_begins_alike_or_like_what_is_before_its_first_wildcard() {
+    fn a_pattern_may_grant_only_what_shares_its_literal_prefix() {
         for (pattern, expected) in [
             ("rye.execute.tool.shop.*", true),
             ("rye.execute.*", true),

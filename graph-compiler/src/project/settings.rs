@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_looked_for_from_the_tree_down_to_the_graph_and_nowhere_else() {
+    fn settings_are_searched_only_from_tree_root_down_to_graph() {
         let found = |root: &str, file: &str| -> Vec<String> {
             let found = directories(Path::new(root), Path::new(file));
             found.iter().map(|directory| directory.to_str().unwrap().replace('\\', "/")).collect()

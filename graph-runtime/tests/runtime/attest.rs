@@ -101,7 +101,7 @@ async fn an_attestation_that_was_changed_is_refused() {
 }
 
 #[tokio::test]
-async fn an_attestation_is_compared_with_its_journal_also_after_that_has_grown() {
+async fn an_attestation_still_covers_its_journal_after_it_has_grown() {
     let records = journal().await;
     // The journal as it was when the run had failed.
     let mut then = records[..3].to_vec();

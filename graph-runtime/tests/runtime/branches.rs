@@ -409,7 +409,7 @@ async fn branches_are_visited_and_joined_as_the_graph_was_made() {
 }
 
 #[tokio::test]
-async fn branches_are_proven_without_the_key_of_their_secrets_and_show_none() {
+async fn branches_are_proven_without_the_seal_key_and_show_no_secrets() {
     let (mut snapshots, mut lists) = (0, 0);
     for seed in 1..=25 {
         let made = make(seed);

@@ -91,7 +91,7 @@ async fn visits(runtime: &Runtime, name: &str) -> Vec<Visit> {
 }
 
 #[tokio::test]
-async fn a_call_that_was_made_before_is_not_made_again_and_all_else_goes_on() {
+async fn a_cached_call_is_not_repeated_and_all_else_stays_the_same() {
     let (cache, store, tool) = (MemoryCache::new(), MemoryStore::new(), Tool::default());
     let runtime = builder(&cache).store(store.clone()).build().unwrap();
     let first = start(&runtime, "a", tool.machine(&TWICE), json!({"n": 7})).await.unwrap();
@@ -260,7 +260,7 @@ async fn nothing_is_kept_before_its_step_is_durable() {
 }
 
 #[tokio::test]
-async fn an_entry_that_was_changed_moved_or_made_by_somebody_else_is_not_believed() {
+async fn a_changed_moved_or_foreign_cache_entry_is_not_used() {
     let (cache, store, tool) = (MemoryCache::new(), MemoryStore::new(), Tool::default());
     let runtime = builder(&cache).store(store).build().unwrap();
     for n in [1, 2] {
@@ -341,7 +341,7 @@ async fn of_a_foreach_each_call_is_kept_by_itself() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_taken_up_sees_what_it_saw_whatever_is_in_the_cache_by_then() {
+async fn a_resumed_run_sees_its_journaled_results_despite_the_cache() {
     let (cache, inner, tool) = (MemoryCache::new(), MemoryStore::new(), Tool::default());
     let runtime = builder(&cache).build().unwrap();
     start(&runtime, "a", tool.machine(&TWICE), json!({"n": 7})).await.unwrap();
@@ -415,7 +415,7 @@ fn a_cache_needs_a_key() {
 
 #[cfg(feature = "files")]
 #[tokio::test]
-async fn a_projects_cache_is_a_file_for_each_entry_and_its_receipts_say_what_was_not_called() {
+async fn project_cache_keeps_a_file_per_entry_and_receipts_mark_hits() {
     use graph_runtime::ProjectFiles;
     use graph_runtime::files::ProjectCache;
     let (directory, store, tool) = (tempfile::tempdir().unwrap(), MemoryStore::new(), Tool::default());

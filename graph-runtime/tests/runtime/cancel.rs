@@ -57,7 +57,7 @@ fn cancelling(path: &Path, run: &'static str, calls: &Arc<Mutex<Vec<String>>>) -
 }
 
 #[tokio::test]
-async fn a_run_that_is_cancelled_in_its_store_stops_before_its_next_step_and_can_be_resumed() {
+async fn a_cancel_in_the_store_stops_before_the_next_step_resumably() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let (store, calls) = (SqliteStore::open(&path).await.unwrap(), Arc::default());
@@ -165,7 +165,7 @@ async fn a_run_with_no_call_left_to_make_stops_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_foreach_that_is_stopped_behind_a_failure_calls_its_other_items_when_it_goes_on() {
+async fn a_foreach_cancelled_after_a_failure_resumes_its_other_items() {
     let program = Program {
         keys: &[Key { name: "all", initial: None }],
         settings: r#"{"on_error":"continue"}"#,

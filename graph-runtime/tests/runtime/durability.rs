@@ -129,7 +129,7 @@ fn proven(machine: &Interpreted, records: &[Sealed]) -> Result<Status, String> {
 }
 
 #[tokio::test]
-async fn a_run_is_taken_up_from_its_last_snapshot_as_from_its_beginning() {
+async fn resume_from_a_snapshot_equals_resume_from_the_start() {
     let whole = MemoryStore::new();
     let tokens = Tokens::over(&whole, u64::MAX);
     let first = runtime(tokens.clone()).start_as(id("run"), round(10_000), Map::new()).await.unwrap().await.unwrap();
@@ -160,7 +160,7 @@ async fn a_run_is_taken_up_from_its_last_snapshot_as_from_its_beginning() {
 }
 
 #[tokio::test]
-async fn a_small_run_has_no_snapshots_and_one_that_is_larger_than_all_before_waits() {
+async fn a_snapshot_waits_until_the_journal_is_larger_than_it() {
     let (small, large) = (MemoryStore::new(), MemoryStore::new());
     runtime(small.clone()).start_as(id("run"), round(10), Map::new()).await.unwrap().await.unwrap();
     assert!(!kinds(&small.load(&id("run")).await.unwrap()).contains(&"snapshot".to_owned()));
@@ -319,7 +319,7 @@ async fn most_not_durable(width: u64, durability: Durability) -> (u64, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_finished_items_than_are_made_at_once_wait_for_the_disk() {
+async fn unsaved_finished_items_never_exceed_the_foreach_width() {
     for width in [1, 3, 8] {
         let (most, appends) = most_not_durable(width, Durability::Sync).await;
         assert_eq!(most, width, "items that a crash would have repeated");
@@ -330,7 +330,7 @@ async fn no_more_finished_items_than_are_made_at_once_wait_for_the_disk() {
 }
 
 #[tokio::test]
-async fn items_that_were_done_when_another_failed_are_not_called_again() {
+async fn resume_does_not_repeat_items_done_before_a_failure() {
     let (store, called) = (MemoryStore::new(), Called::default());
     runtime(store.clone()).start_as(id("run"), doubling(&called, Some(4)), list()).await.unwrap().await.unwrap_err();
     let before: BTreeSet<_> = called.lock().unwrap().drain(..).collect();
@@ -344,7 +344,7 @@ async fn items_that_were_done_when_another_failed_are_not_called_again() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_while_items_are_at_work_stops_the_run_and_no_more_are_begun() {
+async fn a_store_failure_stops_the_run_and_starts_no_more_items() {
     let (store, called) = (MemoryStore::new(), Called::default());
     let many: Map<String, Value> = Map::from_iter([("list".to_owned(), Value::from(vec![3; 500]))]);
     let failing = runtime(Tokens::over(&store, 1));
@@ -363,7 +363,7 @@ fn found_in(machine: &Interpreted, records: &[Sealed], kind: &str, from: &str, t
 }
 
 #[tokio::test]
-async fn an_audit_finds_a_snapshot_and_a_call_that_was_done_which_say_what_the_rest_does_not() {
+async fn an_audit_finds_snapshots_and_calls_that_contradict_the_rest() {
     let (store, called) = (MemoryStore::new(), Called::default());
     runtime(store.clone()).start_as(id("run"), round(10_000), Map::new()).await.unwrap().await.unwrap();
     let (machine, records) = (round(10_000), store.load(&id("run")).await.unwrap());
@@ -420,7 +420,7 @@ fn fork(called: &Arc<Mutex<Vec<String>>>, slow: Result<Value, &'static str>) -> 
 }
 
 #[tokio::test]
-async fn a_node_that_was_done_when_its_sibling_failed_is_not_visited_again() {
+async fn finished_node_is_not_repeated_after_its_sibling_failed() {
     let (store, called) = (MemoryStore::new(), Arc::default());
     let failing = fork(&called, Err("not today"));
     runtime(store.clone()).start_as(id("run"), failing, Map::new()).await.unwrap().await.unwrap_err();
@@ -434,7 +434,7 @@ async fn a_node_that_was_done_when_its_sibling_failed_is_not_visited_again() {
 }
 
 #[tokio::test]
-async fn in_every_mode_a_run_comes_to_the_same_journal_and_its_end_is_durable_before_its_result_is_told() {
+async fn every_mode_writes_the_same_journal_and_its_end_before_result() {
     for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
         let store = MemoryStore::new();
         let runtime = runtime(Tokens::over(&store, u64::MAX));
@@ -471,7 +471,7 @@ async fn what_a_crash_leaves_of_a_run_is_what_its_mode_promises() {
 }
 
 #[tokio::test]
-async fn in_async_mode_a_store_that_fails_ends_the_run_a_few_steps_later() {
+async fn async_mode_run_ends_a_few_steps_after_the_store_fails() {
     let store = MemoryStore::new();
     let failing = runtime(Tokens::over(&store, 0));
     let error = failing.start_with(with(Durability::Async), round(10), Map::new()).await.unwrap().await.unwrap_err();
@@ -480,7 +480,7 @@ async fn in_async_mode_a_store_that_fails_ends_the_run_a_few_steps_later() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_cancelled_has_all_its_steps_in_the_store_in_every_mode() {
+async fn cancelled_run_has_stored_all_its_steps_in_every_mode() {
     for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
         let store = MemoryStore::new();
         let stop = Arc::new(Mutex::new(None::<graph_runtime::Canceller>));

@@ -139,7 +139,7 @@ async fn most_at_once(width: &str, settings: &str) -> usize {
 }
 
 #[tokio::test]
-async fn the_width_of_a_route_and_of_the_graph_bound_how_many_branches_call() {
+async fn route_width_and_graph_concurrency_bound_parallel_branches() {
     let graph = |most: u32| format!(r#"{{"max_steps":100,"max_concurrency":{most}}}"#);
     assert_eq!(most_at_once(r#","width":2"#, &graph(4)).await, 2);
     assert_eq!(most_at_once(r#","width":5"#, &graph(3)).await, 3);
@@ -158,7 +158,7 @@ async fn a_route_by_a_value_leads_to_the_target_of_its_word() {
 }
 
 #[tokio::test]
-async fn a_failure_leads_to_the_nodes_own_target_and_its_assignments_are_skipped() {
+async fn failure_leads_to_on_error_target_and_skips_assignments() {
     let nodes = &[
         ("call", r#"{"line":1,"does":{"action":0},"assign":{"a":"set"},"next":[{"to":"done"}],"on_error":1}"#),
         (
@@ -184,7 +184,7 @@ async fn a_failure_leads_to_the_nodes_own_target_and_its_assignments_are_skipped
 }
 
 #[tokio::test]
-async fn a_graph_that_continues_follows_its_edges_with_the_failure_as_result() {
+async fn continuing_graph_follows_its_edges_with_failure_as_result() {
     let nodes = &[
         (
             "call",
@@ -206,7 +206,7 @@ async fn a_graph_that_continues_follows_its_edges_with_the_failure_as_result() {
 }
 
 #[tokio::test]
-async fn a_gate_whose_condition_cannot_be_decided_ends_the_run_also_where_the_graph_continues() {
+async fn undecidable_gate_ends_the_run_even_if_the_graph_continues() {
     let nodes = &[
         (
             "gate",
@@ -222,7 +222,7 @@ async fn a_gate_whose_condition_cannot_be_decided_ends_the_run_also_where_the_gr
 }
 
 #[tokio::test]
-async fn a_failure_that_nothing_deals_with_ends_the_run_with_the_node_and_the_state() {
+async fn unhandled_failure_ends_the_run_with_its_node_and_state() {
     let nodes = &[
         ("first", r#"{"line":1,"does":"gate","assign":{"a":"kept"},"next":[{"to":"call"}]}"#),
         ("call", r#"{"line":2,"does":{"action":0},"assign":{"b":"lost"}}"#),
@@ -335,7 +335,7 @@ async fn a_value_with_a_template_in_it_is_not_read_again() {
 }
 
 #[tokio::test]
-async fn other_tasks_have_a_turn_while_a_graph_runs_whose_tools_never_wait() {
+async fn other_tasks_progress_while_tools_of_a_graph_never_wait() {
     let nodes = &[("a", r#"{"line":1,"does":"gate","next":[{"to":"a"}]}"#)];
     let machine = Interpreted::new(&Program { nodes, settings: r#"{"max_steps":200000}"#, ..PROGRAM }, echo);
     let runtime = Runtime::builder().grant("*").unwrap().build().unwrap();

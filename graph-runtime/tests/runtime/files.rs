@@ -169,7 +169,7 @@ async fn assert_rebuilds(kept: &Kept, graphs: &[(&RunId, &Interpreted)]) {
 }
 
 #[tokio::test]
-async fn what_is_rebuilt_from_a_store_is_what_was_written_at_work_byte_for_byte() {
+async fn rebuilt_files_equal_the_live_ones_byte_for_byte() {
     let kept = Kept::of_every_kind().await;
     let live = tree(kept.directory.path());
     assert!(live.len() > 10, "{:?}", live.keys());
@@ -228,7 +228,7 @@ async fn a_completed_run_that_is_resumed_has_its_files_rebuilt() {
 }
 
 #[tokio::test]
-async fn nothing_is_rebuilt_from_a_journal_that_was_changed_or_is_another_graphs() {
+async fn rebuild_refuses_a_changed_journal_and_another_graph() {
     let kept = Kept::of_every_kind().await;
     let before = tree(kept.directory.path());
     let code = machine(&KINDS);
@@ -242,7 +242,7 @@ async fn nothing_is_rebuilt_from_a_journal_that_was_changed_or_is_another_graphs
 }
 
 #[tokio::test]
-async fn the_journal_among_the_files_is_the_one_in_the_store_and_cannot_be_written_to() {
+async fn journal_file_equals_the_stored_journal_and_is_read_only() {
     let kept = Kept::of_every_kind().await;
     let records = kept.store.load(&id()).await.unwrap();
     let line = |record: &Sealed| json!({"body": record.body, "signature": hex(&record.signature)}).to_string() + "\n";
@@ -321,7 +321,7 @@ async fn a_run_is_proven_from_its_files_alone_and_any_change_is_found() {
 }
 
 #[tokio::test]
-async fn a_journal_that_was_put_back_is_not_the_one_of_the_other_files() {
+async fn rolled_back_journal_differs_from_the_other_files() {
     let kept = Kept::new();
     let (path, earlier) = (kept.path(JOURNAL), Arc::new(std::sync::Mutex::new(Vec::new())));
     let taken = Arc::clone(&earlier);
@@ -343,7 +343,7 @@ async fn a_journal_that_was_put_back_is_not_the_one_of_the_other_files() {
 }
 
 #[tokio::test]
-async fn files_are_compared_with_the_key_and_the_version_that_wrote_them() {
+async fn compare_uses_the_key_and_version_that_wrote_the_files() {
     let (kept, graph) = (Kept::of_every_kind().await, machine(&KINDS));
     let (files, own, other) = (kept.files.store(), key().public(), SecretKey::from_seed(&[9; 32]));
     let differing = async |by: &PublicKey| {
@@ -385,7 +385,7 @@ async fn files_are_compared_with_the_key_and_the_version_that_wrote_them() {
 }
 
 #[tokio::test]
-async fn a_transcript_tells_every_step_in_order_and_is_signed_after_each() {
+async fn transcript_lists_all_steps_in_order_and_signs_after_each() {
     let kept = Kept::of_every_kind().await;
     let events = kept.events();
     let told: Vec<String> = events
@@ -451,7 +451,7 @@ async fn a_transcript_tells_every_step_in_order_and_is_signed_after_each() {
 }
 
 #[tokio::test]
-async fn equal_inputs_have_equal_hashes_in_every_run_and_others_have_not() {
+async fn input_hashes_are_equal_across_runs_only_for_equal_inputs() {
     let hashes = async |who: &str| {
         let kept = Kept::new();
         let inputs = Map::from_iter([("who".to_owned(), json!(who))]);
@@ -543,7 +543,7 @@ async fn a_transcript_that_was_edited_says_where() {
 }
 
 #[tokio::test]
-async fn a_transcript_that_was_cut_off_behind_a_checkpoint_is_not_the_one_that_the_state_item_knows() {
+async fn state_item_detects_a_transcript_cut_after_a_checkpoint() {
     let kept = Kept::of_every_kind().await;
     let transcript = kept.transcript();
     let lines: Vec<&[u8]> = transcript.split_inclusive(|byte| *byte == b'\n').collect();
@@ -562,7 +562,7 @@ async fn a_transcript_that_was_cut_off_behind_a_checkpoint_is_not_the_one_that_t
 }
 
 #[tokio::test]
-async fn a_state_item_is_a_signed_page_of_knowledge_with_the_whole_state() {
+async fn state_item_is_a_signed_knowledge_page_with_the_whole_state() {
     let kept = Kept::of_every_kind().await;
     let text = kept.item();
     assert_eq!(ItemKind::of(ITEM, &text), ItemKind::Knowledge);
@@ -598,7 +598,7 @@ async fn a_state_item_with_any_byte_changed_is_refused() {
 }
 
 #[tokio::test]
-async fn a_state_item_shows_a_run_that_failed_at_its_node_and_one_that_goes_on() {
+async fn state_item_shows_a_failed_run_at_its_node_and_a_resumed_one() {
     let failing = Program { settings: "{}", ..KINDS };
     let kept = Kept::new();
     let runtime = runtime(kept.store.clone(), &kept.files);
@@ -661,7 +661,7 @@ async fn a_run_that_is_cancelled_says_so_and_where_it_goes_on() {
 const PAGE: &str = ".ai/knowledge/agent/threads/test/graph/run-1.md";
 
 #[tokio::test]
-async fn a_run_page_shows_what_became_of_each_node_and_which_ways_were_taken() {
+async fn run_page_shows_each_node_outcome_and_the_edges_taken() {
     let kept = Kept::of_every_kind().await;
     let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
     assert_eq!(ItemKind::of(PAGE, &page), ItemKind::Knowledge);
@@ -696,7 +696,7 @@ async fn a_run_page_shows_what_became_of_each_node_and_which_ways_were_taken() {
 }
 
 #[tokio::test]
-async fn a_run_page_shows_the_node_that_failed_the_run_and_the_one_at_work() {
+async fn run_page_marks_the_failed_node_and_the_running_node() {
     let failing = Program { settings: "{}", ..KINDS };
     let kept = Kept::new();
     let path = kept.path(PAGE);
@@ -764,7 +764,7 @@ mod registry {
     }
 
     #[tokio::test]
-    async fn a_failed_run_has_no_result_and_one_that_is_taken_up_runs_again() {
+    async fn failed_run_has_no_result_and_is_running_again_after_resume() {
         let failing = Program { settings: "{}", ..KINDS };
         let kept = Kept::new();
         let runtime = runtime(kept.store.clone(), &kept.files);
@@ -814,7 +814,7 @@ mod registry {
     }
 
     #[test]
-    fn an_older_registry_gets_the_columns_that_it_lacks_and_keeps_its_rows() {
+    fn older_registry_gains_its_missing_columns_and_keeps_its_rows() {
         let kept = Kept::new();
         std::fs::create_dir_all(kept.path(".ai/state/threads")).unwrap();
         database(&kept)
@@ -863,7 +863,7 @@ mod registry {
 }
 
 #[tokio::test]
-async fn objects_lead_from_the_ref_to_every_result_and_an_altered_one_is_refused() {
+async fn ref_leads_to_every_result_and_altered_objects_are_refused() {
     let kept = Kept::of_every_kind().await;
     let objects = kept.files.objects();
     let reference = std::fs::read_to_string(kept.path(".ai/state/objects/refs/graphs/run-1.json")).unwrap();
@@ -925,7 +925,7 @@ async fn counting(to: u64) -> (Kept, Interpreted) {
 }
 
 #[tokio::test]
-async fn of_a_long_run_the_page_shows_its_end_and_snapshots_grow_rarer() {
+async fn long_run_page_shows_its_end_and_snapshots_become_rarer() {
     let (kept, counts) = counting(200).await;
     let (item, verified) = kept.files.store().verify(&graph(), &id(), &ring()).unwrap();
     assert_eq!((item.steps, verified.checkpoints), (201, 203));
@@ -1027,7 +1027,7 @@ async fn a_file_that_cannot_be_written_stops_no_run_and_is_reported() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_written_of_a_file_that_grows_comes_with_the_next_step() {
+async fn failed_append_to_a_growing_file_is_written_at_the_next_step() {
     for file in [TRANSCRIPT, JOURNAL] {
         grows_again(file).await;
     }
@@ -1100,7 +1100,7 @@ async fn many_runs_at_once_have_their_files_each() {
 }
 
 #[tokio::test]
-async fn a_run_without_a_store_and_one_that_does_not_start_leave_no_files() {
+async fn run_without_store_or_with_failed_start_leaves_no_files() {
     let kept = Kept::new();
     let runtime = Runtime::builder().grant("*").unwrap().observer(kept.files.clone()).build().unwrap();
     runtime.start_as(id(), machine(&KINDS), Map::new()).await.unwrap().await.unwrap();

@@ -112,7 +112,7 @@ fn said(replay: &Replay) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_graph_that_was_changed_where_it_does_not_matter_replays_the_same() {
+async fn irrelevant_graph_change_replays_without_differences() {
     let (_, records) = ran(json!([5, 6])).await;
     let same = replayed(&THREE, &records);
     assert_eq!((said(&same), same.visits, same.stopped.clone()), (vec![], 4, None));
@@ -123,7 +123,7 @@ async fn a_graph_that_was_changed_where_it_does_not_matter_replays_the_same() {
 }
 
 #[tokio::test]
-async fn a_replay_says_where_a_changed_graph_leads_elsewhere_and_what_follows_from_that() {
+async fn replay_reports_where_a_changed_graph_diverges_and_effects() {
     let (_, records) = ran(json!([5])).await;
     let higher = TWO.replace("\"value\":3", "\"value\":9");
     let nodes = &[("one", ONE), ("two", higher.as_str()), ("each", EACH), ("end", END)];
@@ -140,7 +140,7 @@ async fn a_replay_says_where_a_changed_graph_leads_elsewhere_and_what_follows_fr
 }
 
 #[tokio::test]
-async fn a_replay_takes_recorded_answers_only_to_the_same_call_and_stops_where_there_is_none() {
+async fn replay_uses_answers_of_the_same_call_and_stops_without_one() {
     let (_, records) = ran(json!([5])).await;
     let seven = ONE.replace("\"n\":1", "\"n\":7");
     let nodes = &[("one", seven.as_str()), ("two", TWO), ("each", EACH), ("end", END)];
@@ -163,7 +163,7 @@ async fn a_replay_takes_recorded_answers_only_to_the_same_call_and_stops_where_t
 }
 
 #[tokio::test]
-async fn a_node_that_is_gone_or_new_is_told_and_the_rest_compared_all_the_same() {
+async fn replay_reports_removed_and_new_nodes_and_compares_the_rest() {
     let (_, records) = ran(json!([5])).await;
     let to_end = TWO.replace("\"to\":\"each\"", "\"to\":\"between\"");
     let between = r#"{"line":3,"does":"gate","next":[{"to":"end"}]}"#;

@@ -112,7 +112,7 @@ async fn forged(store: &MemoryStore, run: &str, from: &str, to: &str) -> MemoryS
 }
 
 #[tokio::test]
-async fn the_runs_of_a_node_and_of_the_items_of_a_list_are_proven_with_the_run_around_them() {
+async fn audit_proves_inner_runs_of_nodes_and_items_with_their_parent() {
     let store = ran(json!({"n": 4, "list": [1, 2, "x"]})).await;
     let expected = [("run", 3), ("run-1", 2), ("run-2_0", 2), ("run-2_1", 2), ("run-2_2", 0)];
     let expected: Vec<(String, u64)> = expected.map(|(run, steps)| (run.to_owned(), steps)).into();
@@ -122,7 +122,7 @@ async fn the_runs_of_a_node_and_of_the_items_of_a_list_are_proven_with_the_run_a
 }
 
 #[tokio::test]
-async fn a_run_that_was_put_in_the_place_of_another_is_found_although_it_is_whole() {
+async fn audit_finds_a_valid_run_that_replaced_another() {
     let store = ran(json!({"n": 4, "list": [1, 2]})).await;
     // The run of another call, which says so.
     let alone = MemoryStore::new();
@@ -146,7 +146,7 @@ async fn a_run_that_was_put_in_the_place_of_another_is_found_although_it_is_whol
 }
 
 #[tokio::test]
-async fn a_journal_that_does_not_fit_the_one_inside_it_is_found_although_the_key_signed_both() {
+async fn audit_finds_mismatch_of_signed_inner_and_outer_journals() {
     let store = ran(json!({"n": 4, "list": [1, "x"]})).await;
     for (run, from, to, why) in [
         ("run", r#""doubled":8"#, r#""doubled":9"#, "node `nest` writes something else to `one`"),
@@ -371,7 +371,7 @@ fn insisting(more: &str) -> Interpreted {
 }
 
 #[tokio::test]
-async fn a_call_is_made_again_behind_a_run_that_failed_unless_it_was_given_up() {
+async fn call_repeats_only_after_a_failed_inner_run_or_a_timeout() {
     let proven = async |store: &MemoryStore, more: &str| {
         let key = SecretKey::from_seed(&[1; 32]).public();
         let proven = audit_tree(std::sync::Arc::new(insisting(more)), &id("run"), store, &key, None).await;
@@ -442,7 +442,7 @@ async fn a_run_that_ended_behind_a_step_began_no_run_of_the_next() {
 }
 
 #[tokio::test]
-async fn a_run_that_a_hook_ended_at_its_beginning_began_no_run_inside_it() {
+async fn run_ended_by_a_hook_before_its_calls_has_no_inner_run() {
     let nodes = &[(
         "each",
         r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","width":2}}"#,
@@ -466,7 +466,7 @@ async fn a_run_that_a_hook_ended_at_its_beginning_began_no_run_inside_it() {
 }
 
 #[tokio::test]
-async fn a_run_that_failed_in_an_earlier_session_goes_on_when_its_call_is_made_again() {
+async fn repeated_call_resumes_an_inner_run_failed_in_earlier_session() {
     let store = ran(json!({"n": "x", "list": []})).await;
     let records = store.load(&id("run")).await.unwrap();
     let resumed = async |depth: u64| {
@@ -528,7 +528,7 @@ async fn a_call_that_asks_for_the_time_gives_that_of_one_moment() {
 }
 
 #[tokio::test]
-async fn a_run_ends_with_the_first_of_the_items_that_failed_and_counts_the_others() {
+async fn run_error_names_the_first_failed_item_and_counts_the_others() {
     let nodes = &[(
         "each",
         r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","width":3},"timeout_ms":60000}"#,

@@ -90,7 +90,7 @@ fn verify(lines: &[Value], key: &PublicKey) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn the_known_journal_is_what_the_page_says_and_what_the_runtime_writes() {
+async fn known_journal_matches_the_page_and_the_runtime_output() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/journal");
     let (mut text, records) = (String::new(), journal().await);
     for record in &records {
@@ -151,7 +151,7 @@ impl Observer for Commits {
 }
 
 #[tokio::test]
-async fn a_journal_is_followed_as_it_grows_and_what_does_not_follow_is_refused() {
+async fn follower_reads_a_growing_journal_and_refuses_other_records() {
     let (commits, store, run) = (Commits::default(), MemoryStore::new(), RunId::new("followed").unwrap());
     let (key, other) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
     let public = key.public();
@@ -244,7 +244,7 @@ async fn an_audit_says_what_a_journal_proves_and_calls_nothing() {
 }
 
 #[tokio::test]
-async fn an_audit_finds_what_the_graph_does_not_allow_although_it_is_signed() {
+async fn audit_finds_signed_records_that_the_graph_does_not_allow() {
     let records = journal().await;
     for (seq, from, to, why) in [
         (

@@ -49,7 +49,7 @@ fn foreach(settings: &'static str, on_error: &str) -> Interpreted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreach_collects_what_its_calls_return_in_the_order_of_the_items() {
+async fn foreach_collects_results_in_the_order_of_its_items() {
     let list = json!({"list": [{"n": 3}, {"n": 1}, {"n": 2}, {"n": 0}, {"n": 9}]});
     assert_eq!(run(foreach("{}", ""), list).await.unwrap().output, json!({"a": [6, 2, 4, 0, 18]}));
     assert_eq!(run(foreach("{}", ""), json!({"list": []})).await.unwrap().output, json!({"a": []}));
@@ -59,7 +59,7 @@ async fn a_foreach_collects_what_its_calls_return_in_the_order_of_the_items() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_fails_obeys_on_error_and_the_others_keep_their_places() {
+async fn failed_item_obeys_on_error_and_the_others_keep_their_places() {
     let list = json!({"list": [{"n": 1}, {"n": "x"}, {"n": 3}, {"n": "y"}]});
     let error = run(foreach("{}", ""), list.clone()).await.unwrap_err();
     assert!(error.to_string().starts_with("node `each` failed: item 1: \"x\" is no number"), "{error}");
@@ -250,7 +250,7 @@ impl Hooks for Told_ {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_in_rust_are_told_of_every_event_and_those_of_the_infrastructure_steer_nothing() {
+async fn rust_hooks_receive_every_event_and_infra_hooks_steer_nothing() {
     let told = Told_::default();
     let (machine, calls) = flaky(PLAIN, "{}", 1, || ActionError::permanent("no luck"));
     let runtime = builder().hooks(Layer::Builtin, told.clone()).build().unwrap();
@@ -282,7 +282,7 @@ fn round(settings: &'static str) -> Interpreted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_its_limit_a_run_fails_returns_or_goes_on_as_the_graph_says() {
+async fn run_at_max_steps_fails_returns_or_continues_as_configured() {
     let error = run(round(r#"{"max_steps":5}"#), json!({})).await.unwrap_err();
     assert_eq!(error.to_string(), "Max steps exceeded (5)");
     let value = error.to_value();
@@ -299,7 +299,7 @@ async fn at_its_limit_a_run_fails_returns_or_goes_on_as_the_graph_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_visited_again_sees_what_it_returned_the_last_time() {
+async fn revisited_node_sees_the_result_of_its_previous_visit() {
     let nodes = &[
         (
             "call",
@@ -327,7 +327,7 @@ async fn a_node_that_is_visited_again_sees_what_it_returned_the_last_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_history_tells_which_edge_each_visit_took_and_how_often_each_edge_was_taken() {
+async fn history_shows_the_edge_of_each_visit_and_counts_each_edge() {
     let nodes: &[(&str, &str)] = &[
         (
             "call",
@@ -354,7 +354,7 @@ async fn a_history_tells_which_edge_each_visit_took_and_how_often_each_edge_was_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strict_graph_fails_where_no_edge_matches_and_says_which_there_are() {
+async fn strict_graph_fails_without_a_match_and_lists_its_edges() {
     let nodes = &[
         (
             "gate",
@@ -380,7 +380,7 @@ fn hangs(body: &'static str, settings: &'static str) -> Interpreted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_hangs_is_given_up_when_its_time_or_the_runs_is_over() {
+async fn hanging_call_ends_at_its_own_timeout_or_the_run_deadline() {
     let body = r#"{"line":1,"does":{"action":0},"timeout_ms":1500,"retry":{"attempts":1},"on_error":1}"#;
     let finished = run(hangs(body, "{}"), json!({})).await.unwrap();
     assert_eq!(finished.state["_last_error"], json!({"node": "call", "error": "it timed out after 1.5s"}));
@@ -395,7 +395,7 @@ async fn a_call_that_hangs_is_given_up_when_its_time_or_the_runs_is_over() {
 const PLAIN_TO_MEND: &str = r#"{"line":1,"does":{"action":0},"next":[{"to":"mend"}]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_before_it_tries_again_can_be_cancelled_and_resumed() {
+async fn run_waiting_for_a_retry_can_be_cancelled_and_resumed() {
     let store = MemoryStore::new();
     let key = SecretKey::generate().unwrap();
     let runtime = || builder().store(store.clone()).sign_with(key.clone()).build().unwrap();
@@ -549,7 +549,7 @@ async fn of_several_hooks_all_are_asked_and_the_first_wish_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hook_calls_needs_a_capability_and_what_belongs_to_the_engine_does_not() {
+async fn hook_calls_need_a_capability_but_engine_tools_do_not() {
     const TOOLS: &[Tool<'static>] = &[
         Tool {
             id: "rye/agent/threads/internal/note",
@@ -590,7 +590,7 @@ async fn what_a_hook_calls_needs_a_capability_and_what_belongs_to_the_engine_doe
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_id_of_an_item_may_be_computed_and_is_permitted_at_each_call() {
+async fn computed_item_id_is_authorized_at_each_call() {
     const ANY: &[Tool<'static>] = &[Tool {
         id: "",
         verb: Verb::Execute,
@@ -621,7 +621,7 @@ async fn the_id_of_an_item_may_be_computed_and_is_permitted_at_each_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_often_a_node_was_tried_again_is_forgotten_when_it_succeeds() {
+async fn retry_count_of_a_node_resets_when_it_succeeds() {
     let settings = r#"{"on_error":"continue","hooks":[{"event":"error","params":{"action":"retry","max_retries":1}}]}"#;
     let nodes = &[
         (

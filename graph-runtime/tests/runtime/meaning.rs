@@ -53,7 +53,7 @@ async fn rendered(template: &str, inputs: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_template_alone_keeps_the_type_and_with_text_around_it_becomes_text() {
+async fn lone_template_keeps_its_type_and_added_text_makes_it_text() {
     let inputs = json!({ "n": 3, "f": 2.0, "t": true, "l": [1, null], "s": "x" });
     for (template, expected) in [
         ("${inputs.n}", json!(3)),
@@ -123,7 +123,7 @@ async fn a_path_that_leads_nowhere_ends_the_run_successfully() {
 }
 
 #[tokio::test]
-async fn the_first_edge_that_holds_is_followed_and_one_without_condition_holds_where_it_stands() {
+async fn first_matching_edge_wins_and_a_bare_edge_matches_in_order() {
     let nodes = |next: &str| {
         let body = format!(r#"{{"line":1,"does":"gate","next":{next}}}"#);
         [
@@ -176,7 +176,7 @@ async fn a_return_node_returns_its_output_also_if_it_is_nothing_much() {
 }
 
 #[tokio::test]
-async fn inputs_that_no_schema_names_are_there_and_the_final_state_shows_all() {
+async fn undeclared_inputs_are_readable_and_final_state_shows_them() {
     assert_eq!(rendered("${inputs.unknown.0}", json!({ "unknown": [4] })).await, 4);
     let finished = run(&[("done", r#"{"line":1,"does":"return"}"#)], json!({ "unknown": [4] })).await.unwrap();
     assert_eq!(finished.state, json!({ "inputs": { "unknown": [4] } }));
@@ -201,7 +201,7 @@ async fn a_run_that_dealt_with_a_failure_is_completed_without_errors() {
 }
 
 #[tokio::test]
-async fn a_failure_that_was_passed_over_ends_the_run_where_no_edge_matches() {
+async fn continued_failure_without_a_matching_edge_ends_the_run() {
     let nodes = &[(
         "call",
         r#"{"line":1,"does":{"action":0},"assign":{"a":1},"next":[{"to":"call","when":{"path":"result.status","value":"ok"}}]}"#,
@@ -256,7 +256,7 @@ async fn inputs_are_the_original_ones_also_after_a_resume() {
 }
 
 #[tokio::test]
-async fn a_tool_sees_parameters_that_were_rendered_and_nothing_of_its_own_result() {
+async fn tool_receives_rendered_params_and_not_its_own_result() {
     let seen = Arc::new(Mutex::new(Value::Null));
     let sees = Arc::clone(&seen);
     let nodes = &[("call", r#"{"line":1,"does":{"action":0},"params":{"deep":[{"${inputs.n}":"${inputs.n}"}]}}"#)];

@@ -160,7 +160,7 @@ async fn a_run_that_failed_goes_on_at_the_node_that_failed() {
 }
 
 #[tokio::test]
-async fn resuming_a_completed_run_returns_its_result_and_calls_nothing() {
+async fn resume_of_a_completed_run_returns_its_result_without_calls() {
     let (store, calls) = (MemoryStore::new(), Calls::default());
     let first = runtime(store.clone()).start_as(id(), chain(&calls), Map::new()).await.unwrap().await.unwrap();
     let again = runtime(store.clone()).resume(chain(&calls), &id()).await.unwrap().await.unwrap();
@@ -236,7 +236,7 @@ async fn a_journal_with_any_byte_changed_is_refused() {
 }
 
 #[tokio::test]
-async fn a_journal_whose_end_was_taken_away_is_refused_wherever_it_was_cut() {
+async fn resume_refuses_a_journal_truncated_at_any_record() {
     let records = stopped().await;
     let end = records.last().unwrap().end;
     for count in 1..records.len() {
@@ -252,7 +252,7 @@ async fn a_journal_whose_end_was_taken_away_is_refused_wherever_it_was_cut() {
 }
 
 #[tokio::test]
-async fn a_journal_with_records_dropped_moved_repeated_or_taken_from_elsewhere_is_refused() {
+async fn resume_refuses_dropped_moved_repeated_or_foreign_records() {
     let records = stopped().await;
     let end = records.last().unwrap().end;
     let as_if_whole = |records: Vec<Sealed>| {

@@ -61,7 +61,7 @@ async fn once(node: &str, inputs: Value, inject: Value) -> Result<Stepped, Singl
 }
 
 #[tokio::test]
-async fn one_node_is_executed_with_the_state_of_a_new_run_and_what_is_laid_over_it() {
+async fn single_node_runs_with_new_run_state_and_given_overrides() {
     let stepped = once("one", json!({"n": 4}), json!({})).await.unwrap();
     assert!(stepped.run.as_str().starts_with("graph-") && stepped.run.as_str().ends_with("-step"), "{}", stepped.run);
     let mut value = stepped.to_value();
@@ -84,7 +84,7 @@ async fn one_node_is_executed_with_the_state_of_a_new_run_and_what_is_laid_over_
 }
 
 #[tokio::test]
-async fn a_node_that_returns_gives_its_output_and_one_that_fails_says_where_that_leads() {
+async fn single_node_reports_its_output_or_where_its_failure_leads() {
     let stepped = once("end", json!({"n": 4}), json!({"b": 3})).await.unwrap();
     assert_eq!((stepped.output, stepped.next_node, stepped.status), (Some(json!({"b": 3})), None, Status::Completed));
     let mended = once("one", json!({"n": "x"}), json!({})).await.unwrap();

@@ -25,7 +25,7 @@ async fn call(tools: ToolConfig) -> Call {
 }
 
 #[tokio::test]
-async fn a_run_reads_files_below_the_directory_that_its_runtime_was_given_and_none_without_it() {
+async fn file_reads_need_a_runtime_directory_and_stay_below_it() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("a"), "here").unwrap();
     let params = json!({"path": "a"});

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_the_parser_knows_has_a_schema_and_says_what_it_is_for() {
+    fn every_parser_field_has_a_schema_and_a_description() {
         let schema = format().schema();
         let nodes = schema["definitions"]["node"]["allOf"].as_array().unwrap();
         let mut mappings = vec![&schema, &schema["properties"]["config"]];
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_leads_to_its_own_nodes_and_a_tree_offers_those_of_all() {
+    fn graph_schema_requires_own_nodes_and_tree_schema_offers_all() {
         let known = || KnownNames { nodes: vec!["a".into(), "b".into()], ..KnownNames::default() };
         let of_one = SchemaBasis { known: known(), offered: Vec::new(), of_one: true };
         assert_eq!(of_one.target(), json!({ "type": "string", "enum": ["a", "b"] }));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_read_as_it_was_written_with_its_fields_in_their_order() {
+    fn a_sealed_entry_reads_back_with_its_fields_in_order() {
         let key = SecretKey::from_seed(&[1; 32]);
         let read = CacheEntry::read(&entry().seal(&key), &Digest::of("key"), &key.public()).unwrap();
         assert_eq!(read, entry());

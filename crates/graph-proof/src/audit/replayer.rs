@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn the_items_of_a_foreach_are_done_in_the_orders_in_which_it_makes_its_calls() {
+    fn audit_accepts_only_item_orders_that_a_foreach_can_write() {
         let of = [Some(0), Some(1), Some(2), Some(3), None];
         for (width, is_stopped) in [(1, true), (2, true), (3, true), (1, false), (2, false), (3, false)] {
             let written = written(4, width, is_stopped);

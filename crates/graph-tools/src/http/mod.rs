@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_change_nothing_carry_no_key_and_a_graph_may_have_its_own() {
+    async fn safe_requests_send_no_idempotency_key_and_a_graph_can_set_it() {
         let server = Server::start(vec![answer("200 OK", "", ""), answer("200 OK", "", "")]).await;
         server.request(json!({"url": server.url("/")})).await.unwrap();
         let headers = json!({"Idempotency-Key": "own"});
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn statuses_have_categories_and_the_pause_that_the_service_asks_for() {
+    async fn http_statuses_map_to_categories_and_carry_retry_after() {
         for (status, category, headers, pause) in [
             ("429 Too Many Requests", Category::RateLimited, "retry-after: 7\r\n", Some(7)),
             ("503 Service Unavailable", Category::Transient, "retry-after: 99999999\r\n", Some(86400)),
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_carries_what_the_service_said_and_a_status_may_be_expected() {
+    async fn a_failure_carries_the_response_and_ok_status_accepts_it() {
         let server = Server::start(vec![answer("404 Not Found", "", "no"), answer("404 Not Found", "", "no")]).await;
         let error = server.request(json!({"url": server.url("/")})).await.unwrap_err();
         let data = graph_engine::Failure::from(error).data.unwrap();
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_with_an_address_that_is_not_public_is_refused_when_it_is_connected_to() {
+    async fn a_name_with_an_internal_address_is_refused_at_connect() {
         let server = Server::start(vec![answer("200 OK", "", "")]).await;
         let url = format!("http://localhost:{}/?secret", server.port);
         let policy = HttpPolicy::new().allow("http://localhost:*").unwrap();
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_does_not_answer_in_time_or_at_all_is_a_passing_failure() {
+    async fn a_timeout_or_refused_connection_is_a_transient_failure() {
         let server = Server::start(vec![String::new()]).await;
         let error = server.request(json!({"url": server.url("/?secret"), "timeout": 0.2})).await.unwrap_err();
         let expected = format!("no answer from `127.0.0.1:{}` within 200ms (timeout) (transient)", server.port);

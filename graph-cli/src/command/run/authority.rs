@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_unsigned_changed_or_anothers_hands_down_nothing() {
+    fn an_invalid_or_foreign_thread_file_hands_down_no_authority() {
         let good = json!({"capabilities": ["rye.execute.tool.a"], "limits": {"depth": 3}});
         let stranger = SecretKey::from_seed(&[8; 32]);
         for (thread, text, reason) in [

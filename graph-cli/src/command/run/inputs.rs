@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_comes_from_the_environment_or_a_file_and_not_from_the_command_line() {
+    fn a_secret_comes_from_env_or_file_never_from_the_command_line() {
         assert_eq!(source("a=env:B"), Ok(("a".to_owned(), SecretSource::Environment("B".to_owned()))));
         assert_eq!(source("a=file:/b:c"), Ok(("a".to_owned(), SecretSource::File("/b:c".into()))));
         for text in ["a", "a=", "a=hunter2", "a=env:", "a=file:", "=env:B"] {

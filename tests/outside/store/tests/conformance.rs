@@ -22,7 +22,7 @@ fn record(seq: u64) -> Sealed {
 }
 
 #[tokio::test]
-async fn a_torn_line_at_the_end_is_cut_off_and_damage_before_it_is_not() {
+async fn torn_last_line_is_truncated_but_earlier_damage_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (run, path) = (RunId::new("run").unwrap(), directory.path().join("run.journal"));
     let store = FileStore::open(directory.path()).unwrap();
@@ -54,7 +54,7 @@ async fn a_torn_line_at_the_end_is_cut_off_and_damage_before_it_is_not() {
 }
 
 #[tokio::test]
-async fn what_a_process_left_that_died_while_it_removed_runs_is_removed() {
+async fn store_completes_a_removal_that_a_dead_process_left() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path()).unwrap();
     for name in ["one", "two"] {
