@@ -350,7 +350,7 @@ fn soak(tokio: &tokio::runtime::Runtime) {
         |word: &str| said.iter().filter(|(line, _)| line.starts_with(word)).map(|(_, count)| count).sum::<u64>();
     println!(
         "{length:?} with {} runs at once: {runs} runs, {forks} of them forks, and {inside} inside them; {steps} steps; {kills} kills, \
-         {} cancelled ({cancels} from outside), {fills} times a full disk that {} runs met, {resumes} times taken up; {} not proven",
+         {} cancelled ({cancels} from outside), {fills} times a full disk that {} runs met, {resumes} times resumed; {} not proven",
         2 * LANES,
         count("cancelled"),
         count("failed"),

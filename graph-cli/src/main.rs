@@ -53,9 +53,9 @@ enum CommandVerb {
     Run(Box<command::run::RunArguments>),
     /// List the runs of a store
     Runs(command::runs::RunsArguments),
-    /// Follow a run that another process is at work on
+    /// Follow a run that another process is running
     Watch(command::watch::WatchArguments),
-    /// Ask whoever is at work on a run to stop it
+    /// Ask the process that is running a run to stop it
     Cancel(command::cancel::CancelArguments),
     /// Remove runs from a store that ended long ago
     Gc(command::gc::GcArguments),
@@ -73,7 +73,7 @@ enum CommandVerb {
     Replay(command::replay::ReplayArguments),
     /// Begin a run where another one was
     Fork(command::fork::ForkArguments),
-    /// Make the files that a project keeps of its runs anew, and verify them
+    /// Make the files that a project keeps of its runs again, and verify them
     #[command(subcommand)]
     Files(command::files::Files),
     /// List and remove what is kept of the results of nodes

@@ -149,7 +149,7 @@ impl Project {
                 let message = format!("`{name}` is refused as a trusted key: {}", rejected.error);
                 let place = SourcePlace::file(&SourceFile::new(&rejected.path, name, ""));
                 let mut diagnostic = Diagnostic::new(code::BAD_KEY_FILE, message, place);
-                diagnostic.help("write it anew with `graph keys trust`, or remove it");
+                diagnostic.help("write it again with `graph keys trust`, or remove it");
                 diagnostic
             })
             .collect();

@@ -212,7 +212,7 @@ fn the_graphs_are_signed_and_all_of_them_are_listed() {
     if is_asked_to_write() {
         fs::write(&path, &machines).unwrap();
     }
-    assert_eq!(fs::read_to_string(path).unwrap_or_default(), machines, "SIGN_FIXTURES=1 writes the list anew");
+    assert_eq!(fs::read_to_string(path).unwrap_or_default(), machines, "SIGN_FIXTURES=1 writes the list again");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn the_page_of_errors_is_the_table_of_codes() {
         fs::write(&path, page()).unwrap();
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, page(), "run with UPDATE_DOCS=1 to write {} anew", path.display());
+    assert_eq!(found, page(), "run with UPDATE_DOCS=1 to write {} again", path.display());
 }
 
 #[test]

@@ -509,7 +509,7 @@ fn what_crates_show_is_what_it_was_when_somebody_last_looked() {
     let differing = differing.join("\n");
     assert!(
         differing.is_empty(),
-        "what a crate shows has changed; `UPDATE_API=1` writes it anew if it is meant:\n{differing}"
+        "what a crate shows has changed; `UPDATE_API=1` writes it again if it is meant:\n{differing}"
     );
 }
 

@@ -135,5 +135,5 @@ pub(crate) fn check(verdicts: &[Verdict]) {
         fs::write(&path, &page).unwrap();
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, page, "run with UPDATE_DOCS=1 to write {} anew", path.display());
+    assert_eq!(found, page, "run with UPDATE_DOCS=1 to write {} again", path.display());
 }

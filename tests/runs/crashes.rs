@@ -447,7 +447,7 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
             let again = match again {
                 Ok(again) => again,
                 Err(None) => continue,
-                Err(Some(error)) => return Err(format!("{at}: not taken up: {error}")),
+                Err(Some(error)) => return Err(format!("{at}: not resumed: {error}")),
             };
             let after = subject.calls();
             if again != end {

@@ -143,11 +143,11 @@ codes! {
     MALFORMED_SIGNATURE = "G0015", "the signature line is malformed",
         "The first line begins like a signature and is none. The form is \
          `# rye:signed:<time>:<hash>:<signature>:<fingerprint>`, with nothing behind it but an optional `|provider@user`. \
-         `graph sign FILE` writes it anew.";
+         `graph sign FILE` writes it again.";
     BAD_KEY_FILE = "G0016", "a trusted key's file is refused",
         "A `*.toml` file in the tree's `keys` directory is unsigned, was changed, is signed by a key that is not trusted, or \
          holds no Ed25519 public key. A tree with such a file does not compile, since what it is meant to trust is not clear. \
-         Mend the file, write it anew with `graph keys trust`, or remove it.";
+         Mend the file, write it again with `graph keys trust`, or remove it.";
     BAD_SETTINGS = "G0017", "a settings file that cannot be used",
         "`graphs.toml`, or `[package.metadata.graphs]` in `Cargo.toml`, sets the levels of lints: in the table `lints`, each code \
          with `\"allow\"`, `\"warn\"` or `\"deny\"`. Only lints have a level; every other code is always an error. Nothing below \

@@ -17,7 +17,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "Top level",
         "limits",
-        "`depth`: how many graphs and threads may stand one in the other, from 0 to 100, 5 if not given; `timeout`: the \
+        "`depth`: how many graphs and threads may be nested, from 0 to 100, 5 if not given; `timeout`: the \
          duration that a run may take",
     ),
     ("Top level", "config_schema", "the inputs of a run"),
@@ -67,7 +67,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
         "collect",
         "the state key that takes the list of results, in the order of the elements; not the name in `as`",
     ),
-    ("foreach", "parallel", "whether calls are made beside each other"),
+    ("foreach", "parallel", "whether calls are made concurrently"),
     ("foreach", "max_concurrency", "how many of them at a time, 1 to 10000; needs `parallel: true`"),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
@@ -82,7 +82,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "remote",
-        "where an agent is to do it; the tool is told. An empty text is none",
+        "where an agent is to do it; the tool receives it. An empty text names no place",
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
@@ -122,7 +122,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
 
 /// What the other fields are.
 pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
-    ("limits", "depth", "how many graphs and threads may stand one in the other"),
+    ("limits", "depth", "how many graphs and threads may be nested"),
     ("limits", "timeout", "the duration that a run may take"),
     ("node", "type", "what the node does; one with an `action` and no `type` is an `action`"),
     ("node", "description", "for readers"),
@@ -131,9 +131,9 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     (
         "node",
         "next",
-        "where the run goes on: a node's name, or a list of edges, of which the first that matches is followed; without it the run ends here",
+        "where the run continues: a node's name, or a list of edges, of which the first that matches is followed; without it the run ends here",
     ),
-    ("node", "on_error", "the node where the run goes on if this one fails; `assign` is skipped then"),
+    ("node", "on_error", "the node where the run continues if this one fails; `assign` is skipped then"),
     ("node", "env_requires", "environment variables that must be set: a list of names, or one"),
     ("node", "assign", "state keys and the values that they get, in the order of the file; values may hold templates"),
     ("node", "output", "what the run returns, any value with templates; without it the run returns its state"),

@@ -214,7 +214,7 @@ fn hover_shows_the_type_and_origin_of_what_is_at_a_position() {
             "node `pay`, foreach: shop/charge\n\nleads to `done`, `done` if it fails\n\nits `result` is an object\n\n- `receipt`, a string: Its number.",
         ),
         ("on_error: |done", "node `done`, return"),
-        ("|on_error: done", "the node where the run goes on if this one fails; `assign` is skipped then"),
+        ("|on_error: done", "the node where the run continues if this one fails; `assign` is skipped then"),
         ("|start: find", "the name of the first node"),
     ] {
         assert_eq!(hover(&document, marked), expected, "{marked}");

@@ -57,7 +57,7 @@ pub(crate) async fn verify_inside(
             let start = VerifiedJournal::new(&id, &records, key).and_then(|verified| verified.start());
             let (_, start) = start.map_err(|reason| journal(&id, reason))?;
             if start.parent.as_ref() != Some(&parent) || start.digest != tables(inner.graph()).digest {
-                return Err(misfit("is told of a run that it did not begin"));
+                return Err(misfit("names a run that it did not begin"));
             }
             waiting.extend(begun(&inner, &id, &records, &nothing)?);
             is_there = true;

@@ -24,7 +24,7 @@ use crate::status::Status;
 use crate::stop::Stop;
 
 /// A run in progress. Awaiting it gives its result; dropping it does not stop the run, also while it is awaited.
-#[must_use = "a run goes on by itself, and its result is lost if nobody awaits it"]
+#[must_use = "a run continues by itself, and its result is lost if nobody awaits it"]
 pub struct Run<O> {
     id: RunId,
     stop: Stop,

@@ -240,7 +240,7 @@ pub enum AttestationError {
     #[error("the run's journal is not whole: {0}")]
     Journal(#[from] JournalError),
     /// The journal is not the one that is attested to.
-    #[error("it attests to another journal of run `{0}`: the journal was put back or written anew")]
+    #[error("it attests to another journal of run `{0}`: the journal was put back or written again")]
     AnotherJournal(RunId),
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &CancelArguments) -> CommandResult {
             out!("the run `{}` has ended: {}", arguments.run, found.status.name());
         }
         Ok(_) => {
-            out!("nobody is at work on the run `{0}`; it ends as cancelled when it is resumed", arguments.run);
+            out!("no process is running the run `{0}`; it ends as cancelled when it is resumed", arguments.run);
         }
         Err(error) if arguments.json => {
             let error = error.to_string();
@@ -83,7 +83,7 @@ async fn stopped(store: &SqliteStore, run: &RunId, most: Duration) -> Result<Run
         let Some(holder) = &found.holder else { return Ok(found) };
         if began.elapsed() >= most {
             return Err(Error::new(format!(
-                "the run `{run}` was asked to stop and is still at work ({holder}) after {}; it stops after the step that it is at",
+                "the run `{run}` was asked to stop and is still running ({holder}) after {}; it stops after the step that it is at",
                 duration::shown(most)
             )));
         }

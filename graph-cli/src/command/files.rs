@@ -17,7 +17,7 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Subcommand)]
 pub(crate) enum Files {
-    /// Write the files of runs anew from their journals
+    /// Write the files of runs again from their journals
     Rebuild(FilesRebuildArguments),
     /// Verify the files of a run, and compare them with its journal
     Verify(FilesVerifyArguments),
@@ -28,7 +28,7 @@ pub(crate) struct FilesRebuildArguments {
     /// The runs
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text), required_unless_present = "all")]
     runs: Vec<RunId>,
-    /// All runs of the store that nobody is at work on
+    /// All runs of the store that no process is running
     #[arg(long, conflicts_with = "runs")]
     all: bool,
     /// The SQLite file that keeps them
@@ -125,7 +125,7 @@ fn rebuild(arguments: &FilesRebuildArguments) -> CommandResult {
     let (mut rebuilt, mut failed) = (Vec::new(), Vec::new());
     for run in runs {
         let done = match is_at_work(&run) {
-            true => Err(Error::new("it is at work, and writes its files itself")),
+            true => Err(Error::new("it is running, and writes its files itself")),
             false => rebuild_one(arguments, &desk, &files, &run),
         };
         match done {
@@ -214,7 +214,7 @@ fn look(arguments: &FilesVerifyArguments, desk: &FilesDesk, signer: &PublicKey) 
         found => found?,
     };
     if summary.holder.is_some() {
-        return Err(Error::new(format!("run `{run}` is at work, and its files may be behind its journal")));
+        return Err(Error::new(format!("run `{run}` is running, and its files may be behind its journal")));
     }
     let files = ProjectStore::in_directory(project)?;
     let machine = of.machine(desk, run)?;

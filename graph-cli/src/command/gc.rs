@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &GcArguments) -> CommandResult {
         (true, _) => String::new(),
         (false, true) => format!("; the file has {} bytes, and had {}", bytes.1, bytes.0),
         (false, false) => {
-            "; what is free now is used for runs to come, since somebody is at work and the file cannot be made smaller"
+            "; what is free now is used for runs to come, since a process uses the file, which cannot be made smaller"
                 .to_owned()
         }
     };

@@ -79,7 +79,7 @@ impl fmt::Display for Kept {
 
 /// Says that a run is not among the files of a project.
 pub(crate) fn not_filed(run: &RunId, place: impl fmt::Display) -> Error {
-    let help = "`graph files rebuild` makes it anew from the store";
+    let help = "`graph files rebuild` makes it again from the store";
     Error::new(format!("there is no journal of run `{run}` among the files in {place}; {help}"))
 }
 

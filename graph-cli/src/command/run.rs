@@ -89,7 +89,7 @@ pub(crate) struct RunArguments {
     /// How long it may take, as `90s`, `10m` or a number of seconds; 0 for as long as it takes
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout)]
     timeout: Timeout,
-    /// How many graphs may stand one in the other below it; never more than the graph says
+    /// How many graphs may be nested below it; never more than the graph says
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
     /// The directory that the file tools may use [default: none]
@@ -131,7 +131,7 @@ pub(crate) struct RunArguments {
     /// Return as soon as the run has begun, and let it go on in a process of its own
     #[arg(long, requires = "store")]
     background: bool,
-    /// What a run in the background is told to be, by the command that starts it
+    /// The role of a run in the background, given by the command that starts it
     #[arg(long, requires = "store", hide = true, conflicts_with = "background")]
     detached: bool,
     /// Where a run in the background writes what it has to say [default: in the project's .ai, else beside the store]

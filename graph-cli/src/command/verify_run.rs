@@ -115,15 +115,15 @@ pub(super) fn prove(
 
 /// Says what is wrong with a journal among the files of a project.
 fn damaged(error: &StoreError) -> String {
-    format!("{error}; if a process was killed while it wrote, `graph files rebuild` makes it anew from the store")
+    format!("{error}; if a process was killed while it wrote, `graph files rebuild` makes it again from the store")
 }
 
 fn say(audit: &Audit) {
     let Audit { run, graph, digest, signer, steps, records, link, resumes, .. } = audit;
     let again = match resumes {
         0 => String::new(),
-        1 => ", taken up once".to_owned(),
-        times => format!(", taken up {times} times"),
+        1 => ", resumed once".to_owned(),
+        times => format!(", resumed {times} times"),
     };
     let origin = match &audit.from {
         Some(from) if audit.is_origin_proven => {

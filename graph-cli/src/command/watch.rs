@@ -71,7 +71,7 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
         }
         if found.holder.is_none() && found.status == Status::Running && found.records <= follower.next() {
             return Err(Error::new(format!(
-                "nobody is at work on the run `{run}` any more; resume it with `graph run FILE --store {} --resume {run}`",
+                "no process is running the run `{run}` any more; resume it with `graph run FILE --store {} --resume {run}`",
                 path.display()
             )));
         }

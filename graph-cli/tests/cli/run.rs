@@ -332,7 +332,7 @@ fn verify_run_proves_a_journal_and_refuses_a_changed_one() {
     let verify = |more: &[&str]| place.graph(&[&["verify-run", "r", "--store", "runs.db"], more].concat());
     let proven = verify(&[]);
     assert_eq!((proven.code, proven.err.as_str()), (0, ""));
-    assert!(proven.out.starts_with("r: completed after 3 steps, taken up once, as `test/g` ("), "{}", proven.out);
+    assert!(proven.out.starts_with("r: completed after 3 steps, resumed once, as `test/g` ("), "{}", proven.out);
     let json: Value = serde_json::from_str(&verify(&["--json"]).out).unwrap();
     assert_eq!((json["runs"][0]["steps"].as_u64(), json["runs"][0]["recomputed"].as_bool()), (Some(3), Some(true)));
     // Another graph of the same name is not the run's.

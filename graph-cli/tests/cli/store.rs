@@ -56,9 +56,9 @@ fn a_run_is_listed_cancelled_from_another_process_and_resumed() {
     assert!(list.out.contains(&format!("process {pid} on ")), "{}", list.out);
     let held = place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "r"]);
     assert_eq!(held.code, 3);
-    assert!(held.err.contains(&format!("run `r` is at work elsewhere (process {pid} on ")), "{}", held.err);
+    assert!(held.err.contains(&format!("run `r` is running elsewhere (process {pid} on ")), "{}", held.err);
     let late = place.stored(&["cancel", "r", "--wait", "0"]);
-    assert!(late.code == 3 && late.err.contains("is still at work (process "), "{}", late.err);
+    assert!(late.code == 3 && late.err.contains("is still running (process "), "{}", late.err);
     place.write("go", "");
     let cancelled = child.wait_with_output().unwrap();
     assert_eq!(cancelled.status.code(), Some(1));
@@ -298,13 +298,13 @@ fn who_watches_a_run_whose_process_died_is_told_so() {
     let watched = place.ran(watch.wait_with_output().unwrap());
     assert_eq!(watched.code, 3);
     assert!(
-        watched.err.starts_with("error: nobody is at work on the run `r` any more; resume it with "),
+        watched.err.starts_with("error: no process is running the run `r` any more; resume it with "),
         "{}",
         watched.err
     );
     let cancelled = place.stored(&["cancel", "r"]);
     assert_eq!(cancelled.code, 0, "{}", cancelled.err);
-    assert_eq!(cancelled.out, "nobody is at work on the run `r`; it ends as cancelled when it is resumed\n");
+    assert_eq!(cancelled.out, "no process is running the run `r`; it ends as cancelled when it is resumed\n");
     let listed = place.stored(&["runs", "r", "--json"]).json()["runs"][0].take();
     assert_eq!((&listed["cancelling"], &listed["alive"]), (&json!(true), &json!(false)));
     assert_eq!((listed["version"].as_str(), listed["digest"].as_str().map(str::len)), (Some("1.0.0"), Some(64)));

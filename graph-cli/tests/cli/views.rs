@@ -174,7 +174,7 @@ fn files_are_kept_in_a_project_and_of_runs_in_a_store() {
     let hindered = place.graph(&graph);
     assert_eq!(hindered.code, 0, "{}", hindered.err);
     assert!(hindered.err.contains("warning: the files of run `h` could not be kept: "), "{}", hindered.err);
-    assert!(hindered.err.contains("`graph files rebuild h --store runs.db` makes them anew"), "{}", hindered.err);
+    assert!(hindered.err.contains("`graph files rebuild h --store runs.db` makes them again"), "{}", hindered.err);
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn report(analysis: &Analysis<'_>, read: &PathRead<'_>, missed: Missed<'_>, diag
     note_alternatives(read, diagnostic);
     if let Some(&skipped) = path.iter().find(|&&at| analysis.model.may_skip_assign(at) && written(at).is_some()) {
         diagnostic.note(format!(
-            "where `{}` fails, the run goes on without its assignments: `config.on_error` is `continue`",
+            "where `{}` fails, the run continues without its assignments: `config.on_error` is `continue`",
             nodes[skipped].name
         ));
     }

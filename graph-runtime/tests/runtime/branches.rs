@@ -405,7 +405,7 @@ async fn branches_are_visited_and_joined_as_the_graph_was_made() {
     for seed in seed..seed + count {
         snapshots += check(seed).await;
     }
-    assert!(count < 60 || snapshots > 0, "some runs are taken up from a snapshot");
+    assert!(count < 60 || snapshots > 0, "some runs are resumed from a snapshot");
 }
 
 #[tokio::test]

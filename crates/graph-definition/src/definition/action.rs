@@ -240,7 +240,7 @@ fn no_async(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) {
                 place,
                 "`async` does nothing in the action of a foreach, which waits for its calls",
             )
-            .help("to make calls beside each other, write `parallel: true` on the node");
+            .help("to make calls concurrently, write `parallel: true` on the node");
     }
 }
 

@@ -236,7 +236,7 @@ fn does_something(reader: &mut DefinitionReader<'_>, control: &str, span: &Span,
     let diagnostic = reader.diagnostics.error(code::BAD_HOOK, place, message);
     match event_of(control) {
         Some(needed) => diagnostic.help(format!("write `event: {}`", needed.name())),
-        None => diagnostic.help("the run has ended then; `event: after_step` is told of each step before that"),
+        None => diagnostic.help("the run has ended then; `event: after_step` receives each step before that"),
     };
 }
 

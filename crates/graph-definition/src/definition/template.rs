@@ -274,7 +274,7 @@ pub(super) fn report_path(
     match error {
         PathError::UnknownRoot { name } => {
             let message = match names {
-                NamesInScope::Hook(event) => format!("hooks of `{}` are told of no `{name}`", event.name()),
+                NamesInScope::Hook(event) => format!("hooks of `{}` receive no `{name}`", event.name()),
                 NamesInScope::Node | NamesInScope::Item(_) => error.to_string(),
             };
             let diagnostic = reader.diagnostics.error(code::UNKNOWN_NAMESPACE, place, message);

@@ -50,7 +50,7 @@ pub enum StoreError {
         found: u64,
     },
     /// Somebody else holds the run.
-    #[error("run `{run}` is at work elsewhere ({holder}); wait until it ends, or stop it there")]
+    #[error("run `{run}` is running elsewhere ({holder}); wait until it ends, or stop it there")]
     Leased {
         /// The run.
         run: RunId,

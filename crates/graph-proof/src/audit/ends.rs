@@ -25,7 +25,7 @@ impl Replayer<'_> {
     pub(super) fn end(&mut self, end: &End, at: SystemTime) -> Result<(), String> {
         same("number of visits", end.steps, self.position.steps)?;
         match end.status {
-            Status::Running => return Err("a run that is at work has no end".to_owned()),
+            Status::Running => return Err("a run that is running has no end".to_owned()),
             _ if is_result(end.status) => self.result(end, at)?,
             _ => self.without_result(end, at)?,
         }

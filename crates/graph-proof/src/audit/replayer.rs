@@ -230,7 +230,7 @@ impl<'m> Replayer<'m> {
             _ if self.position.frontier.is_empty() && !is_end => return self.stands(),
             Entry::Resume(_) => {}
             _ if self.status != Status::Running || self.before == Before::Fork => {
-                return Err("the run had stopped before it, and was not taken up again".to_owned());
+                return Err("the run had stopped before it, and was not resumed".to_owned());
             }
             _ => self.hooks_allow(entry)?,
         }

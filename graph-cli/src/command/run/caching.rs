@@ -45,7 +45,7 @@ pub(super) fn tell_problems(files: &ProjectFiles, arguments: &RunArguments) {
     for (run, error) in files.problems() {
         let error = Error::of(&*error);
         err!(
-            "warning: the files of run `{run}` could not be kept: {error}; `graph files rebuild {run} --store {store}` makes them anew"
+            "warning: the files of run `{run}` could not be kept: {error}; `graph files rebuild {run} --store {store}` makes them again"
         );
     }
 }
