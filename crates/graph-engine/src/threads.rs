@@ -47,7 +47,7 @@ pub(crate) async fn follow(
         return Ok(result);
     };
     let Some(threads) = threads else {
-        let message = "a thread continues in another, and there is no registry of threads to follow it with: a program names one with \
+        let message = "a thread goes on in another, and there is no registry of threads to follow it with: a program names one with \
                        `Builder::threads`, and `graph run` has none";
         return Err(Box::new(Failure::permanent(message)));
     };

@@ -163,7 +163,7 @@ impl fmt::Display for FoldError {
             Self::Twice { .. } => f.write_str("two ways lead to it in one branch"),
             Self::Outside { .. } => f.write_str("a way leads to it from outside of the fan-out that it joins"),
             Self::Stuck { .. } => f.write_str("it waits for branches that cannot come"),
-            Self::Alive { .. } => f.write_str("it ends the run while other branches are running"),
+            Self::Alive { .. } => f.write_str("it ends the run while other branches are at work"),
         }
     }
 }
