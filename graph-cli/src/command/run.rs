@@ -65,16 +65,16 @@ pub(crate) struct RunArguments {
     /// The run's id [default: the graph's name, the time, and chance]
     #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text), conflicts_with = "resume")]
     run_id: Option<RunId>,
-    /// Go on with a run of the store where it was stopped
+    /// Resume a run of the store where it was stopped
     #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text), requires = "store")]
     resume: Option<RunId>,
-    /// Go on with it although somebody cancelled it before; otherwise it ends as cancelled
+    /// Resume it although somebody cancelled it before; otherwise it ends as cancelled
     #[arg(long, requires = "resume")]
     ignore_cancel: bool,
     /// When a step counts as taken: when it is in the store, when it is on its way there, or at once, and stored at the end
     #[arg(long, value_name = "MODE", value_enum, default_value = "sync", requires = "store")]
     durability: DurabilityMode,
-    /// The graph as it was, to say what was changed where it is not the graph of the run that is to go on
+    /// The graph as it was, to say what was changed where it is not the graph of the run that is resumed
     #[arg(long, value_name = "FILE")]
     old_graph: Option<PathBuf>,
     /// Execute this node only, and keep nothing; with `--resume`, with the state of that run

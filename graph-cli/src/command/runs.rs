@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
         out!("{:#}", json!({"success": true, "runs": shown, "count": runs.len()}));
         return Ok(CommandOutcome::Well);
     }
-    let head = ["run", "graph", "status", "records", "changed", "at work"].map(str::to_owned);
+    let head = ["run", "graph", "status", "records", "changed", "running on"].map(str::to_owned);
     let rows: Vec<[String; 6]> = std::iter::once(head).chain(runs.iter().map(row)).collect();
     let widths: [usize; 6] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
