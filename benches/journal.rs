@@ -93,7 +93,7 @@ async fn measure() {
     }
     taken.sort();
     let taken = taken[ROUNDS / 2];
-    println!("taking it up from SQLite: {taken:.1?}, {:.1} times SHA-256", taken.as_secs_f64() / hashed.as_secs_f64());
+    println!("resuming from SQLite: {taken:.1?}, {:.1} times SHA-256", taken.as_secs_f64() / hashed.as_secs_f64());
     flat::measure(&records).await;
 }
 

@@ -144,120 +144,116 @@ fn resumable(records: &[(String, String)], run: &str) -> Option<(u64, Value)> {
 
 /// Changes a record, and says how.
 fn change(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
-    let kind = record["kind"].as_str()?.to_owned();
-    match kind.as_str() {
-        "start" => {
-            let all = [
-                "inputs",
-                "inputs",
-                "limit",
-                "depth",
-                "grants",
-                "capabilities",
-                "version",
-                "signer",
-                "graph",
-                "parent",
-            ];
-            let name = *lot.one(&all)?;
-            match name {
-                "parent" if record["parent"].is_null() => {
-                    record["parent"] = json!({"run": "run", "step": 1, "node": lot.one(nodes)?});
-                }
-                "parent" => match lot.below(4) {
-                    0 => drop(record.as_object_mut()?.shift_remove("parent")),
-                    1 => record["parent"]["node"] = json!(lot.one(nodes)?),
-                    2 => put_number(lot, &mut record["parent"], "step", 4),
-                    _ => put_number(lot, &mut record["parent"], "item", 3),
-                },
-                "inputs" => twist(lot, &mut record["inputs"]),
-                "limit" | "depth" => put_number(lot, record, name, 6),
-                "grants" => {
-                    record["grants"] = lot.one(&[json!([]), json!(["*"]), json!(["rye.execute.tool.no"])])?.clone();
-                }
-                "capabilities" => {
-                    let all = [json!([]), json!(["*"]), json!(["rye.execute.tool.*"]), json!(null)];
-                    record["capabilities"] = lot.one(&all)?.clone();
-                }
-                "signer" => record["signer"] = json!("00000000000000ab"),
-                other => record[other] = json!("9.9.9"),
-            }
-            Some(name.to_owned())
-        }
-        "step" => {
-            if lot.below(6) == 0 {
-                let name = *lot.one(&["next", "next", "limit", "joins"])?;
-                if name == "joins" {
-                    record["joins"] = json!([{"node": lot.one(nodes)?, "fan": lot.below(3)}]);
-                } else if name == "limit" {
-                    put_number(lot, record, "limit", 700);
-                } else if lot.below(3) == 0 {
-                    record["next"] = json!([]);
-                } else {
-                    let number = record["next"][0]["number"].as_u64().unwrap_or(1) + lot.below(2) as u64;
-                    record["next"] = json!([{ "number": number, "node": lot.one(nodes)? }]);
-                }
-                return Some(name.to_owned());
-            }
-            let visits = record["visits"].as_array_mut()?;
-            let at = lot.below(visits.len());
-            let visit = visits.get_mut(at)?;
-            change_visit(lot, visit, nodes)
-        }
-        "resume" => {
-            let name = *lot.one(&["steps", "limit", "depth", "grants"])?;
-            match name {
-                "grants" => record["grants"] = lot.one(&[json!([]), json!(["*"])])?.clone(),
-                other => put_number(lot, record, other, 8),
-            }
-            Some(name.to_owned())
-        }
-        "end" => {
-            let name = *lot.one(&[
-                "status",
-                "steps",
-                "output",
-                "error",
-                "node",
-                "code",
-                "exhausted",
-                "unfit",
-                "signal",
-                "now",
-                "warnings",
-                "failures",
-            ])?;
-            match name {
-                "status" => {
-                    let all = ["completed", "completed_with_errors", "error", "cancelled"];
-                    record["status"] = json!(lot.one(&all)?);
-                }
-                "output" => twist(lot, &mut record["output"]),
-                "error" => put_text(
-                    lot,
-                    record,
-                    "error",
-                    &["forged", "cancelled", "the run took longer than it may", "item 0: forged"],
-                ),
-                "node" => {
-                    let node = lot.one(nodes)?.clone();
-                    put_text(lot, record, "node", &[node.as_str()]);
-                }
-                "code" => put_text(lot, record, "code", &["forged"]),
-                "failures" => {
-                    let (node, step) = (lot.one(nodes)?.clone(), record["steps"].as_u64()? + 1);
-                    let one = |step| json!({"step": step, "node": node, "error": "forged"});
-                    record["failures"] = lot.one(&[json!([one(step)]), json!([one(step), one(step + 1)])])?.clone();
-                }
-                "exhausted" | "unfit" => record[name] = json!(record[name] != json!(true)),
-                "now" => put_now(lot, record),
-                "warnings" => record["warnings"] = lot.one(&[json!([]), json!(["forged"])])?.clone(),
-                other => put_number(lot, record, other, 8),
-            }
-            Some(name.to_owned())
-        }
+    match record["kind"].as_str()? {
+        "start" => change_start(lot, record, nodes),
+        "step" => change_step(lot, record, nodes),
+        "resume" => change_resume(lot, record),
+        "end" => change_end(lot, record, nodes),
         _ => None,
     }
+}
+
+fn change_start(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
+    let all = ["inputs", "inputs", "limit", "depth", "grants", "capabilities", "version", "signer", "graph", "parent"];
+    let name = *lot.one(&all)?;
+    match name {
+        "parent" if record["parent"].is_null() => {
+            record["parent"] = json!({"run": "run", "step": 1, "node": lot.one(nodes)?});
+        }
+        "parent" => match lot.below(4) {
+            0 => drop(record.as_object_mut()?.shift_remove("parent")),
+            1 => record["parent"]["node"] = json!(lot.one(nodes)?),
+            2 => put_number(lot, &mut record["parent"], "step", 4),
+            _ => put_number(lot, &mut record["parent"], "item", 3),
+        },
+        "inputs" => twist(lot, &mut record["inputs"]),
+        "limit" | "depth" => put_number(lot, record, name, 6),
+        "grants" => {
+            record["grants"] = lot.one(&[json!([]), json!(["*"]), json!(["rye.execute.tool.no"])])?.clone();
+        }
+        "capabilities" => {
+            let all = [json!([]), json!(["*"]), json!(["rye.execute.tool.*"]), json!(null)];
+            record["capabilities"] = lot.one(&all)?.clone();
+        }
+        "signer" => record["signer"] = json!("00000000000000ab"),
+        other => record[other] = json!("9.9.9"),
+    }
+    Some(name.to_owned())
+}
+
+fn change_step(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
+    if lot.below(6) == 0 {
+        let name = *lot.one(&["next", "next", "limit", "joins"])?;
+        if name == "joins" {
+            record["joins"] = json!([{"node": lot.one(nodes)?, "fan": lot.below(3)}]);
+        } else if name == "limit" {
+            put_number(lot, record, "limit", 700);
+        } else if lot.below(3) == 0 {
+            record["next"] = json!([]);
+        } else {
+            let number = record["next"][0]["number"].as_u64().unwrap_or(1) + lot.below(2) as u64;
+            record["next"] = json!([{ "number": number, "node": lot.one(nodes)? }]);
+        }
+        return Some(name.to_owned());
+    }
+    let visits = record["visits"].as_array_mut()?;
+    let at = lot.below(visits.len());
+    let visit = visits.get_mut(at)?;
+    change_visit(lot, visit, nodes)
+}
+
+fn change_resume(lot: &mut Lot, record: &mut Value) -> Option<String> {
+    let name = *lot.one(&["steps", "limit", "depth", "grants"])?;
+    match name {
+        "grants" => record["grants"] = lot.one(&[json!([]), json!(["*"])])?.clone(),
+        other => put_number(lot, record, other, 8),
+    }
+    Some(name.to_owned())
+}
+
+fn change_end(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
+    let name = *lot.one(&[
+        "status",
+        "steps",
+        "output",
+        "error",
+        "node",
+        "code",
+        "exhausted",
+        "unfit",
+        "signal",
+        "now",
+        "warnings",
+        "failures",
+    ])?;
+    match name {
+        "status" => {
+            let all = ["completed", "completed_with_errors", "error", "cancelled"];
+            record["status"] = json!(lot.one(&all)?);
+        }
+        "output" => twist(lot, &mut record["output"]),
+        "error" => put_text(
+            lot,
+            record,
+            "error",
+            &["forged", "cancelled", "the run took longer than it may", "item 0: forged"],
+        ),
+        "node" => {
+            let node = lot.one(nodes)?.clone();
+            put_text(lot, record, "node", &[node.as_str()]);
+        }
+        "code" => put_text(lot, record, "code", &["forged"]),
+        "failures" => {
+            let (node, step) = (lot.one(nodes)?.clone(), record["steps"].as_u64()? + 1);
+            let one = |step| json!({"step": step, "node": node, "error": "forged"});
+            record["failures"] = lot.one(&[json!([one(step)]), json!([one(step), one(step + 1)])])?.clone();
+        }
+        "exhausted" | "unfit" => record[name] = json!(record[name] != json!(true)),
+        "now" => put_now(lot, record),
+        "warnings" => record["warnings"] = lot.one(&[json!([]), json!(["forged"])])?.clone(),
+        other => put_number(lot, record, other, 8),
+    }
+    Some(name.to_owned())
 }
 
 fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<String> {
@@ -529,13 +525,8 @@ fn compare(judge: &Judge, journal: &True, records: &[(String, String)], what: &s
     }
 }
 
-#[test]
-fn an_audit_accepts_exactly_what_the_engine_can_write() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let wanted = usize::try_from(number("FORGERIES").unwrap_or(300)).expect("a number of journals");
-    let mut lot = Lot::new(number("SEED").unwrap_or_default());
-    let mut counts = Counts::default();
-    let director = Director::default();
+/// Returns the journals of the scripts, with a judge and the names of the nodes of each graph.
+fn scripted(director: &Director, lot: &mut Lot) -> Vec<(Judge, Vec<True>, Vec<String>)> {
     let directed = Library::open(&directory().join("graphs"), director.clone());
     let stage = Stage::default();
     let staged = Library::open(&directory().join("graphs"), stage.clone());
@@ -547,7 +538,7 @@ fn an_audit_accepts_exactly_what_the_engine_can_write() {
             compiled: machines::machine(&name, &stage).expect("SIGN_FIXTURES=1 lists every graph"),
             interpreted: erased(interpreted(&name, &staged)),
         };
-        let found = journals(&name, &bench, &script, &mut lot);
+        let found = journals(&name, &bench, &script, lot);
         if found.is_empty() {
             continue;
         }
@@ -563,6 +554,17 @@ fn an_audit_accepts_exactly_what_the_engine_can_write() {
         }
         all.push((judge, found, known));
     }
+    all
+}
+
+#[test]
+fn an_audit_accepts_exactly_what_the_engine_can_write() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let wanted = usize::try_from(number("FORGERIES").unwrap_or(300)).expect("a number of journals");
+    let mut lot = Lot::new(number("SEED").unwrap_or_default());
+    let mut counts = Counts::default();
+    let director = Director::default();
+    let mut all = scripted(&director, &mut lot);
     let wild = wild::found(&director, &mut lot, u32::try_from(wanted / 50).expect("a number of graphs"));
     // True journals tell whether the judge knows the engine.
     for (judge, found, _) in &all {

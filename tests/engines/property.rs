@@ -578,7 +578,7 @@ fn misfits(interface: &Interface, end: &Value) -> Vec<String> {
     if let (Some(output), Some(node)) = (end.get("output"), end["at"].as_str())
         && !interface.output_at(node).is_some_and(|ty| fits(ty, output))
     {
-        found.push(format!("the output {output} of `{node}` is none of {:?}", interface.exits));
+        found.push(format!("the output {output} of `{node}` is not one of {:?}", interface.exits));
     }
     for key in &interface.keys {
         let value = &end["state"][&key.name];

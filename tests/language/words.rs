@@ -18,7 +18,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("Job", "PendingCall"),
     ("Judgement", "Coverage"),
     ("Lane", "ToolCaller"),
-    ("Look", "EvalContext"),
+    ("Look", "Scope"),
     ("Made", "CallResult"),
     ("Moment", "HistoryEntry"),
     ("Outline", "Interface"),

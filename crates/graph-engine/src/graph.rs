@@ -131,14 +131,14 @@ impl GraphTables {
         item: Option<(&str, &Value)>,
         notes: &mut Notes,
     ) -> Result<Request, Box<Failure>> {
-        let Some((name, item)) = item else { return self.look(context).request(call, notes) };
+        let Some((name, item)) = item else { return self.scope(context).request(call, notes) };
         let local = Local { name, value: item.view() };
-        Scope { local: View::Object(&local), ..self.look(context) }.request(call, notes)
+        Scope { local: View::Object(&local), ..self.scope(context) }.request(call, notes)
     }
 
     /// Returns what a value with expressions in it yields before a node's calls.
     pub fn evaluate(&self, term: &CompiledTerm, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
-        self.look(context).evaluate(term, notes)
+        self.scope(context).evaluate(term, notes)
     }
 
     /// Computes what a node assigns behind its calls, which returned `result`.
@@ -152,7 +152,7 @@ impl GraphTables {
         changes: &mut Vec<Change>,
     ) {
         for (key, term) in &self.node(node).assign {
-            let value = Scope { changes, result, ..self.look(context) }.evaluate(term, notes);
+            let value = Scope { changes, result, ..self.scope(context) }.evaluate(term, notes);
             changes.push(Change { key: *key, value });
         }
     }
@@ -170,9 +170,9 @@ impl GraphTables {
         changes: &[Change],
     ) -> Option<u16> {
         let CompiledRoute::First(edges) = &self.node(node).next else { return None };
-        let look = Scope { changes, result, ..self.look(context) };
+        let scope = Scope { changes, result, ..self.scope(context) };
         for (edge, index) in edges.iter().zip(0..) {
-            if look.holds(&edge.when).ok()? {
+            if scope.holds(&edge.when).ok()? {
                 return Some(index);
             }
         }
@@ -193,7 +193,7 @@ impl GraphTables {
         notes: &mut Notes,
         changes: &[Change],
     ) -> Result<TakenEdges, Box<Failure>> {
-        Scope { changes, result, ..self.look(context) }.route(self.node(node), notes)
+        Scope { changes, result, ..self.scope(context) }.route(self.node(node), notes)
     }
 
     /// Whether a node can fail with that message when its edges are asked where they lead.
@@ -213,16 +213,16 @@ impl GraphTables {
 
     /// Returns what the run returns when it ends at a node.
     pub fn output(&self, at: u16, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
-        let look = self.look(context);
+        let scope = self.scope(context);
         match &self.node(at).kind {
-            CompiledKind::Return(Some(term)) => look.evaluate(term, notes),
-            _ => look.keys(),
+            CompiledKind::Return(Some(term)) => scope.evaluate(term, notes),
+            _ => scope.keys(),
         }
     }
 
     /// Returns the keys that are set, which is what a run returns that had taken all the steps it may.
     pub fn keys(&self, context: &EvalContext<'_>) -> Value {
-        self.look(context).keys()
+        self.scope(context).keys()
     }
 
     /// Returns what a hook does about an event with the values `told`; `None` if its condition does not hold.
@@ -237,18 +237,18 @@ impl GraphTables {
         told: &Value,
         notes: &mut Notes,
     ) -> Result<Option<Steering>, Box<Failure>> {
-        let look = Scope { local: told.view(), ..self.look(context) };
-        if !look.holds(&hook.when)? {
+        let scope = Scope { local: told.view(), ..self.scope(context) };
+        if !scope.holds(&hook.when)? {
             return Ok(None);
         }
         Ok(Some(match &hook.does {
-            Does::Call(call) => Steering::Call(look.request(call, notes)?),
-            Does::Steer(term) => Steering::Answer(look.evaluate(term, notes)),
+            Does::Call(call) => Steering::Call(scope.request(call, notes)?),
+            Does::Steer(term) => Steering::Answer(scope.evaluate(term, notes)),
         }))
     }
 
     #[inline(always)]
-    fn look<'a>(&'a self, context: &'a EvalContext<'a>) -> Scope<'a> {
+    fn scope<'a>(&'a self, context: &'a EvalContext<'a>) -> Scope<'a> {
         Scope { context, changes: &[], result: View::Null, local: View::Null, graph: self }
     }
 }
@@ -277,7 +277,7 @@ impl NamedFields for Local<'_> {
     }
 }
 
-/// What expressions look at.
+/// The values that expressions refer to.
 struct Scope<'a> {
     context: &'a EvalContext<'a>,
     /// What the node assigned so far; it shows before the state does (R94, R95).

@@ -15,7 +15,7 @@ use crate::future::BoxFuture;
 
 /// Calls tools, one at a time, and keeps the result of the last call.
 pub trait ToolCaller: Send + Sync {
-    /// Prepares the call of the tool with that index. What it returns is in [`ToolCaller::outcome`] once the future is done.
+    /// Prepares the call of the tool with that index. [`ToolCaller::outcome`] has the result once the future is done.
     ///
     /// # Errors
     ///

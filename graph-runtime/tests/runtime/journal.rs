@@ -231,6 +231,15 @@ async fn a_record_of_no_kind_or_of_two_is_refused() {
         let error = audited(&forged(&records, change)).unwrap_err();
         assert!(error.contains("record 1") && error.contains(why), "{error}");
     }
+    for (from, to, why) in [
+        (r#""kind":"step""#, r#""kind":"step","kind":"step""#, "duplicate field `kind`"),
+        (r#""visits":["#, r#""visits":[],"visits":["#, "duplicate field `visits`"),
+        (r#""step":1"#, r#""step":1,"step":1"#, "duplicate field `step`"),
+    ] {
+        let body = records[1].body.replacen(from, to, 1);
+        let error = serde_json::from_str::<Record>(&body).unwrap_err().to_string();
+        assert!(body != records[1].body && error.contains(why), "{error}");
+    }
 }
 
 #[tokio::test]

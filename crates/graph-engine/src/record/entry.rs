@@ -8,8 +8,10 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::value::{Map, Value, View};
 use graph_signing::Fingerprint;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::from_str;
+use serde_json::value::RawValue;
 
 use crate::activation::{Arrival, TakenEdges};
 use crate::call::Parent;
@@ -48,35 +50,36 @@ impl Record {
             _ => None,
         }
     }
+
+    /// Reads a record, however its members are ordered.
+    ///
+    /// # Errors
+    ///
+    /// If its kind does not exist, or a member is missing, of another type, or there twice.
+    pub(super) fn read(body: &str) -> Result<Self, serde_json::Error> {
+        let Head { v, run, seq, prev, end, at, kind } = from_str(body)?;
+        Ok(Self { v, run, seq, prev, end, at, entry: Entry::of_kind(&kind, body)? })
+    }
 }
 
-/// What every record says beside its entry.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Head {
-    pub(super) v: u32,
+/// The members of a record beside those of its entry.
+#[derive(Deserialize)]
+struct Head {
+    v: u32,
     run: RunId,
     seq: u64,
     prev: Digest,
     end: Digest,
     at: String,
-    pub(super) kind: String,
-}
-
-impl Head {
-    /// Returns the record that begins so.
-    pub(super) fn with(self, entry: Entry) -> Record {
-        let Self { v, run, seq, prev, end, at, kind: _ } = self;
-        Record { v, run, seq, prev, end, at, entry }
-    }
+    kind: String,
 }
 
 impl<'de> Deserialize<'de> for Record {
+    /// Reads a record from JSON. Another format has no text of it to read the entry from.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The derived code would read every entry a third time, from a form that serde keeps for itself.
-        let value = Value::deserialize(deserializer)?;
-        let head = Head::deserialize(&value).map_err(D::Error::custom)?;
-        let entry = Entry::of_kind(&head.kind, value).map_err(D::Error::custom)?;
-        Ok(head.with(entry))
+        // Derived code would first read each entry into a form of serde's own, and twice as much code would be compiled.
+        let body = Box::<RawValue>::deserialize(deserializer)?;
+        Self::read(body.get()).map_err(D::Error::custom)
     }
 }
 
@@ -102,38 +105,20 @@ pub enum Entry {
 /// The kinds of entries, as records name them.
 const KINDS: &[&str] = &["start", "step", "calls", "snapshot", "resume", "end"];
 
-/// Where an entry is read from: all of a record's text, or all of its members.
-pub(super) trait EntrySource {
-    /// Reads an entry and ignores the other members.
-    fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error>;
-}
-
-impl EntrySource for &str {
-    fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(self)
-    }
-}
-
-impl EntrySource for Value {
-    fn read<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
-        serde_json::from_value(self)
-    }
-}
-
 impl Entry {
-    /// Reads the entry of a kind.
+    /// Reads the entry of a kind from the text of its record.
     ///
     /// # Errors
     ///
-    /// If there is no such kind, or a member is missing or of another type.
-    pub(super) fn of_kind(kind: &str, record: impl EntrySource) -> Result<Self, serde_json::Error> {
+    /// If there is no such kind, or a member is missing, of another type, or there twice.
+    pub(super) fn of_kind(kind: &str, body: &str) -> Result<Self, serde_json::Error> {
         match kind {
-            "start" => record.read().map(Self::Start),
-            "step" => record.read().map(Self::Step),
-            "calls" => record.read().map(Self::Calls),
-            "snapshot" => record.read().map(Self::Snapshot),
-            "resume" => record.read().map(Self::Resume),
-            "end" => record.read().map(Self::End),
+            "start" => from_str(body).map(Self::Start),
+            "step" => from_str(body).map(Self::Step),
+            "calls" => from_str(body).map(Self::Calls),
+            "snapshot" => from_str(body).map(Self::Snapshot),
+            "resume" => from_str(body).map(Self::Resume),
+            "end" => from_str(body).map(Self::End),
             other => Err(serde_json::Error::unknown_variant(other, KINDS)),
         }
     }

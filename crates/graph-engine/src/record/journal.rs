@@ -10,7 +10,7 @@ use graph_model::timestamp;
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
-use crate::record::entry::{Entry, Head, Record, Start};
+use crate::record::entry::{Entry, Record, Start};
 use crate::record::snapshot::Due;
 use crate::record::version_2;
 
@@ -122,7 +122,7 @@ pub struct Chain {
     version: u32,
 }
 
-/// What a record that is being written says beside its entry; its parts are borrowed, not copied.
+/// The members of a record beside those of its entry, as they are written. Its parts are borrowed, not copied.
 #[derive(Serialize)]
 struct DraftHead<'a> {
     v: u32,
@@ -476,11 +476,7 @@ fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, Journ
             let v = version(body).unwrap_or(VERSION);
             Record { v, run: run.clone(), seq, prev, end, at: at.to_owned(), entry }
         }
-        None => {
-            let head: Head = read(seq, body)?;
-            let entry = Entry::of_kind(&head.kind, body).map_err(unreadable)?;
-            head.with(entry)
-        }
+        None => Record::read(body).map_err(unreadable)?,
     };
     Ok(if record.v < VERSION { Record { entry: version_2::numbered(record.entry), ..record } } else { record })
 }
