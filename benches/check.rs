@@ -1,8 +1,7 @@
-//! How long `graph check` takes, as a process of its own that knows nothing from before: of one graph of 1,000 nodes, and of 100
-//! graphs of 20 nodes each.
+//! How long `graph check` takes as a new process: for one graph of 1,000 nodes, and for 100 graphs of 20 nodes each.
 //!
-//! Run with `cargo bench --bench check`. What a machine needs to start any process, and to start this one, stands beside it, so
-//! that figures of different machines can be compared.
+//! Run with `cargo bench --bench check`. The output also shows how long the machine takes to start any process, and to start
+//! this one, so that figures of different machines can be compared.
 
 #[path = "support/large.rs"]
 mod large;

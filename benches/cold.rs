@@ -1,6 +1,6 @@
-//! What the first durable steps of a new file cost, over later ones in the same file.
+//! The cost of the first durable steps of a new file, relative to later steps in the same file.
 //!
-//! Run with `cargo bench --bench cold`. Each round is a run of its own in a new file; the median of the ratios counts.
+//! Run with `cargo bench --bench cold`. Each round is a separate run in a new file; the median of the ratios counts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,14 +10,14 @@ use std::time::Instant;
 use graph_runtime::{ActionError, Call, Map, Options, Runtime, SecretKey, SqliteStore};
 use state_graphs::{Tally, tally};
 
-/// How many steps count as the first, and as many behind `WARM` as the later ones.
+/// The number of steps that count as the first ones, and of the steps after `WARM` that count as the later ones.
 const FIRST: usize = 3_000;
-/// Behind how many steps the later ones are.
+/// The number of steps before the later ones.
 const WARM: usize = 20_000;
-/// How often it is measured.
+/// How often the ratio is measured.
 const ROUNDS: usize = 5;
 
-/// Counts down, and notes when it is asked; its future is ready when it is first asked.
+/// Counts down, and records the time of each call. Its future is ready at the first poll.
 struct Counter(AtomicI64, Arc<Mutex<Vec<Instant>>>);
 
 impl tally::Actions for Counter {
@@ -29,7 +29,7 @@ impl tally::Actions for Counter {
     }
 }
 
-/// Returns how many microseconds each of the first steps of a new file takes, and each of the later ones.
+/// Returns how many microseconds a step takes: one of the first steps of a new file, and one of the later steps.
 #[expect(clippy::cast_precision_loss, reason = "a number of steps")]
 async fn round(file: &Path) -> (f64, f64) {
     let asked = Arc::<Mutex<Vec<Instant>>>::default();
@@ -48,7 +48,7 @@ async fn round(file: &Path) -> (f64, f64) {
 
 fn main() {
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("tokio starts");
-    // In the build directory and not in the system's temporary one, which may be in memory.
+    // In the build directory, because the system's temporary directory may be in memory.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
     let directory = tempfile::tempdir_in(target).expect("a directory");
     let mut rounds: Vec<(f64, f64)> =

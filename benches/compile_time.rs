@@ -1,7 +1,7 @@
-//! How long a graph of 1,000 nodes takes to compile: `cargo check` and `cargo build --release` of a crate with it, over the
-//! same crate without it, and `graph check`.
+//! How long a graph of 1,000 nodes takes to compile: `cargo check` and `cargo build --release` of a crate with the graph,
+//! compared with the same crate without it, and `graph check`.
 //!
-//! Run with `cargo bench --bench compile_time`; `-- NODES TOOLS KEYS` asks for another shape.
+//! Run with `cargo bench --bench compile_time`; `-- NODES TOOLS KEYS` selects another shape.
 
 #[path = "support/large.rs"]
 mod large;
@@ -40,7 +40,7 @@ fn main() {
     }
 }
 
-/// Times a build of the package alone: what it depends on was built before.
+/// Times a build of the package alone; its dependencies were built before.
 fn build(package: &Path, arguments: &[&str], with: bool) -> Duration {
     let mut features: Vec<&str> = arguments.to_vec();
     features.push("--quiet");

@@ -1,7 +1,7 @@
-//! What concurrent runs gain by sharing a store: the steps a second of 1,000 durable runs together, over those of one.
+//! The gain of concurrent runs that share a store: the steps per second of 1,000 durable runs together, relative to those of one.
 //!
-//! Run with `cargo bench --bench concurrent`. Every round measures one run after another and then all at once, with the same store
-//! and the same steps each; the median of the ratios counts.
+//! Run with `cargo bench --bench concurrent`. Every round measures runs one after another and then all at once, with the same
+//! store and the same number of steps per run; the median of the ratios counts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,12 +14,12 @@ use state_graphs::{Tally, tally};
 const RUNS: u32 = 1_000;
 /// How many steps each run takes.
 const STEPS: u32 = 20;
-/// How many runs the reference is, one after another.
+/// How many runs the reference has, one after another.
 const ALONE: u32 = 20;
-/// How often it is measured.
+/// How often the ratio is measured.
 const ROUNDS: usize = 7;
 
-/// Counts down; its future is ready when it is first asked.
+/// Counts down; its future is ready at the first poll.
 struct Counter(AtomicI64);
 
 impl tally::Actions for Counter {
@@ -28,14 +28,14 @@ impl tally::Actions for Counter {
     }
 }
 
-/// A graph that takes `STEPS` steps, the return among them.
+/// Returns a graph that takes `STEPS` steps, including the return.
 fn graph() -> Tally<Counter> {
     Tally::new(Counter(AtomicI64::new(i64::from(STEPS) - 1)))
 }
 
 fn main() {
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("tokio starts");
-    // In the build directory and not in the system's temporary one, which may be in memory.
+    // In the build directory, because the system's temporary directory may be in memory.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
     let directory = tempfile::tempdir_in(target).expect("a directory");
     let mut rounds = tokio.block_on(async {
@@ -58,7 +58,7 @@ fn main() {
     );
 }
 
-/// Returns the steps a second of runs that are each waited for before the next begins.
+/// Returns the steps per second of runs that each end before the next one begins.
 async fn one_by_one(runtime: &Runtime) -> f64 {
     let began = Instant::now();
     for _ in 0..ALONE {
@@ -67,7 +67,7 @@ async fn one_by_one(runtime: &Runtime) -> f64 {
     rate(ALONE, began.elapsed())
 }
 
-/// Returns the steps a second of all runs together.
+/// Returns the steps per second of all runs together.
 async fn at_once(runtime: &Runtime) -> f64 {
     let began = Instant::now();
     let runs: Vec<_> = (0..RUNS).map(|_| tokio::spawn(run(runtime.clone()))).collect();

@@ -1,8 +1,8 @@
-//! How long `graph check` takes for a file with very many mistakes, or with much of anything, and how much memory: for the largest
+//! How much time and memory `graph check` needs for a file with very many mistakes or very many parts: for the largest size
 //! that is tried, and for half of it.
 //!
-//! Run with `cargo bench --bench floods`, and with the beginning of a name behind `--` for some of them. Fails where the check takes
-//! more than a second, or of a file with mistakes more than 300 MB.
+//! Run with `cargo bench --bench floods`, with the beginning of a name after `--` to select some of the files. Fails if a
+//! check takes more than a second, or if it takes more than 300 MB for a file with mistakes.
 
 #[path = "../tests/support/floods.rs"]
 mod floods;
@@ -48,7 +48,7 @@ fn main() {
     assert!(beyond.is_empty(), "more than {MOST_TIME:?}, or {MOST_MEMORY} KiB: {}", beyond.join(", "));
 }
 
-/// Checks the file. Returns how long that took, and how many KiB of memory it needed at most.
+/// Checks the file. Returns how long that took, and the peak of the memory in KiB.
 fn checked(command: &mut Command, bytes: usize) -> (Duration, u64) {
     command.args(["check", "graphs/flood.yaml"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let began = Instant::now();
@@ -56,7 +56,7 @@ fn checked(command: &mut Command, bytes: usize) -> (Duration, u64) {
     let status = format!("/proc/{}/status", check.id());
     let mut most = 0;
     let ended = loop {
-        // The peak only grows, so the last look at it is the right one.
+        // The peak only grows, so the last reading is the right one.
         most = fs::read_to_string(&status).ok().as_deref().and_then(peak).unwrap_or_default().max(most);
         match check.try_wait().expect("the command can be waited for") {
             Some(ended) => break ended,

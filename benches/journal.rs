@@ -1,7 +1,8 @@
-//! What a long journal costs: resuming a run of 100,000 steps, proving it, and how many bytes a step has in it; and what a step costs
-//! late in a long run, and beside a large state.
+//! The cost of a long journal: resuming a run of 100,000 steps, proving it, and the number of bytes per step. Also the cost
+//! of a step late in a long run, and with a large state.
 //!
-//! Run with `cargo bench --bench journal`. The reference is SHA-256 over the same bytes, which no reader of the journal can do without.
+//! Run with `cargo bench --bench journal`. The reference is SHA-256 over the same bytes, which every reader of the journal
+//! must compute.
 
 #[path = "journal/flat.rs"]
 mod flat;
@@ -23,10 +24,10 @@ const STEPS: u32 = 100_000;
 /// How often each figure is measured; the median counts.
 const ROUNDS: usize = 5;
 
-/// How many steps of a long run are made and timed at a time.
+/// How many steps of a long run are executed and timed at a time.
 const SEGMENT: u64 = 600;
 
-/// Counts down, and notes when it is asked; its future is ready when it is first asked.
+/// Counts down, and records the time of each call. Its future is ready at the first poll.
 struct Counter(AtomicI64, Arc<Mutex<Vec<Instant>>>);
 
 impl tally::Actions for Counter {
@@ -97,13 +98,13 @@ async fn measure() {
     flat::measure(&records).await;
 }
 
-/// Makes a long run out of its journal; returns how many steps it has.
+/// Creates a long run from its journal; returns the number of its steps.
 async fn begin_long(store: &SqliteStore, records: &[Sealed]) -> u64 {
     flat::copy(store, &run(), records).await;
     u64::from(STEPS)
 }
 
-/// Makes steps of a run that has so many, and returns how long each took.
+/// Executes steps of a run that has `known` steps, and returns the time of each.
 async fn timed_steps(store: &SqliteStore, run: &RunId, known: u64) -> Vec<Duration> {
     let asked = Arc::<Mutex<Vec<Instant>>>::default();
     let graph = Tally::new(Counter(AtomicI64::new(i64::MAX), Arc::clone(&asked)));
@@ -116,7 +117,7 @@ async fn timed_steps(store: &SqliteStore, run: &RunId, known: u64) -> Vec<Durati
     };
     run.await.expect_err("it may take so many steps and no more");
     let asked = asked.lock().expect("nothing panics");
-    // The first hundred of a run are not timed.
+    // The first hundred steps are not timed.
     asked.windows(2).skip(100).map(|pair| pair[1] - pair[0]).collect()
 }
 
@@ -126,7 +127,7 @@ fn median(once: &mut dyn FnMut() -> Duration) -> Duration {
     all[ROUNDS / 2]
 }
 
-/// Times how long it takes to resume a run that is in a file.
+/// Times the resumption of a run from a file.
 async fn taken_up(records: &[Sealed]) -> Duration {
     let directory = tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory");
     let path = directory.path().join("runs.db");

@@ -1,14 +1,14 @@
-//! What a run costs that waits: memory a run, and how many are started a second, of 100,000 runs in memory whose tool
-//! never answers.
+//! The cost of a waiting run: memory per run and runs started per second, for 100,000 runs in memory whose tool never answers.
 //!
-//! Run with `cargo bench --bench live`. The memory is what the process grew by in the kernel's books, over the runs.
+//! Run with `cargo bench --bench live`. The memory is the growth of the process as the kernel reports it, divided by the
+//! number of runs.
 
 use std::time::Instant;
 
 use graph_runtime::{ActionError, Call, Runtime};
 use state_graphs::{Countdown, countdown};
 
-/// Waits for as long as it is let.
+/// A tool that never answers.
 struct Silent;
 
 impl countdown::Actions for Silent {
@@ -26,7 +26,7 @@ fn resident() -> usize {
 
 fn main() {
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("tokio starts");
-    // The first round makes what all runs share.
+    // The first round allocates the data that all runs share.
     for count in [1_000, 100_000] {
         let (bytes, took) = tokio.block_on(async move {
             let runtime =
@@ -40,7 +40,7 @@ fn main() {
                 );
             }
             let took = began.elapsed();
-            // Every task has had its first turn, and waits for its tool.
+            // By then, every task has been polled once and waits for its tool.
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
             let bytes = resident().saturating_sub(before);
             runtime.shutdown(std::time::Duration::ZERO).await;

@@ -1,8 +1,10 @@
-//! Two hundred runs at once, for minutes, in one file, on a disk that fills up and is freed, while runs are cancelled and forked. Half
-//! of them are in a process that is killed again and again, the others in one that is not, and whose memory is looked at.
+//! Two hundred concurrent runs in one file, for minutes, on a disk that fills up and is freed, while runs are cancelled and
+//! forked. Half of the runs are in a process that is killed again and again. The others are in a process that lasts and whose
+//! memory is measured.
 //!
-//! Run with `SOAK=10m cargo bench --bench soak`; without `SOAK` it takes some seconds. At the end every run must have come to its end
-//! and to the output that it has undisturbed, every journal be proven, and the process that lasts take no more memory late than before.
+//! Run with `SOAK=10m cargo bench --bench soak`; without `SOAK` it takes some seconds. At the end, every run must have ended
+//! with the output that it has undisturbed, every journal must be proven, and the lasting process must not need more memory
+//! late than before.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails here is the answer")]
 
@@ -36,15 +38,15 @@ use workload::{Chance, Work, Worker, durability, end_with_parent, graph, inputs,
 
 /// How many runs are in progress at once in each of the two processes.
 const LANES: u64 = 100;
-/// How often each run goes round.
+/// How many rounds each run makes.
 const ROUNDS: u64 = 4;
-/// Says of a process that it is one that works, and where.
+/// The variable that marks a worker process, and names its directory.
 const DIRECTORY: &str = "GRAPH_SOAK_DIRECTORY";
-/// When it begins no more runs, in milliseconds since the Unix epoch.
+/// The time after which it begins no more runs, in milliseconds since the Unix epoch.
 const UNTIL: &str = "GRAPH_SOAK_UNTIL";
 /// The number of the process.
 const LAUNCH: &str = "GRAPH_SOAK_LAUNCH";
-/// How long a call takes at most, in microseconds.
+/// The maximum duration of a call, in microseconds.
 const PACE: &str = "GRAPH_SOAK_PACE";
 
 fn main() {
@@ -62,29 +64,29 @@ fn number(name: &str) -> u64 {
     std::env::var(name).unwrap().parse().unwrap()
 }
 
-/// A number that follows from a run's id: what it is like.
+/// Returns a number that follows from a run's id, and decides the properties of the run.
 fn number_of(run: &RunId) -> u64 {
     run.as_str().bytes().map(u64::from).sum()
 }
 
 fn size_of(run: &RunId) -> u64 {
-    // A fork has the inputs of the run that it began in.
+    // A fork has the inputs of the run that it was forked from.
     let origin = RunId::new(run.as_str().trim_end_matches("fork")).unwrap();
     if number_of(&origin).is_multiple_of(20) { 20_000 } else { 200 }
 }
 
-/// What the lanes of a process share.
+/// The data that the lanes of a process share.
 struct Shared {
     graph: Interpreted,
     runtime: Runtime,
     until: i64,
     launch: u64,
     next: AtomicU64,
-    /// Runs that are to be resumed.
+    /// The runs to resume.
     waiting: Mutex<VecDeque<RunId>>,
 }
 
-/// Keeps so many runs in progress until the time is over, and then until all have ended.
+/// Keeps `LANES` runs in progress until the time is over, and then waits until all have ended.
 async fn work(directory: &Path) {
     let graph = graph(&directory.join("graphs"), "rounds", Work::new(number(PACE), |_, _| {}));
     let waiting = fs::read_to_string(directory.join("unfinished")).unwrap();
@@ -129,13 +131,13 @@ async fn lane(shared: Arc<Shared>) {
     }
 }
 
-/// Why a run is to be resumed.
+/// The reason that a run must be resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
     Cancelled,
     /// The store failed.
     Failed,
-    /// There is no such run: the store failed when it was begun.
+    /// There is no such run: the store failed when the run was started.
     Gone,
 }
 
@@ -159,7 +161,7 @@ async fn one_run(shared: &Shared, run: &RunId, is_known: bool) -> Result<(), Aga
             Err(ResumeError::Store { .. }) => return Err(Again::Failed),
             Err(error) => broken(&error),
         },
-        // Whether there is a run then, who takes it up finds out.
+        // After a failure, the attempt to resume the run shows whether it exists.
         false => match shared.runtime.start_with(options, graph, inputs(size_of(run), ROUNDS)).await {
             Ok(run) => run,
             Err(_) => return Err(Again::Failed),
@@ -192,7 +194,7 @@ async fn one_run(shared: &Shared, run: &RunId, is_known: bool) -> Result<(), Aga
     Ok(())
 }
 
-/// Says what must not happen, and ends the process.
+/// Reports an error that must not happen, and ends the process.
 fn broken(error: &dyn std::error::Error) -> ! {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -204,10 +206,10 @@ fn broken(error: &dyn std::error::Error) -> ! {
     std::process::exit(2);
 }
 
-/// What the processes said, by their first words.
+/// The messages of the processes, with the number of times that each was printed.
 type Said = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// How long things take: from a least time to so much more.
+/// A range of durations: the minimum, and the length of the range.
 struct Gap(Duration, Duration);
 
 impl Gap {
@@ -226,18 +228,18 @@ struct Soak<'a> {
 }
 
 impl Soak<'_> {
-    /// Starts a process that works, and tells it which runs to resume.
+    /// Starts a worker process, with the list of runs that it resumes.
     fn launch(&mut self) -> Worker {
-        // Those of the other process are its own affair.
+        // The lasting process resumes its own runs.
         let mut unfinished = self.unfinished();
         unfinished.retain(|run| !run.as_str().starts_with("p0n"));
         let unfinished: String = unfinished.iter().flat_map(|run| [run.as_str(), "\n"]).collect();
         fs::write(self.directory.join("unfinished"), unfinished).unwrap();
-        // A write beyond the limit is to fail, and not to end the process with a signal.
+        // A write beyond the limit must fail, and not end the process with a signal.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; exec \"$0\""]).arg(std::env::current_exe().unwrap());
         command.env(DIRECTORY, self.directory).env(LAUNCH, self.launches.to_string());
-        // What the C library keeps for each thread would grow with how many were busy at once, and hide what is looked for.
+        // The C library's memory per thread would grow with the number of threads that are busy at once, and hide other growth.
         command.env("MALLOC_ARENA_MAX", "1");
         self.launches += 1;
         command.env(UNTIL, unix_milliseconds(self.until).to_string()).env(PACE, self.pace.to_string());
@@ -261,8 +263,8 @@ impl Soak<'_> {
         all.into_iter().filter(|one| one.parent.is_none() && !is_done(one.status)).map(|one| one.run).collect()
     }
 
-    /// Starts the two processes, the one that lasts first, and disturbs them until the time is over or one has ended; then lets
-    /// them be.
+    /// Starts the two processes, the lasting one first, and disturbs them until the time is over or one has ended. Then
+    /// leaves them alone.
     fn disturb(
         &mut self,
         began: Instant,
@@ -291,7 +293,7 @@ impl Soak<'_> {
                 kill_at = Instant::now() + kill_gap.draw(chance);
             }
             if now >= fill_at && free_at.is_none() {
-                // Somewhere in the log, or before all of it.
+                // The limit is somewhere in the log, or before all of it.
                 let bytes = Some(chance.below(2_000_000));
                 limit([&lasting, &killed], bytes);
                 done.fills += 1;
@@ -314,7 +316,7 @@ impl Soak<'_> {
         ([lasting, killed], done)
     }
 
-    /// Has runs cancelled by the process that is running them; returns how many.
+    /// Requests the cancellation of some runs, which the processes that are running them carry out. Returns how many.
     fn cancel_some(&self, chance: &mut Chance) -> u64 {
         let store = self.store();
         let unfinished = self.unfinished();
@@ -368,7 +370,7 @@ fn soak(tokio: &tokio::runtime::Runtime) {
     assert!(!is_long || last <= middle * 1.1, "it takes more and more memory");
 }
 
-/// Waits until a process that is let be has ended, three minutes after `waited` at most.
+/// Waits until an undisturbed process has ended, until three minutes after `waited` at the latest.
 fn end(mut worker: Worker, waited: Instant) -> Option<ExitStatus> {
     loop {
         match worker.0.try_wait().unwrap() {
@@ -379,7 +381,7 @@ fn end(mut worker: Worker, waited: Instant) -> Option<ExitStatus> {
     }
 }
 
-/// What was done to the processes, and how much memory the one that lasts took when.
+/// The disturbances of the processes, and the memory of the lasting one over time.
 #[derive(Default)]
 struct Done {
     kills: u64,
@@ -398,7 +400,7 @@ struct Proven {
     wrong: Vec<String>,
 }
 
-/// Proves every run, with those inside it, and that it came to its end.
+/// Proves every run, with the runs inside it, and that it has completed.
 async fn prove(directory: &Path) -> Proven {
     let tools = Work::new(1, |_, _| panic!("nothing is called here"));
     let machine = Arc::new(graph(&directory.join("graphs"), "rounds", tools));
@@ -430,7 +432,7 @@ async fn prove(directory: &Path) -> Proven {
     proven
 }
 
-/// Lets no file of these processes grow beyond so many bytes, which for them is a full disk, or lifts that.
+/// Limits the size of files that these processes write, which acts like a full disk; or lifts the limit.
 #[cfg(target_os = "linux")]
 fn limit(workers: [&Worker; 2], bytes: Option<u64>) {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -441,11 +443,11 @@ fn limit(workers: [&Worker; 2], bytes: Option<u64>) {
     }
 }
 
-/// Elsewhere no process can set the limits of another.
+/// Does nothing: on other systems, a process cannot set the limits of another one.
 #[cfg(not(target_os = "linux"))]
 fn limit(_: [&Worker; 2], _: Option<u64>) {}
 
-/// Returns how much memory a process has, where the system says.
+/// Returns the memory of a process, if the system reports it.
 fn resident(child: &Child) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,8 +1,8 @@
-//! What a step costs: in memory, beyond the tool's own future, compiled and interpreted; its routing alone; an item of a
-//! parallel foreach; and durable, over a bare commit.
+//! The cost of a step: in memory, beyond the tool's own future, compiled and interpreted; of its routing alone; of an item of
+//! a parallel foreach; and durable, relative to a bare commit.
 //!
-//! Run with `cargo bench --bench steps`. Each group has its reference in it: what counts is the difference or the ratio. `once NAME
-//! COUNT` does one thing so many times, for tools that count instructions, whatever else the machine does.
+//! Run with `cargo bench --bench steps`. Each group includes its reference: the difference or the ratio counts. `once NAME
+//! COUNT` does one thing `COUNT` times, for tools that count instructions, regardless of the load of the machine.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -23,7 +23,7 @@ use rusqlite::Connection;
 use state_graphs::{Countdown, Order, Sweep, Tally, countdown, order, sweep, tally};
 use tokio::runtime::Runtime as Tokio;
 
-/// Counts down; its future is ready when it is first asked.
+/// Counts down; its future is ready at the first poll.
 struct Counter(AtomicI64);
 
 impl Counter {
@@ -38,7 +38,7 @@ impl countdown::Actions for Counter {
     }
 }
 
-/// For `order`, of which only the routing is measured.
+/// The tools of `order`, of which only the routing is measured.
 struct Shop;
 
 impl order::Actions for Shop {
@@ -65,7 +65,7 @@ impl tally::Actions for Counter {
     }
 }
 
-/// As [`Counter`], and looks at the clock when it is called first and last.
+/// A [`Counter`] that records the times of its first and its last call.
 struct Clocked {
     counter: Counter,
     between: Arc<Mutex<Option<(Instant, Instant)>>>,
@@ -79,7 +79,7 @@ impl tally::Actions for Clocked {
     }
 }
 
-/// Squares numbers; its future is ready when it is first asked.
+/// Squares numbers; its future is ready at the first poll.
 struct Squares;
 
 impl sweep::Actions for Squares {
@@ -88,7 +88,7 @@ impl sweep::Actions for Squares {
     }
 }
 
-/// The same tool for graphs that are interpreted.
+/// Returns the same tool for interpreted graphs.
 fn toolbox(count: u64) -> Toolbox {
     let counter = Arc::new(Counter::from(count));
     Toolbox::new().with("bench/tick", move |_, _| {
@@ -97,7 +97,7 @@ fn toolbox(count: u64) -> Toolbox {
     })
 }
 
-/// Times a run of `count` steps of a graph that is interpreted.
+/// Times a run of `count` steps of an interpreted graph.
 fn time_interpreted(tokio: &Tokio, runtime: &Runtime, name: &str, count: u64) -> Duration {
     let graphs = Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs");
     let graph = Library::open(&graphs, toolbox(count)).graph(&graphs.join(name)).expect("the graph is right");
@@ -131,12 +131,12 @@ where
     })
 }
 
-/// A step of a run without a store: the run as a whole, over its steps.
+/// Measures a step of a run without a store: the time of the whole run, divided by its steps.
 fn in_memory(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("in memory");
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
     let tokio = tokio();
-    // A call, and two edges of which the second is taken.
+    // A call, and two edges of which the second is followed.
     group.bench_function("step", |bencher| {
         bencher.iter_custom(|count| time(&tokio, &runtime, Countdown::new(Counter::from(count))));
     });
@@ -156,7 +156,7 @@ fn in_memory(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Times what a tool costs without an engine: a boxed future that is ready.
+/// Times the cost of a tool without an engine: a boxed future that is ready.
 fn own_futures(tokio: &Tokio, count: u64) -> Duration {
     let counter = Counter::from(count);
     tokio.block_on(async {
@@ -170,7 +170,7 @@ fn own_futures(tokio: &Tokio, count: u64) -> Duration {
     })
 }
 
-/// The conditions of `is_available` in `order`, where its second edge is taken and where its first is.
+/// Measures the conditions of `is_available` in `order`, for each of its two edges.
 fn routing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("routing");
     for (name, in_stock) in EDGES {
@@ -179,7 +179,7 @@ fn routing(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// How many articles are in stock where an edge is taken.
+/// The numbers in stock for which each edge is followed.
 const EDGES: [(&str, i64); 2] = [("the first of two edges", 3), ("the second of two edges", 0)];
 
 /// Times the choice of an edge.
@@ -187,7 +187,7 @@ fn routed(in_stock: i64, count: u64) -> Duration {
     let machine = Order::new(Shop);
     let inputs = serde_json::json!({"article": "tea", "card": "tok_1"});
     let mut state = machine.open(inputs).expect("the inputs fit");
-    // The order of the file: `status` from `config.state`, then what is assigned.
+    // The keys are in the order of the file: `status` from `config.state`, then the assigned keys.
     for (key, value) in [(1, Value::from(250)), (2, Value::from(in_stock))] {
         state.set(key, value).expect("the value fits");
     }
@@ -199,7 +199,7 @@ fn routed(in_stock: i64, count: u64) -> Duration {
     took
 }
 
-/// A step of a run in SQLite, and a commit of as many bytes to a table of the same make.
+/// Measures a step of a run in SQLite, and a commit of as many bytes to a similar table.
 fn durable(criterion: &mut Criterion) {
     let (directory, tokio) = (directory(), tokio());
     let bytes = bytes_a_step(&tokio, directory.path());
@@ -215,12 +215,12 @@ fn durable(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A directory for databases: in the build directory and not in the system's temporary one, which may be in memory.
+/// Returns a directory for databases. It is in the build directory, because the system's temporary directory may be in memory.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory")
 }
 
-/// A database that knows nothing of runs.
+/// A database without the runtime.
 struct Bare {
     database: Connection,
     body: Vec<u8>,
@@ -256,7 +256,7 @@ async fn durable_runtime(directory: &Path) -> Runtime {
         .expect("built")
 }
 
-/// Returns how many bytes a step's record has, hash and signature included.
+/// Returns the number of bytes in a step's record, including hash and signature.
 fn bytes_a_step(tokio: &Tokio, directory: &Path) -> usize {
     tokio.block_on(async {
         let runtime = durable_runtime(directory).await;
@@ -276,14 +276,13 @@ fn bytes_a_step(tokio: &Tokio, directory: &Path) -> usize {
 
 /// How often each figure is measured.
 const PAIRS: usize = 31;
-/// How often steps and bare commits take turns: what else the disk has to do changes meanwhile, and is shared alike.
+/// How often steps and bare commits alternate. Other load on the disk changes meanwhile, so it affects both alike.
 const TURNS: usize = 201;
-/// After how many commits a store is as one that has been in use for a while: its log is used again from its beginning, and its
-/// cache is full.
+/// The number of commits after which a store is in a steady state: its log is reused from the beginning, and its cache is full.
 const WARM: u64 = 40_000;
 
-/// Prints what counts. What the processor does is measured many times, and the least disturbed time is the one that says
-/// something of the program; the median is beside it. What the disk does is the median of ratios.
+/// Prints the figures that count. Work of the processor is measured many times: the minimum says most about the program, and
+/// the median is printed beside it. Work of the disk is reported as the median of ratios.
 fn pairs() {
     const STEPS: u64 = 20_000;
     const ITEMS: u64 = 10_000;
@@ -313,7 +312,7 @@ fn pairs() {
     let directory = directory();
     let runtime = tokio.block_on(durable_runtime(directory.path()));
     let bare = Bare::open(directory.path(), bytes_a_step(&tokio, directory.path()));
-    // As long as a log grows, its file's size is written too, and as long as a cache does, it asks for memory.
+    // While the log grows, the size of its file is written too. While the cache grows, it allocates memory.
     time(&tokio, &runtime, Tally::new(Counter::from(WARM)));
     (0..WARM).for_each(|_| bare.commit());
     let ratio = measured(TURNS, || {
@@ -325,7 +324,7 @@ fn pairs() {
     println!("a durable signed step, over a bare commit: {:.2} times", ratio.median);
 }
 
-/// Times as many steps in the middle of a run: from one call of the tool to a later one.
+/// Times `steps` steps in the middle of a run: from one call of the tool to a later one.
 fn between_calls(tokio: &Tokio, runtime: &Runtime, steps: u64) -> Duration {
     let between = Arc::default();
     time(tokio, runtime, Tally::new(Clocked { counter: Counter::from(steps + 1), between: Arc::clone(&between) }));
@@ -355,8 +354,8 @@ fn measured(times: usize, mut once: impl FnMut() -> f64) -> Figure {
     Figure { least: all[0], median: all[times / 2] }
 }
 
-/// Does one thing `count` times and prints nothing, for tools that count instructions: what two counts differ by is what the
-/// difference costs.
+/// Does one thing `count` times and prints nothing, for tools that count instructions: the difference between the results for
+/// two counts is the cost of the additional repetitions.
 fn once(name: &str, count: u64) {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio starts");
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
@@ -377,7 +376,7 @@ fn once(name: &str, count: u64) {
     };
 }
 
-/// Makes so many durable steps, or so many commits of as many bytes.
+/// Executes `count` durable steps, or `count` commits of as many bytes.
 fn once_durable(name: &str, count: u64) -> Duration {
     let (directory, tokio) = (directory(), tokio());
     let began = Instant::now();
@@ -409,7 +408,7 @@ fn main() {
     Criterion::default().configure_from_args().final_summary();
 }
 
-/// Settles the same visit of a node that calls nothing so many times, and returns where it leads.
+/// Settles the same visit of a node without a call `times` times, and returns the node that it leads to.
 fn settle_often(graph: &CompiledGraph, state: &dyn StateFields, node: u16, times: u64) -> Option<u16> {
     let graph = tables(graph);
     let position = Position::new(graph);

@@ -1,6 +1,6 @@
-//! Has a buyer and a seller agree on a price with the graph `graphs/negotiation.yaml`.
+//! Lets a buyer and a seller agree on a price with the graph `graphs/negotiation.yaml`.
 //!
-//! `cargo run --example negotiation -- [ASKING_PRICE]`; at 200 the buyer leaves, which the graph has no edge for.
+//! `cargo run --example negotiation -- [ASKING_PRICE]`; at 200 the buyer leaves, for which the graph has no edge.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use state_graphs::negotiation::{
 };
 use state_graphs::{Negotiation, negotiation};
 
-/// Both parties, who follow a script: they move by 10, and have a limit.
+/// Both parties. They follow a script: they move by 10, up to a limit.
 struct Parties;
 
 impl negotiation::Actions for Parties {

@@ -1,6 +1,6 @@
 //! Sells an article with the graph `graphs/order.yaml`, whose tools are this program's own.
 //!
-//! `cargo run --example order -- ARTICLE [QUANTITY] [CARD]`; there is `tea`, and a card that is refused: `tok_broke`.
+//! `cargo run --example order -- ARTICLE [QUANTITY] [CARD]`; the shop has `tea`, and refuses the card `tok_broke`.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use state_graphs::{Order, order};
 /// A shop without a database.
 struct Shop;
 
-// Leave out a method, or change a type: the compiler says what the graph expects.
+// Leave out a method or change a type, and the compiler says what the graph expects.
 impl order::Actions for Shop {
     async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
         match params.article.as_str() {
@@ -28,7 +28,7 @@ impl order::Actions for Shop {
         if params.card == "tok_broke" {
             return Err(ActionError::permanent("insufficient funds"));
         }
-        // A payment service that is given this key charges once, also where a crash makes the step run twice.
+        // A payment service that receives this key charges only once, even if a crash makes the step run twice.
         let key = call.idempotency_key();
         let total = params.price_cents * params.quantity;
         Ok(order::ShopChargeCardResult { receipt: format!("{total} cents, {key:.8}") })
@@ -54,7 +54,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         card: arguments.next().unwrap_or_else(|| "tok_1".to_owned()),
     };
     let runtime = Runtime::builder().grant("rye.execute.tool.shop.*")?.observer(Progress::stderr()).build()?;
-    // A variant for each node at which a run ends; only an order that was shipped has a receipt.
+    // A variant for each node at which a run ends; only a shipped order has a receipt.
     match runtime.start(Order::new(Shop), inputs).await?.await?.output {
         order::Output::Shipped(shipped) => println!("{}\nreceipt: {}", shipped.message, shipped.receipt),
         order::Output::BackOrder(order) => println!("{}; it will be as soon as we have some", order.message),

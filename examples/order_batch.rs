@@ -10,7 +10,7 @@ use state_graphs::{OrderBatch, order, order_batch};
 /// A shop without a database.
 struct Shop;
 
-// The tools of the nested graph are the program's too. The outer graph calls none itself.
+// The program also provides the tools of the nested graph. The outer graph itself calls none.
 impl order_batch::Actions for Shop {}
 
 impl order::Actions for Shop {
@@ -27,7 +27,7 @@ impl order::Actions for Shop {
         if params.card == "tok_broke" {
             return Err(ActionError::permanent("insufficient funds"));
         }
-        // Each order is a run of its own, so its key is its own too.
+        // Each order is a separate run, so it has its own key.
         let (total, key) = (params.price_cents * params.quantity, call.idempotency_key());
         Ok(order::ShopChargeCardResult { receipt: format!("{total} cents, {key:.8}") })
     }
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let finished = runtime.start(OrderBatch::new(Shop), order_batch::Inputs { orders }).await?.await?;
 
     for sale in &finished.output.sales {
-        // What a nested run returned has the type of its graph's output.
+        // The output of a nested run has the type that its graph declares.
         if let Some(output) = &sale.output {
             println!("{} steps: {} ({})", sale.steps, output.message, output.status);
             println!("  receipt: {}", output.receipt.as_deref().unwrap_or("none"));

@@ -19,7 +19,7 @@ impl price_check::Actions for Shops {
     async fn market_quote(&self, _: &Call, params: MarketQuote) -> Result<MarketQuoteResult, ActionError> {
         let price_cents = match params.shop.as_str() {
             "corner" => 450,
-            // What may go away by itself is tried again, as the graph's `retry` says; what is permanent is not.
+            // A transient failure is retried as the graph's `retry` says; a permanent failure is not.
             "harbour" if !self.was_busy.swap(true, Ordering::Relaxed) => return Err(ActionError::transient("busy")),
             "harbour" => 420,
             shop => return Err(ActionError::permanent(format!("there is no shop `{shop}`"))),
@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().grant("rye.execute.tool.market.quote")?.build()?;
     let finished = runtime.start(PriceCheck::new(Shops::default()), inputs).await?.await?;
 
-    // A quote stands where its offer stood: it has a price or an error.
+    // The quotes are in the order of the offers. Each has a price or an error.
     for (offer, quote) in shops.iter().zip(&finished.output.quotes) {
         match (quote.price_cents, &quote.error) {
             (Some(price), _) => println!("{:<8} {price} cents", offer.shop),

@@ -1,7 +1,7 @@
-//! Has a text written and revised with the graph `graphs/selective_feedback.yaml`. The critic leads back to the writer, who
-//! sees the last text and the notes on it; the research is done once.
+//! Writes and revises a text with the graph `graphs/selective_feedback.yaml`. The critic leads back to the writer, who sees
+//! the last text and the notes on it; the research is done only once.
 //!
-//! `cargo run --example selective_feedback -- [TOPIC]`; about `coffee` there is more to say than two revisions can.
+//! `cargo run --example selective_feedback -- [TOPIC]`; the topic `coffee` needs more than two revisions.
 
 use std::error::Error;
 

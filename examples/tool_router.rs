@@ -1,6 +1,7 @@
-//! Answers a question with the graph `graphs/tool_router.yaml`: at each step an agent chooses a tool, which comes back to it.
+//! Answers a question with the graph `graphs/tool_router.yaml`: at each step an agent chooses a tool, and the tool leads back
+//! to the agent.
 //!
-//! `cargo run --example tool_router -- [QUESTION]`; where nothing is found, as about coffee, the graph stops the agent.
+//! `cargo run --example tool_router -- [QUESTION]`; if nothing is found, as about coffee, the graph stops the agent.
 
 use std::error::Error;
 
@@ -11,7 +12,7 @@ use state_graphs::tool_router::{
 };
 use state_graphs::{ToolRouter, tool_router};
 
-/// Agents that follow a script. Let `agents_analyze` ask a language model, and nothing else changes.
+/// Agents that follow a script. If `agents_analyze` asked a language model, nothing else would change.
 struct Agents;
 
 impl tool_router::Actions for Agents {
@@ -42,7 +43,7 @@ impl tool_router::Actions for Agents {
     }
 }
 
-/// Returns the numbers in texts.
+/// Returns the numbers in the texts.
 fn numbers<'a>(texts: &[&'a str]) -> Vec<&'a str> {
     let words = texts.iter().flat_map(|text| text.split(|letter: char| !letter.is_ascii_digit()));
     words.filter(|word| !word.is_empty()).collect()

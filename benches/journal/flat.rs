@@ -1,4 +1,4 @@
-//! What a durable step costs: early and late in a run, and with a small state and a large one.
+//! The cost of a durable step: early and late in a run, and with a small and a large state.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use super::{ROUNDS, key, runtime};
 
 /// How many steps are timed in a round.
 const TIMED: usize = 600;
-/// How many are made before them.
+/// How many steps are executed before them.
 const BEFORE: usize = 100;
 
-/// Writes a large text once, and then a short one again and again.
+/// A graph that writes a large text once, and then a short text again and again.
 const GRAPH: &str = r#"version: "1.0.0"
 tool_type: graph
 executor_id: rye/core/runtimes/state-graph/runtime
@@ -34,7 +34,7 @@ config:
     done: { type: return, output: { large: "${state.large}" } }
 "#;
 
-/// Returns texts, and notes when it is asked for a short one.
+/// Returns texts, and records the time of each call for a short one.
 #[derive(Clone)]
 struct Texts {
     size: usize,
@@ -77,7 +77,7 @@ impl Subject {
         Self { graph, texts, _tree: tree }
     }
 
-    /// Runs it for some steps and returns how long each of the last took.
+    /// Runs the graph for some steps, and returns the time of each of the last ones.
     async fn steps(&self, store: &SqliteStore) -> Vec<Duration> {
         let most = u32::try_from(BEFORE + TIMED).expect("a few");
         let options = Options { max_steps: Some(most), ..Options::default() };
@@ -93,7 +93,7 @@ impl Subject {
     }
 }
 
-/// Prints what steps cost in relation to others that are made in turn with them.
+/// Prints the cost of steps, relative to other steps that alternate with them.
 pub(super) async fn measure(long: &[Sealed]) {
     let directory = tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory");
     let store = SqliteStore::open(directory.path().join("runs.db")).await.expect("a store");
@@ -113,7 +113,7 @@ pub(super) async fn measure(long: &[Sealed]) {
     report("a step behind 100,000 others, over one behind 100", early, late);
 }
 
-/// Prints the ratio of what the middle one of each takes, and of all together.
+/// Prints the ratio of the medians, and that of the means.
 fn report(what: &str, mut one: Vec<Duration>, mut other: Vec<Duration>) {
     let sum = |all: &[Duration]| all.iter().sum::<Duration>().as_secs_f64() / all.len() as f64;
     let mean = sum(&other) / sum(&one);
@@ -126,7 +126,7 @@ fn report(what: &str, mut one: Vec<Duration>, mut other: Vec<Duration>) {
     );
 }
 
-/// Appends a journal that was made elsewhere.
+/// Appends a journal that was created elsewhere.
 pub(super) async fn copy(store: &SqliteStore, run: &RunId, records: &[Sealed]) {
     let lease = store.create(run, "bench/tally", records[..1].to_vec()).await.expect("a run");
     let mut known = 1;

@@ -1,4 +1,4 @@
-//! Graphs of any size over tools with contracts, signed; and how long a command takes.
+//! Signed graphs of any size over tools with contracts; and the timing of commands.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,24 +8,24 @@ use std::time::{Duration, Instant, SystemTime};
 
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
-/// How large a graph is.
+/// The size of a graph.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) nodes: usize,
-    /// The distinct tools, each with four parameters and four results.
+    /// The number of distinct tools, each with four parameters and four results.
     pub(crate) tools: usize,
-    /// The keys of the state, at most.
+    /// The maximum number of state keys.
     pub(crate) keys: usize,
 }
 
-/// Builds the command line, and returns where it is.
+/// Builds the command line, and returns its path.
 pub(crate) fn command_line(root: &Path) -> PathBuf {
     run(Command::new("cargo").current_dir(root).args(["build", "--quiet", "--release", "-p", "graph-cli"]));
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("release/graph")
 }
 
-/// Returns how long something takes, in the middle of so many rounds.
+/// Returns the median duration of `what` over `rounds` rounds.
 pub(crate) fn median(rounds: usize, mut what: impl FnMut()) -> Duration {
     let mut times: Vec<Duration> = (0..rounds)
         .map(|_| {
@@ -38,14 +38,14 @@ pub(crate) fn median(rounds: usize, mut what: impl FnMut()) -> Duration {
     times[rounds / 2]
 }
 
-/// Runs a command, which must succeed and warn of nothing in a graph.
+/// Runs a command, which must succeed without warnings about a graph.
 pub(crate) fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().expect("the command can be started");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !said.contains("warning["), "{command:?} found fault: {said}");
 }
 
-/// Writes the graphs `graphs/graph0.yaml` and so on of a package, and what they call.
+/// Writes the graphs `graphs/graph0.yaml` and so on of a package, and the tools that they call.
 pub(crate) fn write_tree(package: &Path, shapes: &[Shape]) {
     let key = SecretKey::from_seed(&[7; 32]);
     fs::remove_dir_all(package.join("graphs")).ok();
@@ -62,7 +62,7 @@ pub(crate) fn write_tree(package: &Path, shapes: &[Shape]) {
     }
 }
 
-/// Writes a file, and the directories that it is in.
+/// Writes a file, and creates the directories that it is in.
 pub(crate) fn write(path: PathBuf, text: &str) {
     fs::create_dir_all(path.parent().expect("the path is below a directory")).expect("the directory can be made");
     fs::write(path, text).expect("the file can be written");
@@ -92,7 +92,8 @@ result_schema:
     )
 }
 
-/// Every node calls a tool with what the one before it kept, keeps something itself, and continues, or goes back a few times.
+/// Returns a graph in which every node calls a tool with the value that the node before it stored, and stores a value itself.
+/// Then it continues, or goes back a few times.
 fn graph(Shape { nodes, tools, keys }: Shape) -> String {
     let permissions: Vec<String> =
         (0..tools.min(nodes)).map(|tool| format!("rye.execute.tool.own.tool{tool}")).collect();

@@ -1,4 +1,4 @@
-//! Any text is read, parsed and checked as a graph that nobody signed, in a tree with nothing else in it.
+//! Reads, parses and checks any text as an unsigned graph, in a tree that contains nothing else.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ use graph_compiler::project::Project;
 use graph_compiler::source::SourceFile;
 use libfuzzer_sys::fuzz_target;
 
-/// A tree without graphs and keys. What is nested is looked up in it, and not found.
+/// A tree without graphs and keys. Nested graphs are looked up in it, and not found.
 static TREE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let tree = tempfile::tempdir().expect("there is a temporary directory");
     std::fs::create_dir_all(tree.path().join("graphs")).expect("the directory can be made");

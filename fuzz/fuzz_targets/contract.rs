@@ -1,4 +1,4 @@
-//! Any text is read as a tool's contract that a trusted key signed.
+//! Reads any text as a tool's contract that a trusted key signed.
 
 #![no_main]
 

@@ -20,7 +20,7 @@ impl CommandOutcome {
     }
 }
 
-/// Why a command could not do its work.
+/// The reason that a command could not do its work.
 pub(crate) struct Error(String);
 
 impl Error {
@@ -28,11 +28,11 @@ impl Error {
         Self(message.into())
     }
 
-    /// Says what an error says, and what its causes say.
+    /// Joins the texts of an error and of its causes.
     pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> Self {
         let mut text = error.to_string();
         let mut at = error;
-        // What a store says stands alone: its cause says the same in other words.
+        // The text of a store error is complete: its cause says the same in other words.
         while let Some(cause) = at.source().filter(|_| !at.is::<StoreError>()) {
             text = format!("{text}: {cause}");
             at = cause;
@@ -40,7 +40,7 @@ impl Error {
         Self(text)
     }
 
-    /// Says what could not be done with a file.
+    /// Returns the error of an operation on a file.
     pub(crate) fn file(what: &str, path: &Path, error: &io::Error) -> Self {
         Self(format!("cannot {what} {}: {error}", path.display()))
     }
@@ -58,5 +58,5 @@ impl<E: std::error::Error + 'static> From<E> for Error {
     }
 }
 
-/// What a command returns.
+/// The result of a command.
 pub(crate) type CommandResult = Result<CommandOutcome, Error>;

@@ -1,7 +1,7 @@
-//! What a command prints: the one place that writes to stdout and stderr.
+//! The output of the commands: only this module writes to stdout and stderr.
 //!
-//! A stdout that takes nothing more, as on a full disk, is no reason to panic, nor to report success: the first error
-//! is kept, nothing is written after it, and the command ends with [`finish`].
+//! If stdout fails, as on a full disk, the program neither panics nor reports success: the first error is stored, nothing is
+//! written after it, and the command ends with [`finish`].
 
 use std::fmt;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ macro_rules! err {
 /// The exit code of a command that could not do its work.
 pub(crate) const UNDONE: u8 = 3;
 
-/// Why stdout takes nothing more.
+/// The first error of stdout.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
 pub(crate) fn write_out(line: fmt::Arguments<'_>) {
@@ -33,17 +33,17 @@ pub(crate) fn write_out(line: fmt::Arguments<'_>) {
 }
 
 pub(crate) fn write_err(line: fmt::Arguments<'_>) {
-    // Nobody is left who could be notified of the failure.
+    // There is no other place to report the failure.
     drop(writeln!(anstream::stderr().lock(), "{line}"));
 }
 
-/// Whether nobody gets what is printed: a caller that would continue to print may stop.
+/// Whether stdout has failed: a caller that would continue to print may stop.
 pub(crate) fn is_lost() -> bool {
     failed().is_some()
 }
 
-/// Returns the exit code of a command that ended with `code`: another one if its result could not be written. A reader that closed
-/// its pipe, as `head` does, has what it wanted.
+/// Returns the exit code of a command: `code`, or another one if its result could not be written. A reader that closed its
+/// pipe, as `head` does, has what it wanted.
 pub(crate) fn finish(code: u8) -> ExitCode {
     match &*failed() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! The build script's door: every graph of a tree, compiled into `OUT_DIR`.
+//! The front end for build scripts: compiles every graph of a tree into `OUT_DIR`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,23 +51,23 @@ impl Build {
         Self { directory: directory.as_ref().to_owned(), runtime: RUNTIME.to_owned() }
     }
 
-    /// Says what the program calls the crate `graph-runtime`, where `Cargo.toml` gives it another name: `sg`, where that has
-    /// `sg = { package = "graph-runtime", … }`. The program then writes `sg::include_graphs!()`.
+    /// Sets the name under which the program knows the crate `graph-runtime`, if `Cargo.toml` renames it: `sg`, if it
+    /// has `sg = { package = "graph-runtime", … }`. The program then writes `sg::include_graphs!()`.
     ///
-    /// `graph!` knows by itself.
+    /// `graph!` finds the name by itself.
     #[must_use]
     pub fn runtime(mut self, name: impl Into<String>) -> Self {
         self.runtime = name.into();
         self
     }
 
-    /// Does it. See [`build()`].
+    /// Compiles the graphs and writes the files. See [`build()`].
     pub fn run(&self) {
         build_for(&self.directory, &self.runtime);
     }
 }
 
-/// What a program calls the runtime if it does not say.
+/// The name of the runtime's crate if the program does not set one.
 const RUNTIME: &str = "graph_runtime";
 
 fn build_for(directory: &Path, runtime: &str) {
@@ -76,7 +76,7 @@ fn build_for(directory: &Path, runtime: &str) {
     };
     let done = variable("CARGO_MANIFEST_DIR").and_then(|package| {
         let directory = package.join(directory);
-        // Settings of lints may come to stand in the manifest.
+        // The manifest may get settings of lints.
         for path in [&directory, &package.join(MANIFEST)] {
             say(&format!("cargo::rerun-if-changed={}", path.display()));
         }
@@ -103,11 +103,11 @@ fn say(line: &str) {
 struct Modules {
     graphs: BTreeMap<String, (PathBuf, TokenStream)>,
     inner: BTreeMap<String, Modules>,
-    /// The graphs of other directories that graphs of this one nest: where their modules are, seen from the outermost.
+    /// The graphs of other directories that graphs of this one nest, with the paths of their modules from the outermost one.
     from_elsewhere: BTreeMap<String, Vec<String>>,
 }
 
-/// What a tree of graphs became.
+/// The result of compiling a tree of graphs.
 #[derive(Default)]
 struct Compiled {
     /// The tree's directory.
@@ -116,7 +116,7 @@ struct Compiled {
     diagnostics: Vec<Diagnostic>,
     known: HashSet<DiagnosticIdentity>,
     broken: Vec<PathBuf>,
-    /// The graphs without mistakes of which there is something to say all the same.
+    /// The graphs without errors that have warnings.
     warned: Vec<PathBuf>,
 }
 
@@ -139,7 +139,7 @@ fn compile(package: &Path, directory: &Path) -> Compiled {
     compiled
 }
 
-/// Returns the modules around a graph's own, outermost first: one a directory.
+/// Returns the modules around a graph's own, outermost first: one for each directory.
 fn way(directory: &Path, file: &Path) -> Vec<String> {
     let inside = file.strip_prefix(directory).unwrap_or(file).parent().unwrap_or(Path::new(""));
     inside.iter().map(|part| module_name(&part.to_string_lossy())).collect()
@@ -155,14 +155,14 @@ impl Compiled {
             self.warned.push(file.to_owned());
         }
         let tokens = compilation.expand();
-        // What is wrong with a graph is also said of those that nest it, and with a contract of all that use it.
+        // A mistake in a graph is also reported for the graphs that nest it, and one in a contract for all graphs that use it.
         let known = &mut self.known;
         self.diagnostics.extend(compilation.diagnostics.into_iter().filter(|one| known.insert(one.identity())));
-        // Of several graphs that would have one name, each compilation says so: the first stands for them.
+        // If several graphs would have one name, each compilation reports it; the module is the first one's.
         modules.graphs.entry(compilation.name).or_insert_with(|| (file.to_owned(), tokens));
     }
 
-    /// Makes a graph visible beside one that nests it, where the two are in different directories.
+    /// Imports a graph into the module of a graph that nests it, if the two are in different directories.
     fn bring(&mut self, package: &Path, file: &Path, inner: &Path) {
         let (to, from) = (way(&self.root, file), way(&self.root, inner));
         if to == from {
@@ -192,7 +192,7 @@ impl Compiled {
 }
 
 impl Modules {
-    /// Returns the tokens of the modules, which are `depth` modules below the outermost.
+    /// Returns the tokens of the modules, which are `depth` levels below the outermost one.
     fn tokens(&self, depth: usize) -> TokenStream {
         let graphs = self.graphs.values().map(|(_, tokens)| tokens);
         let from_elsewhere = self.from_elsewhere.iter().map(|(name, way)| {
@@ -227,13 +227,13 @@ fn write(compiled: &Compiled, out: &Path, runtime: &str) -> io::Result<()> {
     }
     let modules = format(&modules);
     let errors = format(&door::compile_errors(&compiled.diagnostics));
-    // The tree's directory first: what it trusts is decided there, and not by what is found above a file.
+    // The tree's directory comes first: it determines the trusted keys, independent of the directories above a file.
     let list = |files: &[PathBuf]| -> String {
         let lines = std::iter::once(&compiled.root).chain(files).map(|path| format!("{}\n", path.display()));
         if files.is_empty() { String::new() } else { lines.collect() }
     };
     for diagnostic in &compiled.diagnostics {
-        // Shown by cargo only where the script fails or with `-vv`.
+        // Cargo shows this only if the script fails, or with `-vv`.
         io::Write::write_all(&mut io::stderr(), format!("{}\n\n", diagnostic.render()).as_bytes())?;
     }
     write_if_changed(&out.join(ERRORS), &errors)?;
@@ -248,11 +248,11 @@ pub fn format(tokens: &TokenStream) -> String {
     if let Ok(file) = syn::parse2(tokens.clone()) {
         return prettyplease::unparse(&file);
     }
-    // What rustc cannot read either: it shall say so.
+    // Rustc cannot read these tokens either, and reports the error.
     tokens.to_string()
 }
 
-/// Leaves a file alone whose content is right: a newer time would make cargo compile again.
+/// Writes a file unless it has this content already: a newer time would make cargo compile again.
 fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
     match fs::read_to_string(path) {
         Ok(existing) if existing == text => Ok(()),
@@ -282,7 +282,7 @@ mod tests {
         let file = KeyFile::new(key.public(), "the key of this test");
         write(&format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key, SystemTime::UNIX_EPOCH));
         let signed = |text: &str| sign(ItemKind::YAML, text, &key, SystemTime::UNIX_EPOCH).unwrap();
-        // The permissions of these graphs are as wide as any of them may need.
+        // The permissions of these graphs are wider than any of them needs.
         write(SETTINGS, signed("[lints]\nG0133 = \"allow\"\n"));
         for (path, category, node) in graphs {
             let text = format!(

@@ -32,8 +32,8 @@ pub(crate) fn contract(id: &ItemId) -> Option<Contract> {
     definition::parse_trusted_contract(&SourceFile::new(name.as_str(), name.as_str(), text), id, &mut diagnostics)
 }
 
-/// Reports where a tree's contract of a built-in tool asks for what the tool does not do, and marks in it what the tool reads
-/// as code and what it keeps secret: that is so whether or not the tree says it.
+/// Reports where a tree's contract of a built-in tool differs from the tool. Marks the parameters that the tool reads
+/// as code, and those that it keeps secret, whether or not the tree's contract marks them.
 pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diagnostics) {
     if !contract.builtin() {
         return;
@@ -84,12 +84,12 @@ pub(crate) fn check(id: &ItemId, contract: &mut Contract, diagnostics: &mut Diag
     }
 }
 
-/// Whether all values of one type, nulls in them too, are values of another.
+/// Whether all values of one type, including nulls in them, are values of another.
 fn replaces(ty: &Type, other: &Type) -> bool {
     ty.misfit(other).or_else(|| ty.lack(other)).is_none()
 }
 
-/// Gives `theirs` the marks of `ours`, and reports sinks that it calls by another name.
+/// Copies the marks of `ours` to `theirs`, and reports sinks that `theirs` marks as another kind.
 fn keep_marks(theirs: &mut ValueSchema, ours: &ValueSchema, source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) {
     match (&theirs.sink, &ours.sink) {
         (Some(sink), Some(own)) if sink.value != own.value => {

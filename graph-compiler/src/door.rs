@@ -1,4 +1,4 @@
-//! The doors of the compiler: `graph!`, a build script, the command line. Each shows the same diagnostics.
+//! The front ends of the compiler: `graph!`, a build script, the command line. Each shows the same diagnostics.
 
 use std::io::Write;
 
@@ -7,10 +7,10 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use serde_json::json;
 
-/// How many errors are shown, and how many warnings; a flood helps nobody.
+/// How many errors, and how many warnings, are shown at most.
 const SHOWN: usize = 20;
 
-/// Where in the Rust program a graph is named, for editors that do not show diagnostics in other files.
+/// The place in the Rust program that names a graph, for editors that do not show diagnostics in other files.
 #[derive(Debug, Clone)]
 pub struct RustPlace {
     /// The Rust file, relative to the working directory.
@@ -19,28 +19,28 @@ pub struct RustPlace {
     pub line: usize,
     /// The first column of the path, from 1.
     pub column: usize,
-    /// The column behind it.
+    /// The column after its end.
     pub end_column: usize,
-    /// The same for rustc.
+    /// The same place as a span.
     pub span: Span,
 }
 
-/// Hands diagnostics to whoever runs rustc, and returns the tokens that make the compilation fail if one is an error.
+/// Reports diagnostics through rustc, and returns the tokens that make the compilation fail if one is an error.
 ///
-/// Under cargo, a line of JSON in rustc's own form on stderr is taken for rustc's: the error appears as `error[G0102]` with
-/// its frame in the YAML file, is counted, cached and handed on to editors. That is how cargo is made and nothing that it
-/// promises, so it is a layer over `compile_error!`, which carries the same text elsewhere; a warning is carried by the note of
-/// something deprecated that is used. `GRAPH_PLAIN_DIAGNOSTICS=1` turns it off.
+/// Cargo takes a line of JSON on stderr in rustc's own format for rustc's: the error appears as `error[G0102]` with its
+/// frame in the YAML file, and is counted, cached and passed on to editors. Cargo does not promise this, so
+/// `compile_error!` carries the same text elsewhere, and a warning is carried by the note of a deprecated item that is
+/// used. `GRAPH_PLAIN_DIAGNOSTICS=1` turns the JSON off.
 pub fn report(diagnostics: &[Diagnostic], name: &str, place: Option<&RustPlace>) -> TokenStream {
     if diagnostics.is_empty() {
         return TokenStream::new();
     }
     match native_lines(diagnostics, place) {
-        // One write: rustc's own lines must not come between.
+        // One write, so that rustc's own lines do not come in between.
         Some(lines) if std::io::stderr().lock().write_all(lines.as_bytes()).is_ok() => summary(diagnostics, name),
         _ => {
             let errors = compile_errors(diagnostics);
-            // Of a program with errors rustc shows no such warnings.
+            // Rustc does not show such warnings for a program with errors.
             if errors.is_empty() { compile_warnings(diagnostics, place.map(|place| place.span)) } else { errors }
         }
     }
@@ -58,10 +58,11 @@ pub fn compile_errors(diagnostics: &[Diagnostic]) -> TokenStream {
     quote!(#(::std::compile_error!(#texts);)*)
 }
 
-/// Returns tokens of which rustc says the whole text of each warning, where nobody reads [`native_lines`].
+/// Returns tokens that make rustc print the whole text of each warning. They are used where nobody reads [`native_lines`].
 ///
 /// On stable, a library can warn only through the use of a deprecated item. `warn(warnings)` keeps it a warning in a
-/// program that denies them, as those are that cargo shows natively: what is to be an error is set to `deny` where levels are.
+/// program that denies warnings. Warnings that cargo shows natively are not denied there either; a lint becomes an
+/// error only by the level `deny`.
 fn compile_warnings(diagnostics: &[Diagnostic], span: Option<Span>) -> TokenStream {
     let mut texts: Vec<String> = warnings(diagnostics).take(SHOWN).map(plain_text).collect();
     texts.extend(more_warnings(diagnostics));
@@ -79,13 +80,13 @@ fn compile_warnings(diagnostics: &[Diagnostic], span: Option<Span>) -> TokenStre
     quote!(#(#uses)*)
 }
 
-/// Says that there are more warnings than are shown.
+/// Returns a line that says how many warnings are not shown.
 fn more_warnings(diagnostics: &[Diagnostic]) -> Option<String> {
     let more = Some(number(warnings(diagnostics).skip(SHOWN))).filter(|more| *more > 0)?;
     Some(format!("and {more} more warning{}", if more == 1 { "" } else { "s" }))
 }
 
-/// Returns how many mistakes are reported, those that are only counted too.
+/// Returns how many mistakes are reported, including those that are only counted.
 fn number<'d>(diagnostics: impl Iterator<Item = &'d Diagnostic>) -> usize {
     diagnostics.map(|diagnostic| diagnostic.stands_for).sum()
 }
@@ -107,7 +108,7 @@ fn plain_text(diagnostic: &Diagnostic) -> String {
     }
 }
 
-/// The one error that rustc itself reports where the others went past it.
+/// Returns the one error that rustc itself reports after the others were written to stderr.
 fn summary(diagnostics: &[Diagnostic], name: &str) -> TokenStream {
     match number(errors(diagnostics)) {
         0 => TokenStream::new(),
@@ -126,7 +127,7 @@ fn summary(diagnostics: &[Diagnostic], name: &str) -> TokenStream {
     }
 }
 
-/// Returns the diagnostics as rustc writes its own, if cargo is listening.
+/// Returns the diagnostics in rustc's own format, if cargo is listening.
 fn native_lines(diagnostics: &[Diagnostic], place: Option<&RustPlace>) -> Option<String> {
     let plain = std::env::var_os("GRAPH_PLAIN_DIAGNOSTICS").is_some_and(|value| !value.is_empty());
     let arguments: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -160,13 +161,13 @@ fn native_lines(diagnostics: &[Diagnostic], place: Option<&RustPlace>) -> Option
     Some(shown.map(line).chain(more).collect())
 }
 
-/// Writes a diagnostic in the form that `rustc --error-format=json` has.
+/// Writes a diagnostic in the format of `rustc --error-format=json`.
 fn as_rustc(diagnostic: &Diagnostic, rendered: String, place: Option<&RustPlace>) -> serde_json::Value {
     let child = |level: &str, message: &str| json!({"message": message, "code": null, "level": level, "spans": [], "children": [], "rendered": null});
     let mut children: Vec<_> = diagnostic.notes.iter().map(|note| child("note", note)).collect();
     children.extend(diagnostic.help.iter().map(|help| child("help", help)));
-    // An editor drops a diagnostic whose primary span is in a file of another language: the path in the Rust program is
-    // primary where it is known, and the place in the YAML file is beside it.
+    // An editor drops a diagnostic whose primary span is in a file of another language. So the path in the Rust program
+    // is primary if it is known, and the place in the YAML file is secondary.
     let in_yaml = yaml_span(&diagnostic.place, &diagnostic.label, place.is_none());
     let in_rust = place.map(|place| rust_span(place, &diagnostic.location()));
     let spans: Vec<_> = in_rust.into_iter().chain(in_yaml).collect();

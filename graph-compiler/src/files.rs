@@ -1,4 +1,4 @@
-//! Which files there are in a tree. What cannot be read is never taken for what is not there.
+//! The files of a tree. A file that cannot be read never counts as missing.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use graph_definition::diagnostic::Diagnostic;
 use graph_definition::source::SourceFile;
 
-/// What a walk through a directory found.
+/// The result of a walk through a directory.
 #[derive(Debug, Default)]
 pub struct FileWalk {
     /// The YAML files, sorted.
@@ -85,8 +85,8 @@ pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> FileWalk {
 ///
 /// # Errors
 ///
-/// If that cannot be determined: a directory on the way cannot be searched or is a file, or a link leads nowhere. Such
-/// a link is there, and who made it meant something by it.
+/// If that cannot be determined: a directory on the path cannot be searched or is a file, or a link leads nowhere. A
+/// dangling link does not count as absent, since somebody created it on purpose.
 pub(crate) fn is_there(root: &Path, path: &Path) -> io::Result<bool> {
     match path.metadata() {
         Ok(_) => return Ok(true),

@@ -1,4 +1,4 @@
-//! A checked graph: what expansion and interpretation start from.
+//! A checked graph: the input of expansion and of interpretation.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Interface {
     pub id: String,
     /// The author's version.
     pub version: String,
-    /// What the graph is for.
+    /// The author's description.
     pub description: Option<String>,
     /// The fields of its inputs; `None` where no schema names them.
     pub inputs: Option<Vec<TypedField>>,
@@ -42,14 +42,14 @@ pub struct Interface {
     pub keys: Vec<TypedKey>,
     /// The tools that it calls, each once, in the order of the file.
     pub tools: Vec<TypedTool>,
-    /// What a run returns, wherever it ends: what a graph that nests this one sees.
+    /// The type of a run's output, wherever the run ends. A graph that nests this one sees this type.
     pub output: Type,
-    /// The nodes at which a run can end, in the order of the file; empty where the steps may run out anywhere and the run
-    /// ends well then.
+    /// The nodes at which a run can end, in the order of the file; empty if a run that has used up its steps ends
+    /// successfully at any node.
     pub exits: Vec<Exit>,
     /// The graphs that run inside it, directly or through others, each once.
     pub inner: Vec<InnerGraph>,
-    /// What a run can come to at most; `None` where mistakes leave that open.
+    /// The upper bounds of a run; `None` where mistakes leave them open.
     pub budget: Option<Budget>,
 }
 
@@ -58,30 +58,31 @@ pub struct Interface {
 pub struct Exit {
     /// The node's name.
     pub node: String,
-    /// What a run returns that ends there.
+    /// The type of a run's output if it ends there.
     pub ty: Type,
 }
 
-/// What a run of a graph can come to at most, as far as the graph says.
+/// The bounds of a run of a graph, as far as the graph determines them.
 ///
-/// Hooks and middleware of the program are not in it.
+/// Hooks and middleware of the program are not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
-    /// How many nodes a run visits at least before it can end.
+    /// The number of nodes that a run visits at least before it can end.
     pub shortest: u64,
-    /// How many nodes it visits at most.
+    /// The number of nodes that it visits at most.
     pub steps: u64,
     /// Whether the edges ensure that; otherwise only `max_steps` stops a run that continues.
     pub is_bounded: bool,
-    /// How many calls it makes at most, every try counted, with those of graphs inside; `None` where there is no bound.
+    /// The number of calls that it makes at most, counting every attempt and the calls of graphs inside; `None` if
+    /// there is no bound.
     pub calls: Option<u64>,
-    /// How many calls are under way at once at most.
+    /// The number of calls that can be under way at the same time; `None` if that is not known.
     pub at_a_time: Option<u64>,
-    /// How many levels of graphs are nested below it; `None` where they form a circle.
+    /// The number of levels of graphs nested below it; `None` where they form a circle.
     pub levels: Option<u32>,
 }
 
-/// A graph that runs inside another, called by it or by one that is (R188).
+/// A graph that runs inside another: the other calls it, directly or through further graphs (R188).
 #[derive(Debug, Clone)]
 pub struct InnerGraph {
     /// Its id.
@@ -105,38 +106,38 @@ pub struct InnerGraph {
 pub struct TypedKey {
     /// Its name.
     pub name: String,
-    /// What is written to it.
+    /// The type of the values that are written to it.
     pub ty: Type,
     /// Its first value, where `config.state` gives one.
     pub initial: Option<Value>,
 }
 
-/// What the nodes and hooks of a graph call.
+/// A tool, graph or other item that the nodes and hooks of a graph call.
 #[derive(Debug, Clone)]
 pub struct TypedTool {
     /// Its id; empty where it is known only at each call.
     pub id: String,
-    /// What is done with the item.
+    /// The verb of the call.
     pub verb: Verb,
-    /// What kind of item it is.
+    /// The kind of item.
     pub item: ItemType,
-    /// Who does it.
+    /// The executor of the call.
     pub by: Executor,
     /// Whether a contract says what it returns.
     pub typed: bool,
-    /// What a run needs to call it; `None` where nothing is needed, or that is known only at each call.
+    /// The capability that a run needs to call it; `None` if it needs none, or if that is known only at each call.
     pub capability: Option<String>,
-    /// Whether the runtime performs it, where that is for the program to do.
+    /// Whether the runtime performs it although the call is the program's.
     pub builtin: bool,
-    /// How the program is started that it is, where it is one (R184).
+    /// The command that starts it, if it is a program of its own (R184).
     pub subprocess: Option<Subprocess>,
-    /// The name of the module, where it is a graph.
+    /// The name of its module, if it is a graph.
     pub module: Option<String>,
-    /// What it is for.
+    /// The author's description.
     pub description: Option<String>,
     /// Its parameters; `None` where no contract names them.
     pub params: Option<Vec<TypedField>>,
-    /// What it returns.
+    /// The type of its result.
     pub result: Type,
 }
 
@@ -144,7 +145,7 @@ pub struct TypedTool {
 #[derive(Debug)]
 pub(crate) struct CheckedNode {
     pub(crate) name: String,
-    /// Where its edges lead, in order, each target once.
+    /// The targets of its edges, in order, each once.
     pub(crate) next: Vec<u16>,
     pub(crate) body: Body,
 }
@@ -165,8 +166,8 @@ impl CheckedGraph {
         self.nodes.len()
     }
 
-    /// Returns the capability patterns that a run needs, those of the graphs inside it too, each once: of an item whose id is
-    /// known only at each call, what it begins with and a star.
+    /// Returns the capability patterns that a run needs, including those of the graphs inside it, each once. For an
+    /// item whose id is known only at each call, the pattern is the known beginning and a star.
     pub fn capabilities(&self) -> Vec<&str> {
         let inner = self.interface.inner.iter().flat_map(|inner| &inner.needs);
         let mut all = Vec::new();
@@ -178,7 +179,7 @@ impl CheckedGraph {
         all
     }
 
-    /// Returns the environment variables that must be set, those of the graphs inside it too, each once.
+    /// Returns the environment variables that must be set, including those of the graphs inside it, each once.
     pub fn environment(&self) -> Vec<&str> {
         let inner = self.interface.inner.iter().flat_map(|inner| &inner.env);
         let mut all: Vec<&str> = Vec::new();
@@ -192,7 +193,7 @@ impl CheckedGraph {
 }
 
 impl Interface {
-    /// Returns the type of what a run returns that ends at a node; `None` if no run can end there.
+    /// Returns the type of a run's output if it ends at a node; `None` if no run can end there.
     pub fn output_at(&self, node: &str) -> Option<&Type> {
         match self.exits.as_slice() {
             [] => Some(&self.output),
@@ -201,12 +202,12 @@ impl Interface {
         }
     }
 
-    /// Whether a run needs nothing of the program: all tools are built in, also those of the graphs inside.
+    /// Whether a run needs nothing of the program: all tools are built in, including those of the graphs inside.
     pub fn is_builtin(&self) -> bool {
         self.own_tools_are_builtin() && self.inner.iter().all(|inner| inner.builtin)
     }
 
-    /// The same of its own tools alone.
+    /// Whether all of its own tools are built in, without those of the graphs inside.
     pub(crate) fn own_tools_are_builtin(&self) -> bool {
         self.tools.iter().filter(|tool| tool.by == Executor::Program).all(|tool| tool.builtin)
     }

@@ -1,4 +1,4 @@
-//! What there is in a tree for the actions of a graph to be about.
+//! The items of a tree that the actions of a graph can refer to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use graph_model::name::ItemId;
 use crate::graph::{Budget, InnerGraph};
 use crate::types::Type;
 
-/// The contracts of the tools that a graph calls, by the tool's id. A tool without contract is not in it.
+/// The contracts of the tools that a graph calls, by the tool's id. A tool without a contract has no entry.
 pub type Contracts = BTreeMap<ItemId, Arc<Contract>>;
 
-/// What there is in a tree for the actions of a graph to be about.
+/// The items of a tree that the actions of a graph can refer to.
 #[derive(Debug, Default)]
 pub struct Items {
     /// The contracts of tools.
@@ -21,13 +21,13 @@ pub struct Items {
     pub graphs: BTreeMap<ItemId, Nested>,
     /// The ids that several things have, with the names of their files.
     pub ambiguous: BTreeMap<ItemId, Vec<String>>,
-    /// Of ids of which there is neither contract nor graph, one that is nearly the same.
+    /// For ids with neither a contract nor a graph, an id that is nearly the same.
     pub similar: BTreeMap<ItemId, String>,
     /// The graphs that run inside, directly or through others, each once.
     pub inner: Vec<InnerGraph>,
-    /// What the computed ids of the graph may name.
+    /// The tools and graphs that the computed ids of the graph may name.
     pub reachable: Vec<Reachable>,
-    /// Whether files that nobody vouches for were looked at too. No graph comes of those.
+    /// Whether files without a trusted signature were read too. No graph is compiled from those.
     pub are_for_review: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Items {
 pub struct Reachable {
     /// Its id.
     pub id: ItemId,
-    /// What it takes.
+    /// The schema of its parameters.
     pub schema: ValueSchema,
 }
 
@@ -47,16 +47,16 @@ pub struct Nested {
     pub file: String,
     /// The name of its module.
     pub module: String,
-    /// What its inputs are.
+    /// The type of its inputs.
     pub inputs: Type,
-    /// The same, as the file says it; nothing where it has mistakes or says nothing.
+    /// The schema of its inputs, as the file has it; `None` where the file has mistakes or no schema.
     pub schema: Option<ValueSchema>,
-    /// What it returns; any value where it has mistakes or nests its caller in turn.
+    /// The type of its output; any value where it has mistakes or nests its caller in turn.
     pub output: Type,
-    /// The capability patterns that it needs, and the graphs inside it.
+    /// The capability patterns that it and the graphs inside it need.
     pub needs: Vec<String>,
-    /// What a run of it can come to at most; `None` where it has mistakes or nests its caller in turn.
+    /// The upper bounds of a run of it; `None` where it has mistakes or nests its caller in turn.
     pub budget: Option<Budget>,
-    /// Whether no run of it can end, since each runs another of it inside.
+    /// Whether no run of it can end, because each starts another run of it inside.
     pub is_endless: bool,
 }

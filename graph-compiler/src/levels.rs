@@ -18,9 +18,9 @@ use crate::files::is_there;
 /// The name of a settings file. A tree may have one in each of its directories.
 pub const SETTINGS: &str = "graphs.toml";
 
-/// What is done about each lint at one place of a tree.
+/// The level of each lint at one place of a tree.
 ///
-/// A lint of which nothing is said has the level that its [`DiagnosticCode`] gives it.
+/// A lint that is not set has the level of its [`DiagnosticCode`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Levels(BTreeMap<&'static str, Level>);
 
@@ -31,16 +31,16 @@ impl Levels {
         Some(self.0.get(code.id).copied().unwrap_or(usual))
     }
 
-    /// Sets the level of a lint. Of a code that is always an error nothing can be set.
+    /// Sets the level of a lint. Has no effect on a code that is always an error.
     pub fn set(&mut self, code: DiagnosticCode, level: Level) {
         if code.lint.is_some() {
             self.0.insert(code.id, level);
         }
     }
 
-    /// Gives what lints found the severity of their level, and drops what is allowed. Errors that are no lints stay.
+    /// Sets the severity of lint diagnostics by their level, and drops those that are allowed. Errors that are not lints stay.
     ///
-    /// What was levelled once can be levelled again: only codes decide.
+    /// Applying levels again is allowed: only the codes decide.
     pub fn apply(&self, diagnostics: &mut Diagnostics) {
         diagnostics.retain_kinds(|diagnostic| match self.of(diagnostic.code) {
             Some(Level::Allow) => false,
@@ -57,15 +57,15 @@ impl Levels {
     }
 }
 
-/// What one file sets.
+/// The settings in one file.
 #[derive(Debug)]
 pub(crate) struct LintSettings {
     /// The file.
     pub(crate) path: PathBuf,
     lints: Vec<(DiagnosticCode, Level)>,
-    /// Why it is not trusted or cannot be read; nothing that it says counts in a compilation then.
+    /// Why the file is not trusted or cannot be read; if there is a reason, a compilation ignores its settings.
     refused: Diagnostics,
-    /// What is wrong with what it says.
+    /// The mistakes in the file's content.
     mistakes: Diagnostics,
 }
 
@@ -90,14 +90,14 @@ impl LintSettings {
 
     /// Reads `[package.metadata.graphs]` of a manifest; `None` where there is no manifest, or no such table in it.
     ///
-    /// A manifest is not signed: it is part of the program, and decides what code runs anyway.
+    /// A manifest is not signed: it is part of the program, and decides which code runs anyway.
     pub(crate) fn of_manifest(path: &Path, name: &str) -> Option<Self> {
         if matches!(is_there(path.parent()?, path), Ok(false)) {
             return None;
         }
         let source = match SourceFile::read(path, name) {
             Ok(source) => source,
-            // It may deny what nothing else does, so what it says must be heard.
+            // The manifest may deny lints that nothing else denies, so it must not be ignored.
             Err(problem) => {
                 return Some(Self {
                     path: path.to_owned(),
@@ -107,7 +107,7 @@ impl LintSettings {
                 });
             }
         };
-        // A manifest that is no TOML is for cargo to report.
+        // Cargo reports a manifest that is not TOML.
         let manifest = DeTable::parse(&source.text).ok()?;
         let metadata = manifest.get_ref().get("package")?.get_ref().get("metadata")?;
         let graphs = metadata.get_ref().get("graphs")?.get_ref();
@@ -140,7 +140,7 @@ impl LintSettings {
         }
     }
 
-    /// Sets what the file says, and reports what is wrong with it.
+    /// Applies the file's levels, and reports its mistakes.
     ///
     /// With `is_review`, an unverified file is also applied. A review is of a graph that its author is still editing,
     /// and yields no compiled graph.
@@ -153,7 +153,7 @@ impl LintSettings {
     }
 }
 
-/// Takes a settings file apart and collects what is wrong with it.
+/// Parses a settings file and collects its mistakes.
 struct SettingsReader<'a> {
     source: &'a Arc<SourceFile>,
     settings: &'a mut LintSettings,
@@ -239,7 +239,7 @@ impl SettingsReader<'_> {
     }
 }
 
-/// Says what kind of value stands there.
+/// Names the kind of a value.
 fn described(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// A lint of these tests, on top of the table of codes.
+    /// A lint for these tests that is not in the table of codes.
     const LINT: DiagnosticCode = DiagnosticCode { id: "G9999", title: "", explanation: "", lint: Some(Level::Warn) };
 
     fn key() -> SecretKey {

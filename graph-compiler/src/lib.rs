@@ -2,19 +2,19 @@
 //!
 //! | stage | from | to |
 //! |---|---|---|
-//! | [`SourceFile::read`](source::SourceFile::read) | a path | text of which not a byte changes any more |
+//! | [`SourceFile::read`](source::SourceFile::read) | a path | text whose bytes do not change any more |
 //! | [`verify`](verify::verify) | a source and a key ring | [`VerifiedSource`](verify::VerifiedSource): a trusted key signed it |
-//! | [`parse`](definition::parse) | a verified source | [`Definition`](definition::Definition): what the author wrote |
+//! | [`parse`](definition::parse) | a verified source | [`Definition`](definition::Definition): the author's graph |
 //! | [`check`](check::check) | a definition and its tools' contracts | [`CheckedGraph`](graph::CheckedGraph): its parts fit together |
 //! | [`expand`](expand::expand) | a graph | tokens |
 //!
 //! The stages up to the definition are the crate `graph-definition`, whose modules are shown here too.
 //!
-//! [`Project`](project::Project) takes a file through all of them. A build script calls [`build()`]; the macro `graph!` of
-//! `graph-runtime` and the command line `graph` are the other doors. What is wrong is said by
-//! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once. An editor asks for more than that, and of what is not finished:
-//! `graph-editor` answers, by [`Project::review_unfinished`](project::Project::review_unfinished), [`TypesAt`] and the tables of
-//! [`vocabulary`].
+//! [`Project`](project::Project) takes a file through all of them. A build script calls [`build()`]; the macro `graph!`
+//! of `graph-runtime` and the command line `graph` are the other front ends. Mistakes are reported as
+//! [`Diagnostic`](diagnostic::Diagnostic)s, all of a file at once. An editor needs more, also for files that are not
+//! finished: `graph-editor` answers with [`Project::review_unfinished`](project::Project::review_unfinished),
+//! [`TypesAt`] and the tables of [`vocabulary`].
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

@@ -1,7 +1,7 @@
-//! Using the other cores: the compiler runs inside builds, where it is not optimised and rustc waits for it.
+//! Work on several cores: the compiler runs inside builds, where it is not optimised and rustc waits for it.
 //!
-//! Results come in the order of what was asked, so that the same input gives the same output. Where no thread can be had,
-//! the work is done all the same.
+//! Results are in the order of the input, so that the same input gives the same output. If no thread can be started,
+//! the calling thread does the work.
 
 use std::cell::Cell;
 use std::num::NonZero;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 thread_local! {
-    /// Whether the other cores are busy already with what this thread is a part of.
+    /// Whether the work that this thread is a part of already keeps the other cores busy.
     static IS_SHARED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `one` beside `other`, and returns what each returned.
+/// Runs `one` and `other` concurrently, and returns both results.
 pub(crate) fn both<A: Send, B>(one: impl Fn() -> A + Sync, other: impl FnOnce() -> B) -> (A, B) {
     if IS_SHARED.get() {
         return (one(), other());
@@ -29,11 +29,11 @@ pub(crate) fn both<A: Send, B>(one: impl Fn() -> A + Sync, other: impl FnOnce() 
     })
 }
 
-/// Does the same with every item, and returns what came of each, in order.
+/// Calls `work` with every item, and returns the results in the order of the items.
 pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let cores = if IS_SHARED.get() { 1 } else { thread::available_parallelism().map_or(1, NonZero::get) };
     let threads = cores.min(items.len());
-    // With an item or more for every core, no core is left for parts of items.
+    // With at least one item for every core, no core is free for parts of items.
     let is_shared = threads > 1 && threads == cores;
     let next = AtomicUsize::new(0);
     let take = || {

@@ -6,7 +6,7 @@ use crate::graph::{CheckedGraph, TypedKey, TypedTool};
 use crate::types::TypedField;
 
 impl CheckedGraph {
-    /// Returns what the runtime runs. `source` is what the graph's file is called.
+    /// Returns the program that the runtime executes. `source` is the name of the graph's file.
     pub fn ir(&self, source: &str) -> GraphIr {
         let key = |key: &TypedKey| KeyIr { name: key.name.clone(), initial: key.initial.clone() };
         GraphIr {

@@ -1,4 +1,4 @@
-//! A tree of graphs on disk: its trusted keys, its contracts, and the way of one file through all stages.
+//! A tree of graphs on disk: its trusted keys, its contracts, and the stages that a file passes through.
 
 mod clashes;
 mod nesting;
@@ -52,26 +52,26 @@ pub struct Project {
     nesting: Nesting,
     names: OnceLock<TakenNames>,
     settings: SettingsFiles,
-    /// Whether files that cannot be verified are looked at wherever they are used.
+    /// Whether files that cannot be verified are read too, wherever they are used.
     is_for_review: bool,
-    /// Texts that stand in for files, by their whole paths.
+    /// Texts that replace the content of files, by the files' canonical paths.
     texts: BTreeMap<PathBuf, Arc<SourceFile>>,
     /// The files of the graphs and of the contracts.
     walks: OnceLock<(FileWalk, FileWalk)>,
     contract_ids: OnceLock<Vec<(String, PathBuf)>>,
-    /// What is wrong with the directories of the tree.
+    /// The directories of the tree that cannot be read, as diagnostics.
     unreadable: OnceLock<Vec<Diagnostic>>,
     /// The contracts that were read, so that each is read and verified once.
     contracts: Mutex<FoundContracts>,
 }
 
-/// The contracts by their ids, and by whether unverified ones are looked at.
+/// The contracts by their ids, and by whether unverified ones are read too.
 type FoundContracts = BTreeMap<(ItemId, bool), Arc<OnceLock<Arc<FoundContract>>>>;
 
-/// What has which name in the module of a directory: the graphs, their machines, and the directories in it.
+/// The names that are taken in the module of a directory, and the paths that take them: graphs, their machines, directories.
 type TakenNames = BTreeMap<(PathBuf, String), Vec<PathBuf>>;
 
-/// What became of a file.
+/// The result of compiling a file.
 #[derive(Debug)]
 pub struct Compilation {
     /// The name of its module.
@@ -80,44 +80,44 @@ pub struct Compilation {
     pub interface: Option<Interface>,
     /// The graph, if it has no mistakes and was asked for.
     pub graph: Option<CheckedGraph>,
-    /// What is to be said, in the order of the file.
+    /// The diagnostics, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
-    /// The file, relative to the package where it is in it: what generated code calls it, wherever rustc was started.
+    /// The file, relative to the package if it is inside. Generated code uses this name, whatever rustc's working directory is.
     pub source: String,
-    /// The files that it was compiled from, relative to the package where they are in it. A review does not tell them.
+    /// The files that it was compiled from, relative to the package if they are inside. Empty for a review.
     pub files: Vec<String>,
     /// The files of the graphs that run inside it, directly or through others.
     pub inner: Vec<PathBuf>,
 }
 
-/// What examining a file by itself found out. What is wrong with the graphs inside is not in it.
+/// The result of examining a file by itself, without the mistakes of the graphs inside it.
 #[derive(Debug, Default)]
 struct Examined {
     interface: Option<Interface>,
     graph: Option<CheckedGraph>,
     diagnostics: Diagnostics,
     contracts: Vec<PathBuf>,
-    /// The settings files that hold for it.
+    /// The settings files that apply to it.
     settings: Vec<PathBuf>,
     inner: Vec<PathBuf>,
 }
 
-/// What was read of a text on the way.
+/// The parsed text.
 struct ParsedText {
     yaml: YamlFile,
-    /// What the file says, and what it calls.
+    /// The file's content, and the items that it calls.
     read: Option<(Definition, Items)>,
 }
 
-/// What is known of a text that may be unsigned and unfinished.
+/// The analysis of a text that may be unsigned and unfinished.
 #[derive(Debug)]
 pub struct Unfinished {
-    /// What is wrong, in the order of the file.
+    /// The mistakes, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
-    /// The values in the file, as far as they could be read, and the text that was read: the text itself, with blanks in place of
-    /// what cannot be read.
+    /// The values in the file, as far as they could be read, and the text that was read: the text itself, with blanks
+    /// in place of unreadable parts.
     pub read: Option<(Arc<SourceFile>, YamlFile)>,
-    /// What the file says, and what it calls, where it is a graph that can be read as it is.
+    /// The file's content, and the items that it calls, if it is a graph that can be read unchanged.
     pub definition: Option<(Definition, Items)>,
 }
 
@@ -128,7 +128,7 @@ impl From<Box<Diagnostic>> for Examined {
 }
 
 impl Compilation {
-    /// Returns the module's tokens: the graph, or what can stand in for it where it has mistakes.
+    /// Returns the module's tokens: the graph, or a substitute if it has mistakes.
     pub fn expand(&self) -> TokenStream {
         match (&self.graph, &self.interface) {
             (Some(graph), _) => expand::expand(graph, &self.name, &self.source, &self.files),
@@ -139,7 +139,7 @@ impl Compilation {
 }
 
 impl Project {
-    /// Opens the tree that `directory` is, in the package at `package`.
+    /// Opens the tree in `directory`, in the package at `package`.
     pub fn open(package: &Path, directory: &Path) -> Self {
         let (ring, rejected, keys) = KeyRing::load(&[&directory.join(KEYS)]);
         let rejected = rejected
@@ -171,8 +171,8 @@ impl Project {
         }
     }
 
-    /// Opens the tree that `file` is part of: the outermost directory above it, in the package, with `keys` in it; else its
-    /// own directory. Whoever can write below a tree cannot make it trust a key by that.
+    /// Opens the tree that `file` is part of: the outermost directory above it, in the package, with `keys` in it; else
+    /// its own directory. So a key file below a tree's root cannot make the tree trust a key.
     pub fn around(package: &Path, file: &Path) -> Self {
         let own = file.parent().unwrap_or(package);
         let inside = |directory: &&Path| directory.starts_with(package);
@@ -180,15 +180,15 @@ impl Project {
         Self::open(package, trees.last().unwrap_or(own))
     }
 
-    /// Looks at files that cannot be verified wherever they are used: graphs that others nest, contracts. No graph comes of what
-    /// uses one of them.
+    /// Reads files that cannot be verified too, wherever they are used: graphs that others nest, contracts. A graph
+    /// that uses one of them is not compiled.
     #[must_use]
     pub fn for_review(mut self) -> Self {
         self.is_for_review = true;
         self
     }
 
-    /// Takes a text for what a file of the tree holds, as an editor's that is not saved, or one that is still to be tried.
+    /// Uses a text as the content of a file of the tree, such as an editor's unsaved text, or a change that is to be tried.
     #[must_use]
     pub fn with_text(mut self, source: Arc<SourceFile>) -> Self {
         self.texts.insert(whole(&source.path), source);
@@ -206,12 +206,12 @@ impl Project {
         &self.ring
     }
 
-    /// Returns what is wrong with files in `keys`.
+    /// Returns the mistakes in the files in `keys`.
     pub fn rejected_keys(&self) -> &[Diagnostic] {
         &self.rejected
     }
 
-    /// Takes a file through all stages: read, verify, parse, check. The graphs that run inside it are taken with it.
+    /// Takes a file through all stages: read, verify, parse, check. The graphs that run inside it are checked too.
     pub fn compile(&self, file: &Path) -> Compilation {
         self.finish(file, self.examine_file(file, Wanted::Graph), Wanted::Graph)
     }
@@ -222,7 +222,7 @@ impl Project {
         self.finish(&path, self.examine(&source, Wanted::Graph), Wanted::Graph)
     }
 
-    /// Says all that is wrong with a file, as [`Project::compile`], and more of a file that cannot be verified. No graph comes of it.
+    /// Reports all mistakes of a file, as [`Project::compile`], and checks a file that cannot be verified too. Yields no graph.
     pub fn review(&self, file: &Path) -> Compilation {
         match self.read(file) {
             Ok(source) => self.review_source(source),
@@ -230,7 +230,7 @@ impl Project {
         }
     }
 
-    /// As [`Project::review`], of several files; each is done beside the others. The answers are in the order of `files`.
+    /// As [`Project::review`], for several files at the same time. The results are in the order of `files`.
     pub fn review_all(&self, files: &[PathBuf]) -> Vec<Compilation> {
         parallel::map(files, |file| self.review(file))
     }
@@ -241,8 +241,8 @@ impl Project {
         self.finish(&source.path, examined, Wanted::Findings)
     }
 
-    /// As [`Project::review_source`], with what was read of the text, for an author who is in the midst of writing it. A file in
-    /// the tree's `tools` is a contract.
+    /// As [`Project::review_source`], with the parsed text, for an author who is still writing it. A file in the tree's
+    /// `tools` is a contract.
     pub fn review_unfinished(&self, source: &Arc<SourceFile>) -> Unfinished {
         let (diagnostics, parts) = match self.tool_of(&source.path) {
             Some(id) => (self.review_contract(source, &id), None),
@@ -266,7 +266,7 @@ impl Project {
         }
     }
 
-    /// Returns the text that stands in for a file, if one does.
+    /// Returns the text that replaces the content of a file, if there is one.
     fn text(&self, file: &Path) -> Option<Arc<SourceFile>> {
         if self.texts.is_empty() {
             return None;
@@ -285,7 +285,7 @@ impl Project {
         self.look(source, self.is_for_review, wanted).0
     }
 
-    /// Examines a text; with `is_review` one too that cannot be verified.
+    /// Examines a text; with `is_review`, also one that cannot be verified.
     fn look(&self, source: &Arc<SourceFile>, is_review: bool, wanted: Wanted) -> (Examined, Option<ParsedText>) {
         match verify(source, &self.ring) {
             Ok(verified) => self.examine_text(verified.into(), Diagnostics::new(), is_review, wanted),
@@ -302,8 +302,8 @@ impl Project {
         }
     }
 
-    /// Says of a file outside the package which keys it was verified with: its tree is then its own directory, since a directory
-    /// further up may belong to somebody else.
+    /// Adds a note for a file outside the package that names the keys it was verified with: its tree is then its own
+    /// directory, since a directory further up may belong to somebody else.
     fn outside(&self, mut problem: Box<Diagnostic>, file: &Path) -> Box<Diagnostic> {
         if problem.code == code::UNTRUSTED && !file.starts_with(&self.package) {
             let keys = display_name(&self.package, &self.root.join(KEYS));
@@ -343,7 +343,7 @@ impl Project {
             (examined, Some((definition, items)))
         });
         examined.diagnostics.extend(disagreement);
-        // Of a text that cannot be parsed lints may have found something too.
+        // A text that cannot be parsed may have lint diagnostics too.
         levels.apply(&mut examined.diagnostics);
         (examined, Some(ParsedText { yaml, read }))
     }
@@ -354,7 +354,7 @@ impl Project {
         files.extend(contracts.into_iter().chain(settings));
         let (mut known, mut read_files): (HashSet<DiagnosticIdentity>, HashSet<PathBuf>) = Default::default();
         if !inner.is_empty() {
-            // A contract with mistakes may be one of both graphs.
+            // Both graphs may use the same contract with mistakes.
             known = diagnostics.iter().map(Diagnostic::identity).collect();
             read_files = files.iter().cloned().collect();
         }
@@ -369,13 +369,13 @@ impl Project {
             files.extend(read.filter(|file| read_files.insert((*file).clone())).cloned());
         }
         diagnostics.extend(self.clashes(path, &inner));
-        // What a tree trusts must be clear: one bad key file, and nothing compiles.
+        // The set of trusted keys must be certain: with one bad key file, nothing compiles.
         diagnostics.extend(self.rejected.iter().cloned());
         diagnostics.extend(self.unreadable.get_or_init(|| self.unreadable()).iter().cloned());
         let graph = graph.filter(|_| !diagnostics.has_errors());
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         files.extend(self.keys.iter().cloned());
-        // Only code that is generated names them.
+        // Only generated code names the files.
         files.retain(|file| wanted == Wanted::Graph && file.is_file());
         Compilation {
             name: expand::module_name(stem),
@@ -388,7 +388,7 @@ impl Project {
         }
     }
 
-    /// Finds what a graph calls: contracts, the tree's own before the built-in ones, and other graphs of the tree.
+    /// Finds the items that a graph calls: contracts, the tree's own before the built-in ones, and other graphs of the tree.
     fn items(
         &self,
         ids: &BTreeSet<&ItemId>,
@@ -421,8 +421,8 @@ impl Project {
         (items, files)
     }
 
-    /// Finds what the computed ids of a graph may name, as far as its permissions allow: the tools with a contract, the built-in
-    /// ones, and the graphs that say what they take.
+    /// Finds the items that the computed ids of a graph may name, as far as its permissions allow: the tools with a
+    /// contract, the built-in ones, and the graphs that declare their inputs.
     fn reachable(
         &self,
         definition: &Definition,
@@ -445,7 +445,7 @@ impl Project {
         for id in ids {
             let found = self.found_contract(&id, is_review);
             let schema = found.contract.as_ref().map(|contract| &contract.params);
-            // Of one that cannot be read nobody knows what its tool reads as code.
+            // If a contract cannot be read, it is unknown which parameters its tool reads as code.
             if schema.is_none_or(ValueSchema::has_sink) {
                 diagnostics.extend(found.diagnostics.iter().cloned());
                 files.extend(found.file.clone());
@@ -465,7 +465,7 @@ impl Project {
         (reachable, files)
     }
 
-    /// Returns what a graph takes, as its file says it. What is wrong with the file is said where it is checked.
+    /// Returns the inputs of a graph, as its file declares them. The check of that file reports its mistakes.
     fn inputs_of(&self, path: &Path) -> Option<ValueSchema> {
         let source = self.read(path).ok()?;
         let origin = match verify(&source, &self.ring) {
@@ -477,7 +477,7 @@ impl Project {
         definition::parse(origin, &yaml, &mut unsaid)?.inputs
     }
 
-    /// Returns the id of a tool with a contract, or of a graph, that is called nearly as `id`, which is neither.
+    /// Returns the id of a tool with a contract, or of a graph, that differs little from `id`, which has neither.
     fn similar(&self, id: &ItemId) -> Option<String> {
         let stem = id.as_str().rsplit('/').next().unwrap_or_default();
         let names = self.graph_files().keys().map(String::as_str);
@@ -487,14 +487,14 @@ impl Project {
         let contracts = self.contract_ids().iter().map(|(id, _)| id.clone());
         let known: Vec<String> = contracts.chain(graphs).chain(built_in).collect();
         let all = known.iter().map(String::as_str);
-        // A tool without contract is nothing unusual, so only what a slip of the fingers would leave is near.
+        // A tool without a contract is nothing unusual, so only an id that differs by a typing error is similar.
         let most = (id.as_str().len() / 5).min(2);
         nearest(id.as_str(), all)
             .filter(|near| strsim::damerau_levenshtein(id.as_str(), near) <= most)
             .map(str::to_owned)
     }
 
-    /// Returns the ids of the tools that the tree has contracts of, with the contracts' files.
+    /// Returns the ids of the tools with a contract in the tree, with the contracts' files.
     fn contract_ids(&self) -> &[(String, PathBuf)] {
         self.contract_ids.get_or_init(|| {
             let tools = self.root.join(TOOLS);
@@ -518,8 +518,8 @@ impl Project {
         })
     }
 
-    /// Reports the directories of the tree that cannot be read. What is in them may forbid what nothing else does, so nothing
-    /// compiles. Where there is no tree, what stands beside a file does not belong to it.
+    /// Reports the directories of the tree that cannot be read. A file in them may forbid something that nothing else
+    /// forbids, so nothing compiles. If there is no tree, the files next to a graph do not belong to it.
     fn unreadable(&self) -> Vec<Diagnostic> {
         if !is_tree(&self.root) {
             return Vec::new();
@@ -546,11 +546,11 @@ impl Project {
         files.find(alike).filter(|_| !is_exact).map(|(_, file)| file.as_path())
     }
 
-    /// Finds what a call of `id` is about that is known only when the program runs.
+    /// Finds the tool or graph with an id that is known only when the program runs.
     ///
     /// # Errors
     ///
-    /// Returns the reason if that cannot be determined: the contract is not signed or has mistakes, or several things
+    /// Returns the reason if that cannot be determined: the contract is not signed or has mistakes, or several items
     /// have the id.
     pub fn resolve(&self, id: &ItemId) -> Result<Resolved, String> {
         let found = self.found_contract(id, false);
@@ -572,7 +572,7 @@ impl Project {
         })
     }
 
-    /// Finds the contracts and graphs that have these ids, without a word on what is wrong with them.
+    /// Finds the contracts and graphs that have these ids, without reporting their mistakes.
     pub fn called(&self, ids: &BTreeSet<&ItemId>, caller: &Path) -> Items {
         let inner = self.inside(ids.iter().copied());
         let (items, _) = self.items(ids, caller, &inner, true, &mut Diagnostics::new());
@@ -584,12 +584,12 @@ impl Project {
         ids.iter().filter_map(|id| Some(((*id).clone(), self.graph_called(id)?))).collect()
     }
 
-    /// Returns the id of the tool whose contract stands in a file of the tree.
+    /// Returns the id of the tool whose contract a file of the tree is.
     fn tool_of(&self, file: &Path) -> Option<ItemId> {
         id_of_contract(&self.root.join(TOOLS), file)
     }
 
-    /// Says what is wrong with a contract, signed or not.
+    /// Returns the diagnostics of a contract, signed or not.
     fn review_contract(&self, source: &Arc<SourceFile>, id: &ItemId) -> Vec<Diagnostic> {
         let Effective { levels, diagnostics: of_settings, .. } = self.settings_of(&source.path, true);
         let mut diagnostics = Diagnostics::new();
@@ -636,7 +636,7 @@ impl Project {
             Ok((Ok(verified), _)) => definition::parse_contract(&verified, id, &mut diagnostics),
             Ok((Err(problem), source)) => {
                 diagnostics.push(*problem);
-                // What is wrong with it can be said all the same; with that error no graph comes of it.
+                // Its mistakes can be reported all the same; because of this error no graph is compiled from it.
                 is_review.then(|| definition::parse_trusted_contract(&source, id, &mut diagnostics)).flatten()
             }
             Err(problem) => {
@@ -651,7 +651,7 @@ impl Project {
     }
 }
 
-/// What an id that is known only when the program runs leads to.
+/// The item of an id that is known only when the program runs.
 #[derive(Debug, Clone)]
 pub enum Resolved {
     /// A tool with a contract.
@@ -662,7 +662,7 @@ pub enum Resolved {
     Unknown,
 }
 
-/// What there is of a tool's contract.
+/// The result of looking up a tool's contract.
 #[derive(Debug)]
 struct FoundContract {
     contract: Option<Arc<Contract>>,
@@ -671,8 +671,8 @@ struct FoundContract {
     diagnostics: Diagnostics,
 }
 
-/// Whether a directory is a tree: it has `keys`. If that cannot be determined, it counts as one, so that no other takes
-/// its place.
+/// Whether a directory is a tree: it has `keys`. If that cannot be determined, it counts as a tree, so that no other
+/// directory is used instead.
 fn is_tree(directory: &Path) -> bool {
     match is_there(directory, &directory.join(KEYS)) {
         Ok(true) => directory.join(KEYS).is_dir(),
@@ -681,18 +681,18 @@ fn is_tree(directory: &Path) -> bool {
     }
 }
 
-/// Returns the whole path of a file, without links; as it is where there is no such file.
+/// Returns the canonical path of a file, or the path itself if there is no such file.
 fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns the id of the tool whose contract a file is.
+/// Returns the id of the tool whose contract a file is, from its path below `tools`.
 fn id_of_contract(tools: &Path, file: &Path) -> Option<ItemId> {
     let relative = file.strip_prefix(tools).ok()?.to_str()?.replace('\\', "/");
     ItemId::new(relative.strip_suffix(".yaml")?).ok()
 }
 
-/// Returns a path as generated code holds it: relative to the package where it is in it.
+/// Returns a path as generated code holds it: relative to the package if it is inside.
 fn relative_name(package: &Path, path: &Path) -> String {
     path.strip_prefix(package).unwrap_or(path).to_string_lossy().replace('\\', "/")
 }

@@ -1,4 +1,4 @@
-//! Types: what is known of a value before the program runs.
+//! Types: the compiler's knowledge of a value before the program runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,21 +8,22 @@ use graph_definition::hash::{HashMap, HashSet};
 use graph_model::secret::Mask;
 use graph_model::value::Value;
 
-/// What is known of a value.
+/// The type of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Type {
-    /// What it is where it is not null.
+    /// The kind of the value if it is not null.
     pub kind: TypeKind,
-    /// Whether it may be null: not given, not there, or null in fact.
+    /// Whether it may be null: not given, missing, or an explicit null.
     pub nullable: bool,
-    /// Whether it is shown to nobody but who needs it. A list or an object is not: what is in it may be.
+    /// Whether it is hidden from everyone who does not need it. Lists and objects themselves are never secret; the
+    /// values in them may be.
     pub secret: bool,
 }
 
-/// What a value is where it is not null.
+/// The kind of a value that is not null.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TypeKind {
-    /// No value yet: the element of an empty list, a key that only null was assigned to.
+    /// No value yet: the element of an empty list, a key to which only null was assigned.
     Never,
     /// `true` or `false`.
     Boolean,
@@ -40,7 +41,7 @@ pub enum TypeKind {
     Map(Box<Type>),
     /// An object with these fields.
     Object(Vec<TypedField>),
-    /// Not known: checked when the program runs. Where such a type is not nullable, a schema asks for any value but null.
+    /// Not known: checked when the program runs. If such a type is not nullable, a schema accepts any value except null.
     Any,
 }
 
@@ -51,9 +52,9 @@ pub struct TypedField {
     pub name: String,
     /// Its type; nullable where it need not be given.
     pub ty: Type,
-    /// What stands where nothing is given.
+    /// The value that is used if none is given.
     pub default: Option<Value>,
-    /// What it is for.
+    /// The author's description.
     pub description: Option<String>,
 }
 
@@ -64,40 +65,41 @@ impl TypedField {
     }
 }
 
-/// Deeper types are `any`: a value that holds its own predecessor would otherwise have no end.
+/// The most levels of a type; deeper types become `any`. A value that holds its own predecessor would otherwise have an
+/// infinite type.
 const MOST_LEVELS: usize = 8;
 
 impl Type {
-    /// A value of this kind that is never null.
+    /// Returns the type of a value of this kind that is never null.
     pub fn of(kind: TypeKind) -> Self {
         Self { nullable: matches!(kind, TypeKind::Any), kind, secret: false }
     }
 
-    /// No value yet: what is joined with it stays as it is.
+    /// Returns the type without values. Joining another type with it yields that type.
     pub fn never() -> Self {
         Self::of(TypeKind::Never)
     }
 
-    /// A value of which nothing is known.
+    /// Returns the type of a value of which nothing is known.
     pub fn any() -> Self {
         Self::of(TypeKind::Any)
     }
 
-    /// Nothing but null.
+    /// Returns the type whose only value is null.
     pub fn null() -> Self {
         Self::never().or_null()
     }
 
-    /// A value of which nothing is known but whether it may be, or have in it, a secret.
+    /// Returns the type of a value of which nothing is known, except whether it may be, or contain, a secret.
     pub fn any_of(secret: bool) -> Self {
         Self { secret, ..Self::any() }
     }
 
-    /// The same, all of it secret.
+    /// Returns the same type with all of it secret.
     #[must_use]
     pub fn concealed(mut self) -> Self {
         match &mut self.kind {
-            // That there is nothing is no secret.
+            // The absence of a value is no secret.
             TypeKind::Never => {}
             TypeKind::List(inner) | TypeKind::Map(inner) => {
                 **inner = std::mem::replace(&mut **inner, Self::never()).concealed();
@@ -119,7 +121,7 @@ impl Type {
         self
     }
 
-    /// Whether it is a secret or has one in it.
+    /// Whether it is a secret or contains one.
     pub fn has_secret(&self) -> bool {
         match &self.kind {
             TypeKind::List(inner) | TypeKind::Map(inner) => inner.has_secret(),
@@ -128,7 +130,7 @@ impl Type {
         }
     }
 
-    /// Whether a part of it is of no known type, and may be nested to any depth.
+    /// Whether a part of it has no known type, and may be nested to any depth.
     pub fn may_nest(&self) -> bool {
         match &self.kind {
             TypeKind::List(inner) | TypeKind::Map(inner) => inner.may_nest(),
@@ -143,14 +145,14 @@ impl Type {
             _ if !self.has_secret() => false,
             (TypeKind::List(one), TypeKind::List(two)) | (TypeKind::Map(one), TypeKind::Map(two)) => one.reveals(two),
             (TypeKind::Object(fields), TypeKind::Map(values)) => fields.iter().any(|field| field.ty.reveals(values)),
-            // What the target has no field for is dropped.
+            // Fields that the target does not have are dropped.
             (TypeKind::Object(fields), TypeKind::Object(targets)) => targets.iter().any(|target| {
                 fields.iter().find(|field| field.name == target.name).is_some_and(|field| field.ty.reveals(&target.ty))
             }),
             (TypeKind::Map(values), TypeKind::Object(targets)) => {
                 targets.iter().any(|target| values.reveals(&target.ty))
             }
-            // Of what is not known, any part may be the secret one.
+            // If the structure is not known, any part may be the secret one.
             _ => !target.is_all_secret(),
         }
     }
@@ -164,7 +166,7 @@ impl Type {
         }
     }
 
-    /// Says where in values of this type secrets are; `None` where they are not.
+    /// Returns the places of the secrets in values of this type; `None` if there are no secrets.
     pub fn mask(&self) -> Option<Mask> {
         match &self.kind {
             TypeKind::List(inner) | TypeKind::Map(inner) => Some(Mask::Each(Box::new(inner.mask()?))),
@@ -177,14 +179,14 @@ impl Type {
         }
     }
 
-    /// The same, or null.
+    /// Returns the same type, or null.
     #[must_use]
     pub fn or_null(mut self) -> Self {
         self.nullable = true;
         self
     }
 
-    /// The same, without null.
+    /// Returns the same type without null.
     #[must_use]
     pub fn not_null(mut self) -> Self {
         self.nullable = matches!(self.kind, TypeKind::Any);
@@ -214,7 +216,7 @@ impl Type {
                     let mut ty = Self::of_schema(&property.schema);
                     match &default {
                         Some(default) => ty.nullable |= default.is_null(),
-                        // Without a type nothing says that null is allowed.
+                        // Without a type, nothing says that null is allowed.
                         None if property.required && matches!(property.schema.kind, SchemaKind::Any) => {
                             ty.nullable = false;
                         }
@@ -255,14 +257,14 @@ impl Type {
         })
     }
 
-    /// Returns the type that holds the values of both.
+    /// Returns the type that contains the values of both.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         let nullable = self.nullable || other.nullable;
         let has_secret = self.has_secret() || other.has_secret();
         let secret = self.secret || other.secret;
         let kind = join_kinds(self.kind, other.kind);
-        // What is not known any more has its secrets anywhere.
+        // A value whose structure is no longer known may have its secrets anywhere.
         let secret = secret || (has_secret && kind == TypeKind::Any);
         let joined = Self { nullable: nullable || kind == TypeKind::Any, kind, secret };
         if joined.levels() > MOST_LEVELS { Self::any_of(has_secret) } else { joined }
@@ -298,29 +300,29 @@ impl Type {
         Ok(if self.nullable { found.or_null() } else { found })
     }
 
-    /// Whether a value of this type can stand where `target` is asked for.
+    /// Whether a value of this type can be used where `target` is expected.
     ///
-    /// What is only known at run time is let through, to be checked then: `any`, and null where it may occur.
+    /// Values that are known only at run time are accepted, and checked then: `any`, and null where it may occur.
     pub fn fits(&self, target: &Self) -> bool {
         self.misfit(target).is_none()
     }
 
-    /// Returns the first place at which values of this type are of another kind than `target` asks for.
+    /// Returns the first place at which values of this type have another kind than `target` expects.
     ///
-    /// `any` is let through, and null where it may occur: [`Type::lack`] finds that.
+    /// `any` is accepted, and so is null where it may occur: [`Type::lack`] finds that.
     pub fn misfit(&self, target: &Self) -> Option<Misfit> {
         self.compare(target, Compares::Kinds, false)
     }
 
-    /// Returns the first place at which a value of this type may be null and `target` takes no null.
+    /// Returns the first place at which a value of this type may be null and `target` does not accept null.
     ///
-    /// Null counts where the type says that there may be one. Of `any` it is not known; that is checked at run time.
+    /// Null counts where the type says that it may occur. For `any` that is not known; it is checked at run time.
     pub fn lack(&self, target: &Self) -> Option<Misfit> {
         self.compare(target, Compares::Nulls, false)
     }
 
-    /// Compares two types. Where `is_left_out`, null is the same as nothing, and never reaches what takes the value: a field of
-    /// an object that has a default, a value of a map (R74). Lists keep their nulls.
+    /// Compares two types. With `is_left_out`, null means that no value is given, and the receiver never sees it: a
+    /// field of an object that has a default, a value of a map (R74). Lists keep their nulls.
     fn compare(&self, target: &Self, compares: Compares, is_left_out: bool) -> Option<Misfit> {
         let here = || Some(Misfit { at: Vec::new(), found: self.clone(), wanted: target.clone() });
         let is_null_missed = self.nullable && !target.nullable && !is_left_out;
@@ -359,7 +361,7 @@ impl Type {
             }),
             (TypeKind::Map(values), TypeKind::Object(targets)) => targets.iter().find_map(|target| {
                 let misfit = match compares {
-                    // Which fields a map has is not known.
+                    // It is not known which fields a map has.
                     Compares::Nulls if target.is_required() && values.kind != TypeKind::Any => {
                         Some(Misfit::missing(target))
                     }
@@ -375,7 +377,7 @@ impl Type {
     }
 }
 
-/// What [`Type::compare`] looks for.
+/// The differences that [`Type::compare`] looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compares {
     /// Values of another kind.
@@ -384,14 +386,14 @@ enum Compares {
     Nulls,
 }
 
-/// A place at which the values of one type cannot stand where another is asked for.
+/// A place at which the values of one type cannot be used where another is expected.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Misfit {
-    /// The way from the value to the place, from outside to inside.
+    /// The path from the value to the place, from outside to inside.
     pub at: Vec<ValueStep>,
-    /// The type of what is there; null where nothing is.
+    /// The type of the value there; null if there is no value.
     pub found: Type,
-    /// The type that is asked for.
+    /// The expected type.
     pub wanted: Type,
 }
 
@@ -423,7 +425,7 @@ impl Misfit {
     }
 }
 
-/// A path goes into a part that no value of the type has.
+/// The error for a path into a part that no value of the type has.
 #[derive(Debug)]
 pub struct NoPart<'t> {
     /// The type.
@@ -432,7 +434,7 @@ pub struct NoPart<'t> {
     pub fields: Vec<&'t str>,
 }
 
-/// Returns the type that holds the values of all.
+/// Returns the type that contains the values of all.
 pub fn join_all(types: impl IntoIterator<Item = Type>) -> Type {
     types.into_iter().fold(Type::never(), Type::join)
 }
@@ -609,7 +611,7 @@ mod tests {
             // A map need not have the field.
             (map(text()), object(&[("a", text())]), Some("`a` of it")),
             (map(text()), object(&[("a", maybe())]), None),
-            // What is not known is looked at when the graph runs.
+            // Unknown values are checked when the graph runs.
             (Type::any(), text(), None),
             (map(Type::any()), object(&[("a", text())]), None),
             (maybe(), Type { nullable: false, ..Type::any() }, Some("it")),

@@ -1,4 +1,4 @@
-//! The macros of `graph-runtime`: doors to `graph-compiler`.
+//! The macros of `graph-runtime`: front ends of `graph-compiler`.
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -14,8 +14,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
 use syn::LitStr;
 
-/// Compiles the graph at a path, relative to the package, into a module of its own. Before the path stands how the program calls the
-/// runtime: `graph_runtime::graph!` says it.
+/// Compiles the graph at a path, relative to the package, into a module of its own. The input is the path by which the
+/// program names the runtime, as `graph_runtime::graph!` passes it, followed by the graph's path.
 ///
 /// See `graph_runtime::graph!`.
 #[proc_macro]
@@ -36,7 +36,7 @@ pub fn graph(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     quote!(#errors #module).into()
 }
 
-/// Returns what is to be said of a graph. Warnings about graphs inside it are said where those are compiled.
+/// Returns the diagnostics to report for a graph. Warnings about graphs inside it are reported where those are compiled.
 fn own(compilation: &Compilation) -> Vec<Diagnostic> {
     let is_inner = |one: &Diagnostic| compilation.inner.contains(&one.place.source.path);
     let own = compilation.diagnostics.iter().filter(|one| one.severity == Severity::Error || !is_inner(one));
@@ -56,12 +56,13 @@ pub fn include_graphs(_: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let errors = broken(&out, &mut said);
     let warnings = warned(&out, &mut said);
     let (modules, plain) = (format!("/{}", graph_compiler::MODULES), format!("/{}", graph_compiler::ERRORS));
-    // What no graph is to blame for, as a directory that is missing, stands in the file of errors only.
+    // Errors that belong to no graph, such as a missing directory, are only in the file of errors.
     let errors = errors.unwrap_or_else(|| quote!(::std::include!(::std::concat!(::std::env!("OUT_DIR"), #plain));));
     quote!(#errors #warnings ::std::include!(::std::concat!(::std::env!("OUT_DIR"), #modules));).into()
 }
 
-/// What was reported already: of a graph it is also said where others nest it, of a contract where graphs use it.
+/// The diagnostics that were reported already: a mistake in a graph is found again where others nest it, one in a
+/// contract where graphs use it.
 #[derive(Default)]
 struct ReportedDiagnostics(BTreeSet<String>);
 
@@ -76,14 +77,15 @@ impl ReportedDiagnostics {
 fn broken(out: &Path, said: &mut ReportedDiagnostics) -> Option<TokenStream> {
     let package = package();
     let compilations = again(&package, &out.join(graph_compiler::BROKEN))?;
-    // A graph that has no mistake now was mended since; until the build script runs again, its old mistakes stand.
+    // A graph without mistakes was corrected after the build script ran; until that runs again, the file of errors is used.
     if compilations.iter().any(|(_, compilation)| compilation.graph.is_some()) {
         return None;
     }
     Some(compilations.iter().map(|(file, compilation)| said.report(&package, file, compilation)).collect())
 }
 
-/// The same of graphs of which there are warnings. One that was changed since is left to the next run of the build script.
+/// Compiles the graphs with warnings again, to report those too. A graph that was changed since is left to the build
+/// script's next run.
 fn warned(out: &Path, said: &mut ReportedDiagnostics) -> TokenStream {
     let package = package();
     let compilations = again(&package, &out.join(graph_compiler::WARNED)).unwrap_or_default();
@@ -107,7 +109,7 @@ fn package() -> PathBuf {
         .unwrap_or_default()
 }
 
-/// Where the path stands in the Rust program.
+/// Returns the place of the path in the Rust program.
 fn place(path: &LitStr) -> RustPlace {
     let span = path.span();
     let native = span.unwrap();

@@ -1,6 +1,6 @@
 //! Runs state graphs that `graph-compiler` compiled: dispatch, durable commits, capabilities, audit trail.
 //!
-//! A program gets its graphs from a build script and [`include_graphs!`], or one by one with [`graph!`]. It makes a
+//! A program includes its graphs with a build script and [`include_graphs!`], or one by one with [`graph!`]. It builds a
 //! [`Runtime`], names a store and grants capabilities, and starts runs:
 //!
 //! ```no_run
@@ -21,14 +21,15 @@
 //! # }
 //! ```
 //!
-//! # What may grow
+//! # Types that may grow
 //!
-//! Errors, statuses, events, records and what a run returns are `#[non_exhaustive]`: a new version may say more. What a program writes to
-//! say how something is done ([`Options`], [`RunFilter`](store::RunFilter), [`Page`](store::Page), [`Retention`](store::Retention),
-//! [`ResumeAll`], [`Single`], [`Fork`](history::Fork)) is written with `..Default::default()` and may grow too. What a store must
-//! know whole is neither and stays as it is: [`Sealed`](record::Sealed) and [`Within`](store::Within).
+//! Errors, statuses, events, records and results of runs are `#[non_exhaustive]`: a new version may add to them. Types with
+//! which a program sets options ([`Options`], [`RunFilter`](store::RunFilter), [`Page`](store::Page),
+//! [`Retention`](store::Retention), [`ResumeAll`], [`Single`], [`Fork`](history::Fork)) are written with
+//! `..Default::default()`, and may grow too. [`Sealed`](record::Sealed) and [`Within`](store::Within) do not change, because
+//! a store must know all of their fields.
 
-// Libraries speak through values and `tracing`; only the command line prints.
+// Libraries report through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(feature = "dynamic")]
@@ -103,10 +104,10 @@ pub mod store {
 #[doc(inline)]
 pub use graph_sqlite::{SqliteOptions, SqliteStore};
 
-/// Compiles the graph at a path, relative to the package, into a module of its own and the machine beside it.
+/// Compiles the graph at a path, relative to the package, into a module of its own, and the machine beside the module.
 ///
-/// What is wrong with the graph is an error of the program, in the graph's file. Graphs of a tree are better compiled together, by a
-/// build script and [`include_graphs!`]: then graphs may nest each other, and new files are seen.
+/// Mistakes in the graph are errors of the program, at their place in the graph's file. It is better to compile the graphs of
+/// a tree together, with a build script and [`include_graphs!`]: then graphs may nest each other, and new files are noticed.
 #[cfg(feature = "macros")]
 #[macro_export]
 macro_rules! graph {
@@ -115,8 +116,8 @@ macro_rules! graph {
     };
 }
 
-/// What generated code calls: that of [`graph_engine`], and the procedural macro behind `graph!`, which has to be told the path of this
-/// crate. Nothing in here is for people.
+/// The items that generated code uses: those of [`graph_engine`], and the procedural macro behind `graph!`, which needs the
+/// path of this crate. They are not for use by hand.
 #[doc(hidden)]
 pub mod __private {
     pub use graph_engine::__private::*;
@@ -125,18 +126,18 @@ pub mod __private {
     #[cfg(not(feature = "tools"))]
     pub use without_tools::{builtin, subprocess};
 
-    /// What stands where the built-in tools would: a graph that calls one does not compile, and rustc says which feature it needs.
+    /// Replaces the built-in tools: a graph that calls one does not compile, and rustc names the feature that it needs.
     #[cfg(not(feature = "tools"))]
     mod without_tools {
         use graph_engine::{ActionError, Call};
 
-        /// Parameters of a tool that the runtime performs. Nothing has it without the feature `tools`.
+        /// The parameters of a tool that the runtime performs. No type implements it without the feature `tools`.
         #[diagnostic::on_unimplemented(
             message = "the graph calls a tool that the runtime performs, which needs the feature `tools` of `graph-runtime`"
         )]
         pub trait NeedsTools: Send {}
 
-        /// Stands in for a built-in tool.
+        /// Takes the place of a built-in tool.
         ///
         /// # Errors
         ///
@@ -145,7 +146,7 @@ pub mod __private {
             Err(ActionError::permanent(format!("`{id}` needs the feature `tools` of `graph-runtime`")))
         }
 
-        /// Stands in for a tool that is a program.
+        /// Takes the place of a tool that is a program.
         ///
         /// # Errors
         ///

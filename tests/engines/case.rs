@@ -1,4 +1,4 @@
-//! Running a case: on both engines, with a journal and without, whole and cut.
+//! Runs a case: on both engines, with and without a journal, whole and cut.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,38 +20,39 @@ use tempfile::TempDir;
 use super::Erased;
 use super::script::{Asked, Case, Given, Stage};
 
-/// When every run begins: 2026-11-21T20:00:00Z.
+/// The time at which every run begins: 2026-11-21T20:00:00Z.
 pub(crate) const BEGAN: Duration = Duration::from_secs(1_795_291_200);
 
-/// A graph on both engines, with the stage that its tools perform on.
+/// A graph on both engines, with the stage that performs its tools.
 pub(crate) struct Bench {
     pub(crate) stage: Stage,
     pub(crate) compiled: Erased,
     pub(crate) interpreted: Erased,
 }
 
-/// Where runs are cut before they are resumed.
+/// The points at which runs are cut before they are resumed.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Cut {
-    /// They are resumed when they have ended.
+    /// After the end of the run.
     Nowhere,
-    /// After each record that was written, by the run or by those that it nests.
+    /// After each record that the run or one of its nested runs wrote.
     Everywhere,
-    /// Between the last step and the end, which are written together: no crash does that.
+    /// Between the last step and the end. They are written together, so no crash does that.
     BeforeEnd,
 }
 
-/// What came of a run.
+/// The result of a run, with its calls and its duration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Came {
-    /// What the run says of itself: `kind`, and `at` which node it ended, beside what the result or the error says.
+    /// The run's result or error as JSON, with its `kind` and the node `at` which it ended.
     pub(crate) end: Value,
     calls: Vec<Asked>,
     took: Duration,
 }
 
 impl Bench {
-    /// Runs a case on both engines, with a journal and without, and says what differs from the script or from each other.
+    /// Runs a case on both engines, with and without a journal. Returns the differences from the script and between the
+    /// runs.
     pub(crate) fn four_ways(&self, case: &Case) -> Vec<String> {
         let mut found = Vec::new();
         let logs = [Log::default(), Log::default()];
@@ -92,7 +93,7 @@ impl Bench {
         found
     }
 
-    /// Says what differs from what the script expects.
+    /// Returns the differences from the script's expectations.
     fn differences(&self, case: &Case, came: &Came) -> Vec<String> {
         let (expect, end) = (&case.expect, &came.end);
         let mut found = Vec::new();
@@ -130,7 +131,7 @@ impl Bench {
         found
     }
 
-    /// Runs a case whole on one engine, cuts it, and resumes it on the other.
+    /// Runs a whole case on one engine, cuts its journal, and resumes it on the other engine.
     pub(crate) fn cut(&self, case: &Case, cut: Cut) -> Vec<String> {
         let mut found = Vec::new();
         let pairs = [
@@ -186,8 +187,8 @@ impl Bench {
     }
 }
 
-/// Says why the journals of a run and of those inside it do not prove that the graphs allow them, or how the run would have gone
-/// differently under its own graph; none if all is well.
+/// Returns why the journals of a run and its nested runs do not prove it, or how its replay under its own graph
+/// differs; `None` if all is well.
 pub(crate) fn unproven(machine: &Erased, log: &Log) -> Option<String> {
     let records = within(false, log.store.load(&run_id())).ok()?;
     let (run, seal, key) = (run_id(), SealKey::from_bytes([5; 32]), key().public());
@@ -202,12 +203,12 @@ pub(crate) fn unproven(machine: &Erased, log: &Log) -> Option<String> {
     }
 }
 
-/// Writes a suppressed failure as scripts do.
+/// Formats a suppressed failure as scripts do.
 fn suppressed(error: &Value) -> String {
     format!("{}: {}", error["node"].as_str().unwrap_or_default(), error["error"].as_str().unwrap_or_default())
 }
 
-/// Says which warnings were expected and are not in the journal, and how many there are besides.
+/// Returns the difference between the expected warnings and those in the journal.
 fn warnings(case: &Case, bodies: &[String]) -> Vec<String> {
     let Some(expected) = &case.expect.warnings else { return Vec::new() };
     let said: Vec<String> = bodies
@@ -222,16 +223,17 @@ fn warnings(case: &Case, bodies: &[String]) -> Vec<String> {
     if *expected == said { Vec::new() } else { vec![format!("expected the warnings {expected:?}, found {said:?}")] }
 }
 
-/// What no journal and no result has in it: scripts write it where there are secrets.
+/// The text that scripts use as a secret: no journal and no result may contain it.
 const CANARY: &str = "canary";
 
-/// Says where a secret stands that is to be shown to nobody.
+/// Returns a message for each record that shows a secret.
 fn leaks(case: &Case, bodies: &[String]) -> Vec<String> {
     let shown = bodies.iter().filter(|body| body.contains(CANARY));
     shown.map(|body| format!("a secret stands in the journal of `{}`: {body}", case.name)).collect()
 }
 
-/// Returns the records without what differs each time that a secret is sealed: the sealed text, and the hashes over it.
+/// Returns the records without the parts that differ each time a secret is sealed: the sealed text, and the hashes over
+/// it.
 pub(crate) fn comparable(bodies: &[String]) -> Vec<String> {
     if !bodies.iter().any(|body| body.contains(SEALED)) {
         return bodies.to_vec();
@@ -247,7 +249,7 @@ pub(crate) fn comparable(bodies: &[String]) -> Vec<String> {
 
 const SEALED: &str = "$sealed";
 
-/// Puts the same text in the place of each sealed one.
+/// Replaces each sealed text with the same text.
 fn unsealed(value: &mut Value) {
     match value {
         Value::Object(map) if map.len() == 1 && map.contains_key(SEALED) => {
@@ -267,14 +269,14 @@ pub(crate) fn key() -> SecretKey {
     SecretKey::from_seed(&[3; 32])
 }
 
-/// Calls `work` on a runtime of tokio's, whose time is virtual unless real things take part.
+/// Runs `work` on a tokio runtime, whose time is virtual unless `is_real`.
 pub(crate) fn within<T>(is_real: bool, work: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(!is_real);
     builder.build().expect("a runtime can be built").block_on(work)
 }
 
-/// Returns an empty directory: the same path in each run, since errors name it.
+/// Returns an empty directory. Its path is the same in each run, because errors contain it.
 fn directory(name: &str) -> PathBuf {
     thread_local! {
         static BASE: TempDir = tempfile::tempdir().expect("there is room for a directory");
@@ -389,7 +391,7 @@ fn kind(error: &RunError) -> &'static str {
     }
 }
 
-/// Resumes what the first `kept` records of a log are the beginning of.
+/// Resumes the run whose journal is the first `kept` records of a log.
 pub(crate) fn resume(
     case: &Case,
     stage: &Stage,
@@ -408,7 +410,7 @@ pub(crate) fn resume(
     })
 }
 
-/// What came of a run of a random graph.
+/// The result of a run of a random graph, and its duration.
 pub(crate) struct Whole {
     pub(crate) end: Value,
     pub(crate) took: Duration,
@@ -433,7 +435,7 @@ pub(crate) fn play<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
     })
 }
 
-/// Resumes what the first `kept` records of a log are the beginning of.
+/// Resumes the run whose journal is the first `kept` records of a log.
 pub(crate) fn play_again<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
     graph: G,
     log: &Log,
@@ -456,7 +458,7 @@ fn virtual_runtime(log: Option<&Log>, elapsed: Duration) -> Runtime {
     builder.build().expect("a runtime can be built")
 }
 
-/// A store in memory that knows in which order the records of all runs were written, and when.
+/// A store in memory that records when and in which order the records of all runs were written.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log {
     store: MemoryStore,
@@ -466,7 +468,7 @@ pub(crate) struct Log {
 #[derive(Debug, Default)]
 struct Written {
     began: Option<tokio::time::Instant>,
-    /// How much time had gone by when the store was set up.
+    /// The virtual time that had passed when the store was set up.
     before: Duration,
     records: Vec<Entered>,
 }
@@ -475,11 +477,11 @@ struct Written {
 #[derive(Debug, Clone)]
 pub(crate) struct Entered {
     pub(crate) run: RunId,
-    /// The graph, where the run began with the record.
+    /// The graph, if the run began with this record.
     pub(crate) graph: Option<String>,
     pub(crate) status: Status,
     pub(crate) sealed: Sealed,
-    /// Whether it is the last of those that were written together.
+    /// Whether it is the last of the records that were written together.
     pub(crate) is_last: bool,
     pub(crate) elapsed: Duration,
 }
@@ -522,7 +524,8 @@ impl Log {
         self.written().records.iter().rev().nth(1).is_some_and(|record| !record.is_last)
     }
 
-    /// Returns after which records a process may have died: those that are written together are all there, or none is.
+    /// Returns the numbers of records after which a process may have died: records that are written together are all
+    /// there, or none is.
     pub(crate) fn ends(&self) -> Vec<usize> {
         let written = self.written();
         (1..=written.records.len()).filter(|at| written.records[at - 1].is_last).collect()
@@ -539,7 +542,8 @@ impl Log {
         self.written().records.iter().map(text).collect()
     }
 
-    /// Returns a store with only the first records of each run; none if no process dies so, since more are written together.
+    /// Returns a store with only the first records of each run; `None` if no process can die there, because more
+    /// records were written together.
     pub(crate) async fn kept(&self, counts: &BTreeMap<String, usize>) -> Option<Self> {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         let mut records = Vec::new();
@@ -558,14 +562,14 @@ impl Log {
         Some(Self::holding(&records).await.0)
     }
 
-    /// Returns the visits of each run without what depends on when it was resumed.
+    /// Returns the visits of each run without the members that depend on when the run was resumed.
     fn visits(&self) -> BTreeMap<String, Vec<Value>> {
         let mut runs: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for entered in &self.written().records {
             let body: Value = serde_json::from_str(&entered.sealed.body).expect("the engine writes JSON");
             for visit in body["visits"].as_array().into_iter().flatten() {
                 let mut visit = visit.clone();
-                // A pause that a cut fell into begins again, and so time is later behind it.
+                // A pause that was cut begins again, so later times differ.
                 for time in ["ms", "now"] {
                     visit.as_object_mut().map(|visit| visit.shift_remove(time));
                 }
@@ -576,7 +580,7 @@ impl Log {
         runs
     }
 
-    /// Returns a store with only the first records, and how much time had gone by when the last of them was written.
+    /// Returns a store with only the first records, and the time that had passed when the last of them was written.
     pub(crate) async fn first(&self, count: usize) -> (Self, Duration) {
         let records: Vec<Entered> = self.written().records.iter().take(count).cloned().collect();
         Self::holding(&records).await

@@ -1,9 +1,10 @@
 //! Forged journals: an audit accepts exactly what the engine can write, and a replay under the run's own graph agrees with it.
 //!
-//! Members of true journals are changed, and the journals are chained and signed again with the run's key. The [judge](super::judge)
-//! has the engine itself write the journals. Those that the engine comes to write are true ones; all others are forgeries.
+//! The test changes members of true journals, chains the journals and signs them again with the run's key. The
+//! [judge](super::judge) lets the engine itself write these journals. A journal that the engine can write is a true
+//! one; all others are forgeries.
 //!
-//! `FORGERIES` is the number of forged journals, 300 if not set; `SEED` a number that makes them others.
+//! `FORGERIES` is the number of forged journals, 300 by default; `SEED` selects other journals.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::random::Random;
 use super::script::{Case, Script, Stage};
 use super::{directory, erased, interpreted, machines, names, wild};
 
-/// Random numbers, and choices that they make.
+/// A source of random numbers and choices.
 pub(crate) struct Lot(Random);
 
 impl Lot {
@@ -62,7 +63,7 @@ fn forged(records: &[(String, String)]) -> BTreeMap<String, Vec<Sealed>> {
     runs
 }
 
-/// True journals: of a run, and of those inside it.
+/// The true journals of a run and its nested runs.
 pub(crate) struct True {
     name: String,
     /// The records' runs and texts, in the order in which they were written.
@@ -71,14 +72,14 @@ pub(crate) struct True {
 }
 
 impl True {
-    /// Of calls that finish before their step, it is written down in another order each time.
+    /// Drops the records of calls that finish before their step, because their order differs each time.
     pub(crate) fn of(name: String, records: Vec<(String, String)>, pool: HashMap<String, Vec<Value>>) -> Self {
         let records = records.into_iter().filter(|(_, body)| !is_calls(body)).collect();
         Self { name, records, pool }
     }
 }
 
-/// Changes one member that means something, or two, or which records there are; none if there was nothing to change there.
+/// Changes one or two meaningful members, or the set of records; `None` if there was nothing to change there.
 fn forge(lot: &mut Lot, journal: &True, others: &[String]) -> Option<(Vec<(String, String)>, String)> {
     let mut records = journal.records.clone();
     let mut said = Vec::new();
@@ -101,7 +102,7 @@ fn forge(lot: &mut Lot, journal: &True, others: &[String]) -> Option<(Vec<(Strin
     Some((records, said.join("; ")))
 }
 
-/// Changes which records there are, and says how.
+/// Removes, repeats, swaps or adds records, and returns a description.
 fn rearrange(lot: &mut Lot, records: &mut Vec<(String, String)>) -> Option<String> {
     let at = lot.below(records.len());
     let (run, body) = records[at].clone();
@@ -134,7 +135,7 @@ fn rearrange(lot: &mut Lot, records: &mut Vec<(String, String)>) -> Option<Strin
     (!records.is_empty()).then(|| format!("record {at}, of `{run}`: {what}"))
 }
 
-/// Returns how many visits the records of a run add up to, and what it was granted.
+/// Returns the number of visits in the records of a run, and the run's grants.
 fn resumable(records: &[(String, String)], run: &str) -> Option<(u64, Value)> {
     let own = records.iter().filter(|(of, _)| of == run);
     let own: Vec<Value> = own.map(|(_, body)| serde_json::from_str(body).unwrap_or_default()).collect();
@@ -142,7 +143,7 @@ fn resumable(records: &[(String, String)], run: &str) -> Option<(u64, Value)> {
     Some((steps, own.first()?["grants"].clone()))
 }
 
-/// Changes a record, and says how.
+/// Changes a record, and returns a description.
 fn change(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
     match record["kind"].as_str()? {
         "start" => change_start(lot, record, nodes),
@@ -302,7 +303,7 @@ fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<St
             let all = ["forged", "item 0: forged", "no", inside.as_str(), TOO_DEEP, "it timed out after 1s"];
             put_text(lot, visit, "error", &all);
         }
-        // A visit becomes a failure as a whole.
+        // The whole visit becomes a failure.
         "fails" => {
             let map = visit.as_object_mut()?;
             ["result", "changes"].iter().for_each(|name| drop(map.shift_remove(*name)));
@@ -383,7 +384,7 @@ fn put_now(lot: &mut Lot, record: &mut Value) {
     }
 }
 
-/// Changes something in a value.
+/// Changes a part of a value.
 fn twist(lot: &mut Lot, value: &mut Value) {
     let is_here = lot.below(3) == 0;
     match value {
@@ -423,18 +424,18 @@ fn twist(lot: &mut Lot, value: &mut Value) {
     }
 }
 
-/// Returns values that the tools of a case return.
+/// Returns the values that the tools of a case return.
 fn pool(case: &Case) -> HashMap<String, Vec<Value>> {
     let values = |answers: &[super::script::Answer]| answers.iter().filter_map(super::script::Answer::value).collect();
     case.tools.iter().map(|(tool, answers)| (tool.clone(), values(answers))).collect()
 }
 
-/// Whether the judge cannot direct a part of a graph's runs: files, items in spaces, processes, threads and secrets.
+/// Whether the judge cannot direct a graph's runs because of files, items in spaces, processes, threads or secrets.
 pub(crate) fn is_beyond(text: &str) -> bool {
     ["x-secret", "rye/file-system", "rye/bash", "thread", "fetch", "sign:"].iter().any(|one| text.contains(one))
 }
 
-/// Returns the true journals of a graph's cases: of each whole, and of some that were cut and resumed.
+/// Returns the true journals of a graph's cases: of whole runs, and of some runs that were cut and resumed.
 fn journals(name: &str, bench: &Bench, script: &Script, lot: &mut Lot) -> Vec<True> {
     if is_beyond(&text_of(name)) {
         return Vec::new();
@@ -452,7 +453,7 @@ fn journals(name: &str, bench: &Bench, script: &Script, lot: &mut Lot) -> Vec<Tr
         let mut add = |log: &Log, how: &str| {
             let records = log.texts();
             let is_resumed = records.iter().any(|(_, body)| body.contains(r#","kind":"resume","#));
-            // What finished before its step is written in another order each time.
+            // Calls that finish before their step are recorded in another order each time.
             if is_resumed && records.iter().any(|(_, body)| is_calls(body)) {
                 return;
             }
@@ -470,13 +471,13 @@ fn journals(name: &str, bench: &Bench, script: &Script, lot: &mut Lot) -> Vec<Tr
     all
 }
 
-/// What came of the forgeries.
+/// The results of the comparisons.
 #[derive(Default)]
 struct Counts {
     journals: usize,
     forged: usize,
     written: usize,
-    /// True journals that the judge cannot direct.
+    /// The number of true journals that the judge cannot direct.
     unknown: usize,
     problems: Vec<String>,
 }
@@ -492,7 +493,7 @@ async fn stored(runs: &BTreeMap<String, Vec<Sealed>>) -> Option<MemoryStore> {
     Some(store)
 }
 
-/// Compares what is found of journals.
+/// Compares the audit, the replay and the judge.
 fn compare(judge: &Judge, journal: &True, records: &[(String, String)], what: &str, counts: &mut Counts) {
     let runs = forged(records);
     let (id, public) = (run_id(), key().public());
@@ -502,7 +503,7 @@ fn compare(judge: &Judge, journal: &True, records: &[(String, String)], what: &s
     let replayed = replay(&judge.graph, &judge.graph, &id, outer, &public, None);
     let is_same = replayed.as_ref().is_ok_and(|replay| replay.deviations.is_empty() && replay.stopped.is_none());
     let is_audited = audited.is_ok();
-    // With the runs inside it, the whole of it is proven.
+    // The nested runs are proven together with the outer run.
     let audited = match runs.len() {
         1 => audited.map(drop).map_err(|error| error.to_string()),
         _ => within(false, async {
@@ -525,7 +526,7 @@ fn compare(judge: &Judge, journal: &True, records: &[(String, String)], what: &s
     }
 }
 
-/// Returns the journals of the scripts, with a judge and the names of the nodes of each graph.
+/// Returns the journals of the scripts, with the judge and the node names of each graph.
 fn scripted(director: &Director, lot: &mut Lot) -> Vec<(Judge, Vec<True>, Vec<String>)> {
     let directed = Library::open(&directory().join("graphs"), director.clone());
     let stage = Stage::default();
@@ -547,7 +548,7 @@ fn scripted(director: &Director, lot: &mut Lot) -> Vec<(Judge, Vec<True>, Vec<St
             graph: interpreted(&name, &directed),
             timed: timed_in(&text_of(&name)),
         };
-        // The graphs that run inside others are named after what they do.
+        // Journals with nested runs can also name the nodes of the nested graphs.
         let mut known = nodes(&name);
         if found.iter().any(|journal| journal.records.iter().any(|(run, _)| run != run_id().as_str())) {
             known.extend(["greeting_child", "nested_area"].into_iter().flat_map(nodes));
@@ -566,7 +567,7 @@ fn an_audit_accepts_exactly_what_the_engine_can_write() {
     let director = Director::default();
     let mut all = scripted(&director, &mut lot);
     let wild = wild::found(&director, &mut lot, u32::try_from(wanted / 50).expect("a number of graphs"));
-    // True journals tell whether the judge knows the engine.
+    // True journals show whether the judge knows the engine.
     for (judge, found, _) in &all {
         for journal in found {
             counts.journals += 1;
@@ -581,7 +582,7 @@ fn an_audit_accepts_exactly_what_the_engine_can_write() {
         found.retain(|journal| {
             let mut own = Counts::default();
             compare(&judge, journal, &journal.records, "unchanged", &mut own);
-            // An end can come from what is written nowhere, and chance finds more than the judge tries.
+            // The origin of an end may not be recorded, and random answers produce more than the judge tries.
             let is_known = own.written > 0;
             counts.journals += usize::from(is_known);
             counts.unknown += usize::from(!is_known);
@@ -631,7 +632,7 @@ fn an_audit_accepts_exactly_what_the_engine_can_write() {
     assert!(written * 100 > forged, "only {written} of {forged} could be written: too few to know what is accepted");
 }
 
-/// Changes the records of a case that was cut behind its `kept`th record and resumed, and returns what is found of that.
+/// Changes the records of a case that was cut after its `kept`th record and resumed, and compares the findings.
 fn found(graph: &str, case: &str, kept: usize, change: impl Fn(usize, &mut Value)) -> Counts {
     let director = Director::default();
     let directed = Library::open(&directory().join("graphs"), director.clone());
@@ -720,7 +721,7 @@ fn text_of(name: &str) -> String {
     std::fs::read_to_string(directory().join(format!("graphs/{name}.yaml"))).unwrap_or_default()
 }
 
-/// Returns the names of a graph's nodes whose calls are given up after a time.
+/// Returns the names of a graph's nodes that have a timeout.
 pub(crate) fn timed_in(text: &str) -> Vec<String> {
     let graph: Value = serde_yaml::from_str(text).unwrap_or_default();
     let nodes = graph["config"]["nodes"].as_object().into_iter().flatten();

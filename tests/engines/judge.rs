@@ -1,7 +1,8 @@
-//! The judge of forged journals: it has the engine write what a journal says, and looks whether it comes to the same.
+//! The judge of forged journals: it lets the engine execute the claims of a journal, and checks whether the engine
+//! writes the same journal.
 //!
-//! It knows nothing of the audit. Tools, graphs inside, caches, hooks, callers and a clock do what the journal says they did: all that
-//! comes from outside. What the engine makes of that is the engine's.
+//! The judge knows nothing of the audit. Tools, nested graphs, caches, hooks, callers and a clock do what the journal
+//! says they did, because all of that comes from outside the engine. Everything else is the engine's own work.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,93 +26,94 @@ use serde_json::json;
 
 use super::case::{BEGAN, Log, key, run_id, within};
 
-/// A record of a run.
+/// The id of a run, and one of its records.
 pub(crate) type Said = (String, Value);
 
-/// What a journal says came from outside, for one session of a run.
+/// The claims of a journal about the world outside the engine, for one session of a run.
 #[derive(Default, Clone)]
 struct Claims {
-    /// What is said of visits, by their numbers.
+    /// The recorded visits by their numbers.
     visits: BTreeMap<u64, Value>,
-    /// The limits that steps are written with, by the numbers of their first visits.
+    /// The recorded step limits by the numbers of the steps' first visits.
     limits: BTreeMap<u64, u64>,
-    /// How the session ended, if it did.
+    /// The end of the session, if it has one.
     end: Option<Value>,
-    /// How many visits are committed at its end.
+    /// The number of visits that are committed at its end.
     steps: u64,
     way: Way,
-    /// What kind of failure it ended with, as far as the run around it says.
+    /// The category of the failure that it ended with, as far as the outer run records it.
     kind: Option<Category>,
-    /// The visit of another run that it belongs to.
+    /// The visit of another run that called this run.
     parent: Option<(String, u64)>,
     /// The node of that visit.
     node: String,
     /// The item of that visit.
     item: Option<u64>,
-    /// How many records the run has then.
+    /// The number of the run's records at the end of the session.
     records: usize,
 }
 
-/// Where an end can have come from that does not say that, and what calls returned on which a node failed.
+/// The assumed origin of an end that its record does not name, and the assumed results of calls on which a node failed.
 #[derive(Default, Clone, PartialEq, Debug)]
 enum Way {
-    /// From the call of the node.
+    /// The call of the node.
     #[default]
     Tool,
-    /// From a hook after that call failed.
+    /// A hook after that call failed.
     ErrorHook,
-    /// From a hook after the call of an item failed, and others too: how many, the engine says.
+    /// A hook after the call of an item failed, when other items failed too. The engine adds how many.
     ItemHook,
     StartHook,
     StepHook,
     LimitHook,
-    /// From a value that a call returned: one of those that fit the tool, and then one of [`ANYTHING`].
+    /// A value that a call returned: one of those that fit the tool, and then one of [`ANYTHING`].
     Returned(usize),
 }
 
 /// Values that tools without a contract may return, as JSON.
 const ANYTHING: [&str; 6] = ["{}", "null", "[]", "1", "\"a\"", "{\"a\":1}"];
 
-/// How many values of a tool are tried.
+/// The maximum number of values that are tried for a tool.
 const MOST_VALUES: usize = 8;
 
-/// What performs runs as their journals say.
+/// Performs runs as their journals say.
 #[derive(Default, Clone)]
 pub(crate) struct Director(Arc<Directed>);
 
 #[derive(Default)]
 struct Directed {
-    /// What is said of each run: that of the session, and those inside it.
+    /// The claims about each run: the outermost run of the session, and its nested runs.
     claims: Mutex<BTreeMap<String, Claims>>,
-    /// Whether a time that the journal does not have is one of the next day: hooks may look at the clock, and no record says so.
+    /// Whether a time that the journal does not record is one of the next day: hooks may read the clock, and no record
+    /// says so.
     is_tomorrow: AtomicBool,
-    /// Whether runs inside that the journal does not know never come to begin: a store may be slow, and a call be given up.
+    /// Whether nested runs that the journal does not know never begin: a store may be slow, and the call be given up.
     is_slow: AtomicBool,
-    /// The runs inside whose last record is written so slowly that their calls are given up behind it.
+    /// The nested runs whose last record is written so slowly that their calls are given up after it.
     late: Mutex<BTreeSet<String>>,
-    /// How often each call was made.
+    /// The number of attempts of each call.
     attempts: Mutex<HashMap<CallPlace, u64>>,
-    /// The visit that was begun last.
+    /// The visit that began last.
     at: Mutex<(String, u64)>,
-    /// How many visits of each run are committed, and whether it has ended.
+    /// The number of committed visits of each run, and whether the run has ended.
     stands: Mutex<BTreeMap<String, (u64, bool)>>,
     is_begun: AtomicBool,
     canceller: Mutex<Option<Canceller>>,
-    /// Values that fit the tools, for calls of which nothing is said.
+    /// Values that fit the tools, for calls of which the journal says nothing.
     pool: Mutex<HashMap<String, Vec<Value>>>,
-    /// What was kept of calls before the session.
+    /// The results that were cached before the session.
     cache: Mutex<MemoryCache>,
-    /// Whether it is that time before.
+    /// Whether the run that fills the cache is being played.
     is_before: AtomicBool,
 }
 
-/// Where a call is made: the run, the visit and the item.
+/// The place of a call: the run, the visit and the item.
 type CallPlace = (String, u64, Option<u64>);
 
-/// What a call does.
+/// The behavior of a call.
 enum Answer {
     Comes(Result<Value, ActionError>),
-    /// It never ends.
+    /// The call never returns.
     Hangs,
 }
 
@@ -137,18 +139,18 @@ fn failure(kind: Category, text: &str, data: Option<Value>) -> ActionError {
     }
 }
 
-/// The id of the run that everything else is inside of.
+/// The id of the outermost run.
 fn outermost() -> String {
     run_id().to_string()
 }
 
 impl Claims {
-    /// How often the call of a visit, or of an item of it, is made before the last time.
+    /// Returns how often the call of a visit, or of an item of it, is made before the last attempt.
     fn again(visit: &Value) -> u64 {
         visit["calls"].as_u64().unwrap_or(1).max(1) - 1
     }
 
-    /// Returns what a call of a visit that is written down answers, the `attempt`th of its visit or item, from 1.
+    /// Returns the result of a call of a recorded visit: the `attempt`th call of the visit or item, from 1.
     fn of_visit(
         &self,
         visit: &Value,
@@ -187,7 +189,7 @@ impl Claims {
                     }
                     _ => None,
                 });
-                // Of the others the category is not written down.
+                // The category is recorded only for the first failed item.
                 let kind = if is_first { category(&visit["category"]) } else { Category::Cancelled };
                 Err(failure(kind, failed["error"].as_str().unwrap_or_default(), data))
             }
@@ -195,7 +197,7 @@ impl Claims {
         }
     }
 
-    /// Returns what a call answers with which a run ends.
+    /// Returns the result of a call with which a run ends.
     fn of_end(&self, call: &Call, end: &Value, any: impl Fn(usize) -> Value) -> Result<Value, ActionError> {
         if let (Way::Returned(number), None) = (&self.way, call.item()) {
             return Ok(any(*number));
@@ -218,7 +220,7 @@ impl Claims {
     }
 }
 
-/// Takes the failure of a foreach apart: the item, and why it failed.
+/// Splits the failure of a foreach into the item and the reason.
 fn of_item(error: &str) -> (Option<u64>, &str) {
     let parts = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));
     match parts.and_then(|(item, text)| Some((item.parse().ok()?, text))) {
@@ -227,7 +229,7 @@ fn of_item(error: &str) -> (Option<u64>, &str) {
     }
 }
 
-/// Returns why an item failed, where that is followed by how many others did.
+/// Returns the reason of an item's failure, if the number of other failed items follows it.
 fn without_others(error: &str) -> Option<&str> {
     let (text, others) = error.strip_suffix(" more")?.rsplit_once(", and ")?;
     others.parse::<u64>().is_ok().then_some(text)
@@ -238,7 +240,7 @@ impl Director {
         locked(&self.0.claims)
     }
 
-    /// Returns what a call answers, the `attempt`th of its visit or item, from 1.
+    /// Returns the answer to a call: the `attempt`th call of its visit or item, from 1.
     fn answer(&self, call: &Call, attempt: u64) -> Answer {
         let claims = self.claims();
         let any = |number: usize| {
@@ -255,15 +257,16 @@ impl Director {
         }
         match &own.end {
             Some(end) => Answer::Comes(own.of_end(call, end, any)),
-            // The run around it gave it up.
+            // The outer run gave up the call.
             None if run != outermost() => Answer::Hangs,
             None => Answer::Comes(Ok(any(0))),
         }
     }
 
-    /// Returns which of the calls of a visit, or of an item of it, was the last that began a run; 0 if none did.
+    /// Returns the number of the last call of a visit, or of an item of it, that began a run; 0 if there is no such
+    /// call.
     ///
-    /// Calls before it may have begun none, where they were given up.
+    /// Earlier calls may have begun no run if they were given up.
     fn begun(claims: &BTreeMap<String, Claims>, run: &str, step: u64, item: Option<u64>) -> u64 {
         let place = item.map_or_else(|| format!("{run}-{step}"), |item| format!("{run}-{step}_{item}"));
         let call = |id: &String| match id.strip_prefix(&place)? {
@@ -325,7 +328,7 @@ impl Hooks for Director {
         let Some(visit) = own.visits.range(committed + 1..).map(|(_, visit)| visit).find(is_own) else {
             let end = own.end.as_ref()?;
             let begun = Self::begun(&claims, run, committed + 1, item);
-            // A hook is asked after each failure, and says this only of the last.
+            // A hook is called after each failure, and ends the run only after the last one.
             if matches!(own.way, Way::ErrorHook | Way::ItemHook) && attempt >= begun {
                 let text = end["error"].as_str()?;
                 let mut error = if item.is_some() { of_item(text).1 } else { text };
@@ -342,12 +345,12 @@ impl Hooks for Director {
         let is_first = item.is_none_or(|item| item == first.unwrap_or(0));
         let step = visit["step"].as_u64().unwrap_or_default();
         let again = match Self::begun(&claims, run, step, item) {
-            // Of each item that is a graph's, there is a journal for each time.
+            // For each item that runs a graph, there is one journal for each attempt.
             begun if item.is_some() && begun > 0 => begun - 1,
             _ if is_first => again,
             _ => 0,
         };
-        // Without another answer, the runtime has calls made again by itself.
+        // Without an answer, the runtime would repeat calls by itself.
         Some(Control::Retry { max_retries: if attempt <= again { u32::MAX } else { 0 } })
     }
 
@@ -360,7 +363,7 @@ impl Hooks for Director {
         let (taken, most) = (told.values["current_value"].as_u64()?, told.values["current_max"].as_u64()?);
         let ended = own.end.as_ref().filter(|_| own.steps == taken).and_then(|end| end["error"].as_str());
         let ended = ended.and_then(|text| text.strip_prefix("Max steps exceeded (")?.strip_suffix(')')?.parse().ok());
-        // Behind the last step that was written down, a node was visited all the same.
+        // After the last recorded step, one more node was visited.
         let failed = own.end.as_ref().filter(|end| own.steps == taken && end["node"].is_string());
         let wanted = own.limits.get(&(taken + 1)).copied().or(ended).or(failed.map(|_| taken + 1))?;
         let additional_steps = u32::try_from(wanted.checked_sub(most)?).ok().filter(|more| *more > 0)?;
@@ -376,7 +379,7 @@ fn fail(claims: &Claims) -> Option<Control> {
 impl Observer for Director {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            // By now it is settled until when it may take.
+            // The run's deadline is settled by now.
             Event::RunStarted { run, .. } if run.as_str() == outermost() => {
                 self.0.is_begun.store(true, Ordering::SeqCst);
             }
@@ -394,7 +397,7 @@ impl Observer for Director {
 }
 
 impl Director {
-    /// Notes what was written of a run.
+    /// Notes the records that a run wrote.
     fn recorded(&self, run: &str, records: &[Sealed]) {
         {
             let mut all = locked(&self.0.stands);
@@ -414,14 +417,15 @@ impl Director {
         self.stop_where_it_stands();
     }
 
-    /// Waits until the run can be cancelled: it may begin before its caller hears of it.
+    /// Waits until the run can be cancelled: it may begin before its caller has the handle.
     async fn until_known(&self) {
         while locked(&self.0.canceller).is_none() {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Whether everything that the journals say has happened, except the end of the outermost run and of the runs that stop with it.
+    /// Whether everything in the journals has happened, except the end of the outermost run and of the runs that stop
+    /// with it.
     fn is_all_done(&self, claims: &BTreeMap<String, Claims>) -> bool {
         let stands = locked(&self.0.stands);
         claims.iter().all(|(run, own)| {
@@ -431,11 +435,11 @@ impl Director {
         })
     }
 
-    /// Stops the run where the session ends without a result.
+    /// Stops the run if its session ends without a result.
     fn stop_where_it_stands(&self) {
         let claims = self.claims();
         let Some(own) = claims.get(&outermost()) else { return };
-        // A visit behind the last one that is said decides nothing any more, and may take long.
+        // A visit after the last recorded one decides nothing, and may take long.
         let is_beyond = locked(&self.0.stands).get(&outermost()).is_some_and(|stands| stands.0 > own.steps);
         let stops = own.end.as_ref().is_none_or(|end| end["status"] == "cancelled");
         if !is_beyond && (!stops || !self.is_all_done(&claims)) {
@@ -451,7 +455,7 @@ impl Director {
     }
 }
 
-/// A cache that has what the journal says it had.
+/// A cache with the entries that the journal says it had.
 #[derive(Debug)]
 struct ToldCache(Director);
 
@@ -473,7 +477,8 @@ impl Cache for ToldCache {
     }
 }
 
-/// A store that may be slow: runs that the journal does not know never begin, and late runs never hear that their last record was written.
+/// A store that may be slow: runs that the journal does not know never begin, and late runs never learn that their last
+/// record was written.
 #[derive(Debug)]
 struct ToldStore(Director, Log);
 
@@ -522,7 +527,7 @@ impl Store for ToldStore {
 }
 
 impl ToldStore {
-    /// Never returns if these are the last records of a run that is late.
+    /// Never returns if these are the last records of a late run.
     async fn keep_if_late(&self, run: &RunId, records: &[Sealed]) {
         if !locked(&self.0.0.late).contains(run.as_str()) {
             return;
@@ -536,7 +541,7 @@ impl ToldStore {
     }
 }
 
-/// A clock that tells the times that the journal says were told.
+/// A clock that returns the times that the journal records.
 #[derive(Debug)]
 struct ToldClock(Director, TokioClock);
 
@@ -565,18 +570,18 @@ impl Clock for ToldClock {
     }
 }
 
-/// Whether a run ended because its time was up. A tool may say the same, of its node.
+/// Whether a run ended because its time was up. A tool may return the same text, but then the end names its node.
 fn is_overdue(end: &Value) -> bool {
     end["error"] == "the run took longer than it may" && end["node"].is_null()
 }
 
-/// How long a run may take that the journal says took longer.
+/// The time limit of a run that exceeded it according to the journal.
 const LONG: Duration = Duration::from_secs(100_000_000);
 
-/// Returns a record without what is different each time that it is written, and decides nothing.
+/// Returns a record without the members that differ each time it is written and decide nothing.
 pub(crate) fn comparable(body: &str) -> Value {
     let mut record: Value = serde_json::from_str(body).expect("a record is JSON");
-    // What is spelt out and says nothing counts as not there, as it does for every reader.
+    // A member with an explicit default counts as missing, as it does for every reader.
     let parsed: Result<Record, _> = serde_json::from_value(record.clone());
     if let Ok(parsed) = parsed {
         record = serde_json::to_value(&parsed).expect("a record has only texts as keys");
@@ -590,12 +595,12 @@ pub(crate) fn comparable(body: &str) -> Value {
     record
 }
 
-/// What a caller grants, and what it lets the run use, besides what is written down of both. Of patterns that do not cover each other
-/// nothing is.
+/// The grants of a caller, and the capabilities that it lends to the run, as far as they are not recorded. Nothing is
+/// recorded of patterns that do not cover each other.
 type Lending = Option<(String, String)>;
 
-/// Returns what can have been granted besides in a session: patterns that do not cover each other, also such as both allow what a
-/// call of it says that it was denied.
+/// Returns the possible unrecorded grants of a session: pairs of patterns that do not cover each other, and pairs that
+/// both allow a call which the session says was denied.
 fn lendings(said: &ByRun) -> Vec<Lending> {
     let mut all = vec![("rye.nothing".to_owned(), "rye.other".to_owned()), ("rye.*".to_owned(), "*.*.*".to_owned())];
     let visits = said.values().flatten().flat_map(|record| record["visits"].as_array().into_iter().flatten());
@@ -607,26 +612,26 @@ fn lendings(said: &ByRun) -> Vec<Lending> {
     all.into_iter().map(Some).collect()
 }
 
-/// As how many combinations of ways the sessions of several runs are tried.
+/// The maximum number of combinations of ways that are tried for the sessions of several runs.
 const MOST_WAYS: usize = 200;
 
-/// The judge: has the engine write journals.
+/// The judge, which lets the engine write journals.
 pub(crate) struct Judge {
     pub(crate) director: Director,
     pub(crate) graph: Interpreted,
-    /// The nodes of the graph whose calls are given up after a time.
+    /// The nodes of the graph that have a timeout.
     pub(crate) timed: Vec<String>,
 }
 
 impl Judge {
-    /// Says whether the engine can write the journals of a run and of those inside it, whose records are in the order in which they
-    /// were written.
+    /// Returns whether the engine can write the journals of a run and its nested runs. `records` are in the order in
+    /// which they were written.
     pub(crate) fn can_write(&self, records: &[Said], pool: &HashMap<String, Vec<Value>>) -> bool {
         locked(&self.director.0.pool).clone_from(pool);
         sessions(records).into_iter().any(|sessions| self.writes(&sessions, pool))
     }
 
-    /// Says whether the engine can write sessions, one after the other.
+    /// Returns whether the engine can write sessions, one after the other.
     fn writes(&self, sessions: &[ByRun], pool: &HashMap<String, Vec<Value>>) -> bool {
         let mut log: Option<Log> = None;
         let mut all = ByRun::new();
@@ -667,7 +672,7 @@ impl Judge {
         true
     }
 
-    /// Runs one session. Returns the store behind it, cut to the records that are claimed, if those are what was written.
+    /// Runs one session. If the engine wrote the claimed records, returns the store after it, cut to them.
     fn session(&self, all: &ByRun, first: &Value, lending: &Lending, log: Option<&Log>) -> Option<Log> {
         let (grants, uses) = lending.as_ref().map(|(grants, uses)| (grants, uses)).unzip();
         let directed = &self.director.0;
@@ -684,7 +689,7 @@ impl Judge {
         let number = |name: &str| first[name].as_u64().and_then(|number| u32::try_from(number).ok());
         let mut granted = patterns(&first["grants"])?;
         let capabilities = match (&first["capabilities"], uses) {
-            // What who resumes a run lets it use is not written down.
+            // The capabilities that a caller lends to a resumed run are not recorded.
             (Value::Null, Some(uses)) => Some(Grants::new(granted.iter().cloned().chain(Pattern::new(uses.as_str())))),
             (Value::Null, None) => None,
             (list, _) => Some(Grants::new(patterns(list)?)),
@@ -709,7 +714,7 @@ impl Judge {
         within(false, async {
             *locked(&directed.cache) = MemoryCache::new();
             if is_kept {
-                // What is in a cache, a run like this one put there.
+                // An equal run fills the cache before.
                 directed.is_before.store(true, Ordering::SeqCst);
                 drop(self.play(&played, copied(log).await).await);
                 directed.is_before.store(false, Ordering::SeqCst);
@@ -722,7 +727,7 @@ impl Judge {
         })
     }
 
-    /// Plays a session, and returns what was written, and whether the run came to a result.
+    /// Plays a session. Returns the log, and whether the run had a result.
     async fn play(&self, played: &Played, (written, elapsed): (Log, Duration)) -> Option<(Log, bool)> {
         let directed = &self.director.0;
         locked(&directed.attempts).clear();
@@ -755,17 +760,17 @@ impl Judge {
     }
 }
 
-/// How a session is played.
+/// The parameters for playing a session.
 struct Played {
     options: Options,
     granted: Vec<Pattern>,
     inputs: Map<String, Value>,
     is_first: bool,
-    /// How many visits were committed before.
+    /// The number of visits that were committed before.
     before: u64,
 }
 
-/// Returns a copy of a log for a session to write to, for another way may be tried.
+/// Returns a copy of a log for a session to write to, because another way may be tried afterwards.
 async fn copied(log: Option<&Log>) -> (Log, Duration) {
     match log {
         Some(log) => log.first(log.len()).await,
@@ -773,7 +778,7 @@ async fn copied(log: Option<&Log>) -> (Log, Duration) {
     }
 }
 
-/// Returns a log cut to the records that are said, if they are in it; with an `end`, if there are no others.
+/// Returns a log cut to the claimed records if it contains them; with an `end`, only if it contains no others.
 async fn cut(written: &Log, said: &ByRun, has_end: bool) -> Option<Log> {
     let mut runs: ByRun = BTreeMap::new();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -792,7 +797,7 @@ async fn cut(written: &Log, said: &ByRun, has_end: bool) -> Option<Log> {
     if !is_same || !is_whole {
         return None;
     }
-    // Those that are written together are all there, or none is.
+    // Records that are written together are all there, or none is.
     written.kept(&counts).await
 }
 
@@ -803,11 +808,11 @@ pub(crate) fn is_calls(body: &str) -> bool {
 /// The records of runs, in the order of each.
 type ByRun = BTreeMap<String, Vec<Value>>;
 
-/// In how many ways the records of runs inside are put into the sessions of the outermost one.
+/// The maximum number of ways in which the records of nested runs are assigned to the sessions of the outermost run.
 const MOST_ORDERS: usize = 64;
 
-/// Returns the sessions of which records can be, the way in which they were written first. Journals do not say in which session of the run
-/// around it a run began, or went on.
+/// Returns the possible divisions of the records into sessions, with the order in which they were written first. A
+/// journal does not say in which session of the outer run a nested run began or continued.
 fn sessions(records: &[Said]) -> Vec<Vec<ByRun>> {
     let mut outer: Vec<Vec<Value>> = vec![Vec::new()];
     let mut inside: BTreeMap<String, Vec<(usize, Vec<Value>)>> = BTreeMap::new();
@@ -846,7 +851,7 @@ fn sessions(records: &[Said]) -> Vec<Vec<ByRun>> {
     all
 }
 
-/// Returns all lists of so many numbers below `count`, each larger than the one before.
+/// Returns all increasing lists of `length` numbers below `count`.
 fn increasing(length: usize, count: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for _ in 0..length {
@@ -859,7 +864,7 @@ fn increasing(length: usize, count: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Returns where what a session says can have come from: of each run, and whether it is tomorrow.
+/// Returns the possible origins of a session's claims: a way for each run, and whether it is tomorrow.
 fn ways(said: &ByRun, pool: &HashMap<String, Vec<Value>>) -> Vec<(BTreeMap<String, Way>, bool)> {
     let mut all = vec![BTreeMap::new()];
     for (run, records) in said {
@@ -889,10 +894,10 @@ fn last_inside(claims: &BTreeMap<String, Claims>, run: &str, step: u64, item: Op
     }
 }
 
-/// Returns which runs inside can have been late: those of which the call was not told what they came to, at nodes of the outermost run
-/// that are `timed` and at all nodes of those inside it.
+/// Returns sets of nested runs that can have been late: those whose call did not receive their result, at the nodes of
+/// the outermost run that are `timed` and at all nodes of its nested runs.
 ///
-/// A call receives failures in other ways too, so the runs that failed are late or not.
+/// A call can receive a failure in other ways too, so the runs that failed may be late or not.
 fn lates(claims: &BTreeMap<String, Claims>, timed: &[String]) -> Vec<BTreeSet<String>> {
     let (mut surely, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
     for (run, own) in claims {
@@ -946,7 +951,7 @@ fn ways_of(records: &[Value], pool: &HashMap<String, Vec<Value>>) -> Vec<Way> {
     ways
 }
 
-/// Reads what a session says came from outside, for each run.
+/// Reads the claims of a session about the world outside the engine, for each run.
 fn claims(before: &ByRun, said: &ByRun, mut ways: BTreeMap<String, Way>) -> BTreeMap<String, Claims> {
     let count = |records: &[Value]| records.iter().map(|one| one["visits"].as_array().map_or(0, Vec::len) as u64).sum();
     let mut all: BTreeMap<String, Claims> = BTreeMap::new();
@@ -987,7 +992,7 @@ fn claims(before: &ByRun, said: &ByRun, mut ways: BTreeMap<String, Way>) -> BTre
         }
         all.insert(run.clone(), own);
     }
-    // It is the last call that failed so.
+    // The last call failed with this category.
     for (run, step, item, kind) in kinds {
         let last = last_inside(&all, &run, step, item);
         if let Some(inside) = all.get_mut(&last) {

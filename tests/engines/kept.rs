@@ -1,8 +1,8 @@
-//! Journals that were kept: known answers of the version that is written, and what older versions wrote.
+//! Stored journals: known answers of the current version, and journals that older versions wrote.
 //!
-//! `tests/engines/kept` holds graphs, their scripts, and in `version-N` the journals that the engine wrote of them when `N` was the
-//! version of the journal. Each is proven, replayed, shown, and continued from any record. Nothing there is ever written again except the
-//! journals of the version that is written today: `KEEP=1 cargo test --test engines kept` does that.
+//! `tests/engines/kept` holds graphs, their scripts, and in `version-N` the journals that the engine wrote of them when
+//! `N` was the version of the journal. Each journal is proven, replayed, shown, and continued from any record. Only the
+//! journals of the current version are ever written again: `KEEP=1 cargo test --test engines kept` does that.
 
 use std::fmt::Write;
 use std::fs;
@@ -21,31 +21,31 @@ use super::case::{Entered, Log, comparable, key, resume, run, run_id, unproven, 
 use super::script::{Case, Script, Stage};
 use super::{Erased, erased, interpreted};
 
-/// A journal that was kept, with those of the runs inside it.
+/// A stored journal, with those of the nested runs.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     /// The case's name.
     case: String,
-    /// What the run came to.
+    /// The end of the run.
     end: Value,
     /// The records in the order in which they were written.
     records: Vec<KeptRecord>,
 }
 
-/// A record that was kept.
+/// A stored record.
 #[derive(Serialize, Deserialize)]
 struct KeptRecord {
     run: RunId,
-    /// The graph, where the run began with the record.
+    /// The graph, if the run began with this record.
     graph: Option<String>,
     status: Status,
-    /// Whether it is the last of those that were written together.
+    /// Whether it is the last of the records that were written together.
     is_last: bool,
-    /// How many milliseconds the runs had taken.
+    /// The elapsed time of the runs in milliseconds.
     elapsed: u64,
     seq: u64,
     body: String,
-    /// In hex, as the token.
+    /// In hexadecimal, like the token.
     signature: String,
     end: String,
 }
@@ -89,7 +89,7 @@ fn kept() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines/kept")
 }
 
-/// Whether the case leaves a journal that is the same each time.
+/// Whether the case leaves the same journal each time.
 fn is_kept(case: &Case) -> bool {
     let is_other = case.real || case.threads.is_some() || case.space.is_some() || case.files.is_some();
     !is_other && case.expect.status != "not_started"
@@ -112,13 +112,13 @@ fn each(mut check: impl FnMut(&Stage, &Erased, &Case, &str) -> Vec<String>) {
     assert!(said.is_empty(), "{} found:\n{}", said.len(), said.join("\n"));
 }
 
-/// Reads the journals that were kept of a graph.
+/// Reads the stored journals of a graph.
 fn read(directory: &Path, graph: &str) -> Vec<Kept> {
     let Ok(text) = fs::read_to_string(directory.join(format!("journals/{graph}.jsonl"))) else { return Vec::new() };
     text.lines().map(|line| serde_json::from_str(line).expect("a journal that was kept")).collect()
 }
 
-/// Returns what stands in the directory of a version, at least one.
+/// Returns the directories of the versions, at least one.
 fn versions() -> Vec<PathBuf> {
     let all = fs::read_dir(kept()).expect("there are kept journals");
     let paths = all.map(|entry| entry.expect("an entry").path());
@@ -153,7 +153,7 @@ fn a_kept_journal_is_what_the_engine_writes() {
             comparable(&bodies)
         };
         let (was, is) = (bodies(&before.records), bodies(&records));
-        // Calls that are made at the same time are written down in any order.
+        // Concurrent calls are recorded in any order.
         if was.iter().any(|body| body.contains(r#","kind":"calls","#)) {
             return Vec::new();
         }

@@ -1,7 +1,8 @@
-//! One meaning: each graph is run compiled and interpreted, with a journal and without, and comes to what its script says.
+//! One meaning: each graph runs compiled and interpreted, with and without a journal, and has the result that its
+//! script expects.
 //!
-//! A script in `tests/engines/scripts` says what the tools of the graph of the same name answer, and what is to come of it.
-//! `CASES=name` runs the graphs whose names begin so; `SHOW=1` prints what came of each case.
+//! A script in `tests/engines/scripts` defines the answers of the tools of the graph with the same name, and the
+//! expected results. `CASES=name` runs the graphs whose names begin with it; `SHOW=1` prints the result of each case.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
@@ -28,14 +29,14 @@ use graph_runtime::{Failure, Graph, Machine, Map, Mismatch, StateFields, ToolCal
 use case::{Bench, Cut};
 use script::{Script, Stage};
 
-/// A graph whose Rust types are forgotten, so that all graphs are run by the same code.
+/// A graph without its Rust types, so that the same code runs all graphs.
 #[derive(Clone)]
 pub(crate) struct Erased {
     machine: Arc<dyn Machine>,
     read: Arc<Read>,
 }
 
-/// Reads what a run returned at a node as the graph's type and writes it again.
+/// Converts a run's output at a node to the graph's type and back.
 type Read = dyn Fn(&str, Value) -> Result<Value, Mismatch> + Send + Sync;
 
 impl Erased {
@@ -121,7 +122,7 @@ macro_rules! all_machines {
     (@shown $params:ident) => {
         $params.view().to_plain_value()
     };
-    // The fields that are null are left out, as an interpreted graph has it.
+    // Fields that are null are left out, as in an interpreted graph.
     (@shown $params:ident { $($field:ident: $key:literal),* }) => {{
         let mut shown = graph_runtime::Map::new();
         $(
@@ -151,7 +152,7 @@ fn interpreted(name: &str, library: &Library) -> Interpreted {
     library.graph(&file).map_err(|error| error.to_string()).unwrap()
 }
 
-/// Calls `check` with each graph and its script, a few graphs at a time, and fails with all that it says.
+/// Calls `check` with each graph and each case of its script, several graphs at a time, and fails with all findings.
 fn each(check: impl Fn(&Bench, &script::Case) -> Vec<String> + Sync) {
     let names = names();
     let (next, said) = (std::sync::atomic::AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));

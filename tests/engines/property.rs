@@ -1,6 +1,6 @@
-//! Random graphs with random answers: whatever the checker accepts runs to an end, and says the same each time it is asked.
+//! Random graphs with random answers: a graph that the checker accepts runs to an end, with the same result each time.
 //!
-//! `PROPTEST_CASES` is the number of graphs, 256 if not set; `SEED` a number that makes them others.
+//! `PROPTEST_CASES` is the number of graphs, 256 by default; `SEED` selects other graphs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,14 +21,14 @@ use serde_json::json;
 
 use super::case::{Log, Whole, play, play_again};
 
-/// A graph and what its tools answer.
+/// A graph and the answers of its tools.
 #[derive(Debug, Clone)]
 struct Sample {
     graph: Value,
     inputs: Map<String, Value>,
-    /// Of which the answers are made.
+    /// The seed of the answers.
     seed: u64,
-    /// Where the run is cut: a part of its records, in thousandths.
+    /// The point at which the run is cut, in thousandths of its records.
     cut: usize,
 }
 
@@ -52,7 +52,7 @@ fn literal() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// Where an expression stands: it decides what there is to be looked at.
+/// The place of an expression, which decides what it can read.
 #[derive(Clone, Copy, PartialEq)]
 enum Site {
     Params,
@@ -62,7 +62,7 @@ enum Site {
     Output,
 }
 
-/// A path into what may be looked at.
+/// A path that an expression at this place can read.
 fn path(site: Site) -> BoxedStrategy<String> {
     let mut paths = vec![
         "state.number",
@@ -130,7 +130,7 @@ fn term(site: Site) -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// A condition on what these paths lead to, of which nothing is known, and on keys and inputs of a known type.
+/// A condition on the `open` paths, whose types are unknown, and on keys and inputs of a known type.
 fn condition(open: Vec<&'static str>) -> BoxedStrategy<Value> {
     let open = prop::sample::select(open);
     let test = |path: &str, op: &str, value: Value| json!({"path": path, "op": op, "value": value});
@@ -171,7 +171,7 @@ fn condition(open: Vec<&'static str>) -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// What edges may look at of which nothing is known, behind an action or not.
+/// The paths of unknown type that edges can read, after an action or not.
 fn unknown(site: Site) -> Vec<&'static str> {
     let mut paths = vec!["state.free", "state.free.a", "state.free.0", "inputs.x", "inputs.x.a", "inputs.x.b.0"];
     if site == Site::Assign {
@@ -180,7 +180,7 @@ fn unknown(site: Site) -> Vec<&'static str> {
     paths
 }
 
-/// An action: of a tool without contract, of one with, of a graph, or of what is computed.
+/// An action: a tool without a contract, a tool with one, a graph, or a computed id.
 fn action(site: Site) -> BoxedStrategy<Value> {
     let params = || prop::collection::vec((prop_oneof![Just("p"), Just("q")], term(site)), 0..3);
     let object = |fields: Vec<(&'static str, Value)>| -> Value {
@@ -212,7 +212,7 @@ fn assign(site: Site) -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// A node, which leads to the next and to others among `count`.
+/// A node that leads to the next one and to others among `count`.
 fn node(at: usize, count: usize) -> BoxedStrategy<Value> {
     let name = |to: usize| format!("n{to}");
     let targets = 0..count;
@@ -229,7 +229,7 @@ fn node(at: usize, count: usize) -> BoxedStrategy<Value> {
             })
             .collect();
         match last {
-            // Only the last node may be one that others do not lead to.
+            // Each node leads to the next one, so that all nodes can be reached.
             0 if !list.is_empty() => {
                 list.push(json!({"to": name(at + 1), "when": {"path": "state.number", "op": "exists"}}));
             }
@@ -347,14 +347,14 @@ fn sample() -> impl Strategy<Value = Sample> {
         for (at, node) in nodes.into_iter().enumerate() {
             all.insert(format!("n{at}"), node);
         }
-        // Of what an input gives nothing is known, so that every value may follow.
+        // An input without a type may have any value.
         all.insert("first".into(), json!({"type": "gate", "assign": {"free": "${inputs.x}"}, "next": "n0"}));
         let mut end = json!({"type": "return"});
         if let Some(output) = output {
             end["output"] = Value::Object(output.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
         }
         all.insert(format!("n{count}"), end);
-        // The keys that a random graph may read are all written somewhere, the collected one by nobody's fault.
+        // Every key that a random graph may read is written here, including the collected one.
         json!({
             "version": "1.0.0",
             "tool_type": "graph",
@@ -387,7 +387,7 @@ fn sample() -> impl Strategy<Value = Sample> {
     })
 }
 
-/// Answers that depend on the seed, the call and how often it was made before, and on nothing else.
+/// Answers that depend only on the seed, the call and the number of the attempt.
 #[derive(Clone, Default)]
 struct Dice {
     state: Arc<Mutex<Thrown>>,
@@ -438,7 +438,7 @@ impl Tools for Dice {
             let wish = ["retry", "fail", "continue", "skip"][usize::from(dice[6] % 4)];
             match dice[3] {
                 0..=2 => std::future::pending().await,
-                // Without the hook that prints panics: there are thousands.
+                // This does not call the panic hook, which would print thousands of panics.
                 3..=10 => std::panic::resume_unwind(Box::new("a bug")),
                 11..=50 => {
                     let category = Category::ALL[usize::from(dice[4] % 4)];
@@ -477,7 +477,7 @@ impl Tree {
         };
         let file = KeyFile::new(key.public(), "the key of these tests");
         write(&format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key, SystemTime::UNIX_EPOCH));
-        // What a graph does that is probably not meant is done too.
+        // Graphs may do things that are probably mistakes.
         let lints = ["G0150", "G0151", "G0154", "G0160", "G0162", "G0165", "G0170", "G0171", "G0172"];
         let levels: String = lints.iter().map(|lint| format!("{lint} = \"allow\"\n")).collect();
         write("graphs.toml", signed_text(&format!("[lints]\n{levels}")));
@@ -517,7 +517,7 @@ impl Tree {
         Self { directory, library, dice, number: 0 }
     }
 
-    /// Loads a graph; none if the checker refuses it.
+    /// Loads a graph; `None` if the checker refuses it.
     fn load(&mut self, graph: &Value) -> Result<Option<Interpreted>, String> {
         self.number += 1;
         let path: PathBuf = self.directory.path().join(format!("g{}.yaml", self.number));
@@ -537,7 +537,7 @@ impl Tree {
     }
 }
 
-/// JSON is YAML, and needs no thought about quotes.
+/// Signs a value as JSON, which is YAML and needs no thought about quotes.
 fn signed(value: &Value) -> String {
     signed_text(&format!("{value:#}\n"))
 }
@@ -546,7 +546,7 @@ fn signed_text(text: &str) -> String {
     sign(ItemKind::YAML, text, &SecretKey::from_seed(&[9; 32]), SystemTime::UNIX_EPOCH).expect("it can be signed")
 }
 
-/// Whether a value is of a type, as the compiled graph would have it.
+/// Whether a value fits a type, as in the compiled graph.
 fn fits(ty: &Type, value: &Value) -> bool {
     if value.is_null() {
         return ty.nullable || matches!(ty.kind, TypeKind::Any | TypeKind::Never);
@@ -567,7 +567,7 @@ fn fits(ty: &Type, value: &Value) -> bool {
     }
 }
 
-/// Says which values of an end are not of the types that the compiler gave them.
+/// Returns the values of an end that do not have the types that the compiler gave them.
 fn misfits(interface: &Interface, end: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(output) = end.get("output")
@@ -589,7 +589,7 @@ fn misfits(interface: &Interface, end: &Value) -> Vec<String> {
     found
 }
 
-/// Whether hooks may answer differently where a run is cut: they are not told again of what was committed.
+/// Whether hooks may answer differently after a cut: they are not notified again of committed steps.
 fn is_steered_by_events(graph: &Value) -> bool {
     let hooks = graph["config"]["hooks"].as_array().into_iter().flatten();
     hooks.into_iter().any(|hook| matches!(hook["event"].as_str(), Some("graph_started" | "after_step")))
@@ -625,21 +625,21 @@ fn check(tree: &mut Tree, sample: &Sample) -> Result<bool, String> {
     if (&unwatched.0.end, unwatched.0.took, &unwatched.1) != (&end, took, &calls) {
         return Err(format!("without a journal it came to {}, not {end}", unwatched.0.end));
     }
-    // How often a failed call was tried shows in times; a run whose time is up has its time again.
+    // The attempts of a failed call affect the elapsed time, and a resumed run has its whole time again.
     if kind == "deadline" {
         return Ok(true);
     }
     let ends = first.ends();
     let last = ends.len() - 1;
     let cut = if is_steered_by_events(&sample.graph) { last } else { sample.cut * ends.len() / 1000 };
-    // What ended with an error is cut before its end: behind it, it is made again.
+    // A run that ended with an error is cut only before its end: after the end, a resume would continue it.
     if cut == last && end["success"] != json!(true) {
         return Ok(true);
     }
     dice.set(sample.seed);
     match play_again(graph, &first, ends[cut]) {
         Ok(resumed) if resumed == end => Ok(true),
-        // The time that a run may take begins again.
+        // A resumed run has its whole time again.
         Ok(resumed) if resumed["kind"] == "deadline" => Ok(true),
         Ok(resumed) => Err(format!("cut after record {}, it came to {resumed}, not {end}", ends[cut])),
         Err(error) => Err(format!("cut after record {}: {error}", ends[cut])),
@@ -675,17 +675,17 @@ fn accepted_graphs_terminate_with_the_same_result_each_time() {
 
 /// A random graph.
 pub(crate) struct RandomGraph {
-    /// With random answers.
+    /// The graph with random answers.
     pub(crate) graph: Interpreted,
-    /// With the tools of somebody else.
+    /// The graph with the tools of the caller.
     pub(crate) directed: Interpreted,
     pub(crate) text: String,
     pub(crate) inputs: Map<String, Value>,
-    /// Where it is.
+    /// The directory of the graph's tree.
     pub(crate) directory: tempfile::TempDir,
 }
 
-/// Returns random graphs that the checker accepts, out of so many.
+/// Returns the graphs that the checker accepts, out of `count` random ones.
 pub(crate) fn random_graphs(count: u32, seed: u64, tools: &(impl Tools + Clone)) -> Vec<RandomGraph> {
     let mut bytes = [7; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

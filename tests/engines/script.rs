@@ -1,4 +1,4 @@
-//! Scripts: what the tools of a graph answer, and what is expected to come of it.
+//! Scripts: the answers of a graph's tools, and the expected results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -28,38 +28,38 @@ impl Script {
     }
 }
 
-/// A run with its answers and what is expected of it.
+/// A run with its answers and its expected result.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
-    /// The sentence that it proves.
+    /// The claim that the case proves.
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) inputs: Map<String, Value>,
-    /// What the runtime grants; everything where nothing is said.
+    /// The runtime's grants; by default everything.
     #[serde(default)]
     pub(crate) grants: Option<Vec<String>>,
     /// The answers of each tool.
     #[serde(default)]
     pub(crate) tools: IndexMap<String, Vec<Answer>>,
-    /// What the registry says of each thread, one answer after the other; the last again and again.
+    /// The registry's answers for each thread, one after the other; the last one is repeated.
     #[serde(default)]
     pub(crate) threads: Option<BTreeMap<String, Vec<ThreadAnswer>>>,
-    /// The files of the project's space, which are signed; none where there are no spaces.
+    /// The files of the project's space, which are signed. Without them there are no spaces.
     #[serde(default)]
     pub(crate) space: Option<BTreeMap<String, String>>,
     /// The files that the file tools find.
     #[serde(default)]
     pub(crate) files: Option<BTreeMap<String, String>>,
-    /// After how many seconds somebody cancels the run.
+    /// The number of seconds after which the run is cancelled.
     #[serde(default)]
     pub(crate) cancelled_after: Option<f64>,
     #[serde(default)]
     pub(crate) options: RunOptions,
-    /// Whether processes or files take part, for which no virtual time goes by.
+    /// Whether processes or files are involved, for which virtual time does not advance.
     #[serde(default)]
     pub(crate) real: bool,
-    /// Whether a run that was cut and resumed comes to the same end; false where time begins again.
+    /// Whether a run that was cut and resumed has the same end; false where time begins again.
     #[serde(default = "yes")]
     pub(crate) resumes: bool,
     pub(crate) expect: Expect,
@@ -69,7 +69,7 @@ fn yes() -> bool {
     true
 }
 
-/// What holds for the run beside the graph.
+/// The options of a run besides the graph.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunOptions {
@@ -79,24 +79,24 @@ pub(crate) struct RunOptions {
     pub(crate) depth: Option<u32>,
     #[serde(default)]
     pub(crate) capabilities: Option<Vec<String>>,
-    /// In seconds.
+    /// The time limit in seconds.
     #[serde(default)]
     pub(crate) timeout: Option<f64>,
 }
 
-/// What a tool answers: a value, unless it says that it fails, hangs or panics.
+/// A tool's answer: a value, unless the tool fails, hangs or panics.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Answer {
-    /// The parameters for which it is the answer, as often as they come; all of them must be as here, others may be there.
-    /// An answer without is given once, in the order of the list.
+    /// The parameters to which this is the answer, each time they occur. All of these must match; there may be others.
+    /// An answer without `when` is given once, in the order of the list.
     #[serde(default)]
     when: Option<Map<String, Value>>,
     #[serde(default)]
     returns: Value,
     #[serde(default)]
     fails: Option<String>,
-    /// The category that the error says; without one it says none.
+    /// The error's category; without one, the error is unclassified.
     #[serde(default)]
     category: Option<String>,
     #[serde(default)]
@@ -112,13 +112,13 @@ pub(crate) struct Answer {
     panics: Option<String>,
     #[serde(default)]
     hangs: bool,
-    /// How many seconds it takes.
+    /// The duration of the call in seconds.
     #[serde(default)]
     after: f64,
 }
 
 impl Answer {
-    /// Returns the value, if it answers with one.
+    /// Returns the value, if the answer is one.
     pub(crate) fn value(&self) -> Option<Value> {
         (self.fails.is_none() && self.panics.is_none() && !self.hangs).then(|| self.returns.clone())
     }
@@ -159,7 +159,7 @@ impl Answer {
     }
 }
 
-/// What the registry says of a thread.
+/// The registry's answer for a thread.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ThreadAnswer {
@@ -170,7 +170,8 @@ pub(crate) struct ThreadAnswer {
     result: Option<Value>,
 }
 
-/// What is expected of a case. Only the named fields are compared, except that `error`, `node` and `errors` always are.
+/// The expected result of a case. Only the named fields are compared, except that `error`, `node` and `errors` always
+/// are.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Expect {
@@ -186,35 +187,35 @@ pub(crate) struct Expect {
     /// The node that failed.
     #[serde(default)]
     pub(crate) node: Option<String>,
-    /// The failures that the run went on after: `node: message`.
+    /// The failures after which the run continued: `node: message`.
     #[serde(default)]
     pub(crate) errors: Vec<String>,
-    /// What the state holds at the end; other keys may be there.
+    /// The state at the end; other keys may be there.
     #[serde(default)]
     pub(crate) state: Option<Map<String, Value>>,
     /// Every call in order: the tool's id and its parameters.
     #[serde(default)]
     pub(crate) calls: Option<Vec<IndexMap<String, Value>>>,
-    /// Parts of what the journal says was noticed.
+    /// The warnings in the journal.
     #[serde(default)]
     pub(crate) warnings: Option<Vec<String>>,
-    /// How many seconds went by.
+    /// The duration of the run in seconds.
     #[serde(default)]
     pub(crate) took: Option<f64>,
-    /// Whether the result says that the run had taken all its steps.
+    /// Whether the result says that the run used all its steps.
     #[serde(default)]
     pub(crate) exhausted: bool,
 }
 
-/// Tells a value that is null from one that is not there.
+/// Distinguishes a null value from a missing one.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// The key that distinguishes calls: the tool, and the call's idempotency key.
+/// The key of a call: the tool, and the call's idempotency key.
 type CallKey = (String, String);
 
-/// What performs the tools of a run as the script says, and writes down what was asked.
+/// Performs the tools of a run as the script says, and records the calls.
 #[derive(Default, Clone)]
 pub(crate) struct Stage {
     state: Arc<Mutex<State>>,
@@ -223,12 +224,13 @@ pub(crate) struct Stage {
 #[derive(Default)]
 struct State {
     tools: IndexMap<String, Vec<Answer>>,
-    /// For each tool, the answers that were given: which of those in order come next, and which were given at all.
+    /// The numbers of the answers that each tool has given. They decide which answer is next, and which ones were not
+    /// given.
     given: HashMap<String, Vec<usize>>,
     threads: BTreeMap<String, Vec<ThreadAnswer>>,
     calls: Vec<Asked>,
     problems: Vec<String>,
-    /// The answers that calls got before the run was cut, one an attempt.
+    /// The answers that calls received before the run was cut, one for each attempt.
     before: HashMap<CallKey, Vec<Answer>>,
     answered: HashMap<CallKey, Vec<Answer>>,
 }
@@ -238,7 +240,7 @@ struct State {
 pub(crate) struct Asked {
     pub(crate) tool: String,
     pub(crate) params: Value,
-    /// Where it was made from, and what the tool was told.
+    /// The context of the call that the tool receives.
     pub(crate) facts: Value,
 }
 
@@ -250,13 +252,13 @@ impl Stage {
             State { tools: case.tools.clone(), threads: case.threads.clone().unwrap_or_default(), ..State::default() };
     }
 
-    /// Sets the stage for the rest of a run that was cut: calls that are made again get the answers that they got.
+    /// Sets the stage for the rest of a run that was cut: repeated calls receive the same answers again.
     pub(crate) fn set_again(&self, case: &Case, before: &Given) {
         self.set(case);
         self.state().before.clone_from(&before.0);
     }
 
-    /// Returns the answers that calls got.
+    /// Returns the answers that calls received.
     pub(crate) fn given(&self) -> Given {
         Given(self.state().answered.clone())
     }
@@ -266,7 +268,7 @@ impl Stage {
         self.state().calls.clone()
     }
 
-    /// Returns what was asked and is not in the script, and what is in the script and was not asked for.
+    /// Returns the calls that the script does not answer, and the answers that were not given.
     pub(crate) fn problems(&self) -> Vec<String> {
         let state = self.state();
         let mut problems = state.problems.clone();
@@ -334,11 +336,11 @@ impl State {
     }
 }
 
-/// The answers that the calls of a run got.
+/// The answers that the calls of a run received.
 #[derive(Debug, Clone)]
 pub(crate) struct Given(HashMap<CallKey, Vec<Answer>>);
 
-/// Whether the runtime performs a tool itself: the tests of it are not those of scripts.
+/// Whether the runtime performs a tool itself. Such tools have their own tests.
 pub(crate) fn is_real(id: &str, tool: &TypedTool) -> bool {
     tool.subprocess.is_some() || id.starts_with("rye/file-system/")
 }

@@ -1,5 +1,5 @@
-//! Journals of graphs that have no script: those of `graphs` and of `tests/corpus` with random inputs and answers that fit their
-//! contracts, and random graphs.
+//! Journals of graphs that have no script: the graphs of `graphs` and `tests/corpus` with random inputs and answers
+//! that fit their contracts, and random graphs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,26 +23,26 @@ use super::property::random_graphs;
 
 /// Graphs without a script.
 pub(crate) struct Found {
-    /// Each with its true journals and the names of its nodes.
+    /// The judge, the true journals and the node names of each graph.
     pub(crate) graphs: Vec<(Judge, Vec<True>, Vec<String>)>,
-    /// Where they are, as long as somebody looks for what they call.
+    /// The directories of the graphs, which must exist while the judges look up callees.
     _directories: Vec<TempDir>,
 }
 
-/// How many steps a run may take: some graphs wait for an answer that chance does not give.
+/// The step limit of a run: some graphs wait for an answer that never comes by chance.
 const MOST_STEPS: u32 = 25;
 
-/// How many records the journals of a random graph have at most: of many runs, too many ways to come to them are tried.
+/// The maximum number of records in the journals of a random graph: with many runs, too many ways are tried.
 const MOST_RECORDS: usize = 30;
 
-/// How long the texts of those records are at most: a state that is written into itself grows with each visit.
+/// The maximum size of those records: a state that is written into itself grows with each visit.
 const MOST_BYTES: usize = 100_000;
 
-/// Answers by chance that fit the contracts, and failures.
+/// Random answers that fit the contracts, and failures.
 #[derive(Clone, Default)]
 struct Chance(Arc<Mutex<(u64, Given)>>);
 
-/// What each tool returned.
+/// The values that each tool returned.
 type Given = HashMap<String, Vec<Value>>;
 
 impl Chance {
@@ -77,7 +77,7 @@ impl Tools for Chance {
     }
 }
 
-/// Returns some value of a type.
+/// Returns a random value of a type.
 fn some(lot: &mut Lot, ty: &Type, depth: usize) -> Value {
     if ty.nullable && lot.below(3) == 0 {
         return Value::Null;
@@ -110,7 +110,7 @@ fn fields_of(lot: &mut Lot, fields: &[TypedField], depth: usize) -> Map<String, 
     map
 }
 
-/// Runs a graph, and returns its journals; none if it does not begin.
+/// Runs a graph, and returns its journals; `None` if the run does not begin.
 fn ran(graph: &Interpreted, inputs: Map<String, Value>, cache: &MemoryCache) -> Option<Vec<(String, String)>> {
     let log = Log::default();
     within(false, async {
@@ -126,13 +126,13 @@ fn ran(graph: &Interpreted, inputs: Map<String, Value>, cache: &MemoryCache) -> 
             .ok()?;
         let options = Options { run: Some(run_id()), max_steps: Some(MOST_STEPS), ..Options::default() };
         let run = runtime.start_with(options, graph.clone(), inputs).await.ok()?;
-        // However it ends, it is looked at.
+        // The journal is used, however the run ends.
         tokio::time::timeout(Duration::from_secs(10_000_000), run).await.ok().map(drop)
     })?;
     Some(log.texts())
 }
 
-/// Copies the corpus, which is not signed, into a tree.
+/// Copies the corpus, which is not signed, into a tree, and signs it.
 fn signed_corpus(directory: &Path) {
     let secret = SecretKey::from_seed(&[9; 32]);
     let file = KeyFile::new(secret.public(), "the key of these tests");
@@ -160,7 +160,7 @@ fn write(directory: &Path, name: &str, text: String) {
     fs::write(path, text).expect("there is room for a file");
 }
 
-/// Returns the journals of the graphs of this repository that no script is about, and of so many random ones.
+/// Returns the journals of this repository's graphs without a script, and of `random` random graphs.
 pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
     let corpus = tempfile::tempdir().expect("there is room for a directory");
     signed_corpus(corpus.path());
@@ -173,7 +173,7 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
         let (played, directed) = (Library::open(tree, chance.clone()), Library::open(tree, director.clone()));
         for file in graph_compiler::graph_files(tree).unwrap_or_default() {
             let text = fs::read_to_string(&file).unwrap_or_default();
-            // The scripts of the last tree are about all but what is kept.
+            // The scripts cover the graphs of the last tree, except those that cache results.
             let is_told = tree.starts_with(super::directory()) && !text.contains("cache_result");
             if is_told || is_beyond(&text) {
                 continue;
@@ -183,7 +183,7 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
             let (mut journals, cache) = (Vec::new(), MemoryCache::new());
             let mut inputs = Map::new();
             for number in 0..4 {
-                // The second time, much of the same is kept.
+                // Every second run repeats the inputs, so that many results are cached.
                 if number % 2 == 0 || !text.contains("cache_result") {
                     inputs = fields_of(lot, graph.interface().inputs.as_deref().unwrap_or_default(), 0);
                 }
@@ -199,7 +199,8 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
     }
     for (number, one) in random_graphs(random, lot.next(), director).into_iter().enumerate() {
         directories.push(one.directory);
-        // What the graph's own hooks wish of a failed call is not computed, for nobody writes down all that they see of it.
+        // The judge does not compute the answers of the graph's own hooks to a failed call, because no record has all
+        // that they see.
         if one.text.contains(r#""event": "error""#) {
             continue;
         }

@@ -1,8 +1,8 @@
-//! Random changes of texts: what people do to a file, and what nobody does.
+//! Random changes of texts: edits that people make, and edits that nobody makes.
 
 use crate::random::Random;
 
-/// Chance that is the same each time.
+/// A reproducible source of random choices.
 pub(crate) struct Chance(Random);
 
 impl Chance {
@@ -18,14 +18,14 @@ impl Chance {
         from[self.below(from.len())]
     }
 
-    /// Returns a place in a text where a character begins.
+    /// Returns a random place in a text where a character begins.
     fn place(&mut self, text: &str) -> usize {
         let at = self.below(text.len() + 1);
         text.floor_char_boundary(at)
     }
 }
 
-/// What is put into texts: words and signs of the format, and what readers stumble over.
+/// Pieces that are put into texts: words and signs of the format, and text that is difficult to parse.
 const PIECES: &[&str] = &[
     "${",
     "}",
@@ -145,7 +145,7 @@ const PIECES: &[&str] = &[
     "a\u{301}",
 ];
 
-/// Makes an input of one of the texts, with up to eight changes.
+/// Makes an input from one of the texts, with up to eight changes.
 pub(crate) fn change(texts: &[String], mut chance: Chance) -> String {
     let mut text = texts[chance.below(texts.len())].clone();
     for _ in 0..=chance.below(8) {
@@ -176,7 +176,7 @@ fn change_once(mut text: String, texts: &[String], chance: &mut Chance) -> Strin
         }
         7 => text = change_lines(&text, chance),
         8 => {
-            // A value of one text stands where another had one.
+            // A value of another text replaces one of this text.
             let other = &texts[chance.below(texts.len())];
             let values: Vec<&str> = other.split([':', ',', '{', '}', '\n']).map(str::trim).collect();
             let value = chance.pick(&values).to_owned();
@@ -185,7 +185,7 @@ fn change_once(mut text: String, texts: &[String], chance: &mut Chance) -> Strin
             text.replace_range(at..end, &value);
         }
         9 => {
-            // Some lines of another text.
+            // Some lines of another text are inserted.
             let other: Vec<&str> = texts[chance.below(texts.len())].lines().collect();
             let from = chance.below(other.len());
             let some = other[from..(from + 1 + chance.below(8)).min(other.len())].join("\n");
@@ -193,7 +193,7 @@ fn change_once(mut text: String, texts: &[String], chance: &mut Chance) -> Strin
             text.insert_str(at, &(some + "\n"));
         }
         10 => {
-            // A part many times: lists and mappings grow, brackets nest.
+            // A part is repeated many times: lists and mappings grow, brackets nest.
             let at = chance.place(&text);
             let end = text.ceil_char_boundary((at + 1 + chance.below(40)).min(text.len()));
             let part = text[at..end].repeat(1 + chance.below(60));

@@ -1,4 +1,4 @@
-//! Texts that were made to hurt: what grows faster than its file, and what recursion follows too far.
+//! Hostile texts: some expand to much more than their file, and some nest too deeply for recursion.
 
 use std::fmt::Write as _;
 

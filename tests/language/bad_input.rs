@@ -1,4 +1,4 @@
-//! Files that are no graphs: each gets one error that names it and says what to do, soon, and no panic.
+//! Files that are not graphs: each gets one error that names it and says what to do, quickly and without a panic.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,7 +8,7 @@ use crate::tree::Tree;
 use graph_compiler::diagnostic::Diagnostic;
 use graph_signing::{ItemKind, KeyFile, SecretKey};
 
-/// How long the worst file may take, in a build of the compiler that is not optimised.
+/// The time limit for the worst file, in an unoptimized build of the compiler.
 const SOON: Duration = Duration::from_secs(60);
 
 const GRAPH: &str = "\
@@ -22,7 +22,7 @@ config:
     a: { type: return }
 ";
 
-/// Compiles a file of the tree, and returns what is said of it.
+/// Compiles a file of the tree, and returns its diagnostics.
 #[track_caller]
 fn compile(tree: &Tree, name: &str) -> Vec<Diagnostic> {
     let begun = Instant::now();
@@ -30,12 +30,12 @@ fn compile(tree: &Tree, name: &str) -> Vec<Diagnostic> {
     let took = begun.elapsed();
     assert!(took < SOON, "{name} took {took:?}");
     assert_eq!(compilation.graph.is_none(), !compilation.diagnostics.is_empty());
-    // What stands in for the graph can be written too.
+    // The replacement for the graph can be expanded too.
     assert!(!compilation.expand().is_empty());
     compilation.diagnostics
 }
 
-/// Asserts that compiling `name` gives one error with this code, which names `about` and holds these parts.
+/// Asserts that compiling `name` gives one error with this code, which names `about` and contains these parts.
 #[track_caller]
 fn refused_about(tree: &Tree, name: &str, about: &str, code: &str, parts: &[&str]) {
     let diagnostics = compile(tree, name);
@@ -174,7 +174,7 @@ fn brackets_without_end_are_not_followed() {
     refuses_deep(&text);
 }
 
-/// As [`refuses`], for a text with a line that is too long to be read as a whole.
+/// As [`refuses`], for a text whose values nest too deeply.
 #[track_caller]
 fn refuses_deep(text: &str) {
     let tree = Tree::new();
@@ -206,7 +206,7 @@ fn an_alias_bomb_does_not_go_off() {
     let diagnostics = compile(&tree, "g.yaml");
     assert!(diagnostics.iter().all(|found| found.code.id == "G0021" && found.help.is_some()));
     assert_eq!(diagnostics.len(), 10 + 9 * 9, "each anchor and each alias");
-    // One would do.
+    // One anchor is enough.
     refuses(sign(&format!("{GRAPH}ours: [&it x]\n")), "G0021", &["an anchor", "remove the `&name`"]);
 }
 
@@ -218,7 +218,7 @@ fn a_key_stands_once() {
 #[test]
 fn a_file_is_one_document() {
     refuses(sign(&format!("{GRAPH}---\n{GRAPH}")), "G0021", &["one YAML document", "a file of its own"]);
-    // The documents may also begin before the graph.
+    // The other documents may also come before the graph.
     refuses(sign(&format!("--- 1\n--- 2\n{GRAPH}")), "G0021", &["one YAML document"]);
 }
 
@@ -273,7 +273,7 @@ fn nothing_that_a_revoked_key_signed_compiles() {
     refused(&tree, "g.yaml", "G0013", &parts);
 }
 
-/// Asserts that a tree with this key file compiles nothing, though another key of the tree signed the graph.
+/// Asserts that a tree with this key file compiles nothing, although another key of the tree signed the graph.
 #[track_caller]
 fn refuses_key(name: &str, content: impl AsRef<[u8]>, reason: &str) {
     let tree = Tree::new();

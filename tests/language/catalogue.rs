@@ -1,8 +1,8 @@
-//! Every kind of mistake that a graph can have, one in each file of `tests/catalogue`: a whole graph as people write them, with
-//! this one thing wrong. It is found at its place, with one error; nothing follows from it.
+//! Every kind of mistake that a graph can have. Each file of `tests/catalogue` is a whole graph as people write them,
+//! with one mistake. The compiler finds it at its place and reports one error; nothing follows from it.
 //!
-//! What is expected stands in comments, as in `tests/check`. What the graphs call is that of `tests/corpus`, and contracts
-//! with a mistake in them in `tests/catalogue/tools`.
+//! Comments contain the expected errors, as in `tests/check`. The graphs call the tools of `tests/corpus`, and
+//! contracts with a mistake in `tests/catalogue/tools`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,10 +14,10 @@ use crate::expected::{Expected, difference, yaml_files};
 use crate::support::sign;
 use graph_compiler::code::ALL;
 
-/// The codes that are not about what a graph says; `tests/language/bad_input.rs` has them.
+/// The last of the codes that are not about a graph's content; `tests/language/bad_input.rs` covers them.
 const LAST_OF_THE_FILE: &str = "G0019";
 
-/// The mistakes, each with what is expected, and the tree that they are compiled in.
+/// The mistakes with their expected errors, and the tree in which they are compiled.
 struct Catalogue {
     tree: crate::tree::Tree,
     files: Vec<(String, Vec<Expected>)>,
@@ -75,6 +75,6 @@ fn catalogue_has_sixty_mistake_kinds_and_covers_every_code() {
     let shown = |id: &str| titles.iter().any(|title| title.contains(id));
     let without: BTreeSet<&str> =
         ALL.iter().map(|code| code.id).filter(|id| *id > LAST_OF_THE_FILE && !shown(id)).collect();
-    // The number of further mistakes, and what is allowed where no settings say otherwise.
+    // The count of further mistakes, and a diagnostic that is allowed by default.
     assert_eq!(without, BTreeSet::from(["G0029", "G0139"]));
 }

@@ -1,5 +1,5 @@
-//! Every rule has a file in `tests/check` that breaks it. What the compiler must say, and nothing else, stands in comments
-//! under the line that it is about:
+//! Every rule has a file in `tests/check` that breaks it. The comments under a line contain everything that the
+//! compiler must say about that line:
 //!
 //! ```yaml
 //!       next: delivred
@@ -7,9 +7,9 @@
 //! #           help: part of the help
 //! ```
 //!
-//! The first `^` is the column where the place begins; `#<` is the first column, and `# file:` is a file as a whole or its
-//! signature. Files without such comments compile. Contracts in `tests/check/tools` have their own comments, which count
-//! for the graphs that are compiled with them.
+//! The first `^` is the column where the place begins. `#<` is the first column, and `# file:` is a file as a whole or
+//! its signature. Files without such comments compile. Contracts in `tests/check/tools` have their own comments, which
+//! count for the graphs that are compiled with them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use crate::tree::Tree;
 use graph_compiler::code::{ALL, DiagnosticCode};
 use graph_compiler::project::{Compilation, Project};
 
-/// The codes that no text of a signed graph can bring about; `tests/language/bad_input.rs` does.
+/// The codes that no text of a signed graph can cause; `tests/language/bad_input.rs` covers them.
 const OF_THE_FILE: [(&str, &str); 15] = [
     ("G0001", "there is no text to read"),
     ("G0002", "more than 4 MiB"),
@@ -71,7 +71,7 @@ impl Fixtures {
         self.project.compile(&self.tree.path(name))
     }
 
-    /// Reads what a file's comments expect. That a tree's file begins with its signature makes no difference to them.
+    /// Reads the expectations in a file's comments, not counting the signature line of the file in the tree.
     fn expected(&self, name: &str) -> Vec<Expected> {
         let text = fs::read_to_string(self.tree.path(name)).unwrap();
         Expected::read(name, text.split_once('\n').unwrap().1)
@@ -86,7 +86,7 @@ fn each_fixture_yields_exactly_its_expected_diagnostics() {
         let compilation = fixtures.compile(name);
         let mut expected = fixtures.expected(name);
         let contracts = fixtures.files.iter().filter(|file| compilation.files.contains(&format!("graphs/{file}")));
-        // Another fixture that a computed id may name is compiled from too; what is wrong with it is said there.
+        // Other fixtures that a computed id may name are read too, and their mistakes are reported in their own files.
         expected.extend(contracts.filter(|file| file.contains('/')).flat_map(|file| fixtures.expected(file)));
         let difference = difference(expected, &compilation);
         if !difference.is_empty() {

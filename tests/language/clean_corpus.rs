@@ -1,4 +1,4 @@
-//! The graphs of `tests/corpus` are as real ones are, and nothing is wrong with them: the compiler has nothing to say.
+//! The graphs of `tests/corpus` are like real ones and have no mistakes: the compiler reports nothing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -31,6 +31,6 @@ fn corpus_has_forty_graphs_and_each_contract_has_a_caller() {
     let read: BTreeSet<String> = graphs.iter().flat_map(|name| project.compile(&tree.path(name)).files).collect();
     let unread: Vec<&String> =
         corpus.files.iter().map(|(name, _)| name).filter(|name| !read.contains(&format!("graphs/{name}"))).collect();
-    // What a computed id leads to is known only when a graph runs.
+    // The callee of a computed id is known only when a graph runs.
     assert_eq!(unread, ["tools/agents/finance.yaml", "tools/agents/legal.yaml", "tools/privacy/erase_crm.yaml"]);
 }

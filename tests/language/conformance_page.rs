@@ -1,10 +1,10 @@
-//! `docs/conformance.md` has one row for each requirement, and what a row names as its proof exists.
+//! `docs/conformance.md` has one row for each requirement, and the proof that a row names exists.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The requirements up to this one all have their rows; of later ones, those that are met.
+/// Each requirement up to this one has a row. Later ones have a row only if they are met.
 const LAST: u16 = 312;
 
 /// A row of the page.
@@ -15,7 +15,7 @@ struct Row {
 }
 
 impl Row {
-    /// Returns what the proof names: what stands in backticks.
+    /// Returns the names of the proof, which are in backticks.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.proof.split('`').skip(1).step_by(2)
     }
@@ -38,7 +38,7 @@ fn rows() -> Vec<Row> {
     page.lines().filter_map(row).collect()
 }
 
-/// Says what is wrong with the name of a proof: `file::function`, or a file.
+/// Returns the problem with the name of a proof, which is `file::function` or a file.
 fn problem(name: &str) -> Option<String> {
     let (file, function) = name.split_once("::").map_or((name, None), |(file, function)| (file, Some(function)));
     let Ok(text) = fs::read_to_string(root().join(file)) else { return Some(format!("there is no file `{file}`")) };
@@ -46,7 +46,7 @@ fn problem(name: &str) -> Option<String> {
     let Some(at) = text.find(&format!("fn {function}(")) else {
         return Some(format!("`{file}` has no function `{function}`"));
     };
-    // Its attributes stand directly above it.
+    // The attributes of a function are directly above it.
     let mut above = text[..at].trim_end().lines().rev().take_while(|line| !line.trim().is_empty());
     let is_test = above.any(|line| {
         let line = line.trim();

@@ -1,7 +1,7 @@
-//! The graphs of `tests/engines` are signed, and the list of their machines is theirs.
+//! The graphs of `tests/engines` are signed, and the list of their machines is up to date.
 //!
-//! A target of its own: it must compile while a graph is changed and not signed yet. `SIGN_FIXTURES=1` signs the graphs and
-//! contracts with the demo key, and writes the list.
+//! The test is not in the target `engines`, because it must compile while a graph is changed and not signed yet.
+//! `SIGN_FIXTURES=1` signs the graphs and contracts with the demo key, and writes the list.
 
 use std::fmt::Write;
 use std::fs;
@@ -20,7 +20,7 @@ fn is_asked_to_write() -> bool {
     std::env::var_os("SIGN_FIXTURES").is_some()
 }
 
-/// Returns the files of a directory and below, sorted.
+/// Returns the files below a directory, sorted.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -39,7 +39,7 @@ fn project() -> Project {
     Project::open(Path::new(env!("CARGO_MANIFEST_DIR")), &directory().join("graphs"))
 }
 
-/// Signs what is not signed as it is now.
+/// Signs the files whose signatures do not verify.
 fn sign_all() {
     let pem = Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs/keys/demo/private_key.pem");
     let key = SecretKey::from_pem(&fs::read_to_string(pem).unwrap()).unwrap();
@@ -64,7 +64,7 @@ fn compilations() -> Vec<Compilation> {
     all
 }
 
-/// Returns the list of machines: what `tests/engines/machines.rs` holds.
+/// Returns the list of machines, which is the content of `tests/engines/machines.rs`.
 fn machines() -> String {
     let mut text = String::from(
         "//! The graphs of `tests/engines/graphs`, compiled, with tools that answer as their scripts say.\n\
@@ -90,7 +90,7 @@ fn machines() -> String {
     text
 }
 
-/// Returns the names of a graph's module and machine, and what its trait `Actions` asks for.
+/// Returns the names of a graph's module and machine, and the methods of its trait `Actions`.
 fn methods(one: &Compilation) -> (String, String, Vec<String>) {
     let file: syn::File = syn::parse2(one.expand()).unwrap();
     let mut found = (String::new(), String::new(), Vec::new());
@@ -156,7 +156,8 @@ fn asked(item: &syn::TraitItem, module: &str, one: &Compilation, items: &[syn::I
     Some(format!("{name}({}{fields}) -> {};", written(&params.ty, module), written(result, module)))
 }
 
-/// Writes the fields of a tool's parameters, each with its name in the contract; nothing where they are one object.
+/// Writes the fields of a tool's parameters, each with its name in the contract; nothing if the parameters are one
+/// object.
 fn fields(params: &syn::Type, one: &Compilation, items: &[syn::Item]) -> String {
     let syn::Type::Path(params) = params else { return String::new() };
     let Some(ident) = params.path.get_ident() else { return String::new() };
@@ -165,7 +166,7 @@ fn fields(params: &syn::Type, one: &Compilation, items: &[syn::Item]) -> String 
         _ => None,
     });
     let idents: Vec<String> = structures.flatten().map(|field| field.ident.as_ref().unwrap().to_string()).collect();
-    // The struct is named after the tool, which is how the two are found.
+    // The struct is named after the tool, so the tool is found by this name.
     let is_it = |id: &str| id.replace(['/', '_', '-'], "").eq_ignore_ascii_case(&ident.to_string());
     let tools = &one.graph.as_ref().unwrap().interface().tools;
     let tool = tools.iter().find(|tool| is_it(&tool.id)).unwrap();
@@ -174,7 +175,7 @@ fn fields(params: &syn::Type, one: &Compilation, items: &[syn::Item]) -> String 
     format!(" {{ {} }}", fields.join(", "))
 }
 
-/// Writes a type as it is seen from beside the graph's module.
+/// Writes a type as code next to the graph's module names it.
 fn written(ty: &syn::Type, module: &str) -> String {
     let syn::Type::Path(path) = ty else { return "()".to_owned() };
     let path = &path.path;

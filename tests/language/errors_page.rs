@@ -1,4 +1,4 @@
-//! `docs/errors.md` says what the table of codes says. `UPDATE_DOCS=1` writes it again.
+//! `docs/errors.md` agrees with the table of codes. `UPDATE_DOCS=1` writes the page again.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What graphs become, and that they become the same in a macro and in a build script.
+//! The expansion of graphs, which is the same in a macro and in a build script.
 
 #[path = "../expand/nested.rs"]
 mod nested;

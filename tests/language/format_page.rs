@@ -1,5 +1,5 @@
-//! The graphs in `docs/format.md` compile: each fenced block of YAML whose first line is `# graph`, or `# graph NAME` where the
-//! name of its file matters to another.
+//! The graphs in `docs/format.md` compile: each fenced block of YAML whose first line is `# graph`, or `# graph NAME`
+//! if another graph depends on the name of the file.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::tree::Tree;
 /// A graph of a page, and the line on which it begins.
 struct Block {
     line: usize,
-    /// Its file's name.
+    /// The name of its file.
     name: String,
     text: String,
 }
@@ -22,7 +22,7 @@ fn graphs(page: &str) -> Vec<Block> {
     let mut lines = (1..).zip(page.lines());
     while let Some((number, line)) = lines.next() {
         let Some(language) = line.trim_start().strip_prefix("```") else { continue };
-        // A block in a list is indented as far as its fence.
+        // A block in a list is indented as much as its fence.
         let indent = line.len() - line.trim_start().len();
         let block = lines.by_ref().map(|(_, line)| line).take_while(|line| !line.trim_start().starts_with("```"));
         let text: String = block.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect();
@@ -39,9 +39,9 @@ fn graphs(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Returns what the compiler says of the graphs of a page; nothing if they compile.
+/// Returns the diagnostics of the graphs of a page; an empty text if they compile.
 ///
-/// Tools without a contract take anything, so a page need not show the contracts of the tools in its examples.
+/// Tools without a contract accept any parameters, so a page need not show the contracts of the tools in its examples.
 fn problems(page: &str) -> String {
     let tree = Tree::new();
     let mut problems = String::new();

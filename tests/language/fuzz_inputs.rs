@@ -1,10 +1,11 @@
-//! Whatever text is given to the compiler: it comes to an end, soon, in little memory, and without a panic.
+//! The compiler handles any text quickly, in little memory, and without a panic.
 //!
-//! The texts are those of the corpus, the catalogue and `tests/check`, with a few random changes each; and some that were made to
-//! hurt. The same number of inputs gives the same inputs. `FUZZ_INPUTS=1000000 cargo test --release --test language fuzz_inputs` makes more of
-//! them; `FUZZ_FIRST` is the number of the first, so that one that hurt can be looked at again.
+//! The texts are those of the corpus, the catalogue and `tests/check`, with a few random changes each, and some hostile
+//! ones. The same number of inputs gives the same inputs.
+//! `FUZZ_INPUTS=1000000 cargo test --release --test language fuzz_inputs` makes more of them; `FUZZ_FIRST` is the
+//! number of the first, so that one input can be examined again.
 //!
-//! `fuzz/` has targets for cargo-fuzz, which looks for inputs by what they reach in the code.
+//! `fuzz/` has targets for cargo-fuzz, which looks for inputs by the code that they reach.
 
 #[path = "../fuzz/changes.rs"]
 mod changes;
@@ -30,18 +31,18 @@ use graph_compiler::verify::verify;
 use graph_model::name::ItemId;
 use graph_signing::{ItemKind, sign};
 
-/// How many inputs there are if `FUZZ_INPUTS` does not say: what takes some seconds.
+/// The default number of inputs, which takes some seconds.
 const INPUTS: usize = 1500;
-/// How long one input may take, on a machine that does other things too, without optimisation.
+/// The time limit for one input, in an unoptimized build on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How much memory all of it may take.
+/// The memory limit of the whole process.
 const MOST_KIBIBYTES: usize = 1024 * 1024;
 
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
-/// The texts that inputs are made of.
+/// The texts from which inputs are made.
 fn texts(corpus: &Corpus) -> Vec<String> {
     let mut texts: Vec<String> = corpus.files.iter().map(|(_, text)| text.clone()).collect();
     for directory in ["tests/catalogue", "tests/check"] {
@@ -51,14 +52,14 @@ fn texts(corpus: &Corpus) -> Vec<String> {
     texts
 }
 
-/// Compiles a text; says what went wrong with that, if anything did.
+/// Compiles a text, and returns the problem if there is one.
 fn trouble(project: &Project, tree: &Tree, text: &str) -> Option<String> {
     let source = SourceFile::new(tree.path("input.yaml"), "graphs/input.yaml", text);
     let began = Instant::now();
     let done = catch_unwind(AssertUnwindSafe(|| {
         let compilation = project.review_source(source);
         assert!(compilation.graph.is_none(), "nobody signed this");
-        // Each of them can be shown.
+        // Each diagnostic can be shown.
         for diagnostic in compilation.diagnostics.iter().take(20) {
             assert!(!diagnostic.render().is_empty());
         }
@@ -74,14 +75,14 @@ fn trouble(project: &Project, tree: &Tree, text: &str) -> Option<String> {
     }
 }
 
-/// Returns the most memory that the process has taken so far, where the system tells.
+/// Returns the peak memory of the process, if the system reports it.
 fn most_kibibytes() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Writes an input down for whoever looks into it.
+/// Writes an input to a file, so that it can be examined.
 fn keep(at: usize, text: &str) -> String {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz_{at}.yaml"));
     fs::write(&file, text).unwrap();
@@ -101,7 +102,7 @@ fn random_changes_bring_no_panic_no_hang_and_no_flood() {
         for own in &under_way {
             let (done, next, texts, tree) = (done.clone(), &next, &texts, &tree);
             scope.spawn(move || {
-                // Dropped at the end, however that comes about.
+                // Dropped at the end, also after a panic.
                 let _done = done;
                 let mut project = tree.project();
                 loop {
@@ -110,7 +111,7 @@ fn random_changes_bring_no_panic_no_hang_and_no_flood() {
                         *own.lock().unwrap() = None;
                         return;
                     }
-                    // What a project remembers of the graphs that it was given must not add up.
+                    // The memory of a project for the graphs that it compiled must not accumulate.
                     if at.is_multiple_of(1000) {
                         project = tree.project();
                     }
@@ -126,7 +127,7 @@ fn random_changes_bring_no_panic_no_hang_and_no_flood() {
         while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(Duration::from_secs(1)) {
             for (at, began) in under_way.iter().filter_map(|one| *one.lock().unwrap()) {
                 if began.elapsed() > LONGEST {
-                    // A thread that hangs cannot be stopped, nor waited for.
+                    // A thread that hangs can neither be stopped nor joined.
                     eprintln!(
                         "FUZZ_FIRST={at} does not come to an end; it is {}",
                         keep(at, &change(&texts, Chance::new(at)))
@@ -150,7 +151,7 @@ fn what_was_made_to_hurt_does_not() {
         let (bytes, began) = (text.len(), Instant::now());
         let (tree, project) = (Arc::clone(&tree), Arc::clone(&project));
         let (done, said) = mpsc::channel();
-        // What hangs is left behind: the others are to be heard too.
+        // A thread that hangs is abandoned, so that the other texts are tested too.
         std::thread::spawn(move || done.send(trouble(&project, &tree, &text)));
         match said.recv_timeout(LONGEST) {
             Ok(None) => {}
@@ -174,7 +175,7 @@ fn no_text_is_a_contract_that_makes_the_compiler_panic() {
     let id = ItemId::new("own/input").unwrap();
     for at in 0..number("FUZZ_INPUTS", INPUTS) / 5 {
         let text = change(&contracts, Chance::new(at));
-        // What no key signs, as a text with a byte order mark, is not read.
+        // A text that cannot be signed, such as one with a byte order mark, is skipped.
         let Ok(text) = sign(ItemKind::YAML, &text, &crate::support::key(), SystemTime::UNIX_EPOCH) else { continue };
         let source = SourceFile::new(tree.path("tools/own/input.yaml"), "graphs/tools/own/input.yaml", &text);
         let Ok(verified) = verify(&source, project.ring()) else { continue };

@@ -1,4 +1,4 @@
-//! The directive in `docs/items.md` is one.
+//! The directive in `docs/items.md` can be read.
 
 use graph_runtime::items::Directive;
 

@@ -1,4 +1,5 @@
-//! What may know what: a step is pure, an audit has no rules of its own, and files import what stands below them.
+//! The layers of the crates: a step is pure, an audit has no rules of its own, and files import only from layers below
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use syn::{Item, UseTree, Visibility};
 
-/// The most files that may import each other in a circle.
+/// The maximum number of files that may import each other in a cycle.
 const MOST_IN_CIRCLE: usize = 3;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the directories of sources of all published crates.
+/// Returns the source directories of all published crates.
 pub(crate) fn crates() -> Vec<PathBuf> {
     let children = |directory: PathBuf| {
         let entries = fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
@@ -30,7 +31,7 @@ pub(crate) fn crates() -> Vec<PathBuf> {
     all
 }
 
-/// Returns the sources below a directory, with their paths from there.
+/// Returns the sources below a directory, with their paths.
 pub(crate) fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
     let (mut open, mut found) = (vec![directory.to_owned()], Vec::new());
     while let Some(directory) = open.pop() {
@@ -48,13 +49,13 @@ pub(crate) fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Returns the lines of a source that are no comments, up to its tests.
+/// Returns the lines of a source without comments, up to its tests.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
     lines.filter(|line| !line.trim_start().starts_with("//"))
 }
 
-/// Fails if a word stands in the code of a source.
+/// Fails if a word occurs in the code of a source.
 fn has_none_of(path: &Path, text: &str, words: &[&str]) {
     for line in code(text) {
         let is_in = |word: &&str| {
@@ -110,13 +111,13 @@ fn an_audit_knows_no_kinds_policies_and_edges() {
     }
 }
 
-/// The files of a crate, and what each imports from which others.
+/// The files of a crate, and their imports from each other.
 struct Crate {
     /// The file of each module, by the module's path.
     files: BTreeMap<Vec<String>, PathBuf>,
     /// The names that a module defines.
     defined: BTreeMap<Vec<String>, BTreeSet<String>>,
-    /// The names that a module shows of others, with the paths where they are.
+    /// The names that a module re-exports, with the paths of their definitions.
     shown: BTreeMap<Vec<String>, BTreeMap<String, Vec<String>>>,
     /// The paths that a module imports.
     imported: BTreeMap<Vec<String>, Vec<Vec<String>>>,
@@ -191,7 +192,7 @@ impl Crate {
         Some(from)
     }
 
-    /// Returns the module in which the thing at a path is defined.
+    /// Returns the module that defines the item at a path.
     fn home(&self, path: &[String], depth: usize) -> Option<Vec<String>> {
         let (name, module) = path.split_last()?;
         if self.files.contains_key(path) {
@@ -206,7 +207,7 @@ impl Crate {
         self.home(module, depth + 1)
     }
 
-    /// Returns which modules each module imports from.
+    /// Returns the modules that each module imports from.
     fn arrows(&self) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
         let of = |(module, paths): (&Vec<String>, &Vec<Vec<String>>)| {
             let homes = paths.iter().filter_map(|path| self.home(path, 0)).filter(|home| home != module);
@@ -216,7 +217,7 @@ impl Crate {
     }
 }
 
-/// Returns the path of the module that a file holds.
+/// Returns the path of the module in a file.
 fn module_of(directory: &Path, file: &Path) -> Vec<String> {
     let path = file.strip_prefix(directory).unwrap().with_extension("");
     let mut module: Vec<String> = path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
@@ -226,7 +227,7 @@ fn module_of(directory: &Path, file: &Path) -> Vec<String> {
     module
 }
 
-/// Takes a tree of imports apart: the whole path of each leaf, and its name here.
+/// Flattens a tree of imports: the whole path of each leaf, and its local name.
 fn flatten(tree: &UseTree, before: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, String)>) {
     let with = |before: &[String], name: &syn::Ident| {
         before.iter().cloned().chain((name != "self").then(|| name.to_string())).collect::<Vec<_>>()
@@ -244,7 +245,7 @@ fn flatten(tree: &UseTree, before: &mut Vec<String>, leaves: &mut Vec<(Vec<Strin
     }
 }
 
-/// Returns the circles among arrows: all that can be reached from each other.
+/// Returns the cycles among arrows: sets of nodes that can be reached from each other.
 fn circles<T: Clone + Ord>(arrows: &BTreeMap<T, BTreeSet<T>>) -> Vec<BTreeSet<T>> {
     let reached = |from: &T| {
         let (mut open, mut seen) = (vec![from.clone()], BTreeSet::new());
@@ -293,7 +294,7 @@ fn few_files_import_each_other_and_no_directories_do() {
             let names: Vec<String> = circle.iter().map(shown).collect();
             wrong.push(format!("{}: {}", directory.display(), names.join(", ")));
         }
-        // A directory is a module with others in it. A file and its own directory are one room.
+        // A directory is a module with others in it. A file and its own directory count as one.
         let is_room = |name: &String| read.files.keys().any(|module| module.len() > 1 && module[0] == *name);
         let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (from, to) in arrows.iter().flat_map(|(from, all)| all.iter().map(move |to| (from, to))) {
@@ -312,10 +313,11 @@ fn few_files_import_each_other_and_no_directories_do() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The most lines of code below `graph-runtime` without features: no blanks, comments and tests. It is lowered when they get fewer.
+/// The maximum number of code lines below `graph-runtime` without features; blank lines, comments and tests do not
+/// count. It is lowered when there are fewer lines.
 const MOST_LINES: usize = 15_800;
 
-/// The files that only features compile.
+/// The files that are compiled only with a feature.
 const OF_FEATURES: [&str; 3] = ["item.rs", "ring.rs", "conformance.rs"];
 
 #[test]

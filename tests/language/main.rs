@@ -1,4 +1,4 @@
-//! What the compiler says of graphs, and what the pages of the format say: nothing is run here.
+//! The compiler's answers to graphs, and the claims of the format's pages. Nothing is run here.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
 

@@ -1,13 +1,14 @@
-//! Of a file with very many mistakes 100 are shown and the others counted.
+//! In a file with very many mistakes, 100 are shown and the others are counted.
 //!
-//! Short by default. `FLOODS=1 cargo test --release --test language many_mistakes` takes files as large as a file may be. `cargo bench --bench
-//! floods` measures the time and the memory.
+//! The test is short by default. `FLOODS=1 cargo test --release --test language many_mistakes` uses files of the
+//! largest allowed size. `cargo bench --bench floods` measures the time and the memory.
 
 use crate::floods::{Flood, floods};
 use crate::tree::Tree;
 use graph_compiler::diagnostic::MOST_SHOWN;
 
-/// Checks a file that nobody signed, as a pull request is. Returns how many mistakes are shown, and how many there are.
+/// Checks an unsigned file, as for a pull request. Returns the number of mistakes that are shown, and the number of all
+/// mistakes.
 fn check(text: &str) -> (usize, usize) {
     let tree = Tree::new();
     tree.write("g.yaml", text);
@@ -24,7 +25,7 @@ fn of_a_file_with_many_mistakes_a_hundred_are_shown() {
         let (shown, all) = check(&text(n));
         assert!(shown <= MOST_SHOWN, "{name}: {shown}");
         if let Some(mistakes) = mistakes {
-            // That the file is not signed is one more.
+            // The missing signature is one more mistake.
             assert_eq!(all, mistakes(n) + 1, "{name}");
             assert_eq!(shown, all.min(MOST_SHOWN), "{name}");
         }

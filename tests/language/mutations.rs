@@ -1,15 +1,17 @@
-//! How much of what can go wrong the compiler finds: from each graph and contract of the clean corpus, mutants with one mistake
-//! each are made, always the same ones, and compiled.
+//! The share of mistakes that the compiler finds: mutants with one mistake each are made from each graph and contract
+//! of the clean corpus, always the same ones, and compiled.
 //!
-//! Whether a mutant is wrong is decided without the compiler: some mistakes are mistakes whatever else the graph says, as
-//! a misspelt target; of the others a judge of its own, worked out from the format's description, says whether anything
-//! is wrong with what came of them. What is not wrong is another graph, and counted apart.
+//! The compiler does not decide whether a mutant is wrong. Some mistakes are wrong in any graph, such as a misspelt
+//! target. For the others, a separate judge, derived from the format's description, decides whether the result has a
+//! fault. A mutant without a fault is another correct graph, and is counted separately.
 //!
-//! A mutant is found if the compiler says anything: of the corpus it says nothing. It is found on the right line if that, or
-//! something that it points at, is on a line of the mistake, of what it stands in, or with the name that it is about.
+//! A mutant is found if the compiler reports anything, because it reports nothing for the corpus. It is found on the
+//! right line if the report, or a place that it points at, is on a line of the mistake, on a line of a construct that
+//! contains the mistake, or on a line with the name that the mistake is about.
 //!
-//! `UPDATE_DOCS=1` writes `docs/checker.md` again. `MUTANTS=missed` prints each mutant that was missed, `MUTANTS=accused` each that was
-//! found although the judge finds no fault with it, `MUTANTS=misplaced` each that was found elsewhere.
+//! `UPDATE_DOCS=1` writes `docs/checker.md` again. `MUTANTS=missed` prints each mutant that was missed,
+//! `MUTANTS=accused` each one that was found although the judge finds no fault with it, and `MUTANTS=misplaced` each
+//! one that was found elsewhere.
 
 #[path = "../mutations/judge.rs"]
 mod judge;
@@ -36,12 +38,12 @@ use mill::{Mill, Mutant, Random};
 use model::{Callee, Callees, Graph};
 use operators::{OF_CONTRACTS, OF_GRAPHS, Operator, tool_id};
 
-/// The share of wrong mutants that must be found, in percent.
+/// The minimum share of wrong mutants that must be found, in percent.
 const LEAST_FOUND: f64 = 99.0;
-/// How many mutants there are at least.
+/// The minimum number of mutants.
 const LEAST_MUTANTS: usize = 2000;
 
-/// The corpus, and what follows from it.
+/// The corpus, with its graphs, contracts and callees.
 struct World {
     corpus: Corpus,
     graphs: BTreeMap<String, Graph>,
@@ -72,12 +74,12 @@ impl World {
         Self { corpus, graphs, contracts, callees }
     }
 
-    /// Returns the id of what a file describes.
+    /// Returns the id of the graph or tool in a file.
     fn id(&self, file: &str) -> String {
         self.graphs.get(file).map_or_else(|| tool_id(file), |graph| graph.id(file.trim_end_matches(".yaml")))
     }
 
-    /// Returns the graphs that call what a file describes.
+    /// Returns the graphs that call the graph or tool in a file.
     fn users(&self, file: &str) -> Vec<&str> {
         let id = self.id(file);
         let calls = |graph: &Graph| {
@@ -92,7 +94,7 @@ impl World {
         for (file, graph) in &self.graphs {
             mutants.extend(self.mutants_of(file, graph, OF_GRAPHS, 0));
         }
-        // Which graph calls what only a run knows is not known here either.
+        // The callers of computed ids are known only at run time, so such contracts have no mutants.
         for (file, contract) in self.contracts.iter().filter(|(file, _)| !self.users(file).is_empty()) {
             mutants.extend(self.mutants_of(file, contract, OF_CONTRACTS, OF_GRAPHS.len()));
         }
@@ -114,7 +116,7 @@ impl World {
         kept
     }
 
-    /// Finds fault with a mutant, and with what depends on it.
+    /// Returns the faults of a mutant and of the graphs that depend on it.
     fn faults(&self, mutant: &Mutant) -> BTreeSet<Fault> {
         let Some(file) = Graph::read(&mutant.text) else {
             assert!(mutant.is_wrong, "{} in {} is no YAML: {}", mutant.what, mutant.file, mutant.text);
@@ -144,7 +146,7 @@ impl World {
     }
 }
 
-/// What became of a mutant.
+/// A mutant with its faults and with the compiler's diagnostics.
 struct Verdict {
     mutant: Mutant,
     faults: BTreeSet<Fault>,
@@ -177,7 +179,7 @@ impl Verdict {
         (is_own && self.mutant.lines.contains(&(line - 1))) || self.mutant.names.iter().any(|name| has_word(text, name))
     }
 
-    /// Why the mutant is wrong.
+    /// Returns why the mutant is wrong.
     fn why(&self) -> String {
         let words: Vec<&str> = self.faults.iter().map(|fault| fault.words()).collect();
         if words.is_empty() { "it always is".to_owned() } else { words.join("; ") }

@@ -1,8 +1,9 @@
-//! What each published crate shows its users, in `tests/api`: a change of it is seen, and meant.
+//! The public API of each published crate, in `tests/api`, so that each change of it is visible and deliberate.
 //!
-//! The sources are read, so no nightly toolchain is needed, and all features are there with their `cfg`. Every public item that can be
-//! reached from a crate's root stands where it is reached first, in the order of the paths' lengths and names; elsewhere it is a
-//! `use`. What other crates define is a `use` too. Items that a macro makes stand as the macro's call. Hidden items are not shown.
+//! The sources are read, so no nightly toolchain is needed, and the items of all features are there with their `cfg`.
+//! Every public item that can be reached from a crate's root appears where it is reached first, in the order of the
+//! paths' lengths and names; elsewhere it is a `use`. An item of another crate is a `use` too. Items that a macro makes
+//! appear as the macro's call. Hidden items are not shown.
 //!
 //! `UPDATE_API=1 cargo test --test language public_api` writes the pages again.
 
@@ -17,24 +18,24 @@ use syn::{Attribute, Fields, ImplItem, Item, ItemImpl, TraitItem, Type, UseTree,
 /// The path of a module from the crate's root.
 type ModulePath = Vec<String>;
 
-/// Where an item is defined: its module and its name.
+/// The place where an item is defined: its module and its name.
 type Place = (ModulePath, String);
 
-/// What a path leads to.
+/// The target of a path.
 enum Target {
     Module(ModulePath),
     Item(Place),
-    /// Another crate's, as it is written.
+    /// An item of another crate.
     Elsewhere,
 }
 
-/// What a `use` brings into a module.
+/// A name that a `use` brings into a module.
 struct Import {
-    /// `*` for all of a module.
+    /// `*` for everything in a module.
     name: String,
     path: Vec<String>,
     is_public: bool,
-    /// Those that users meet, each in a line.
+    /// The attributes that users see, each on a line.
     attributes: String,
 }
 
@@ -55,7 +56,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the directories of the workspace's libraries that are published.
+/// Returns the directories of the workspace's published libraries.
 fn libraries() -> Vec<PathBuf> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
@@ -76,7 +77,7 @@ fn text(tokens: &impl ToTokens) -> String {
     tokens.to_token_stream().to_string()
 }
 
-/// Copies a piece of syntax by way of its tokens.
+/// Copies a piece of syntax through its tokens.
 fn copy<T: ToTokens + syn::parse::Parse>(of: &T) -> T {
     syn::parse2(of.to_token_stream()).unwrap()
 }
@@ -89,7 +90,7 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|one| is(one, "doc") && text(one).contains("(hidden)"))
 }
 
-/// Leaves the attributes that users meet.
+/// Removes the attributes that users do not see.
 fn strip(attributes: &mut Vec<Attribute>) {
     const MET: [&str; 7] =
         ["cfg", "derive", "deprecated", "must_use", "non_exhaustive", "proc_macro", "proc_macro_derive"];
@@ -107,7 +108,7 @@ impl Sources {
         sources
     }
 
-    /// Reads a file whose modules are in `inside`.
+    /// Reads a file whose submodules are in `inside`.
     fn read_file(&mut self, file: &Path, inside: &Path, path: ModulePath) {
         let source = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let parsed = syn::parse_file(&source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -151,7 +152,7 @@ impl Sources {
         self.modules.insert(path, module);
     }
 
-    /// Finds what a path in a module leads to.
+    /// Finds the target of a path in a module.
     fn resolve(&self, module: &[String], path: &[String], depth: usize) -> Target {
         let Some((first, rest)) = path.split_first() else { return Target::Module(module.to_vec()) };
         if depth > 20 {
@@ -198,7 +199,7 @@ impl Sources {
         self.impls.iter().filter(is_of).map(|(_, one)| one)
     }
 
-    /// Whether a trait is public, or another crate's.
+    /// Whether a trait is public or belongs to another crate.
     fn is_seen(&self, module: &[String], path: &[String]) -> bool {
         let Target::Item((module, name)) = self.resolve(module, path, 0) else { return true };
         let items = &self.modules[&module].items;
@@ -240,7 +241,7 @@ fn name_of(item: &Item) -> Option<String> {
     })
 }
 
-/// Leaves of fields those that are public, and says that there were others by one of no name.
+/// Removes private fields, and adds one field named `_private` if there were any.
 fn strip_fields(fields: &mut Fields) {
     if let Fields::Named(named) = fields {
         let all = std::mem::take(&mut named.named);
@@ -259,7 +260,7 @@ fn strip_fields(fields: &mut Fields) {
     }
 }
 
-/// Returns an item as users see it: without texts, bodies and what is private; nothing if it is not for them.
+/// Returns an item as users see it: without doc texts, bodies and private parts; `None` if users do not see it.
 fn shown(item: &Item) -> Option<Item> {
     let mut item: Item = copy(item);
     let (visibility, attributes) = match &mut item {
@@ -300,14 +301,14 @@ fn strip_member(member: &mut TraitItem) {
         TraitItem::Type(one) => strip(&mut one.attrs),
         TraitItem::Fn(one) => {
             strip(&mut one.attrs);
-            // That there is a body is for those who implement the trait.
+            // Implementors see that there is a default body, but not its content.
             one.default = one.default.take().map(|_| syn::parse_quote!({}));
         }
         _ => {}
     }
 }
 
-/// Returns an impl with what of it is public, and without bodies; nothing if that is nothing.
+/// Returns the public parts of an impl without bodies; `None` if there are no such parts.
 fn shown_impl(one: &ItemImpl) -> Option<ItemImpl> {
     if is_hidden(&one.attrs) {
         return None;
@@ -337,11 +338,11 @@ fn shown_impl(one: &ItemImpl) -> Option<ItemImpl> {
     (is_of_trait || !one.items.is_empty()).then_some(one)
 }
 
-/// Writes the page of a crate, beginning at its root: modules with short paths first.
+/// The page of a crate, written from its root, with the modules of short paths first.
 struct Page<'s> {
     sources: &'s Sources,
     text: String,
-    /// Where each item was shown.
+    /// The path at which each item was shown.
     items: BTreeMap<Place, String>,
     modules: BTreeSet<ModulePath>,
     waiting: VecDeque<(ModulePath, String)>,
@@ -387,7 +388,7 @@ impl Page<'_> {
         }
     }
 
-    /// Shows the macros that are at the root wherever they stand.
+    /// Shows the macros that are exported at the root, wherever they are defined.
     fn exported_macros(&mut self) {
         let items = self.sources.modules.values().flat_map(|module| &module.items);
         let mut names: Vec<String> = items
@@ -405,7 +406,7 @@ impl Page<'_> {
         }
     }
 
-    /// Shows what is called `name` in a module: items, or a module that has its turn later.
+    /// Shows the items called `name` in a module; a module of this name is shown later.
     fn named(&mut self, module: &ModulePath, name: &str, shown_as: &str) {
         let sources = self.sources;
         let place = (module.clone(), name.to_owned());
@@ -444,7 +445,7 @@ impl Page<'_> {
         }
     }
 
-    /// Shows what a `pub use` brings.
+    /// Shows the items of a `pub use`.
     fn import(&mut self, module: &ModulePath, import: &Import, shown_as: &str) {
         let attributes = &import.attributes;
         let written = import.path.join("::");
@@ -483,7 +484,7 @@ fn write_item(item: Item) -> String {
     prettyplease::unparse(&syn::File { shebang: None, frontmatter: None, attrs: Vec::new(), items: vec![item] })
 }
 
-/// Returns the page of a library, and its name.
+/// Returns the name of a library and its page.
 fn page(directory: &Path) -> (String, String) {
     let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
     let text = Page::of(&name.replace('-', "_"), &Sources::read(directory));

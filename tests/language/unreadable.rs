@@ -1,8 +1,8 @@
-//! What cannot be read is never taken for what is not there: a tree in which a directory, contract, graph or settings file
-//! cannot be read compiles nothing, whichever front end asks.
+//! An unreadable file is never treated as a missing one. If a directory, contract, graph or settings file of a tree
+//! cannot be read, nothing in it compiles, in any front end.
 //!
-//! Permissions do not bind everybody: a test may run as root. So a file stands where a directory is needed, links lead round or
-//! nowhere, and names are too long; that is refused to everybody.
+//! Permissions do not bind everybody: a test may run as root. Therefore these tests put a file in place of a directory,
+//! make links that form a cycle or lead nowhere, and use names that are too long. Nobody can read these.
 
 #![cfg(unix)]
 use std::fs;
@@ -19,7 +19,7 @@ use graph_runtime::dynamic::{Library, Toolbox};
 const HEAD: &str =
     "version: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: shop\n";
 
-/// A graph that is an error only by the contract of its tool.
+/// A graph whose error shows only in the contract of its tool.
 fn spliced() -> String {
     sign(&format!(
         "{HEAD}permissions: [rye.execute.tool.t.sql]\n\
@@ -44,7 +44,8 @@ fn codes(diagnostics: &[Diagnostic]) -> Vec<&str> {
     diagnostics.iter().map(|one| one.code.id).collect()
 }
 
-/// Asserts that neither the compiler, nor a macro, nor a review, nor the interpreter makes a graph, and that each names `about`.
+/// Asserts that neither the compiler, nor a macro, nor a review, nor the interpreter makes a graph, and that each error
+/// names `about`.
 #[track_caller]
 fn refused(tree: &Tree, about: &str) {
     let (package, graph) = (tree.path("").join(".."), tree.path("g.yaml"));

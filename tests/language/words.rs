@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::layers::{crates, sources};
 
-/// Names that say too little, and the ones that stand for them now.
+/// Names that say too little, and their replacements.
 const REPLACED: &[(&str, &str)] = &[
     ("Caching", "CacheFuture"),
     ("Calling", "CallFuture"),
@@ -37,7 +37,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("Writing", "JournalWriter"),
 ];
 
-/// Returns the names of all types and traits that the published crates define, their tests not counted.
+/// Returns the names of all types and traits that the published crates define outside their tests.
 fn defined() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (_, text) in crates().iter().flat_map(|directory| sources(directory)) {

@@ -1,4 +1,4 @@
-//! A program that is written into generated code and read back is what the compiler hands to the interpreter.
+//! A program that is written into generated code and read back equals the program that the interpreter receives.
 
 use std::path::Path;
 

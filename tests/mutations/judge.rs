@@ -1,7 +1,8 @@
-//! Whether a graph still means something sensible: rules worked out from `docs/format.md`, apart from the compiler's own.
+//! Decides whether a graph still has a sensible meaning, by rules derived from `docs/format.md` and separate from the
+//! compiler's.
 //!
-//! A mutant whose mistake is not one by itself, as an edge that leads to another node, is wrong if, and only if, a rule here
-//! finds fault with it.
+//! Some mistakes are not wrong in any graph, such as an edge that leads to another node. A mutant with such a mistake
+//! is wrong if, and only if, a rule here finds a fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use super::model::{
     text_of,
 };
 
-/// What can be wrong with a graph.
+/// A fault of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     Target,
@@ -34,7 +35,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Says what is wrong, in a few words.
+    /// Describes the fault in a few words.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Target => "an edge leads to no node",
@@ -57,7 +58,7 @@ impl Fault {
     }
 }
 
-/// Where an expression stands.
+/// The place of an expression.
 #[derive(Clone, Copy, PartialEq)]
 enum Site {
     Before,
@@ -67,7 +68,7 @@ enum Site {
     Hook,
 }
 
-/// A graph and what follows from it.
+/// A graph, and the facts that follow from it.
 struct Judge<'g> {
     graph: &'g Graph,
     callees: &'g Callees,
@@ -75,12 +76,12 @@ struct Judge<'g> {
     index: BTreeMap<&'g str, usize>,
     inputs: Type,
     keys: BTreeMap<String, Type>,
-    /// The keys that are set on all ways to a node; `None` where no way leads.
+    /// The keys that are set on all paths to a node; `None` if there is no path.
     before: Vec<Option<BTreeSet<String>>>,
     faults: BTreeSet<Fault>,
 }
 
-/// Returns what is wrong with a graph.
+/// Returns the faults of a graph.
 pub(crate) fn faults(graph: &Graph, callees: &Callees) -> BTreeSet<Fault> {
     let nodes = graph.nodes();
     let index = nodes.iter().enumerate().map(|(at, node)| (node.name(), at)).collect();
@@ -106,7 +107,7 @@ impl<'g> Judge<'g> {
         self.graph.config("start").and_then(text_of).and_then(|name| self.index.get(name).copied())
     }
 
-    /// Whether a failure of this node leads along its ordinary edges, without what it assigns.
+    /// Whether a failure of this node continues along its ordinary edges, without its assignments.
     fn goes_on(&self, node: &Node<'_>) -> bool {
         self.graph.says("on_error", "continue") && node.is("action") && node.get("on_error").is_none()
     }
@@ -115,7 +116,7 @@ impl<'g> Judge<'g> {
         self.graph.config("on_max_steps").and_then(text_of).is_some_and(|word| word != "fail")
     }
 
-    /// Learns what keys may hold, in a few rounds: the corpus has no longer chains of assignments than that.
+    /// Learns the types of the keys in a few rounds: the corpus has no longer chains of assignments.
     fn learn_keys(&mut self) {
         for (key, value) in self.graph.config("state").map(fields).unwrap_or_default() {
             self.keys.insert(key.name.clone(), Type::of_literal(value));
@@ -147,7 +148,7 @@ impl<'g> Judge<'g> {
         node.calls().and_then(|id| self.callees.get(id)).map_or_else(Type::any, |callee| callee.result.clone())
     }
 
-    /// Follows the edges: targets, reachability, ends, and which keys are set where.
+    /// Follows the edges: targets, reachability, ends, and the keys that are set at each node.
     fn ways(&mut self) {
         let count = self.nodes.len();
         let (mut onward, mut failing, mut ends) = (vec![Vec::new(); count], vec![None; count], vec![false; count]);
@@ -176,7 +177,7 @@ impl<'g> Judge<'g> {
         if self.before.iter().any(Option::is_none) {
             self.fault(Fault::Unreachable);
         }
-        // How many steps an end is away, at least.
+        // The minimum number of steps to an end.
         let mut far: Vec<Option<u64>> = ends.iter().map(|end| end.then_some(1)).collect();
         for _ in 0..count {
             for at in 0..count {
@@ -200,7 +201,7 @@ impl<'g> Judge<'g> {
     fn set_keys(&mut self, start: usize, onward: &[Vec<(usize, Vec<String>)>], failing: &[Option<usize>]) {
         let first = self.graph.config("state").map(fields).unwrap_or_default();
         let not_null = first.iter().filter(|(_, value)| value.node != Value::Null);
-        // That a key has a first value, be it null, is what its author decided.
+        // The author decided that a key has a first value, even if it is null.
         self.before[start] = Some(first.iter().chain(not_null).map(|(key, _)| key.name.clone()).collect());
         let mut changed = true;
         while changed {
@@ -244,9 +245,9 @@ impl<'g> Judge<'g> {
         };
         match (path.key(), path.parts.as_slice()) {
             (Some(key), _) if operator(condition) == "exists" => vec![key.to_owned(), something(key)],
-            // What is compared is there, and so is what it is in.
+            // A value that is compared exists, and so does its container.
             (Some(key), _) if asks_for_value => vec![something(key)],
-            // Only what has failed says so (R125).
+            // Only a failure has these fields (R125).
             (None, [root, part]) if root == "result" && asks_for_value && self.goes_on(node) => {
                 let own = self.result_of(node).step(part);
                 let is_told = matches!(part.as_str(), "status" | "error");
@@ -262,7 +263,7 @@ impl<'g> Judge<'g> {
         assigned.chain(node.get("collect").and_then(text_of).map(str::to_owned)).collect()
     }
 
-    /// Looks for lists that leave a case open, and for edges that no case is left for.
+    /// Looks for lists of edges that leave a case open, and for edges that no case can take.
     fn edges(&mut self) {
         for node in self.nodes.clone() {
             let edges = node.edges();
@@ -294,11 +295,11 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Whether a condition asks whether there is a value where there always is one.
+    /// Whether a condition asks if a value exists that always exists.
     fn is_constant(&mut self, node: &Node<'_>, condition: &YamlTree) -> bool {
         let Some(path) = get(condition, "path").and_then(text_of) else { return false };
         let path = Path::new(path, 0..0);
-        // Elements of lists may be missing, and so may keys that are set on some ways only.
+        // Elements of lists may be missing, and so may keys that are set only on some paths.
         if operator(condition) != "exists"
             || path.root() == "state"
             || path.parts.iter().any(|part| part.parse::<i64>().is_ok())
@@ -314,7 +315,7 @@ impl<'g> Judge<'g> {
         matches!(path.root(), "inputs" | "result")
     }
 
-    /// Whether the conditions hold in all cases of the one value that they are about.
+    /// Whether the conditions cover all cases of the one value that they test.
     fn covers(&self, node: &Node<'_>) -> bool {
         let edges = node.edges();
         self.cases(node).is_some_and(|(path, cases)| {
@@ -335,7 +336,7 @@ impl<'g> Judge<'g> {
         !cases.iter().any(|case| own(case) && !earlier(case))
     }
 
-    /// Returns the path that most conditions of a node look at, and all values there, where these are few.
+    /// Returns the path that most conditions of a node test, and all its values if there are few.
     fn cases(&self, node: &Node<'_>) -> Option<(String, Vec<Value>)> {
         let mut paths: Vec<String> = Vec::new();
         for condition in node.edges().iter().filter_map(|edge| edge.when) {
@@ -354,7 +355,7 @@ impl<'g> Judge<'g> {
         Some((most, cases))
     }
 
-    /// Checks that a comparison can be made.
+    /// Checks that a comparison is possible.
     fn compare(&mut self, node: Option<Node<'g>>, site: Site, test: &YamlTree) {
         let Some(path) = get(test, "path").and_then(text_of) else { return };
         let Some(ty) = self.type_of(node, site, &Path::new(path, 0..0)) else { return self.fault(Fault::Unknown) };
@@ -398,7 +399,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Follows every path that is read, and asks whether the keys are set.
+    /// Follows every path that is read, and checks that its keys are set.
     fn reads(&mut self) {
         for at in 0..self.nodes.len() {
             let node = self.nodes[at];
@@ -463,7 +464,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Compares what is given with what is taken.
+    /// Compares the given parameters with those that the callees take.
     fn calls(&mut self) {
         let nodes = self.nodes.clone();
         let of_nodes = nodes.iter().filter_map(|node| Some((Some(*node), node.get("action")?)));
@@ -506,7 +507,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Whether a template reads a key of which every way here has shown that it is not null.
+    /// Whether a template reads a key that is known not to be null on every path to this node.
     fn is_something(&self, node: Option<Node<'g>>, term: &YamlTree) -> bool {
         let Some(set) = node.and_then(|node| self.before[self.index[node.name()]].as_ref()) else { return false };
         let expressions = self.graph.expressions(term);
@@ -528,7 +529,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Looks for keys that are written and never read. Where a run may return its state, everything is read.
+    /// Looks for keys that are written and never read. If a run may return its state, every key counts as read.
     fn writes(&mut self) {
         let returns_state = |node: &Node<'_>| match node.get("output") {
             _ if !node.is("return") => node.edges().is_empty() || node.edges().iter().any(|edge| edge.to.is_none()),
@@ -559,7 +560,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Compares what is permitted with what is called, of the ids that are known.
+    /// Compares the permissions with the calls whose ids are known.
     fn permissions(&mut self) {
         let permitted: Vec<&str> =
             get(&self.graph.root, "permissions").map(items).unwrap_or_default().iter().filter_map(text_of).collect();
@@ -582,7 +583,7 @@ impl<'g> Judge<'g> {
         }
         for pattern in permitted {
             let is_needed = match pattern.strip_suffix('*') {
-                // A wildcard is for what only the run knows, and begins as that does.
+                // A wildcard must be for a computed id, and begin as that id does.
                 Some(beginning) => needed.iter().any(|(capability, whole)| !whole && capability == beginning),
                 None => needed.iter().any(|(capability, whole)| *whole && capability == pattern),
             };
@@ -592,7 +593,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Returns what is known of a value with templates.
+    /// Returns the known type of a value with templates.
     fn type_of_term(&self, node: Option<Node<'g>>, site: Site, term: &YamlTree) -> Type {
         match &term.node {
             Value::String(text) if text.contains("${") => match self.graph.expressions(term).as_slice() {
@@ -621,7 +622,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Returns what is known of the value at a path; `None` if it leads to nothing.
+    /// Returns the known type of the value at a path; `None` if there is no such value.
     fn type_of(&self, node: Option<Node<'g>>, site: Site, path: &Path) -> Option<Type> {
         let follow = |from: Type, parts: &[String]| parts.iter().try_fold(from, |ty, part| ty.step(part));
         let is_item = |node: Node<'_>| site == Site::Item && node.item() == path.root();
@@ -647,7 +648,7 @@ impl<'g> Judge<'g> {
             ("result", Some(node)) if site == Site::After && node.is("action") => {
                 let result = self.result_of(&node);
                 match path.parts.get(1).map(String::as_str) {
-                    // What a failure says of itself (R125).
+                    // The fields of a failure (R125).
                     Some(part @ ("status" | "error")) if self.goes_on(&node) => {
                         let text = Type::of(Kind::Text).or_null();
                         Some(result.step(part).map_or(text.clone(), |own| own.join(text)))
@@ -662,7 +663,7 @@ impl<'g> Judge<'g> {
                 }
                 _ => None,
             },
-            // What an event tells has names of its own, which the operators that misspell them know.
+            // An event has fields of its own; the operators that misspell them know these fields.
             (_, None) => Some(Type::any()),
             _ => None,
         }
@@ -671,7 +672,7 @@ impl<'g> Judge<'g> {
 
 const LAST_ERROR: &str = "_last_error";
 
-/// What stands in the sets of keys for a key that is known not to be null.
+/// Returns the mark in a set of keys for a key that is known not to be null.
 fn something(key: &str) -> String {
     format!("{key} is something")
 }
@@ -685,7 +686,7 @@ fn is_set(key: &str, set: Option<&BTreeSet<String>>) -> bool {
     key == "_retries" || set.is_none_or(|set| set.contains(key))
 }
 
-/// Decides a condition about one value; `None` where it looks at others too.
+/// Decides a condition for one value; `None` if the condition also tests others.
 fn holds(condition: &YamlTree, path: &str, case: &Value) -> Option<bool> {
     if let Some(all) = get(condition, "all") {
         let all: Vec<Option<bool>> = items(all).iter().map(|inner| holds(inner, path, case)).collect();
@@ -708,7 +709,7 @@ fn holds(condition: &YamlTree, path: &str, case: &Value) -> Option<bool> {
         "ne" | "neq" => Some(value != case),
         "in" => get(condition, "value").map(|list| items(list).iter().any(|element| element.node == *case)),
         "exists" => Some(*case != Value::Null),
-        // The corpus has no patterns on words of enumerations; a word that stands where one is expected is one.
+        // The corpus has no patterns on words of enumerations, so a plain word is a part of the text.
         "contains" | "regex" => match (value, case) {
             (Value::String(part), Value::String(whole))
                 if part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') =>
@@ -721,7 +722,7 @@ fn holds(condition: &YamlTree, path: &str, case: &Value) -> Option<bool> {
     }
 }
 
-/// Returns the capability that an action needs, and whether that is all of it or only how it begins.
+/// Returns the capability that an action needs, and whether it is complete or only a prefix.
 fn capability(action: &YamlTree) -> Option<(String, bool)> {
     let word = |name: &str, default: &'static str| get(action, name).and_then(text_of).unwrap_or(default).to_owned();
     let verb = match word("primary", "execute").as_str() {

@@ -1,4 +1,4 @@
-//! Makes mutants: a place in a text, what stands there instead, and where a reader would look for the mistake.
+//! Makes mutants: a place in a text, its replacement, and the lines on which a reader would look for the mistake.
 
 use std::ops::Range;
 
@@ -12,21 +12,21 @@ pub(crate) struct Mutant {
     pub(crate) operator: usize,
     pub(crate) file: String,
     pub(crate) text: String,
-    /// The line of the mistake, from 1, and those of what it stands in.
+    /// The line of the mistake, from 1, and the lines of the constructs that contain it.
     pub(crate) lines: Vec<usize>,
-    /// The names that it is about: lines that hold one of them are right ones too.
+    /// The names that the mistake is about: a line with one of them is right too.
     pub(crate) names: Vec<String>,
-    /// What was done, for people.
+    /// A description of the change, for people.
     pub(crate) what: String,
-    /// Whether it is wrong whatever else the graph says; else the judge decides.
+    /// Whether the mutant is wrong in any graph; otherwise the judge decides.
     pub(crate) is_wrong: bool,
 }
 
-/// Draws what is changed.
+/// A source of random choices.
 pub(crate) struct Random(crate::random::Random);
 
 impl Random {
-    /// Begins with what a text hashes to, so that one file's mutants do not depend on the others.
+    /// Starts from the hash of a text, so that the mutants of one file do not depend on the others.
     pub(crate) fn of(seed: &str) -> Self {
         let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Self(crate::random::Random::new(seed.bytes().fold(0x9e37_79b9_7f4a_7c15, hash)))
@@ -40,7 +40,7 @@ impl Random {
         if from.is_empty() { None } else { Some(&from[self.below(from.len())]) }
     }
 
-    /// Slips once while writing a word: two letters change places, or one is left out or written twice.
+    /// Makes a typing mistake in a word: two letters are swapped, or one letter is left out or doubled.
     pub(crate) fn slip(&mut self, word: &str, is_taken: impl Fn(&str) -> bool) -> String {
         let letters: Vec<char> = word.chars().collect();
         for _ in 0..20 {
@@ -63,7 +63,7 @@ impl Random {
     }
 }
 
-/// What an operator works with.
+/// The input of an operator, and the mutants that it makes.
 pub(crate) struct Mill<'g> {
     pub(crate) file: &'g str,
     pub(crate) graph: &'g Graph,
@@ -82,7 +82,7 @@ impl Mill<'_> {
         self.graph.text[..at].matches('\n').count() + 1
     }
 
-    /// Adds a mutant of which the judge decides whether it is wrong.
+    /// Adds a mutant for which the judge decides whether it is wrong.
     pub(crate) fn judged(&mut self, span: &Range<usize>, with: &str, names: &[&str]) {
         self.edit(&[(span.clone(), with.to_owned())], names, &[], false);
     }
@@ -92,7 +92,8 @@ impl Mill<'_> {
         self.edit(&[(span.clone(), with.to_owned())], names, &[], true);
     }
 
-    /// Adds a mutant of several edits, in the order of the text; `around` are places of what the mistake stands in.
+    /// Adds a mutant of several edits, in the order of the text; `around` has the places of the constructs that contain
+    /// the mistake.
     pub(crate) fn edit(&mut self, edits: &[(Range<usize>, String)], names: &[&str], around: &[usize], is_wrong: bool) {
         let (Some((first, _)), Some((last, _))) = (edits.first(), edits.last()) else { return };
         let mut text = String::with_capacity(self.graph.text.len() + 16);
@@ -146,14 +147,14 @@ impl Mill<'_> {
         if let Some(span) = self.span_of_part(whole, parts, at) {
             let around: Vec<usize> = around.iter().copied().chain([whole.span.start]).collect();
             self.edit(&[(span, String::new())], names, &around, is_wrong);
-            // What is left must still be what was meant, without the part.
+            // The rest of the text must still be YAML.
             if self.mutants.last().is_some_and(|mutant| parse(&mutant.text).is_none()) {
                 self.mutants.pop();
             }
         }
     }
 
-    /// Returns what to cut so that a mapping or list loses one part.
+    /// Returns the range to cut so that a mapping or list loses one part.
     fn span_of_part(&self, whole: &YamlTree, parts: &[Range<usize>], at: usize) -> Option<Range<usize>> {
         let text = &self.graph.text;
         let own = &parts[at];
@@ -170,7 +171,7 @@ impl Mill<'_> {
         (!is_alone_in_an_item).then_some(start..end)
     }
 
-    /// Slips in the name of a key.
+    /// Makes a typing mistake in the name of a key.
     pub(crate) fn slip_key(&mut self, key: &TreeKey, is_taken: impl Fn(&str) -> bool, names: &[&str], is_wrong: bool) {
         if self.raw(&key.span) == key.name {
             let slipped = self.random.slip(&key.name, is_taken);
@@ -178,13 +179,13 @@ impl Mill<'_> {
         }
     }
 
-    /// Returns where a word stands in the text of a value.
+    /// Returns the place of a word in the text of a value.
     pub(crate) fn word(&self, tree: &YamlTree, word: &str) -> Option<Range<usize>> {
         let at = self.raw(&tree.span).find(word)? + tree.span.start;
         Some(at..at + word.len())
     }
 
-    /// Slips in a value that is one word.
+    /// Makes a typing mistake in a value that is one word.
     pub(crate) fn slip_word(
         &mut self,
         tree: &YamlTree,

@@ -1,5 +1,5 @@
-//! A graph as the judge of mutants sees it: its tree, and words for its parts. It shares nothing with the compiler but the
-//! YAML tree, so that the compiler is not its own judge.
+//! The judge's model of a graph: its tree, and access to its parts. It shares only the YAML tree with the compiler, so
+//! that the compiler does not judge itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use graph_compiler::diagnostic::Diagnostics;
 use graph_compiler::source::SourceFile;
 use graph_compiler::tree::{self, TreeKey, TreeNode as Value, YamlTree};
 
-/// What is known of a value.
+/// The known type of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Type {
     pub(crate) kind: Kind,
@@ -52,7 +52,7 @@ impl Type {
         self
     }
 
-    /// Reads a schema that is known to be one.
+    /// Reads a valid schema.
     pub(crate) fn of_schema(schema: &YamlTree) -> Self {
         let names: Vec<String> = match get(schema, "type").map(|tree| &tree.node) {
             Some(Value::String(name)) => vec![name.clone()],
@@ -89,7 +89,7 @@ impl Type {
         Kind::Object(fields(properties).iter().map(field).collect())
     }
 
-    /// Returns the type of a value as it is.
+    /// Returns the type of a literal.
     pub(crate) fn of_literal(tree: &YamlTree) -> Self {
         Self::of(match &tree.node {
             Value::Null => Kind::Never,
@@ -125,7 +125,7 @@ impl Type {
         Self { kind, nullable }
     }
 
-    /// Follows one part of a path; `None` if no value has it. That an index may be out of range is not looked at.
+    /// Follows one part of a path; `None` if no value has it. An index is assumed to be in range.
     pub(crate) fn step(&self, part: &str) -> Option<Self> {
         let found = match &self.kind {
             Kind::Any => Self::any(),
@@ -138,7 +138,7 @@ impl Type {
         Some(if self.nullable { found.or_null() } else { found })
     }
 
-    /// Whether a value that is not null can stand where `target` is asked for, as far as is known.
+    /// Whether a value that is not null fits a place of the type `target`, as far as is known.
     pub(crate) fn fits(&self, target: &Self) -> bool {
         match (&self.kind, &target.kind) {
             (Kind::Any | Kind::Never, _)
@@ -160,7 +160,7 @@ impl Type {
     }
 }
 
-/// Returns a field of a mapping; one without a value is as one that is not there.
+/// Returns a field of a mapping. A field without a value counts as missing.
 pub(crate) fn get<'t>(tree: &'t YamlTree, name: &str) -> Option<&'t YamlTree> {
     fields(tree).iter().find(|(key, value)| key.name == name && value.node != Value::Null).map(|(_, value)| value)
 }
@@ -175,17 +175,17 @@ pub(crate) fn items(tree: &YamlTree) -> &[YamlTree] {
     if let Value::List(items) = &tree.node { items } else { &[] }
 }
 
-/// Returns the text that a value is.
+/// Returns the text, if the value is one.
 pub(crate) fn text_of(tree: &YamlTree) -> Option<&str> {
     if let Value::String(text) = &tree.node { Some(text) } else { None }
 }
 
-/// What is called by an id.
+/// A graph or tool that can be called by an id.
 #[derive(Debug, Clone)]
 pub(crate) struct Callee {
     pub(crate) params: Type,
     pub(crate) result: Type,
-    /// The capabilities that a graph needs which runs inside another.
+    /// The capabilities that the graph needs when it is nested.
     pub(crate) needs: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ impl Callee {
         }
     }
 
-    /// What a graph is to another that nests it. What it returns is left open.
+    /// Describes a graph for a graph that nests it. The type of its output is left open.
     pub(crate) fn of_graph(graph: &Graph) -> Self {
         let known = [
             ("success", Kind::Boolean, false),
@@ -227,7 +227,7 @@ impl Callee {
     }
 }
 
-/// What there is for graphs to call, by id.
+/// The graphs and tools that can be called, by id.
 pub(crate) type Callees = BTreeMap<String, Callee>;
 
 /// Reads a text as YAML.
@@ -249,7 +249,7 @@ impl Graph {
         Some(Self { text: text.to_owned(), root: parse(text)? })
     }
 
-    /// Returns the id that a file of this name has.
+    /// Returns the id of a graph in a file with this name.
     pub(crate) fn id(&self, stem: &str) -> String {
         let category = get(&self.root, "category").and_then(text_of);
         category.map_or_else(|| stem.to_owned(), |category| format!("{category}/{stem}"))
@@ -264,7 +264,7 @@ impl Graph {
         get(&self.root, "config").and_then(|config| get(config, name))
     }
 
-    /// Whether `config` sets a word to this.
+    /// Whether `config` sets a field to this word.
     pub(crate) fn says(&self, name: &str, word: &str) -> bool {
         self.config(name).and_then(text_of) == Some(word)
     }
@@ -293,7 +293,8 @@ impl Graph {
         }
     }
 
-    /// Finds the expressions of one text. Texts of the corpus have no escapes inside `${…}`, so places are easy to tell.
+    /// Finds the expressions of one text. Texts of the corpus have no escapes inside `${…}`, so the places are simple
+    /// to compute.
     fn expressions_of(&self, tree: &YamlTree, text: &str) -> Vec<Expression> {
         let raw = &self.text[tree.span.clone()];
         let (mut found, mut from) = (Vec::new(), 0);
@@ -324,11 +325,11 @@ impl Graph {
 pub(crate) struct Expression {
     pub(crate) span: Range<usize>,
     pub(crate) paths: Vec<Path>,
-    /// Whether the text is nothing else.
+    /// Whether the expression is the whole text.
     pub(crate) is_whole: bool,
 }
 
-/// A path and where it stands.
+/// A path and its place in the text.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
     pub(crate) span: Range<usize>,
@@ -347,7 +348,7 @@ impl Path {
         self.parts.first().map_or("", String::as_str)
     }
 
-    /// Returns the key, if it leads into the state.
+    /// Returns the key, if the path leads into the state.
     pub(crate) fn key(&self) -> Option<&str> {
         if self.root() == "state" { self.parts.get(1).map(String::as_str) } else { None }
     }
@@ -373,7 +374,7 @@ impl<'g> Node<'g> {
         self.get("type").and_then(text_of).unwrap_or("action") == kind
     }
 
-    /// Returns the edges: the whole of each, its target and its condition.
+    /// Returns the edges with their targets and conditions.
     pub(crate) fn edges(&self) -> Vec<Edge<'g>> {
         match self.get("next") {
             Some(to @ YamlTree { node: Value::String(_), .. }) => vec![Edge { to: Some(to), when: None }],
@@ -388,18 +389,18 @@ impl<'g> Node<'g> {
         self.get("assign").map(fields).unwrap_or_default()
     }
 
-    /// Returns the id of what it calls, if it is a tool's or a graph's, and known.
+    /// Returns the id of the called tool or graph, if it is known.
     pub(crate) fn calls(&self) -> Option<&'g str> {
         self.get("action").and_then(called)
     }
 
-    /// What an element is called in a foreach.
+    /// Returns the name of an element in a foreach.
     pub(crate) fn item(&self) -> &'g str {
         self.get("as").and_then(text_of).unwrap_or("item")
     }
 }
 
-/// Returns the id of the tool or graph that an action executes, where it is known.
+/// Returns the id of the tool or graph that an action executes, if it is known.
 pub(crate) fn called(action: &YamlTree) -> Option<&str> {
     let is = |name: &str, word: &str| get(action, name).and_then(text_of).is_none_or(|text| text == word);
     let id = get(action, "item_id").and_then(text_of)?;

@@ -1,4 +1,4 @@
-//! The kinds of mistakes that mutants have, and of each when it changes the meaning of a graph.
+//! The kinds of mistakes in mutants, and the condition under which each changes the meaning of a graph.
 
 use graph_compiler::tree::{TreeKey, TreeNode as Value, YamlTree};
 
@@ -8,9 +8,9 @@ use super::model::{Kind, Node, Type, called, comparisons, fields, get, items, op
 /// A kind of mistake.
 pub(crate) struct Operator {
     pub(crate) name: &'static str,
-    /// When such a mutant is wrong.
+    /// The condition under which such a mutant is wrong.
     pub(crate) criterion: &'static str,
-    /// How many mutants of a file are kept.
+    /// The maximum number of mutants of a file that are kept.
     pub(crate) most: usize,
     pub(crate) make: fn(&mut Mill<'_>),
 }
@@ -84,7 +84,7 @@ pub(crate) const OF_GRAPHS: &[Operator] = &[
     always("YAML: tab", 1, tab),
 ];
 
-/// The mistakes that are made in contracts. A graph that calls the tool is wrong then, or none is.
+/// The mistakes that are made in contracts. Such a mutant is wrong if a graph that calls the tool becomes wrong.
 pub(crate) const OF_CONTRACTS: &[Operator] = &[
     judged("contract: parameter dropped", 1, |mill| part_dropped(mill, "config_schema")),
     judged("contract: parameter renamed", 1, |mill| part_renamed(mill, "config_schema")),
@@ -148,7 +148,7 @@ fn target_other(mill: &mut Mill<'_>) {
         let Some(old) = text_of(to) else { continue };
         let others: Vec<&String> = names.iter().filter(|name| *name != old).collect();
         let other = (*mill.random.pick(&others).unwrap()).clone();
-        // What is wrong then may show at either node, or where this one's keys are read.
+        // The fault may be reported at either node, or where the keys of this node are read.
         let keys = node.assign().iter().map(|(key, _)| key.name.as_str());
         let about: Vec<&str> = [old, other.as_str(), node.name()].into_iter().chain(keys).collect();
         mill.judged(&to.span, &other, &about);
@@ -253,7 +253,7 @@ fn written_slips(mill: &mut Mill<'_>) {
     }
 }
 
-/// A path of the file: where it stands and its parts.
+/// Returns the paths in the file, with their places and parts.
 fn paths(mill: &Mill<'_>) -> Vec<super::model::Path> {
     let expressions = mill.graph.expressions(&mill.graph.root).into_iter().flat_map(|expression| expression.paths);
     let tests = tests(mill).into_iter().filter_map(|(test, _)| {
@@ -264,7 +264,7 @@ fn paths(mill: &Mill<'_>) -> Vec<super::model::Path> {
     expressions.chain(tests).collect()
 }
 
-/// Slips in one part of a path.
+/// Makes a typing mistake in one part of a path.
 fn slip_part(mill: &mut Mill<'_>, path: &super::model::Path, part: &str, is_taken: impl Fn(&str) -> bool) {
     let Some(at) = path.text.rfind(part).map(|at| path.span.start + at) else { return };
     let slipped = mill.random.slip(part, is_taken);
@@ -339,14 +339,14 @@ fn operator_other(mill: &mut Mill<'_>) {
             Some(word) => mill.judged(&word.span, other, &[node]),
             None => {
                 let at = get(test, "path").unwrap().span.end;
-                // In block style a field stands on a line of its own; the corpus writes comparisons in flow style.
+                // In block style a field needs a line of its own; the corpus writes comparisons in flow style.
                 mill.judged(&(at..at), &format!(", op: {other}"), &[node]);
             }
         }
     }
 }
 
-/// Writes a value of another type.
+/// Returns a value of another type.
 fn other_type(value: &YamlTree, raw: &str) -> Option<String> {
     Some(match &value.node {
         Value::Number(_) => format!("\"{raw}\""),
@@ -397,7 +397,7 @@ fn first_value_dropped(mill: &mut Mill<'_>) {
     }
 }
 
-/// Calls `visit` with each schema of the inputs, the inner ones too.
+/// Calls `visit` with each schema of the inputs, including the nested ones.
 fn schemas<'g>(mill: &Mill<'g>, visit: &mut impl FnMut(&'g YamlTree)) {
     fn inner<'g>(schema: &'g YamlTree, visit: &mut impl FnMut(&'g YamlTree)) {
         visit(schema);
@@ -411,7 +411,7 @@ fn schemas<'g>(mill: &Mill<'g>, visit: &mut impl FnMut(&'g YamlTree)) {
     }
 }
 
-/// The properties of the inputs, inner ones too: the object's schema, the name, the property's schema.
+/// The properties of the inputs, including the nested ones: the object's schema, the name, the property's schema.
 fn properties<'g>(mill: &Mill<'g>) -> Vec<(&'g YamlTree, &'g TreeKey, &'g YamlTree)> {
     let mut all = Vec::new();
     schemas(mill, &mut |schema| {
@@ -441,7 +441,7 @@ fn is_required(schema: &YamlTree, name: &str) -> bool {
     get(schema, "required").map(items).unwrap_or_default().iter().any(|item| text_of(item) == Some(name))
 }
 
-/// Wrong where `required` names what is no property any more; else if it is read.
+/// Wrong if `required` still names the property; otherwise if the property is read.
 fn property_dropped(mill: &mut Mill<'_>) {
     for (schema, key, _) in properties(mill) {
         let map = get(schema, "properties").unwrap();
@@ -449,7 +449,7 @@ fn property_dropped(mill: &mut Mill<'_>) {
     }
 }
 
-/// Wrong where a keyword or the default does not fit the new type; else if the judge finds fault.
+/// Wrong if a keyword or the default does not fit the new type; otherwise if the judge finds a fault.
 fn property_type(mill: &mut Mill<'_>) {
     for (_, key, property) in properties(mill) {
         let Some(ty) = get(property, "type") else { continue };
@@ -471,7 +471,7 @@ fn enum_emptied(mill: &mut Mill<'_>) {
     }
 }
 
-/// Wrong where the default is the member; else if the judge finds fault.
+/// Wrong if the member is the default; otherwise if the judge finds a fault.
 fn member_renamed(mill: &mut Mill<'_>) {
     for (_, key, property) in properties(mill) {
         for member in get(property, "enum").map(items).unwrap_or_default() {
@@ -496,7 +496,7 @@ fn permission_dropped(mill: &mut Mill<'_>) {
     }
 }
 
-/// The id of the tool that a permission is about.
+/// Returns the id of the tool in a permission.
 fn tool_of(permission: &YamlTree) -> String {
     let text = text_of(permission).unwrap_or_default();
     text.splitn(4, '.').nth(3).unwrap_or_default().replace('.', "/")
@@ -542,7 +542,7 @@ fn item_other(mill: &mut Mill<'_>) {
     }
 }
 
-/// The parameters of calls whose callee is known: the action, the parameter's name, value, and what it is to be.
+/// The parameters of calls with a known callee: the action, the parameter's name, its value, and its type.
 fn params<'g>(mill: &Mill<'g>) -> Vec<(&'g YamlTree, &'g TreeKey, &'g YamlTree, Type)> {
     let mut all = Vec::new();
     for action in actions(mill) {
@@ -577,7 +577,7 @@ fn param_literal(mill: &mut Mill<'_>) {
     }
 }
 
-/// A whole template is replaced by one of another path of the file.
+/// Replaces a whole template with one of another path in the file.
 fn param_other(mill: &mut Mill<'_>) {
     let everywhere: Vec<String> =
         paths(mill).into_iter().map(|path| path.text).filter(|text| text.starts_with("inputs.")).collect();
@@ -602,7 +602,7 @@ fn param_word_slips(mill: &mut Mill<'_>) {
     }
 }
 
-/// The keys that the format gives names to.
+/// The keys that the format defines.
 fn format_keys<'g>(mill: &Mill<'g>) -> Vec<&'g TreeKey> {
     let mut keys: Vec<&'g TreeKey> = Vec::new();
     let mut add =
@@ -629,7 +629,7 @@ fn format_keys<'g>(mill: &Mill<'g>) -> Vec<&'g TreeKey> {
 
 fn format_slips(mill: &mut Mill<'_>) {
     for key in format_keys(mill) {
-        // `to` is too short for a slip that is not another word.
+        // A slip in a key as short as `to` would give another word.
         if key.name.len() > 2 {
             mill.slip_key(key, |_| false, &[], true);
         }
@@ -765,7 +765,7 @@ fn tab(mill: &mut Mill<'_>) {
     }
 }
 
-/// Wrong where `required` names what is no property any more; else if a caller gives or reads it.
+/// Wrong if `required` still names the property; otherwise if a caller gives or reads it.
 fn part_dropped(mill: &mut Mill<'_>, schema: &str) {
     let Some(schema) = get(&mill.graph.root, schema) else { return };
     let Some(map) = get(schema, "properties") else { return };
@@ -775,7 +775,7 @@ fn part_dropped(mill: &mut Mill<'_>, schema: &str) {
     }
 }
 
-/// The id of the tool whose contract a file is.
+/// Returns the id of the tool whose contract is in a file.
 pub(crate) fn tool_id(file: &str) -> String {
     file.trim_start_matches("tools/").trim_end_matches(".yaml").to_owned()
 }

@@ -1,4 +1,4 @@
-//! What became of the mutants, as a page and as lists for people who work on the compiler.
+//! The results of the mutants, as a page and as lists for people who work on the compiler.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,14 +8,14 @@ use std::path::Path;
 use super::Verdict;
 use super::operators::{OF_CONTRACTS, OF_GRAPHS, Operator};
 
-/// What became of the mutants of one operator.
+/// The results for the mutants of one operator.
 #[derive(Default, Clone, Copy)]
 struct Row {
     made: usize,
     wrong: usize,
     found: usize,
     in_place: usize,
-    /// Not wrong, and the compiler says something all the same.
+    /// The mutants that are not wrong, although the compiler reports something.
     accused: usize,
 }
 
@@ -43,7 +43,7 @@ fn operators() -> impl Iterator<Item = &'static Operator> {
 }
 
 fn percent(part: usize, whole: usize) -> String {
-    // Cut and not rounded: what is said was reached.
+    // Truncated and not rounded, so that the share was really reached.
     let tenths = part * 1000 / whole.max(1);
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
@@ -98,7 +98,7 @@ fn page(verdicts: &[Verdict]) -> String {
     page
 }
 
-/// Says why the compiler does not find mutants of an operator, where that is known.
+/// Returns why the compiler does not find mutants of an operator, if that is known.
 fn reason(operator: &str) -> &'static str {
     match operator {
         "field of a path: misspelt" => "nothing is known of what it is in: a map of any keys, or what an event tells",
@@ -106,7 +106,7 @@ fn reason(operator: &str) -> &'static str {
     }
 }
 
-/// Prints what `MUTANTS` asks for.
+/// Prints the mutants that `MUTANTS` selects.
 pub(crate) fn print(verdicts: &[Verdict]) {
     let asked = std::env::var("MUTANTS").unwrap_or_default();
     for verdict in verdicts {
@@ -127,7 +127,7 @@ pub(crate) fn print(verdicts: &[Verdict]) {
     }
 }
 
-/// Compares the page with what it should be.
+/// Checks that the page is up to date, or writes it.
 pub(crate) fn check(verdicts: &[Verdict]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/checker.md");
     let page = page(verdicts);

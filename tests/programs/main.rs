@@ -1,4 +1,4 @@
-//! Programs that are built by cargo and rustc, and what these say.
+//! Programs that cargo and rustc build, and the messages of these tools.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 

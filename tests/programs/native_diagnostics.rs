@@ -1,7 +1,8 @@
-//! Cargo shows a graph's mistakes as the compiler's own errors, in the YAML file where they are, and nothing beside them.
+//! Cargo shows a graph's mistakes as the compiler's own errors, in the YAML file where they are, and shows nothing
+//! else.
 //!
-//! How cargo hands on what is written to rustc's stderr is not promised by cargo. When a new version changes that, these
-//! tests say so; what remains then are the `compile_error!`s of `tests/ui`.
+//! Cargo does not promise how it forwards the text on rustc's stderr. If a new version changes that, these tests show
+//! it, and only the `compile_error!`s of `tests/ui` remain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,7 @@ config:
       output: { receipt: \"${state.receipt}\" }
 ";
 
-/// A program that uses everything that a graph generates, so that an error of its own would be seen.
+/// A program that uses everything that a graph generates, so that an error in that code would be seen.
 const PROGRAM: &str = "
 use graph_runtime::{ActionError, Call};
 
@@ -74,16 +75,16 @@ fn main() {
 }
 ";
 
-/// A package in the target directory: what it depends on is compiled once, and not once a test run.
+/// A package in the target directory, so that its dependencies are compiled once, and not in each test run.
 struct Package {
     directory: PathBuf,
     target: PathBuf,
 }
 
-/// What a build said.
+/// The result of a build.
 struct Build {
     passed: bool,
-    /// Of each error and warning: its code, its message and its text for people.
+    /// The code, the message and the text for people of each error and warning.
     messages: Vec<[String; 3]>,
 }
 
@@ -138,7 +139,7 @@ impl Package {
         (output.status.success(), text(output.stdout), text(output.stderr))
     }
 
-    /// Builds, and takes the messages as an editor gets them.
+    /// Builds, and reads the messages as an editor does.
     fn build(&self) -> Build {
         let (passed, stdout, stderr) = self.cargo(&["--message-format=json"], "");
         let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -158,24 +159,24 @@ impl Package {
         self.write(name, &text.replace(from, to));
     }
 
-    /// Asserts that there is nothing to say of the package, by `cargo VERB`.
+    /// Asserts that `cargo VERB` reports nothing for the package.
     #[track_caller]
     fn is_silent(&self, verb: &str) {
         let (passed, stdout, stderr) = self.cargo_verb(verb, &[], "");
         assert!(passed && stderr.is_empty(), "{stdout}{stderr}");
     }
 
-    /// Builds, and returns what a person reads in a terminal.
+    /// Builds, and returns the text that a person sees in a terminal.
     fn shown(&self) -> String {
         self.cargo(&[], "").2
     }
 
-    /// As [`Package::shown`], where cargo does not take errors for rustc's own.
+    /// As [`Package::shown`], if cargo does not treat errors as rustc's own.
     fn shown_plainly(&self) -> String {
         self.cargo(&[], "1").2
     }
 
-    /// Writes the graph, signed, after a change; returns its text.
+    /// Writes the signed graph with some changes; returns its text.
     fn graph(&self, changes: &[(&str, &str)]) -> String {
         let text = changes.iter().fold(GRAPH.to_owned(), |text, (from, to)| {
             assert!(text.contains(from), "{from}");
@@ -188,14 +189,14 @@ impl Package {
 }
 
 impl Build {
-    /// Asserts that there are errors with these codes, the one that counts them, and nothing else.
+    /// Asserts that there are errors with these codes, the error that counts them, and nothing else.
     #[track_caller]
     fn fails_with(&self, codes: &[&str]) {
         let rendered: String = self.messages.iter().map(|[.., rendered]| rendered.as_str()).collect();
         let found = self.messages.iter().map(|[code, ..]| code.as_str());
         let own: Vec<&str> = found.filter(|code| code.starts_with('G')).collect();
         assert_eq!(own, codes, "{rendered}");
-        // `error: the graph has 3 errors, shown above`; rustc's own count of errors; and, once, that there is no module.
+        // `error: the graph has 3 errors, shown above`, and rustc's own lines about the end of the build.
         let others = || self.messages.iter().filter(|[code, ..]| !code.starts_with('G'));
         let known = |message: &str| {
             message.ends_with("shown above")
@@ -220,15 +221,15 @@ impl Build {
     }
 }
 
-/// Returns the place of a text as messages write it.
+/// Returns the place of a text in the form that messages use.
 fn place(graph: &str, text: &str) -> String {
     let at = graph.find(text).unwrap();
     let line = graph[..at].matches('\n').count() + 1;
     format!("--> graphs/order.yaml:{line}:{}", at - graph[..at].rfind('\n').map_or(0, |newline| newline + 1) + 1)
 }
 
-/// Goes through the life of a graph: a slip, more slips, a change that nobody signed, all mended, a slip again, another
-/// contract, a key that is revoked.
+/// Goes through the life of a graph: one mistake, several mistakes, an unsigned change, everything corrected, a mistake
+/// again, another contract, a revoked key.
 fn goes_through_mistakes_to_a_program(package: &Package) {
     let slip = ("next: delivered", "next: delivred");
     let graph = package.graph(&[slip]);
@@ -265,7 +266,7 @@ fn goes_through_mistakes_to_a_program(package: &Package) {
     package.graph(&[]);
     package.build().passes();
 
-    // Nothing but the YAML changes from here on, and that is reason enough to compile again.
+    // From here on only the YAML changes, which is enough reason to compile again.
     package.graph(&[slip]);
     package.build().fails_with(&["G0102"]);
     package.graph(&[]);
@@ -278,13 +279,13 @@ fn goes_through_mistakes_to_a_program(package: &Package) {
     package.build().passes();
     let (file, trusted) = key_file();
     package.write(&format!("graphs/{file}"), &revoked_key_file());
-    // The graph and the contract, which the same key signed.
+    // One error for the graph and one for the contract: the same key signed both.
     package.build().fails_with(&["G0013", "G0013"]);
     package.write(&format!("graphs/{file}"), &trusted);
     package.build().passes();
 }
 
-/// Continues with a graph that causes a warning, in a program that denies warnings, and with other levels for it.
+/// Continues with a graph that causes a warning, in a program that denies warnings, and with other lint levels.
 fn goes_through_levels(package: &Package) {
     let unread = ("assign: {", "assign: { unread: 1,");
     let graph = package.graph(&[unread]);
@@ -294,7 +295,7 @@ fn goes_through_levels(package: &Package) {
     for part in [title, &place(&graph, "unread")] {
         assert!(shown.contains(part), "{part} is not in:\n{shown}");
     }
-    // What was built is not built again only because it is to be shown in another way.
+    // Another way of showing the messages alone does not rebuild the program, so the graph changes too.
     let graph = package.graph(&[unread, ("price_cents: 100", "price_cents: 150")]);
     let shown = package.shown_plainly();
     let title = "[G0152] node `charge_card` writes `state.unread`, which nothing reads";
@@ -302,7 +303,7 @@ fn goes_through_levels(package: &Package) {
         assert!(shown.contains(part), "{part} is not in:\n{shown}");
     }
     assert!(!shown.contains("error"), "{shown}");
-    // A macro sees files only that it has read before, so the graph changes with the settings that come.
+    // A macro tracks only files that it has read before, so the graph changes with the new settings.
     package.write("graphs/graphs.toml", &sign("[lints]\nG0152 = \"deny\"\n"));
     package.graph(&[unread, ("price_cents: 100", "price_cents: 200")]);
     package.build().fails_with(&["G0152"]);
@@ -314,7 +315,7 @@ fn goes_through_levels(package: &Package) {
     package.build().warns_with(&["G0152"]);
 }
 
-/// Returns the text of [`key_file`] once the key is revoked.
+/// Returns the text of [`key_file`] for the revoked key.
 fn revoked_key_file() -> String {
     let mut file = KeyFile::new(key().public(), "the key of these tests");
     file.revoked_at = Some("2026-11-22T00:00:00Z".to_owned());
@@ -355,13 +356,13 @@ fn a_graph_that_nobody_signed_keeps_its_types() {
         package.write("graphs/order.yaml", &unsigned);
         package.build().fails_with(&[code]);
     }
-    // Neither does a graph that nests it lose its own, nor is it more than the one error.
+    // A graph that nests it keeps its types too, and there is no further error.
     package.write("graphs/outer.yaml", &sign(&outer));
     package.write("src/main.rs", &format!("{program}\nconst _: fn(outer::Inputs) -> String = |inputs| inputs.card;\n"));
     package.build().fails_with(&["G0011"]);
     package.graph(&[]);
     package.build().passes();
-    // With a contract that nobody signed it is the same.
+    // A contract that is not signed has the same effect.
     package.write("graphs/tools/shop/charge_card.yaml", CONTRACT);
     package.build().fails_with(&["G0010"]);
 }
@@ -406,7 +407,7 @@ fn generated_code_is_silent_under_strict_lints() {
     for modules in ["graph_runtime::include_graphs!();", "graph_runtime::graph!(\"graphs/order.yaml\");"] {
         package.write("src/lib.rs", &library(modules));
         package.is_silent(verb);
-        // In a module that nobody outside sees, and of which little is used.
+        // In a private module of which little is used.
         package.write(
             "src/lib.rs",
             &library(modules)
@@ -465,7 +466,7 @@ fn the_runtime_may_have_another_name() {
     );
 }
 
-/// The program that the README shows is built as it stands there, with the files that it shows, and run.
+/// The program in the README is built exactly as shown, with the files that the README shows, and run.
 #[test]
 fn the_program_in_the_readme_says_hello() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();

@@ -1,11 +1,11 @@
-//! The packages of the published crates: each has what a registry shows, and no key.
+//! The packages of the published crates: each has everything that a registry shows, and no key.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs cargo here and returns what it prints.
+/// Runs cargo in the repository, and returns its output.
 fn cargo(arguments: &[&str]) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(env!("CARGO")).current_dir(root).args(arguments).output().unwrap();

@@ -1,4 +1,4 @@
-//! What rustc says of a graph, and of a program that does not fit its graph.
+//! The messages of rustc for a graph, and for a program that does not fit its graph.
 //!
 //! `TRYBUILD=overwrite` writes the expectations again, `SIGN_FIXTURES=1` the graphs' signatures.
 
@@ -11,9 +11,9 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui/graphs")
 }
 
-/// Returns what the fixtures are when their signatures are right: each file's name and text.
+/// Returns the name and the text of each fixture, with the right signatures.
 ///
-/// The key is that of [`crate::support::key`]; nothing else trusts it, so that its secret half may stand in a test.
+/// The key is that of [`crate::support::key`]. Nothing else trusts it, so its secret half may be in a test.
 fn signed() -> Vec<(String, String)> {
     let read = |name: &str| fs::read_to_string(fixtures().join(name)).unwrap();
     let mut files: Vec<(String, String)> = [
@@ -48,7 +48,7 @@ fn the_fixtures_are_signed_as_their_names_say() {
 
 #[test]
 fn mistakes_are_shown_where_they_are() {
-    // The package that trybuild compiles lies in the target directory, and `graph!` looks for graphs in its own package.
+    // The package that trybuild compiles is in the target directory, and `graph!` looks for graphs in its own package.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let package = target.join("tests/trybuild").join(env!("CARGO_PKG_NAME"));
     for (name, text) in signed() {
@@ -57,6 +57,6 @@ fn mistakes_are_shown_where_they_are() {
         fs::write(path, text).unwrap();
     }
     let cases = trybuild::TestCases::new();
-    // With one case that must compile, all that they depend on would be built and not only checked.
+    // With one case that must compile, all dependencies would be built and not only checked.
     cases.compile_fail("tests/ui/*.rs");
 }

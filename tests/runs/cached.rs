@@ -1,4 +1,4 @@
-//! What a call returned is kept and returned again, by a compiled graph and by the same graph interpreted.
+//! The result of a call is cached, and is used by a compiled graph and by the same graph interpreted.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A crash at every write: each graph of the corpus is run, stopped before, at and after each write to its store, and resumed.
 //!
-//! What is proved of each: the run comes to the same end; its journal tells the same and is proven; no call of a committed step is
-//! made again; and a call that is made again has the idempotency key and the parameters that it had.
+//! The test proves for each: the run has the same end; its journal has the same visits and is proven; no call of a
+//! committed step is repeated; and a repeated call has the same idempotency key and the same parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,13 +24,14 @@ use tokio::sync::Notify;
 
 use crate::corpus::Corpus;
 
-/// The ways in which each graph is run: what tools answer depends on it, and so which way a run goes.
+/// The number of variants in which each graph is run. The tools' answers depend on the variant, and so does the path of
+/// the run.
 const WAYS: u64 = 4;
 
-/// A call that was made: run, visit, item and tool, and what it came with.
+/// A call: its run, visit, item, tool, idempotency key and parameters.
 type Made = (String, u64, Option<u64>, String, String, String);
 
-/// Performs every tool: what it answers follows from the call's idempotency key and the type that its contract names.
+/// Performs every tool. The answer depends only on the call's idempotency key and on the result type in the contract.
 #[derive(Clone)]
 struct Answers {
     way: u64,
@@ -50,7 +51,7 @@ impl Tools for Answers {
         };
         let fails = chance.below(10);
         let turns = chance.below(6);
-        // A graph that nests itself for each of a list comes to an end.
+        // A graph that nests itself for each element of a list must come to an end.
         let is_deep = call.run_id().as_str().matches('-').count() > 1;
         let length = if self.way == WAYS - 1 { 20_000 } else { 6 };
         let answer = value(&row.result, &mut chance, Size { length, most: if is_deep { 1 } else { 4 } });
@@ -59,7 +60,7 @@ impl Tools for Answers {
                 tokio::task::yield_now().await;
             }
             match fails {
-                // The first time in each process.
+                // The first attempt in each process fails.
                 0 if before == 0 => Err(ActionError::transient("not yet")),
                 1 => Err(ActionError::permanent("never")),
                 _ => Ok(answer),
@@ -68,7 +69,7 @@ impl Tools for Answers {
     }
 }
 
-/// Texts of which one is what a schema asks for.
+/// For each format in a schema, one of these texts fits.
 const TEXTS: [&str; 19] = [
     "ab12",
     "a text of some length",
@@ -91,7 +92,7 @@ const TEXTS: [&str; 19] = [
     "BER",
 ];
 
-/// Numbers that follow from a text.
+/// Numbers that are derived from a text.
 struct Chance(Digest, usize);
 
 impl Chance {
@@ -109,12 +110,12 @@ impl Chance {
     }
 }
 
-/// How large values are.
+/// The size of values.
 #[derive(Clone, Copy)]
 struct Size {
-    /// How long texts are.
+    /// The length of texts.
     length: usize,
-    /// Lists are shorter than this.
+    /// The length of lists is below this.
     most: u64,
 }
 
@@ -145,7 +146,7 @@ fn value(ty: &Type, chance: &mut Chance, size: Size) -> Value {
     }
 }
 
-/// Time that stands still, and is not waited for.
+/// A clock that never advances, and whose sleeps return at once.
 #[derive(Debug)]
 struct Still;
 
@@ -163,16 +164,16 @@ impl Clock for Still {
     }
 }
 
-/// How a store ends.
+/// The kinds of a crash.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Crash {
     /// The write is not done, and the process receives an error.
     Fails,
-    /// The write is not done, and the process is gone.
+    /// The write is not done, and the process ends.
     StopsBefore,
-    /// The write is done, and the process is gone before it knows.
+    /// The write is done, and the process ends before it learns that.
     StopsAfter,
-    /// The write is done, and the process receives the error that it is not.
+    /// The write is done, and the process receives an error that says otherwise.
     Lies,
 }
 
@@ -180,7 +181,7 @@ enum Crash {
 #[derive(Debug, Clone)]
 struct Crashing {
     inner: MemoryStore,
-    /// How many writes are done before.
+    /// The number of writes that are done before.
     left: Arc<AtomicU64>,
     crash: Crash,
     crashed: Arc<AtomicBool>,
@@ -195,7 +196,7 @@ impl Crashing {
 
     /// Does a write, or crashes.
     async fn write<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        // A real store answers later than it is asked.
+        // A real store does not answer at once.
         tokio::task::yield_now().await;
         let takes_one = |left: u64| left.checked_sub(1);
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes_one).is_ok() {
@@ -262,7 +263,7 @@ fn runtime(store: impl Store) -> Runtime {
     builder.grant("*").unwrap().build().unwrap()
 }
 
-/// What a run came to, except for what differs each time.
+/// Returns the end of a run, without the parts that differ each time.
 fn came(result: Result<graph_runtime::Finished<Value>, RunError>) -> Value {
     match result {
         Ok(finished) => finished.to_value(),
@@ -270,7 +271,7 @@ fn came(result: Result<graph_runtime::Finished<Value>, RunError>) -> Value {
     }
 }
 
-/// Returns the visits of every run of a store, except for how long they took.
+/// Returns the visits of every run of a store, without their durations.
 async fn told(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
     let mut runs = BTreeMap::new();
     for summary in store.list().await.unwrap() {
@@ -290,7 +291,7 @@ async fn told(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
     runs
 }
 
-/// Puts one text in the place of what is sealed, which differs each time.
+/// Replaces each sealed value, which differs each time, with the same text.
 fn hide(value: &mut Value) {
     match value {
         Value::Object(map) if map.contains_key("$sealed") => *value = json!("sealed"),
@@ -300,7 +301,7 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// A graph of the corpus that is run in one way.
+/// A graph of the corpus in one variant.
 struct Subject {
     graph: Interpreted,
     inputs: Map<String, Value>,
@@ -319,7 +320,8 @@ impl Subject {
         };
         let fields: Vec<TypedField> = graph.interface().inputs.clone().unwrap_or_default();
         let mut inputs: Map<String, Value> = fields.iter().map(|field| (field.name.clone(), draw(field))).collect();
-        // What schemas ask for besides types is met by chance: the field that does not fit is drawn again.
+        // Inputs that fit the rules of a schema besides types are found by chance: a field that does not fit is drawn
+        // again.
         for attempt in 0.. {
             let started = process(runtime(MemoryStore::new()).start(graph.clone(), inputs.clone()));
             let Err(error) = started else { break };
@@ -336,7 +338,7 @@ impl Subject {
         std::mem::take(&mut *self.made.lock().unwrap())
     }
 
-    /// Runs it until the store crashes. None if it came to its end before.
+    /// Runs the graph until the store crashes, or to its end.
     async fn crash(&self, memory: &MemoryStore, write: u64, crash: Crash) {
         let store = Crashing::at(memory, write, crash);
         let gone = Arc::clone(&store.gone);
@@ -353,7 +355,7 @@ impl Subject {
     }
 }
 
-/// Calls `work` on a runtime of tokio's, and ends all tasks of it, as the end of a process does.
+/// Runs `work` on a tokio runtime, and ends all of its tasks, as the end of a process does.
 fn process<T>(work: impl Future<Output = T>) -> T {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio.block_on(work)
@@ -385,11 +387,11 @@ impl Tally {
 fn run_stopped_at_any_write_ends_the_same_and_repeats_no_commit() {
     let mut corpus = Corpus::read();
     for (_, text) in &mut corpus.files {
-        // A test cannot set the variables that some of the graphs ask for.
+        // A test cannot set the environment variables that some of the graphs require.
         *text = text.lines().filter(|line| !line.contains("env_requires:")).flat_map(|line| [line, "\n"]).collect();
     }
     let tree = corpus.tree();
-    // All ways take some minutes.
+    // All variants take some minutes.
     let ways: &[u64] = if std::env::var_os("CRASHES").is_some() { &[0, 1, 2, 3] } else { &[0, 3] };
     let graphs: Vec<&str> = corpus.graphs().collect();
     let next = AtomicUsize::new(0);
@@ -412,7 +414,7 @@ fn run_stopped_at_any_write_ends_the_same_and_repeats_no_commit() {
     println!(
         "{crashes} crashes, {repeated} calls repeated, {snapshots} snapshots, {parts} parts of steps; ends: {ends:?}"
     );
-    // What is not met is not proved.
+    // A situation that does not occur is not proved.
     assert!(crashes > 1_500 && repeated > 200 && snapshots > 1 && parts > 10, "too little was met");
     assert!(ends.len() >= 3, "{ends:?}");
 }
@@ -439,7 +441,7 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
             let again = process(async {
                 match runtime(memory.clone()).resume(subject.graph.clone(), &id()).await {
                     Ok(run) => Ok(came(run.await)),
-                    // The beginning was not durable: nobody was told that there is a run.
+                    // The start was not durable, and nobody was notified that there is a run.
                     Err(_) if committed.is_empty() => Err(None),
                     Err(error) => Err(Some(error.to_string())),
                 }
@@ -453,7 +455,7 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
             if again != end {
                 return Err(format!("{at}: it came to\n{again}\nand not to\n{end}"));
             }
-            // A run that failed and is resumed fails again at the same place, or its visits are those that were told.
+            // The resumed run has the same visits as the whole run, even if it failed before.
             let retold = process(told(&memory));
             if retold != visits {
                 return Err(format!("{at}: the journal tells\n{retold:?}\nand not\n{visits:?}"));
@@ -479,14 +481,14 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns how many writes a whole run took, and counts what they were.
+/// Returns the number of writes of a whole run, and counts their kinds.
 async fn count_writes(store: &MemoryStore, tally: &mut Tally) -> u64 {
     let mut writes = 0;
     for summary in store.list().await.unwrap() {
         for sealed in store.load(&summary.run).await.unwrap() {
             let record: Record = serde_json::from_str(&sealed.body).unwrap();
             match record.entry {
-                // Written with the step before it, as the end of a run that completed is.
+                // It is written with the step before it, like the end of a run that completed.
                 Entry::Snapshot(_) => tally.snapshots += 1,
                 Entry::Calls(_) => (tally.parts, writes) = (tally.parts + 1, writes + 1),
                 _ => writes += 1,
@@ -496,7 +498,7 @@ async fn count_writes(store: &MemoryStore, tally: &mut Tally) -> u64 {
     writes
 }
 
-/// Returns the calls that a store knows to be done of steps that are not.
+/// Returns the calls of uncommitted steps that a store records as done.
 async fn done(store: &MemoryStore) -> BTreeSet<(RunId, u64, Option<u64>)> {
     let mut all = BTreeSet::new();
     for summary in store.list().await.unwrap() {
@@ -506,7 +508,7 @@ async fn done(store: &MemoryStore) -> BTreeSet<(RunId, u64, Option<u64>)> {
                 Entry::Calls(calls) => {
                     all.extend(calls.done.into_iter().map(|done| (summary.run.clone(), done.step, done.item)));
                 }
-                // A call that returned what does not fit is made again.
+                // A call whose result does not fit is made again.
                 Entry::End(end) if end.unfit => all.retain(|(run, ..)| *run != summary.run),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! Where runs can end, and what they return there, as the compiler and the interpreter see it.
+//! The places where runs can end, and their output there, for the compiler and the interpreter.
 
 use crate::support::sign;
 use crate::tree::Tree;
@@ -36,7 +36,7 @@ fn interface(config: &str) -> Interface {
     compilation.graph.unwrap_or_else(|| unreachable!("{}", said.join("\n\n"))).interface().clone()
 }
 
-/// Returns the exits: the node, and what each field of the output is.
+/// Returns the exits: the node, and the type of each field of the output.
 fn exits(interface: &Interface) -> Vec<(String, String)> {
     let fields = |name: &str| {
         let ty = interface.output_at(name).unwrap();
@@ -134,7 +134,7 @@ async fn run_reports_its_end_node_and_output_fits_the_exit_type() {
     assert_eq!((done.node.as_str(), done.output), ("done", json!({"chosen": true, "note": "text"})));
     let refused = run(ROUTED, json!({"kind": "c"})).await;
     assert_eq!((refused.node.as_str(), refused.output), ("refused", json!("c")));
-    // A field that is null is not there, as in a Rust struct that is shown.
+    // A field that is null is left out, as in a serialized Rust struct.
     let config = "
   start: done
   nodes:
@@ -168,7 +168,7 @@ async fn secret_is_hidden_in_interpreted_output_of_any_type() {
     let told = run(config, json!({"kind": "a", "pin": 4711})).await;
     assert_eq!((told.node.as_str(), told.output), ("told", json!({"pin": "[secret]"})));
     assert_eq!(told.secret_output.unwrap().expose(), &json!({"pin": 4711}));
-    // Where the type of the exit has no secret, there is nothing to hide.
+    // If the type of the exit has no secret, there is nothing to hide.
     let kept = run(config, json!({"kind": "b", "pin": 4711})).await;
     assert_eq!((kept.node.as_str(), kept.output), ("kept", json!({"pin": 1})));
 }

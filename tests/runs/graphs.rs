@@ -11,7 +11,7 @@ use state_graphs::{
     Countdown, Order, ProjectStats, Reservation, Tally, countdown, order, project_stats, reservation, tally,
 };
 
-/// A shop that writes down what it charged.
+/// A shop that records its charges.
 #[derive(Default)]
 struct Shop {
     in_stock: i64,

@@ -1,12 +1,15 @@
-//! Ways in which a value that somebody else chose becomes a command: each file of `tests/injection` is one, and none gets through.
+//! Attacks in which a value of somebody else becomes a command: each file of `tests/injection` is one, and none
+//! succeeds.
 //!
-//! A fixture is the call of a node with the inputs of an attack. Three things are done with it:
+//! A fixture is the call of a node with the inputs of an attack. The tests do three things with it:
 //!
-//! - It is executed as the attack it is, without the runtime: a file whose name begins with `TRACE` must be there then.
-//! - Its graph is checked, and run if it compiles: nothing may be there, and one of both must have refused it.
-//! - The command is moved into an input that is declared as a command, so that the check cannot know it: the run must refuse it.
+//! - They execute the attack without the runtime: afterwards a file whose name begins with `TRACE` must be there.
+//! - They check its graph, and run the graph if it compiles: no such file may be there, and the check or the run must
+//!   have refused the attack.
+//! - They move the command into an input that is declared as a command, so that the check cannot know it: the run must
+//!   refuse it.
 //!
-//! In all texts `DIR` is the directory in which this happens.
+//! In all texts, `DIR` is the directory of the test.
 
 #![cfg(unix)]
 use std::fs;
@@ -23,16 +26,16 @@ use graph_runtime::dynamic::{Library, Toolbox};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// One way in.
+/// One attack.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Attack {
     #[serde(default = "bash")]
     tool: String,
-    /// The program that the attack is on: without it nothing can be shown of the attack itself.
+    /// The program that is attacked: without it, the attack cannot be executed.
     needs: Option<String>,
     inputs: Map<String, Value>,
-    /// Files that the attacker has there.
+    /// Files that the attacker has put there.
     #[serde(default)]
     files: Map<String, Value>,
     params: Map<String, Value>,
@@ -84,7 +87,7 @@ impl Attack {
         attack
     }
 
-    /// Returns the parameters with the inputs in them, as a run without guards would have them.
+    /// Returns the parameters with the inputs in them, as in a run without protection.
     fn rendered(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => {
@@ -107,7 +110,7 @@ impl Attack {
         }
     }
 
-    /// Executes the attack without the runtime, as one would who knows nothing of it.
+    /// Executes the attack without the runtime, as an unsuspecting program would.
     fn execute(&self, directory: &Path) {
         let text = |name: &str| self.params.get(name).map(|value| self.rendered(value).as_str().unwrap().to_owned());
         let mut command = match text("program") {
@@ -131,13 +134,13 @@ impl Attack {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
-        // A command that reads nothing may have ended.
+        // A command that reads nothing may have ended already.
         pipe.write_all(text("stdin").unwrap_or_default().as_bytes()).ok();
         drop(pipe);
         child.wait().unwrap();
     }
 
-    /// Returns the graph of the attack, with further inputs.
+    /// Returns the graph of the attack, with additional inputs.
     fn graph(&self, directory: &Path, declared: &Map<String, Value>) -> String {
         let mut properties = Map::new();
         for (name, value) in &self.inputs {
@@ -152,7 +155,7 @@ impl Attack {
         let required: Vec<String> = properties.keys().cloned().collect();
         let mut params = self.params.clone();
         params.insert("cwd".to_owned(), directory.to_str().unwrap().into());
-        // A text that is no template in a fixture is no template in the graph either.
+        // A text that is not a template in a fixture is not one in the graph either.
         let params = escaped(&Value::Object(params));
         let graph = json!({
             "version": "1.0.0",
@@ -187,7 +190,7 @@ fn has_trace(directory: &Path) -> bool {
     names.any(|name| name.to_str().is_some_and(|name| name.starts_with("TRACE")))
 }
 
-/// Compiles a graph, and runs it if it compiles: returns what was said, and the error of the run.
+/// Compiles a graph, and runs it if it compiles. Returns the compilation and the result of the run.
 async fn attempt(graph: &str, inputs: &Map<String, Value>) -> (Compilation, Option<Result<Value, String>>) {
     let tree = Tree::new();
     tree.write("graph.yaml", graph);
@@ -262,7 +265,7 @@ async fn no_way_in_gets_through_the_run_of_a_command_it_is_given() {
             problems.push(format!("{name}: executed"));
         }
         match ran {
-            // What `env` sets is known without the command.
+            // The variables that `env` sets are known without the command.
             None if codes(&compiled) == ["G0180"] || codes(&compiled) == ["G0180", "G0180"] => {}
             Some(Err(error)) if error.contains("refused") => refused += 1,
             ran => problems.push(format!("{name}: {:?} {ran:?}", codes(&compiled))),
@@ -321,7 +324,7 @@ async fn what_a_constant_does_with_a_value_is_found() {
             attempt(&each(&over, command, directory.path()), &inputs("a[$(touch TRACE)]", "printf fixed; ")).await;
         assert_eq!((codes(&compiled).as_slice(), ran.is_none()), (&["G0180"][..], true), "{command}");
     }
-    // There are too many to look at each, so that the run has to.
+    // There are too many items to check each at compile time, so the run has to check them.
     let many: Vec<String> = (0..9).map(|at| format!("echo {at}")).chain(["eval".to_owned()]).collect();
     let graph = each(&json!(many), "${one} \"$X\"; ${one} \"$X\"", directory.path());
     let (compiled, ran) = attempt(&graph, &inputs("touch TRACE", "printf fixed; ")).await;
@@ -343,7 +346,7 @@ async fn another_value_than_an_inputs_constant_starts_no_run() {
     assert!(!has_trace(directory.path()));
 }
 
-/// Draws numbers from a seed.
+/// A source of random numbers.
 struct Draw(u64);
 
 impl Draw {
@@ -357,7 +360,7 @@ impl Draw {
     }
 }
 
-/// Ways in which the value of `$X` gets into another variable: `IN` is the expansion it comes from, `OUT` the new name.
+/// Ways in which the value of `$X` gets into another variable: `IN` is the source expansion, `OUT` the new name.
 const CARRIED: [&str; 20] = [
     "OUT=\"IN\"; ",
     "OUT=IN; ",
@@ -381,7 +384,7 @@ const CARRIED: [&str; 20] = [
     "exec 4<<< \"IN\"; read -r OUT <&4; ",
 ];
 
-/// What is done with the expansion `IN`: some of it executes a command, some of it a subscript, and some of it is harmless.
+/// Uses of the expansion `IN`: some execute a command, some evaluate a subscript, and some are harmless.
 const USED: [&str; 46] = [
     "echo \"IN\"",
     "printf '%s\\n' \"IN\"",
@@ -431,7 +434,7 @@ const USED: [&str; 46] = [
     "w=IN; v=w; echo $((v))",
 ];
 
-/// Where a command may stand.
+/// The positions of a command.
 const AROUND: [&str; 14] = [
     "BODY",
     "BODY",
@@ -449,8 +452,8 @@ const AROUND: [&str; 14] = [
     "set -e; BODY\n",
 ];
 
-/// The scanner says of each command that executes something that it does, as bash shows; and of a command that only passes a
-/// value on in quotes nothing.
+/// The scanner reports each command that executes a value, as bash shows, and reports nothing for a command that only
+/// passes a value on in quotes.
 #[test]
 fn each_command_that_executes_a_value_is_found() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -484,7 +487,7 @@ fn each_command_that_executes_a_value_is_found() {
         executed += u64::from(is_executed);
         found += u64::from(!dangers.is_empty());
         assert!(!is_executed || !dangers.is_empty(), "executed, and not found, with X={payload}:\n{command}");
-        // The first twelve are harmless in quotes, wherever the value came from.
+        // The first twelve uses are harmless in quotes, wherever the value came from.
         if used < 12 && !dangers.is_empty() {
             panic!("a false alarm: {dangers:?}\n{command}");
         }

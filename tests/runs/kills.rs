@@ -1,11 +1,13 @@
-//! Processes that are killed at any moment, with SIGKILL, until their runs have come to an end all the same.
+//! Processes that are killed with SIGKILL at any moment, until their runs have ended nevertheless.
 //!
-//! A process runs six graphs in one file, of all three modes, concurrently. It is killed, looked at, started again. What is
-//! proved: every journal is proven after each kill; what was in one stays in it; a step stands in it once; of a run that is `sync` all
-//! steps are in it but the one in progress; no call of a committed step is made again, and one that is made again has the same
-//! idempotency key; and what the runs return is what they return undisturbed.
+//! A process runs six graphs in one file concurrently, in all three modes. It is killed, its store is examined, and it
+//! is started again. The test proves: after each kill every journal is proven; nothing disappears from a journal; a
+//! journal has each step once; the journal of a `sync` run has all steps except the one in progress; no call of a
+//! committed step is repeated, and a repeated call has the same idempotency key; and the runs return the same as
+//! without kills.
 //!
-//! `KILLS=1000 cargo test --release --test runs kills -- --nocapture` takes minutes. `SEED` names another seed than the one that is drawn.
+//! `KILLS=1000 cargo test --release --test runs kills -- --nocapture` takes minutes. `SEED` sets the seed, which is
+//! random by default.
 
 #![cfg(unix)]
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,14 +29,15 @@ use crate::workload::{
     At, Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree,
 };
 
-/// Says of a process that it is the one to be killed, and where it works.
+/// The environment variable that makes a process the one to be killed; its value is the working directory.
 const DIRECTORY: &str = "GRAPH_KILLS_DIRECTORY";
-/// Says which runs it has.
+/// The environment variable with the number of the batch of runs.
 const BATCH: &str = "GRAPH_KILLS_BATCH";
-/// How often the process of a batch is killed. Then it is let to its end: runs that are `exit` come to none in a moment.
+/// The number of times the process of a batch is killed. Then it may finish, because runs that are `exit` never end
+/// within a moment.
 const MOST: u64 = 14;
 
-/// The graph that is run, and the one inside it.
+/// The graph that is run, and its nested graph.
 struct Graphs {
     rounds: Interpreted,
     inner: Interpreted,
@@ -48,7 +51,7 @@ struct Planned {
     durability: Durability,
 }
 
-/// The runs of a batch: over three batches, each size has been run in each mode.
+/// Returns the runs of a batch: over three batches, each size is run in each mode.
 fn plan(batch: u64) -> Vec<Planned> {
     let most = [4_000_000, 300_000, 30_000][usize::try_from(batch % 3).unwrap()];
     let planned = |(number, size): (u64, u64)| Planned {
@@ -60,7 +63,7 @@ fn plan(batch: u64) -> Vec<Planned> {
     (0..).zip([100, 100, 1_000, 20_000, 100_000, most]).map(planned).collect()
 }
 
-/// Not a test of its own: the process that is killed in the next one.
+/// Not a test of its own: the process that the next test kills.
 #[test]
 fn the_process_that_is_killed() {
     let (Some(directory), Ok(batch)) = (std::env::var_os(DIRECTORY), std::env::var(BATCH)) else { return };
@@ -69,13 +72,13 @@ fn the_process_that_is_killed() {
     tokio.block_on(work(Path::new(&directory), batch.parse().unwrap()));
 }
 
-/// Starts all runs, or takes them up, and writes a line for each call.
+/// Starts or resumes all runs, and writes a line for each call.
 async fn work(directory: &Path, batch: u64) {
     let calls = File::options().create(true).append(true).open(directory.join("calls")).unwrap();
     let is_first = AtomicBool::new(true);
     let note = move |at: At, call: &Call| {
         let item = call.item().map_or(String::new(), |item| item.to_string());
-        // One write: a line is there or it is not.
+        // A single write, so a line is either complete or missing.
         let line = format!("{at:?} {} {} {item} {}\n", call.run_id(), call.step(), call.idempotency_key());
         (&calls).write_all(line.as_bytes()).unwrap();
         if is_first.swap(false, Ordering::Relaxed) {
@@ -120,12 +123,12 @@ impl Made {
     }
 }
 
-/// What journals say is done.
+/// The steps and calls that journals record as done.
 #[derive(Default)]
 struct Seen {
     /// The node of each visit of each run.
     steps: BTreeMap<RunId, BTreeMap<u64, String>>,
-    /// Calls of steps that were not done.
+    /// The calls of steps that were not done.
     calls: BTreeSet<(RunId, u64, Option<u64>)>,
     snapshots: u64,
     parts: u64,
@@ -236,7 +239,7 @@ fn one_batch(batch: u64, chance: &mut Chance, tally: &mut Tally) {
     }
 }
 
-/// Starts the process, and kills it in a moment unless it is to come to its end. Returns whether its runs have all ended.
+/// Starts the process, and kills it after a moment unless it may finish. Returns whether all of its runs have ended.
 fn run_once(directory: &Path, batch: u64, chance: Option<&mut Chance>, tally: &mut Tally) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -250,7 +253,7 @@ fn run_once(directory: &Path, batch: u64, chance: Option<&mut Chance>, tally: &m
         return true;
     };
     let wait = if chance.below(10) == 0 {
-        // Before it makes calls: while it opens the file, and resumes the runs in it.
+        // Before the process makes calls: while it opens the file and resumes the runs in it.
         Duration::from_micros(chance.below(40_000))
     } else {
         let line = lines.find(|line| line == "at work" || line == "done");
@@ -268,10 +271,10 @@ fn run_once(directory: &Path, batch: u64, chance: Option<&mut Chance>, tally: &m
     is_done
 }
 
-/// Proves every journal, and returns what all of them say.
+/// Proves every journal, and returns the contents of all of them.
 async fn look(graphs: &Graphs, directory: &Path) -> Result<Seen, String> {
     let path = directory.join("runs.db");
-    // Killed before it was made.
+    // The process was killed before it created the file.
     if !path.exists() {
         return Ok(Seen::default());
     }
@@ -313,7 +316,8 @@ async fn look(graphs: &Graphs, directory: &Path) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// Fails what was there before a kill and is not after, and what is there and was not done.
+/// Reports steps and calls that disappeared in a kill, and steps that are committed although their calls had not
+/// returned.
 fn compare(
     at: &str,
     before: &Seen,
@@ -346,7 +350,7 @@ fn compare(
             }
         }
     }
-    // A step of a run that is `sync` begins when the one before it is durable.
+    // A step of a `sync` run begins when the step before it is durable.
     let modes: BTreeMap<RunId, Durability> = plan(batch).into_iter().map(|plan| (plan.run, plan.durability)).collect();
     for (run, step, _) in keys.keys() {
         let outer = run.as_str().split('-').next().and_then(|outer| RunId::new(outer).ok());
@@ -358,7 +362,7 @@ fn compare(
     }
 }
 
-/// Fails unless all runs returned what they return if nobody is killed, and are proven with those inside them.
+/// Fails unless all runs returned the same as without kills, and are proven with their nested runs.
 async fn came_to(graphs: &Graphs, directory: &Path, batch: u64) -> Result<(), String> {
     let store = SqliteStore::open(directory.join("runs.db")).await.map_err(|error| error.to_string())?;
     for Planned { run, size, rounds, .. } in plan(batch) {

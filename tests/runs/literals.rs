@@ -1,10 +1,10 @@
-//! Random literals: what an author writes arrives, equal in value, type and text, wherever it passes through.
+//! Random literals arrive with the same value, type and text, wherever they pass through.
 //!
-//! Each literal is a first value of the state, assigned, given to a tool and returned by it, an input, an item of a foreach, a part of
-//! the output, compared, written into a text, and read back from the journal. The judge keeps what was written as text: a whole
-//! number is its digits, and never goes through a float.
+//! Each literal is a first value of the state, assigned, given to a tool and returned by it, an input, an item of a
+//! foreach, a part of the output, compared, written into a text, and read back from the journal. The judge keeps each
+//! literal as text: an integer is its digits, and never passes through a float.
 //!
-//! `LITERALS` is the number of literals, 2,000 if not set; `SEED` a number that makes them others.
+//! `LITERALS` is the number of literals, 2,000 by default; `SEED` selects other literals.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,10 +17,10 @@ use graph_runtime::dynamic::{Library, Toolbox};
 use graph_runtime::{FromValue, IndexMap, Map, MemoryStore, Number, RunId, Runtime, Store, Value, audit};
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
-/// How many literals a graph has.
+/// The number of literals in a graph.
 const IN_A_GRAPH: usize = 50;
 
-/// A literal, as it was written.
+/// A literal as it was written.
 #[derive(Debug, Clone)]
 enum Literal {
     Null,
@@ -34,10 +34,10 @@ enum Literal {
     Map(Vec<(String, Literal)>),
 }
 
-/// Draws literals.
+/// A source of random literals.
 struct Dice(Random);
 
-/// Returns a float with a point, and with a sign in its exponent: all readers of YAML take it as a number.
+/// Returns a float with a point, and with a sign in its exponent, so that all YAML readers treat it as a number.
 fn written_for_yaml(text: &str) -> String {
     let Some((digits, exponent)) = text.split_once('e') else { return text.to_owned() };
     let point = if digits.contains('.') { "" } else { ".0" };
@@ -65,7 +65,7 @@ impl Dice {
         }
     }
 
-    /// A whole number from -2^63 to 2^64-1, often near a bound or a power of two.
+    /// Returns an integer from -2^63 to 2^64-1, often near a bound or a power of two.
     fn integer(&mut self) -> String {
         let bits = self.below(64);
         let near = (1_i128 << bits) + i128::from(self.below(5)) - 2;
@@ -120,7 +120,7 @@ impl Dice {
 }
 
 impl Literal {
-    /// Writes it as JSON, which is YAML too.
+    /// Writes the literal as JSON, which is YAML too.
     fn write(&self, text: &mut String) {
         match self {
             Self::Null => text.push_str("null"),
@@ -153,7 +153,7 @@ impl Literal {
         text
     }
 
-    /// Whether a text of JSON is this value, with the same type; a field that is null counts as absent.
+    /// Whether a JSON text is this value, with the same type; a field that is null counts as missing.
     fn is(&self, found: &Json) -> bool {
         match (self, found) {
             (Self::Null, Json::Word("null")) => true,
@@ -189,7 +189,7 @@ impl Literal {
     }
 }
 
-/// JSON as its text: numbers are not read.
+/// JSON as text: numbers are not parsed.
 #[derive(Debug)]
 enum Json<'t> {
     Word(&'t str),
@@ -266,8 +266,8 @@ fn serde_json_text(quoted: &str) -> String {
     }
 }
 
-/// Writes a graph with the literals in all places. Each key is also assigned another literal, on a way that is not taken, so that its
-/// type is that of both.
+/// Writes a graph with the literals in all places. Each key is also assigned another literal on a path that is not
+/// taken, so that the key has the type of both.
 fn graph(literals: &[Literal], others: &[Literal]) -> String {
     let list = |write: &dyn Fn(usize, &Literal) -> String| {
         let all: Vec<String> = literals.iter().enumerate().map(|(at, one)| write(at, one)).collect();
@@ -317,12 +317,12 @@ config:
     )
 }
 
-/// Whether a value is the same after it was one of a Rust type.
+/// Whether a value is the same after a conversion to a Rust type and back.
 fn survives<T: FromValue + AsView>(literal: &Literal, value: &Value) -> bool {
     T::from_value(value.clone()).is_ok_and(|typed| literal.is(&Json::read(&typed.view().to_value().to_string())))
 }
 
-/// What a compiled graph does with a literal: it becomes a value of the Rust type of its key. Returns those types that change it.
+/// Returns the Rust types of keys that would change the literal in a compiled graph.
 fn changed_by_types(literal: &Literal) -> Vec<&'static str> {
     let value = read_json(&literal.written()).unwrap();
     let mut checked = vec![("Value", survives::<Value>(literal, &value))];
@@ -331,7 +331,7 @@ fn changed_by_types(literal: &Literal) -> Vec<&'static str> {
     match literal {
         Literal::Integer(digits) => {
             checked.push(("Number", survives::<Number>(literal, &value)));
-            // What does not fit is refused, and never rounded.
+            // A number that does not fit is refused, and never rounded.
             let is_right = match digits.parse::<i64>() {
                 Ok(_) => survives::<i64>(literal, &value),
                 Err(_) => i64::from_value(value.clone()).is_err(),
@@ -352,7 +352,7 @@ fn changed_by_types(literal: &Literal) -> Vec<&'static str> {
     checked.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }
 
-/// Runs a graph with the literals, and says which of them arrived as something else, and where.
+/// Runs a graph with the literals, and reports which of them changed, and where.
 async fn run(library: &Library, path: &std::path::Path, literals: &[Literal], others: &[Literal]) -> Vec<String> {
     let key = SecretKey::from_seed(&[9; 32]);
     let text = graph(literals, others);
@@ -396,7 +396,7 @@ async fn run(library: &Library, path: &std::path::Path, literals: &[Literal], ot
             };
             compare("foreach", literal.is(seen), seen);
             let seen = output.get("texts").get(&name);
-            // The fields of a text that are null are shown or not, as the type of the key says.
+            // The type of a key decides whether its null fields appear in a text.
             let is = matches!(seen, Json::Text(text) if literal.is_in_text(text));
             compare("text", is, seen);
         }
@@ -438,7 +438,7 @@ fn literals_arrive_as_they_are_written() {
                 Dice(Random::new(seed.wrapping_mul(0x1_0000_0000).wrapping_add(at as u64).wrapping_mul(0x9e37_79b9)));
             let literals: Vec<Literal> = (0..IN_A_GRAPH).map(|_| dice.literal(2)).collect();
             let others: Vec<Literal> = (0..IN_A_GRAPH).map(|_| dice.literal(2)).collect();
-            // A library keeps what it loaded.
+            // A library keeps the graphs that it has loaded, so each graph has a library of its own.
             let echo = |_: graph_runtime::Call, params| async move { Ok(Value::Object(params)) };
             let library = Library::open(directory.path(), Toolbox::new().with("test/echo", echo));
             let path = directory.path().join(format!("g{at}.yaml"));

@@ -1,5 +1,5 @@
-//! A secret reaches the tools that it is for, and is found nowhere else: not in a journal's file, not in what is logged,
-//! observed, told to hooks, returned or said of a failure.
+//! A secret reaches the tools that it is for, and nothing else: no journal's file, log, observer, hook, result or
+//! failure message.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -21,13 +21,13 @@ use secrets_are_kept::{
     Actions, Inputs, Output, VaultAsk, VaultAskResult, VaultLogin, VaultLoginResult, VaultLoginResultAccount,
 };
 
-/// What no text but a tool's may hold.
+/// The secret, which may occur in no text except a tool's.
 const CANARY: &str = "canary-7d3f";
 
-/// Tools that print and fail with what they were told in confidence.
+/// Tools that print their secrets and fail with them.
 #[derive(Clone, Default)]
 struct Gossip {
-    /// After how many questions the program dies.
+    /// Whether `vault_ask` fails.
     dies: bool,
     asked: Arc<Mutex<Vec<String>>>,
     overheard: Overheard,
@@ -65,7 +65,7 @@ impl Actions for Gossip {
     }
 }
 
-/// What others hear of a run.
+/// Everything that observers, hooks and logs receive of a run.
 #[derive(Clone, Default)]
 struct Overheard(Arc<Mutex<String>>);
 
@@ -147,7 +147,7 @@ fn run_id() -> RunId {
     RunId::new("one").unwrap()
 }
 
-/// Runs the graph with everybody listening.
+/// Runs the graph with all observers and hooks.
 async fn start(path: &Path, tools: &Gossip, seal: Option<SealKey>) -> Result<Outcome, StartError> {
     let runtime = runtime(path, &tools.overheard, seal).await;
     let graph = SecretsAreKept::new(tools.clone());
@@ -156,7 +156,7 @@ async fn start(path: &Path, tools: &Gossip, seal: Option<SealKey>) -> Result<Out
 
 type Outcome = Result<Finished<Output>, RunError>;
 
-/// The files of the project that the database is in.
+/// Returns the files of the project that contains the database.
 fn files(path: &Path) -> ProjectFiles {
     ProjectFiles::in_directory(path.parent().unwrap(), SecretKey::from_seed(&[1; 32])).unwrap()
 }
@@ -180,7 +180,7 @@ async fn runtime(path: &Path, overheard: &Overheard, seal: Option<SealKey>) -> R
     .unwrap()
 }
 
-/// Fails if any file of a directory holds the secret.
+/// Fails if any file of a directory contains the secret.
 fn assert_no_file_has_it(directory: &Path) {
     let mut looked_at = 0;
     let mut paths = vec![directory.to_owned()];

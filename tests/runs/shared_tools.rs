@@ -28,7 +28,7 @@ impl order::Actions for &'static Shop {
     }
 }
 
-/// What a web framework asks of the future of a handler.
+/// Requires the bounds that a web framework has for the future of a handler.
 fn handler<F: Future + Send + 'static>(future: F) -> F {
     future
 }

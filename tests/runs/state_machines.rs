@@ -1,4 +1,5 @@
-//! The graphs that the examples run, with tools that follow a script: the way, what each visit returned, how the run ends.
+//! The graphs of the examples, with tools that follow a script: their paths, the results of each visit, and the ends of
+//! the runs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,18 +33,18 @@ fn builder() -> Builder {
     Runtime::builder().grant("*").unwrap().keep_history()
 }
 
-/// The nodes that were visited, in order.
+/// Returns the visited nodes, in order.
 fn way(history: &[Visit]) -> Vec<&str> {
     history.iter().map(|visit| visit.node.as_str()).collect()
 }
 
-/// Takes the next of a script's lines; the last is said again and again.
+/// Takes the next line of a script; the last one is repeated.
 fn next<T: Clone>(script: &Mutex<VecDeque<T>>) -> T {
     let mut script = script.lock().unwrap();
     if script.len() > 1 { script.pop_front().unwrap() } else { script[0].clone() }
 }
 
-/// An agent that decides as a script says, and writes down what it was told.
+/// An agent that decides as a script says, and records the notes that it receives.
 #[derive(Clone)]
 struct Router {
     script: Arc<Mutex<VecDeque<(Decision, &'static str)>>>,
@@ -94,7 +95,7 @@ async fn tools_return_to_the_agent_that_chose_them_until_it_answers() {
     assert_eq!(finished.output, output);
     assert_eq!(*router.notes.lock().unwrap(), ["", "found a\n", "found a\n2 * 3 = 5\n", notes]);
 
-    // Each visit is kept with what it returned, also where a later one returned something else.
+    // Each visit keeps its result, even if a later visit of the same node returned another one.
     let searches = finished.history.iter().filter(|visit| visit.node == "search");
     assert_eq!(searches.map(|visit| &visit.result["text"]).collect::<Vec<_>>(), ["found a", "found b"]);
     assert_eq!(finished.last_results()["search"], &json!({"text": "found b"}));
@@ -192,7 +193,7 @@ async fn where_the_critic_is_never_content_the_last_revision_stands() {
     assert_eq!(writers.judged.load(Ordering::Relaxed), 3, "no text is written that nobody judges");
 }
 
-/// Parties that say what a script says.
+/// Parties that answer as a script says.
 #[derive(Clone)]
 struct Parties {
     script: Arc<Mutex<VecDeque<(Says, i64)>>>,
@@ -255,7 +256,7 @@ async fn parties_that_never_agree_are_stopped() {
     assert_eq!(parties.told.lock().unwrap().len(), 20);
 }
 
-/// Shops: `busy` answers the second time, `slow` never, `gone` is gone.
+/// Shops: `busy` answers the second time, `slow` never does, and `gone` does not exist.
 #[derive(Clone, Default)]
 struct Shops {
     calls: Arc<Mutex<Vec<String>>>,
@@ -292,7 +293,7 @@ async fn quotes_and_failures_keep_the_positions_of_their_offers() {
     let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
     let runtime = builder().clock(Arc::clone(&clock) as _).build().unwrap();
     let mut run = runtime.start(PriceCheck::new(shops.clone()), inputs).await.unwrap().into_future();
-    // The clock moves only where the run has had its turn, so only what waits for it is late.
+    // The clock advances only when the run cannot proceed, so only calls that wait for the clock are late.
     let finished = loop {
         tokio::select! {
             biased;
@@ -320,7 +321,7 @@ async fn quotes_and_failures_keep_the_positions_of_their_offers() {
     assert_eq!(items, [2, 3]);
 }
 
-/// A shop that has tea, and whose list of other articles cannot be read.
+/// A shop that sells tea, and whose list of other articles cannot be read.
 struct Shop;
 
 impl order::Actions for Shop {

@@ -1,4 +1,4 @@
-//! The clean corpus: graphs of many domains that have no mistake, with the contracts of what they call.
+//! The clean corpus: graphs of many domains that have no mistake, with the contracts of their tools.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::expected::yaml_files;
 use crate::support::sign;
 use crate::tree::Tree;
 
-/// The corpus as it stands in the repository, without signatures.
+/// The corpus as it is in the repository, without signatures.
 pub(crate) struct Corpus {
     /// Every file's path below `tests/corpus`, and its text.
     pub(crate) files: Vec<(String, String)>,

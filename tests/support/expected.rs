@@ -1,4 +1,4 @@
-//! What comments in a fixture expect the compiler to say.
+//! The diagnostics that the comments of a fixture expect.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use graph_compiler::diagnostic::Diagnostic;
 use graph_compiler::project::Compilation;
 
-/// What a comment expects.
+/// An expected diagnostic.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expected {
     pub(crate) file: String,
-    /// Line and column from 1, as in the fixture; none for the file as a whole.
+    /// Line and column from 1, as in the fixture; `None` for the file as a whole.
     pub(crate) place: Option<(usize, usize)>,
-    /// `error[G0102]`.
+    /// The severity and the code, such as `error[G0102]`.
     pub(crate) title: String,
     pub(crate) message: String,
-    /// What help and notes must hold.
+    /// Texts that its help or notes must contain.
     pub(crate) hints: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Expected {
     }
 }
 
-/// Where a diagnostic begins in the fixture, which has no signature line.
+/// Returns the place of a diagnostic in the fixture, which has no signature line.
 fn place(diagnostic: &Diagnostic) -> Option<(usize, usize)> {
     diagnostic.place.position().filter(|&(line, _)| line > 1).map(|(line, column)| (line - 1, column))
 }
@@ -84,7 +84,7 @@ pub(crate) fn yaml_files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns what differs, in words for people; nothing if nothing does.
+/// Describes the differences in words for people; an empty text without differences.
 pub(crate) fn difference(mut expected: Vec<Expected>, compilation: &Compilation) -> String {
     let mut text = String::new();
     for found in &compilation.diagnostics {

@@ -1,14 +1,14 @@
-//! Files with many mistakes, or with much of anything.
+//! Files with many mistakes, or with large amounts of anything.
 
 const HEAD: &str = "version: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\npermissions: [rye.execute.tool.rye.bash]\n";
 
-/// A kind of file, with `n` of something in it.
+/// A kind of file, with `n` of its elements.
 pub(crate) struct Flood {
     pub(crate) name: &'static str,
-    /// How many of it the largest file has that is tried.
+    /// The number of elements in the largest file that is tried.
     pub(crate) most: usize,
     pub(crate) text: fn(usize) -> String,
-    /// How many mistakes a file with `n` has, where that is known.
+    /// The number of mistakes in a file with `n` elements, if it is known.
     pub(crate) mistakes: Option<fn(usize) -> usize>,
 }
 
@@ -25,12 +25,12 @@ fn chain(n: usize, more: &str, body: impl Fn(usize) -> String) -> String {
     nodes("n0", more, lines(n, |at| format!("    n{at}: {{ {}, next: {} }}\n", body(at), next(at))))
 }
 
-/// Returns every kind.
+/// Returns all kinds.
 pub(crate) fn floods() -> Vec<Flood> {
     [mistakes(), keys(), conditions(), shapes()].into_iter().flatten().collect()
 }
 
-/// Mistakes, and what looks like one.
+/// Mistakes, and constructs that look like one.
 fn mistakes() -> Vec<Flood> {
     vec![
         Flood {

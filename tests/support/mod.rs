@@ -1,10 +1,10 @@
-//! The key of the tests, and what it signs.
+//! The key of the tests, and signing with it.
 
 use std::time::SystemTime;
 
 use graph_signing::{ItemKind, KeyFile, SecretKey};
 
-/// Only trees of tests trust this key, so that its secret half may stand here.
+/// Returns the key. Only test trees trust it, so its secret half may be here.
 pub(crate) fn key() -> SecretKey {
     SecretKey::from_seed(&[9; 32])
 }

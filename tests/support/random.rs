@@ -1,6 +1,6 @@
 //! Random numbers that are the same on every machine for the same seed.
 
-/// A generator: splitmix64.
+/// A random number generator (SplitMix64).
 pub(crate) struct Random(u64);
 
 impl Random {

@@ -1,5 +1,5 @@
-//! What processes run that are killed: a graph that goes round, with a large text in its state, tools that fail at first, a foreach
-//! whose calls are made concurrently, and a graph inside it.
+//! The graph that killed processes run: a loop with a large text in its state, tools that fail at first, a foreach with
+//! concurrent calls, and a nested graph.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::support::sign;
 use crate::tree::Tree;
 
-/// A graph that goes round so often as its inputs say: a text, a count, four concurrent items, a graph inside.
+/// A loop with as many rounds as its inputs say: a text, a count, four concurrent items, and a nested graph.
 const ROUNDS: &str = r#"
 version: "1.0.0"
 tool_type: graph
@@ -90,7 +90,7 @@ config:
     done: { type: return, output: { sum: "${state.sum}" } }
 "#;
 
-/// The tools: what they take and return, all of it required.
+/// The tools with their parameters and results, all of which are required.
 const CONTRACTS: [(&str, &[&str], &[&str]); 3] = [
     ("fill", &["size: { type: integer }", "n: { type: integer }"], &["text: { type: string }"]),
     (
@@ -104,7 +104,7 @@ const CONTRACTS: [(&str, &[&str], &[&str]); 3] = [
 /// The items of each run.
 const ITEMS: [i64; 4] = [3, 1, 4, 1];
 
-/// Writes the graphs, their contracts and the key that signed them.
+/// Writes the graphs, their contracts, and the key that signed them.
 pub(crate) fn tree() -> Tree {
     let tree = Tree::new();
     tree.write("rounds.yaml", sign(ROUNDS.trim_start()));
@@ -122,19 +122,19 @@ pub(crate) fn tree() -> Tree {
     tree
 }
 
-/// Loads a graph of a tree: `rounds`, or `inner`, which runs inside it.
+/// Loads a graph of a tree: `rounds`, or `inner`, which is nested in it.
 pub(crate) fn graph(tree: &Path, name: &str, tools: impl Tools) -> Interpreted {
     let library = Library::open(tree, tools);
     library.graph(&tree.join(format!("{name}.yaml"))).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What a run is given.
+/// Returns the inputs of a run.
 pub(crate) fn inputs(size: u64, rounds: u64) -> Map<String, Value> {
     let inputs = [("size", json!(size)), ("rounds", json!(rounds)), ("items", json!(ITEMS))];
     inputs.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
-/// What a run returns, whatever happens to the processes that it is run by.
+/// Returns the output of a run, even if its processes are killed.
 pub(crate) fn output(size: u64, rounds: u64) -> Value {
     let squares: Vec<Value> = ITEMS.iter().map(|of| json!({"square": of * of})).collect();
     // The text is written each third round.
@@ -151,14 +151,14 @@ fn text(size: u64, n: u64) -> String {
 
 /// The tools. One call in six fails the first time that a process makes it.
 pub(crate) struct Work<N> {
-    /// How long a call takes, at most, in microseconds.
+    /// The maximum duration of a call in microseconds.
     most: u64,
-    /// Receives each call, before it is made and after.
+    /// Receives each call, before it is made and afterwards.
     note: N,
     failed: Mutex<HashSet<String>>,
 }
 
-/// What a call is at.
+/// The progress of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
     Began,
@@ -170,7 +170,8 @@ impl<N: Fn(At, &Call)> Work<N> {
         Self { most, note, failed: Mutex::default() }
     }
 
-    /// Every other time. Entries that are no longer needed are removed, since some of these processes run for long.
+    /// Returns true every other time. Entries that are no longer needed are removed, because some of these processes
+    /// run long.
     fn fails_now(&self, key: String) -> bool {
         let mut failed = self.failed.lock().unwrap();
         let has_failed = failed.remove(&key);
@@ -221,12 +222,12 @@ pub(crate) fn runtime(store: impl Store) -> Runtime {
     Runtime::builder().store(store).sign_with(key()).grant("*").unwrap().build().unwrap()
 }
 
-/// One of the three modes.
+/// Returns one of the three modes.
 pub(crate) fn durability(number: u64) -> Durability {
     [Durability::Sync, Durability::Async, Durability::Exit][usize::try_from(number % 3).unwrap()]
 }
 
-/// Numbers that follow from a seed (SplitMix64).
+/// Pseudorandom numbers from a seed (SplitMix64).
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -242,11 +243,11 @@ impl Chance {
     }
 }
 
-/// A process that is killed at the latest when this is dropped.
+/// A process that is killed when this is dropped, at the latest.
 pub(crate) struct Worker(pub(crate) Child);
 
 impl Worker {
-    /// Starts it, with pipes in place of its input and output.
+    /// Starts the process, with pipes for its input and output.
     pub(crate) fn start(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
     }
@@ -255,7 +256,7 @@ impl Worker {
         self.0.stdout.take().unwrap()
     }
 
-    /// Kills it with SIGKILL, and waits until it is gone. Returns whether it was running.
+    /// Kills the process with SIGKILL, and waits until it is gone. Returns whether it was running.
     pub(crate) fn kill(&mut self) -> bool {
         let is_at_work = self.0.try_wait().unwrap().is_none();
         self.0.kill().unwrap();
@@ -266,13 +267,13 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // What has ended cannot be killed.
+        // A process that has ended cannot be killed.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// Ends this process when the one that started it is gone, however that ended.
+/// Ends this process when its parent process ends in any way.
 pub(crate) fn end_with_parent() {
     thread::spawn(|| {
         drop(std::io::stdin().read_to_end(&mut Vec::new()));
@@ -280,9 +281,9 @@ pub(crate) fn end_with_parent() {
     });
 }
 
-/// Tells whoever started this process something.
+/// Sends a line to the parent process.
 pub(crate) fn tell(line: &str) {
-    // Past what a test prints, which is kept back.
+    // Bypasses the capture of a test's output.
     let mut out = std::io::stdout().lock();
     if out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(1);

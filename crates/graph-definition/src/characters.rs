@@ -65,7 +65,7 @@ const ALIKE: &[(char, &str)] = &[
 /// The letters under the marks of U+00C0 to U+017F; a dot where there is no letter.
 const LATIN: &str = "AAAAAA.CEEEEIIII.NOOOOO..UUUUY..aaaaaa.ceeeeiiii.nooooo..uuuuy.yAaAaAaCcCcCcCcDd..EeEeEeEeEeGgGgGgGgHh..IiIiIiIiI...JjKk.LlLlLl....NnNnNn...OoOoOo..RrRrRrSsSsSsSsTtTt..UuUuUuUuUuUuWwYyYZzZzZz.";
 
-/// The same of U+1E00 to U+1EFF.
+/// The same for U+1E00 to U+1EFF.
 const LATIN_ADDITIONAL: &str = "AaBbBbBbCcDdDdDdDdDdEeEeEeEeEeFfGgHhHhHhHhHhIiIiKkKkKkLlLlLlLlMmMmMmNnNnNnNnOoOoOoOoPpPpRrRrRrRrSsSsSsSsSsTtTtTtTtUuUuUuUuUuVvVvWwWwWwWwWwXxXxYyZzZzZzhtwy......AaAaAaAaAaAaAaAaAaAaAaAaEeEeEeEeEeEeEeEeIiIiOoOoOoOoOoOoOoOoOoOoOoOoUuUuUuUuUuUuUuYyYyYyYy......";
 
 /// Returns the ASCII character that looks like another character.
@@ -88,12 +88,13 @@ fn ascii(number: u32, otherwise: char) -> char {
     char::from_u32(number).unwrap_or(otherwise)
 }
 
-/// Returns what a name looks like.
+/// Returns a name with the ASCII characters that its characters look like.
 pub fn skeleton(name: &str) -> String {
     name.chars().map(look).collect()
 }
 
-/// Whether a name has marks that stand for themselves, over or under the letter before: such a letter can also be one character.
+/// Whether a name has combining marks, over or under the letter before them: such a letter can also be written as one
+/// character.
 pub fn has_marks(name: &str) -> bool {
     name.chars().any(is_mark)
 }
@@ -102,7 +103,7 @@ fn is_mark(character: char) -> bool {
     matches!(character, '\u{300}'..='\u{36f}')
 }
 
-/// Returns what a name looks like without the marks of its letters.
+/// As [`skeleton`], without the marks of the letters.
 pub fn bare(name: &str) -> String {
     let letter = |character: char| {
         let (table, first) = match character {
@@ -116,7 +117,7 @@ pub fn bare(name: &str) -> String {
     name.chars().filter(|&character| !is_mark(character)).map(letter).map(look).collect()
 }
 
-/// Says which characters of a name are not what they may look like.
+/// Lists the characters of a name that are not ASCII, for messages.
 pub fn shown(name: &str) -> String {
     let strange = name.chars().filter(|&character| !character.is_ascii());
     let mut codes: Vec<String> = strange.map(|character| format!("U+{:04X}", u32::from(character))).collect();
@@ -127,7 +128,7 @@ pub fn shown(name: &str) -> String {
     }
 }
 
-/// Says what tells two names apart that look the same; `None` where they do not.
+/// Describes the difference between two names that look the same; `None` if they do not.
 pub(crate) fn told_apart(wrong: &str, right: &str) -> Option<String> {
     let visible = |name: &str| -> String {
         let seen = name.chars().filter(|&character| !graph_model::character::is_invisible(character));

@@ -9,19 +9,19 @@ pub struct DiagnosticCode {
     pub id: &'static str,
     /// The kind in a few words.
     pub title: &'static str,
-    /// What it means and how to mend it, in Markdown.
+    /// An explanation of the kind, and how to correct it, in Markdown.
     pub explanation: &'static str,
-    /// What is done about it where nothing else is set; `None` where it is always an error.
+    /// The level unless a setting changes it; `None` if it is always an error.
     ///
-    /// A mistake of the second kind leaves no graph that could be compiled. One of the first kind, a lint, leaves a graph that
-    /// probably does not do what its author meant.
+    /// A kind with a level is a lint: there is a graph to compile, but it probably does not do what its author meant. A
+    /// mistake of any other kind leaves no graph that could be compiled.
     pub lint: Option<Level>,
 }
 
-/// What is done about a lint.
+/// The level of a lint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Nothing.
+    /// It is not reported.
     Allow,
     /// It is a warning.
     Warn,
@@ -64,12 +64,12 @@ impl DiagnosticCode {
         ALL.iter().find(|code| code.id == id).copied()
     }
 
-    /// Whether it tells of who vouches for a file, and not of what that says.
+    /// Whether it is about the trust in a file, and not about the file's contents.
     pub fn is_of_trust(self) -> bool {
         ("G0010"..="G0016").contains(&self.id)
     }
 
-    /// Writes the explanation for people, in lines of at most `width` characters; of a lint also its level.
+    /// Returns the explanation in lines of at most `width` characters, for a lint followed by its level.
     pub fn text(self, width: usize) -> String {
         let mut text = wrapped(self.explanation, width);
         if let Some(level) = self.lint {

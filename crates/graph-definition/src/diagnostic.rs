@@ -1,4 +1,4 @@
-//! Diagnostics: what is wrong, where exactly, how to mend it; one type, one rendering.
+//! Diagnostics: a mistake, its exact place, and how to correct it; one type, one rendering.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::source::{SourceFile, Span};
 pub enum Severity {
     /// The graph does not compile.
     Error,
-    /// The graph compiles; something about it is probably not meant.
+    /// The graph compiles; a part of it is probably not intended.
     Warning,
 }
 
@@ -56,36 +56,36 @@ impl SourcePlace {
     }
 }
 
-/// Something wrong with a graph.
+/// A mistake in a graph.
 ///
 /// The message is lower case, without a full stop, the author's words in backticks.
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
-    /// Which kind of mistake it is.
+    /// The kind of mistake.
     pub code: DiagnosticCode,
     /// How serious it is.
     pub severity: Severity,
-    /// What is wrong.
+    /// The mistake, in words.
     pub message: String,
-    /// Where.
+    /// Its place.
     pub place: SourcePlace,
-    /// What the caret points at, in a few words; may be empty.
+    /// A few words about the text that the caret points at; may be empty.
     pub label: String,
     /// Other places that matter.
     pub related: Vec<(SourcePlace, String)>,
     /// Facts that explain it.
     pub notes: Vec<String>,
-    /// How to mend it.
+    /// How to correct it.
     pub help: Option<String>,
-    /// The change of the text that does what `help` says, where it is known.
+    /// The change of the text that `help` describes, if it is known.
     pub fix: Option<Fix>,
-    /// How many mistakes it reports: 1, or more where it counts those of a file that are not shown.
+    /// How many mistakes it reports: 1, or more if it counts those of a file that are not shown.
     pub stands_for: usize,
-    /// Whether nobody sees it, so that what is said of it need not be worked out.
+    /// Whether it will not be shown, so that its details need not be computed.
     is_spare: bool,
 }
 
-/// What tells a diagnostic from others: two with the same identity say the same.
+/// The identity of a diagnostic: two with the same identity say the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DiagnosticIdentity(&'static str, Severity, String, Option<Span>, String);
 
@@ -107,7 +107,7 @@ impl Diagnostic {
         }
     }
 
-    /// Says what the caret points at.
+    /// Labels the text that the caret points at.
     pub fn label(&mut self, label: impl Into<String>) -> &mut Self {
         self.label = label.into();
         self
@@ -125,14 +125,14 @@ impl Diagnostic {
         self
     }
 
-    /// Says how to mend it, in place of what was said of that before.
+    /// Says how to correct it, in place of an earlier help and its fix.
     pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
         self.fix = None;
         self
     }
 
-    /// Does what the help says: `text` stands in place of what the caret points at.
+    /// Adds the change that the help describes: `text` replaces the text that the caret points at.
     ///
     /// `is_certain` means that nothing else can have been meant; `graph check --fix` makes such changes by itself.
     pub fn fix(&mut self, text: impl Into<String>, is_certain: bool) -> &mut Self {
@@ -140,13 +140,14 @@ impl Diagnostic {
         self
     }
 
-    /// Does what the help says: `right` stands in place of `wrong`, if that stands once in what the caret points at.
+    /// Adds the change that the help describes: `right` replaces `wrong`, if that occurs once in the text that the caret
+    /// points at.
     pub fn replace(&mut self, wrong: &str, right: &str, is_certain: bool) -> &mut Self {
         self.fix = Fix::of_name(&self.place, wrong, right, is_certain);
         self
     }
 
-    /// Offers the candidate that is nearest to `wrong`, if one is near, with the change that puts it there.
+    /// Offers the candidate that is nearest to `wrong`, if one is near, with the change that inserts it.
     pub fn suggest<'a>(&mut self, wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> &mut Self {
         if self.is_spare {
             return self;
@@ -158,7 +159,7 @@ impl Diagnostic {
         self.replace(wrong, near, is_certain(wrong, near, &candidates))
     }
 
-    /// Returns what tells it from others.
+    /// Returns its identity.
     pub fn identity(&self) -> DiagnosticIdentity {
         let place = &self.place;
         DiagnosticIdentity(
@@ -242,24 +243,24 @@ fn add_frame<'a>(group: Group<'a>, places: &[ShownPlace<'a>]) -> Group<'a> {
     group.element(snippet)
 }
 
-/// How many slips of the fingers are between a name and the one that was meant, at most.
+/// Returns the maximum number of typos between a name and the one that was meant.
 fn most_slips(wrong: &str) -> usize {
     wrong.chars().count().max(3) / 3
 }
 
-/// Returns the candidates that may be near to `wrong`, as far as a glance tells, and no more than can be compared with it
-/// closely while an author waits.
+/// Returns the candidates whose length is near to that of `wrong`, and no more than can be compared with it closely while
+/// an author waits.
 fn similar<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const MOST_COMPARED: usize = 2_000;
     let (length, most) = (wrong.chars().count(), most_slips(wrong));
     let is_similar = |candidate: &&str| {
-        // A character has at most four bytes, so that the first question is the cheap one.
+        // A character has at most four bytes, so the cheap test comes first.
         candidate.len() <= 4 * (length + most) && candidate.chars().count().abs_diff(length) <= most
     };
     candidates.into_iter().filter(is_similar).take(MOST_COMPARED).collect()
 }
 
-/// Returns the candidate that is nearest to `wrong`, if a slip of the fingers could turn one into the other.
+/// Returns the candidate that is nearest to `wrong`, if typos could turn one into the other.
 pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = most_slips(wrong);
     similar(wrong, candidates)
@@ -270,24 +271,24 @@ pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .map(|(_, candidate)| candidate)
 }
 
-/// How many diagnostics of one file are shown. Those behind are counted.
+/// The maximum number of diagnostics of one file that are shown. The others are counted.
 pub const MOST_SHOWN: usize = 100;
 
-/// The diagnostics of a compilation, in the order of the file once it is done.
+/// The diagnostics of a compilation, in the order of the file once the compilation is done.
 ///
-/// Of one kind, [`MOST_SHOWN`] of a file are kept; further ones are counted, so that a file with many mistakes costs little
-/// more than one with few.
+/// For each kind, [`MOST_SHOWN`] of a file are stored; further ones are counted, so that a file with many mistakes costs
+/// little more than one with few.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     kept: Vec<Diagnostic>,
     counts: HashMap<DiagnosticKind, Count>,
     /// The places for which [`Diagnostics::error_once`] was called.
     said: HashSet<(DiagnosticKind, Option<Span>)>,
-    /// The last one that is not kept, for what is said of it.
+    /// The last one that is only counted: its caller may still add to it.
     spare: Option<Box<Diagnostic>>,
 }
 
-/// A file, by its place in memory, and a code. What is kept of a kind keeps the file in memory.
+/// A file, by its address in memory, and a code. The stored diagnostics of a kind keep the file in memory.
 type DiagnosticKind = (usize, &'static str);
 
 /// The diagnostics of one kind.
@@ -324,7 +325,7 @@ impl Diagnostics {
         self.kept.last_mut().expect("one was just pushed")
     }
 
-    /// Adds an error and returns it for what else is to be said: label, related places, help.
+    /// Adds an error and returns it, so that the caller can add a label, related places and help.
     pub fn error(&mut self, code: DiagnosticCode, place: SourcePlace, message: impl Into<String>) -> &mut Diagnostic {
         self.add(Diagnostic::new(code, message, place))
     }
@@ -346,9 +347,9 @@ impl Diagnostics {
         self.said.contains(&((Arc::as_ptr(&place.source).addr(), code.id), place.span.clone()))
     }
 
-    /// Adds what a lint found, as serious as the lint is where nothing else is set, and returns it for what else is to be said.
+    /// Adds a finding of a lint with the lint's default severity, and returns it, so that the caller can add to it.
     ///
-    /// What is set takes effect when all is said: a rule need not know of it.
+    /// Settings take effect after all rules: a rule need not know them.
     pub fn lint(&mut self, code: DiagnosticCode, place: SourcePlace, message: impl Into<String>) -> &mut Diagnostic {
         let diagnostic = self.error(code, place, message);
         if code.lint.is_some_and(|level| level < code::Level::Deny) {
@@ -357,13 +358,13 @@ impl Diagnostics {
         diagnostic
     }
 
-    /// Whether a further diagnostic of this kind would only be counted, so that what it says need not be worked out.
+    /// Whether a further diagnostic of this kind would only be counted, so that its details need not be computed.
     pub fn is_full(&self, code: DiagnosticCode, source: &Arc<SourceFile>) -> bool {
         let count = self.counts.get(&(Arc::as_ptr(source).addr(), code.id));
         count.is_some_and(|count| count.kept >= MOST_SHOWN)
     }
 
-    /// Adds those of `others` that are not `known` yet, and what was counted with them.
+    /// Adds those of `others` that are not `known` yet, and their counts.
     pub fn absorb(&mut self, others: &Self, known: &mut HashSet<DiagnosticIdentity>) {
         for diagnostic in others.kept.iter().filter(|one| known.insert(one.identity())) {
             self.add(diagnostic.clone());
@@ -375,17 +376,17 @@ impl Diagnostics {
         }
     }
 
-    /// Adds all of `others`, which are about other files, and what was counted with them.
+    /// Adds all of `others`, which are about other files, and their counts.
     pub fn append(&mut self, others: &Self) {
         self.absorb(others, &mut HashSet::default());
     }
 
-    /// Returns the one that was added last, of those that are kept.
+    /// Returns the one that was stored last.
     pub(crate) fn last(&mut self) -> Option<&mut Diagnostic> {
         self.kept.last_mut()
     }
 
-    /// Keeps the kinds of which `keep` says so; it may change the diagnostics.
+    /// Retains the kinds for which `keep` returns true; `keep` may change the diagnostics.
     pub fn retain_kinds(&mut self, mut keep: impl FnMut(&mut Diagnostic) -> bool) {
         let counts = &mut self.counts;
         self.kept.retain_mut(|diagnostic| {
@@ -397,7 +398,7 @@ impl Diagnostics {
         });
     }
 
-    /// Returns how many there are, those that are only counted too.
+    /// Returns their number, including those that are only counted.
     pub fn len(&self) -> usize {
         self.counts.values().map(|count| count.all).sum()
     }
@@ -412,13 +413,14 @@ impl Diagnostics {
         self.kept.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// Returns those that are kept, in the order in which they were added.
+    /// Returns the stored ones, in the order in which they were added.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.kept.iter()
     }
 
-    /// Returns them, file by file and in file order; those of `first`, the graph itself, before its contracts'. Of a file with
-    /// more than [`MOST_SHOWN`], its first errors come, then its first warnings, and at its end the number of the others.
+    /// Returns them file by file and in file order; those of `first`, the graph itself, come before those of its
+    /// contracts. A file with more than [`MOST_SHOWN`] is shown with its first errors, then its first warnings, and at
+    /// the end the number of the others.
     pub fn in_order(self, first: &str) -> Vec<Diagnostic> {
         let start = |one: &Diagnostic| one.place.span.as_ref().map_or(0, |span| span.start);
         let mut files: Vec<File> = Vec::new();
@@ -455,7 +457,7 @@ impl Diagnostics {
     }
 }
 
-/// What is said of a file.
+/// The diagnostics of a file.
 struct File {
     source: Arc<SourceFile>,
     shown: Vec<Diagnostic>,
@@ -464,7 +466,7 @@ struct File {
 }
 
 impl File {
-    /// Counts what is not shown, in a diagnostic of its own.
+    /// Returns a diagnostic that counts those that are not shown.
     fn count_more(&self) -> Option<Diagnostic> {
         let [errors, warnings] = self.more;
         let many = |number: usize, what: &str| format!("{number} more {what}{}", if number == 1 { "" } else { "s" });

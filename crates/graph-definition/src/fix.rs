@@ -1,23 +1,23 @@
-//! Fixes: changes of a file's text that mend a mistake.
+//! Fixes: changes of a file's text that correct a mistake.
 
 use crate::diagnostic::SourcePlace;
 use crate::source::Span;
 
-/// A change of the text that mends a mistake.
+/// A change of the text that corrects a mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fix {
     /// The bytes of the diagnostic's file that are replaced.
     pub span: Span,
-    /// What stands there then.
+    /// The new text.
     pub text: String,
     /// Whether nothing else can have been meant. Other fixes are for a person to choose.
     pub is_certain: bool,
 }
 
 impl Fix {
-    /// A change of one name into another: of the whole place, in its quotes where it has some, or of the part of a path.
+    /// A change of one name into another: of the whole place, inside its quotes if it has any, or of a part of a path.
     ///
-    /// `None` where it is not clear which words of the file are meant, or the name could not stand there as it is.
+    /// `None` if it is not clear which words of the file are meant, or the name could not be written there without quotes.
     pub(crate) fn of_name(place: &SourcePlace, wrong: &str, right: &str, is_certain: bool) -> Option<Self> {
         let span = place.span.clone()?;
         let raw = place.source.text.get(span.clone())?;
@@ -33,15 +33,15 @@ impl Fix {
         Some(Self { span: start..start + wrong.len(), text: right.to_owned(), is_certain })
     }
 
-    /// Whether two fixes change the same text, or stand at the same place.
+    /// Whether two fixes change the same text, or begin at the same place.
     fn meets(&self, other: &Self) -> bool {
         self.span.start < other.span.end && other.span.start < self.span.end || self.span.start == other.span.start
     }
 }
 
-/// Applies fixes to the text that they were made for. Of two that meet, only the first counts.
+/// Applies fixes to the text that they were made for. If two meet, only the first is applied.
 ///
-/// Returns the new text, and which of `fixes` it has.
+/// Returns the new text, and those of `fixes` that were applied.
 pub fn apply<'f>(text: &str, fixes: &[&'f Fix]) -> (String, Vec<&'f Fix>) {
     let mut sorted = fixes.to_vec();
     sorted.sort_by_key(|fix| (fix.span.start, fix.span.end));
@@ -61,10 +61,10 @@ pub fn apply<'f>(text: &str, fixes: &[&'f Fix]) -> (String, Vec<&'f Fix>) {
     (fixed, applied)
 }
 
-/// Whether `right` is so near to `wrong`, and so alone, that nothing else can have been meant: one slip of the fingers, or
-/// the wrong case.
+/// Whether nothing but `right` can have been meant: it differs from `wrong` by one typo or by case, and no other
+/// candidate is as near.
 ///
-/// Names that differ in a digit are different names, as `step1` and `step2` are, and of short ones most are near.
+/// Names that differ in a digit, such as `step1` and `step2`, are different names, and most short names are near to each other.
 pub(crate) fn is_certain(wrong: &str, right: &str, candidates: &[&str]) -> bool {
     let is_near = |name: &str| name.eq_ignore_ascii_case(wrong) || strsim::damerau_levenshtein(wrong, name) <= 1;
     let digits = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
@@ -76,7 +76,7 @@ pub(crate) fn is_certain(wrong: &str, right: &str, candidates: &[&str]) -> bool 
         && !candidates.iter().any(|other| *other != right && is_near(other))
 }
 
-/// Whether a name can stand in YAML without quotes, and is a text to every reader.
+/// Whether a name needs no quotes in YAML, and is a text to every reader.
 fn is_plain_name(name: &str) -> bool {
     let words = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')

@@ -2,7 +2,7 @@
 
 use hashbrown::DefaultHashBuilder;
 
-/// As that of the standard library.
+/// The map of the standard library, with this hash.
 pub type HashMap<K, V> = std::collections::HashMap<K, V, DefaultHashBuilder>;
-/// As that of the standard library.
+/// The set of the standard library, with this hash.
 pub type HashSet<K> = std::collections::HashSet<K, DefaultHashBuilder>;

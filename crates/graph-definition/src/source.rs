@@ -15,7 +15,7 @@ pub type Span = Range<usize>;
 
 /// The most bytes that a graph or contract may have: 4 MiB.
 ///
-/// A graph of a thousand nodes has about 250 KiB; what is larger is no graph, or an attack on the build.
+/// A graph of a thousand nodes has about 250 KiB; a larger file is no graph, or an attack on the build.
 pub const MOST_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A file's text, with LF line ends.
@@ -25,7 +25,7 @@ pub struct SourceFile {
     pub path: PathBuf,
     /// How messages name it: relative, with forward slashes.
     pub name: String,
-    /// The text. What is verified, parsed and compiled is this and nothing read later.
+    /// The text. This is verified, parsed and compiled; the file is not read again.
     pub text: String,
     lines: Vec<usize>,
 }
@@ -65,7 +65,7 @@ impl SourceFile {
             problem(code::TOO_LARGE, message, Some("split it into graphs of their own"))
         };
 
-        // Before it is opened: a pipe would hold up the build until somebody writes to it.
+        // The check comes before the file is opened: a pipe would block the build until somebody writes to it.
         let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
         if metadata.is_dir() {
             return Err(unreadable(&io::Error::from(io::ErrorKind::IsADirectory)));
@@ -79,7 +79,7 @@ impl SourceFile {
         }
         let file = File::open(path).map_err(|error| unreadable(&error))?;
         let mut bytes = Vec::new();
-        // A file that grows has no honest length: stop reading at the limit whatever it said.
+        // The length of a growing file is not reliable: stop reading at the limit in any case.
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
         if bytes.len() as u64 > MOST_BYTES {
             return Err(too_large("it goes on".to_owned()));
@@ -96,7 +96,7 @@ impl SourceFile {
         Ok(Self::new(path, name, &text))
     }
 
-    /// Says that a file or directory cannot be read, and why.
+    /// Returns a diagnostic that a file or directory cannot be read, with the reason.
     pub fn unreadable(path: &Path, name: &str, error: &io::Error, help: &str) -> Box<Diagnostic> {
         let is_link = path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
         let (reason, help) = match error.kind() {

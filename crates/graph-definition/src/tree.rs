@@ -1,8 +1,8 @@
 //! The YAML gate: text to a tree of values with spans, read in one way only.
 //!
 //! One pass over the parser's events, without recursion and within limits. Every problem is reported, not only the first.
-//! Refused is what readers of YAML disagree on: a signed file must have one meaning. The tree's value is then compared with
-//! what `serde_yaml` reads from the same text, in `reading`.
+//! Text on which readers of YAML disagree is refused: a signed file must have one meaning. Then `reading` compares the
+//! tree's value with the one that `serde_yaml` reads from the same text.
 
 mod plain;
 mod reading;
@@ -20,10 +20,10 @@ use crate::hash::HashMap;
 use crate::source::{SourceFile, Span};
 use plain::{Plain, is_word, plain};
 
-/// How deeply values may nest.
+/// The maximum nesting depth of values.
 pub const MOST_LEVELS: usize = 64;
 
-/// How many values a file may hold.
+/// The maximum number of values in a file.
 pub const MOST_VALUES: usize = 500_000;
 
 /// A value of the file, with its place.
@@ -48,7 +48,7 @@ pub enum TreeNode {
     String(String),
     /// A list.
     List(Vec<YamlTree>),
-    /// A mapping, in the order of the file; no name stands twice.
+    /// A mapping, in the order of the file; no name occurs twice.
     Map(Vec<(TreeKey, YamlTree)>),
 }
 
@@ -85,14 +85,14 @@ impl grammar::Tree for YamlTree {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug)]
 pub struct YamlFile {
     /// The value.
     pub root: YamlTree,
     /// Whether everything that the file says is in the value: no alias, no merge key, no second key of the same name.
     pub is_whole: bool,
-    /// Whether the first reading found nothing wrong.
+    /// Whether the first reading found no mistake.
     clean: bool,
 }
 
@@ -129,9 +129,9 @@ impl YamlTree {
 
 /// Reads a source as YAML.
 ///
-/// `None` if it could not be read; what is wrong is in `diagnostics` then. A tree may come although there are errors: what
-/// could be read is there, so that further mistakes can be reported. One that came without errors is good only if
-/// [`read_again`] has nothing to say either.
+/// Returns `None` if it could not be read; the mistakes are in `diagnostics`. A tree may be returned although there are
+/// errors: it has the parts that could be read, so that further mistakes can be reported. A tree without errors is valid
+/// only if [`read_again`] reports nothing either.
 pub fn parse(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> Option<YamlFile> {
     if forbidden_characters(source, diagnostics) || directives(source, diagnostics) {
         return None;
@@ -160,11 +160,11 @@ pub fn parse(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> Option<
     Some(YamlFile { root, is_whole, clean })
 }
 
-/// Reads as much of a source as can be read, for an author who is in the midst of writing it. What is wrong is not said.
+/// Reads as much of a source as can be read, for an author who is still writing it. Mistakes are not reported.
 ///
-/// Where the reader stops, that line or the one before it is left out, and the reading continues, a few times; then
-/// what came before is taken. The source that comes back has blanks in place of what was left out, so that all else is
-/// where it was.
+/// Where the reader stops, that line or the one before it is left out and the source is read again, a few times; after
+/// that, the part before the stop is the result. The returned source has blanks in place of the lines that were left out,
+/// so that the rest keeps its place.
 pub fn parse_unfinished(source: &Arc<SourceFile>) -> Option<(Arc<SourceFile>, YamlFile)> {
     const LINES: usize = 8;
     let (mut attempt, mut last) = (Arc::clone(source), None);
@@ -201,7 +201,7 @@ pub fn parse_unfinished(source: &Arc<SourceFile>) -> Option<(Arc<SourceFile>, Ya
 ///
 /// # Errors
 ///
-/// Where it could not be read on, if that is known.
+/// The place where the reading stopped, if that is known.
 fn stops_at(source: &Arc<SourceFile>) -> Result<YamlFile, Option<usize>> {
     let mut problems = Diagnostics::new();
     let file = parse(source, &mut problems);
@@ -216,7 +216,7 @@ fn written_line(text: &str, at: usize) -> Option<Span> {
     lines.find(|line| !text[line.clone()].trim().is_empty())
 }
 
-/// Reads a source up to where its reader stops, as if all that is open then were closed there.
+/// Reads a source up to where its reader stops, as if all open collections were closed there.
 fn read_until_it_stops(source: &Arc<SourceFile>) -> Option<YamlFile> {
     let mut ignored = Diagnostics::new();
     let mut builder = TreeBuilder::new(source, &mut ignored);
@@ -231,9 +231,9 @@ fn read_until_it_stops(source: &Arc<SourceFile>) -> Option<YamlFile> {
     builder.root.take().map(|root| YamlFile { root, is_whole: false, clean: false })
 }
 
-/// Reads the text a second time, with `serde_yaml`, and reports where it means another value to that.
+/// Reads the text a second time, with `serde_yaml`, and reports where that reads another value.
 ///
-/// A file that [`parse`] found fault with is not read again: the first reading is what keeps hostile files away.
+/// A file in which [`parse`] found a mistake is not read again: the first reading keeps hostile files away.
 pub fn read_again(source: &Arc<SourceFile>, file: &YamlFile) -> Option<Diagnostic> {
     if file.clean { reading::compare(source, &file.root) } else { None }
 }
@@ -244,7 +244,7 @@ fn forbidden_characters(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics)
     let is_control =
         |character: char| matches!(character, '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}');
     let text = &source.text;
-    // Nearly all files are of such bytes alone, which are looked at many at a time.
+    // Nearly all files have only such bytes, and this loop checks many of them at a time.
     let is_plain = text.bytes().fold(true, |all, byte| all & ((b' '..0x7f).contains(&byte) | (byte == b'\n')));
     if is_plain {
         return false;
@@ -268,7 +268,7 @@ fn forbidden_characters(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics)
     !found.is_empty()
 }
 
-/// Reports directives, which tell a reader to read the rest in another way.
+/// Reports directives, which change how a reader reads the rest.
 fn directives(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> bool {
     let text = &source.text;
     let mut at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
@@ -293,7 +293,7 @@ fn directives(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> bool {
 /// one that begins with a sign.
 fn unquoted(text: &str, from: usize, to: usize) -> Option<&str> {
     let end = text[to..].find('\n').map_or(text.len(), |newline| to + newline);
-    // The parser may stop at the beginning of the line behind.
+    // The parser may stop at the beginning of the next line.
     let part = &text[from.min(to)..end];
     let mut last = None;
     for (at, sign) in part.match_indices(['$', '*', '@', '`', '%', '#']) {
@@ -302,7 +302,7 @@ fn unquoted(text: &str, from: usize, to: usize) -> Option<&str> {
         let rest = &part[at..];
         let (is_text, length) = match sign {
             "$" => (rest.starts_with("${"), rest.find('}').map(|end| end + 1)),
-            // A comment has a blank behind its sign, or is left as it is where its line is.
+            // A `#` that a letter or digit follows was probably meant as text.
             "#" => (rest[1..].starts_with(|c: char| c.is_alphanumeric()), None),
             _ => (true, None),
         };
@@ -356,7 +356,7 @@ enum Open {
         items: Vec<YamlTree>,
         start: usize,
     },
-    /// The key is the one whose value comes next, with whether the mapping keeps it.
+    /// The key is the one whose value comes next, with a flag whether the mapping stores it.
     Map {
         fields: Vec<(TreeKey, YamlTree)>,
         key: Option<(TreeKey, bool)>,
@@ -374,15 +374,16 @@ impl Open {
     }
 }
 
-/// The names of a mapping's fields, to find one that stands twice. Few are looked through; of many the places are kept.
+/// The names of a mapping's fields, to find one that occurs twice. The first few are searched in order; the places of the
+/// others are in a map.
 #[derive(Default)]
 struct FieldNames(HashMap<String, Span>);
 
 impl FieldNames {
-    /// How many names are looked through.
+    /// The number of names that are searched in order.
     const FEW: usize = 16;
 
-    /// Returns where a name stood first, if it stood before.
+    /// Returns the place where a name occurred before, if it did.
     fn first(&self, fields: &[(TreeKey, YamlTree)], name: &str) -> Option<Span> {
         match self.0.get(name) {
             Some(span) => Some(span.clone()),
@@ -393,7 +394,7 @@ impl FieldNames {
         }
     }
 
-    /// Takes the name of one more field, behind `fields`.
+    /// Adds the name of one more field, behind `fields`.
     fn add(&mut self, fields: &[(TreeKey, YamlTree)], key: &TreeKey) {
         if fields.len() >= Self::FEW {
             self.0.insert(key.name.clone(), key.span.clone());
@@ -434,7 +435,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
         }
         let message = format!("this is not YAML: {}", error.info());
         let tabs = self.source.text.lines().any(|line| line.trim_start_matches(' ').starts_with('\t'));
-        // A bracket that is missing is missed far behind where it belongs.
+        // The parser notices a missing bracket only far behind the place where it belongs.
         let open = self.open.iter().rev().map(Open::start);
         let bracket = open.into_iter().find(|&start| self.source.text[start..].starts_with(['{', '[']));
         let opened = bracket.map(|start| SourcePlace::new(self.source, start..start + 1));
@@ -459,7 +460,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
             .help("a graph holds no data of this depth: let a tool read it from a file");
     }
 
-    /// Takes one event; `None` where reading further makes no sense.
+    /// Handles one event; `None` if reading further makes no sense.
     fn event(&mut self, event: Event<'_>, span: Span) -> Option<()> {
         match event {
             Event::DocumentStart(_) => {
@@ -521,7 +522,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
         Some(())
     }
 
-    /// Completes what is open, each collection with what it has by now.
+    /// Completes all open collections, each with the values that it has so far.
     fn close(&mut self) {
         while let Some(open) = self.open.pop() {
             let tree = match open {
@@ -544,9 +545,9 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
         }
     }
 
-    /// Where a collection ends: behind its bracket, or, in block style, where its last element ends.
+    /// Returns the end of a collection: behind its bracket, or, in block style, the end of its last element.
     ///
-    /// The parser counts spaces behind a bracket to it.
+    /// The parser includes spaces behind a bracket in the collection.
     fn end(&self, last: Option<usize>, span: &Span, bracket: u8) -> usize {
         let closes = !span.is_empty() && self.source.text.as_bytes().get(span.start) == Some(&bracket);
         match last {
@@ -662,7 +663,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
                 .fix(format!("\"{text}\""), false);
         }
         if is_too_large {
-            // It was meant as a number: nothing more is to be said of it.
+            // It was meant as a number: no further mistake is reported for it.
             let near = if text.starts_with('-') { i64::MIN } else { i64::MAX };
             return TreeNode::Number(Number::from(near));
         }
@@ -682,8 +683,8 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
             Some(Open::List { items, .. }) => items.push(tree),
             Some(Open::Map { fields, key, names, .. }) => {
                 let (key, is_kept) = key.take().expect("a value in a mapping follows its key");
-                // The second of two equal keys was reported, as a merge key was; the tree keeps the first, so that it has
-                // one meaning.
+                // The second of two equal keys was reported, and so was a merge key. The tree keeps the first key, so
+                // that it has one meaning.
                 if is_kept {
                     names.add(fields, &key);
                     fields.push((key, tree));

@@ -8,7 +8,7 @@ use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, Signature
 use crate::diagnostic::{Diagnostic, DiagnosticCode, SourcePlace, code};
 use crate::source::SourceFile;
 
-/// A source whose signature was verified. Only [`verify`] makes one, and only what is in it is parsed: the bytes that were
+/// A source whose signature was verified. Only [`verify`] makes one, and only its text is parsed: the bytes that were
 /// verified are the bytes that are compiled.
 #[derive(Debug, Clone)]
 pub struct VerifiedSource {
@@ -29,23 +29,23 @@ impl VerifiedSource {
         &self.digest
     }
 
-    /// Returns whose key signed it.
+    /// Returns the fingerprint of the key that signed it.
     pub fn signer(&self) -> &Fingerprint {
         &self.signer
     }
 
-    /// Returns who owns that key, as its key file says.
+    /// Returns the owner of that key, as its key file names it.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 }
 
-/// What is parsed: a verified source, or one that is only looked at while its author writes it.
+/// The origin of a definition: a verified source, or a draft that its author is still writing.
 #[derive(Debug, Clone)]
 pub enum DefinitionOrigin {
-    /// A trusted key signed it. Only of this a graph is made.
+    /// A trusted key signed it. Graphs are compiled from such a source only.
     Verified(VerifiedSource),
-    /// Nobody vouches for it: what is wrong with it can be said, and nothing more is done with it.
+    /// Nobody vouches for it: its mistakes are reported, and it is used for nothing else.
     Draft(Arc<SourceFile>),
 }
 

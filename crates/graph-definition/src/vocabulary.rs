@@ -1,7 +1,7 @@
-//! The words of the format: the fields of its mappings, the words that stand in them, and their bounds.
+//! The words of the format: the fields of its mappings, the words that these can hold, and their bounds.
 //!
-//! The parser reads by these tables. A description of the format that is made of them, as the JSON Schema of `graph-editor` is,
-//! cannot say anything else.
+//! The parser reads by these tables. A description of the format that is generated from them, such as the JSON Schema of
+//! `graph-editor`, cannot disagree with the parser.
 
 pub use crate::definition::action::FIELDS as ACTION;
 pub use crate::definition::conduct::{CATEGORIES, MOST_ATTEMPTS, RETRY};

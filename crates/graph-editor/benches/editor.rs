@@ -1,4 +1,4 @@
-//! How long an editor waits: a graph of 1,000 nodes is opened after each key, and then asked about a place.
+//! How long an editor waits: opens a graph of 1,000 nodes after each keystroke, then asks about a place in it.
 //!
 //! Run with `cargo bench -p graph-editor --bench editor`.
 
@@ -12,10 +12,10 @@ use graph_compiler::project::Project;
 use graph_compiler::source::SourceFile;
 use graph_editor::{Document, json_schema};
 
-/// How many nodes the graph has.
+/// The number of nodes in the graph.
 const NODES: usize = 1000;
 
-/// A chain of nodes that call, assign and branch, with 100 keys.
+/// Returns a chain of nodes that call, assign and branch, with 100 keys.
 fn graph() -> String {
     let mut text = String::from(
         "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\

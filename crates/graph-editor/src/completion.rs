@@ -1,4 +1,4 @@
-//! What can be written at a place.
+//! Completions for a place in a file.
 
 use graph_compiler::project::Project;
 use graph_compiler::source::Span;
@@ -13,20 +13,20 @@ use crate::document::Document;
 use crate::reading::{EditorPlace, Thing};
 use crate::symbol::SymbolKind;
 
-/// Something that can be written at a place.
+/// A completion for a place in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Completion {
-    /// What is written.
+    /// The text to insert.
     pub label: String,
-    /// What it is.
+    /// The kind of thing that it names.
     pub kind: CompletionKind,
-    /// What it is in a few words, as its type.
+    /// A short description, such as its type.
     pub detail: Option<String>,
-    /// What it takes the place of: what is written of it already.
+    /// The text that it replaces: the part that is already written.
     pub span: Span,
 }
 
-/// What a [`Completion`] is.
+/// The kind of a [`Completion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionKind {
     /// A node.
@@ -44,8 +44,8 @@ pub enum CompletionKind {
 type CompletionCandidate = (String, CompletionKind, Option<String>);
 
 impl Document {
-    /// Returns what can be written at a byte of the text: paths in templates and conditions, nodes that an edge may lead to, ids
-    /// of tools and graphs, parameters, and words of the format. All that is possible is there, whatever is written already.
+    /// Returns the completions at a byte of the text: paths in templates and conditions, nodes that an edge may lead to, ids
+    /// of tools and graphs, parameters, and words of the format. They are not filtered by the part that is already written.
     pub fn completions(&self, project: &Project, offset: usize) -> Vec<Completion> {
         let text = self.source.text.as_str();
         let offset = text.floor_char_boundary(offset.min(text.len()));
@@ -61,7 +61,7 @@ impl Document {
         candidates.into_iter().map(completion).collect()
     }
 
-    /// Completes a path inside `${…}`; with it, how many bytes are written already.
+    /// Completes a path inside `${…}`. Also returns the number of bytes that are already written.
     fn in_template(&self, before: &str, offset: usize) -> Option<(Vec<CompletionCandidate>, usize)> {
         let open = before.rfind("${").filter(|open| !before[*open..].contains('}'))?;
         if before[..open].ends_with('$') {
@@ -71,7 +71,7 @@ impl Document {
         Some(self.path(operand, &self.place(offset), true))
     }
 
-    /// Returns what can be read at a place; where that is not known, what can be read in the node behind its call.
+    /// Returns the names that can be read at a place. For an unknown place, these are the names after the node's call.
     fn place(&self, offset: usize) -> EditorPlace {
         let holds = |span: &Span| span.start <= offset && offset <= span.end;
         let regions = self.reading.regions.iter().filter(|region| holds(&region.span));
@@ -118,7 +118,7 @@ impl Document {
         (candidates.unwrap_or_default(), last.len())
     }
 
-    /// Completes what stands behind the name of a field, or that name.
+    /// Completes the value after the name of a field, or the name itself.
     fn of_field(&self, project: &Project, before: &str, offset: usize) -> Option<(Vec<CompletionCandidate>, usize)> {
         let begins = before.rfind([' ', '\t', '{', ',', '[', '"', '\'', ':']).map_or(0, |at| at + 1);
         let written = &before[begins..];

@@ -21,7 +21,7 @@ use crate::symbol::Symbol;
 
 /// A graph's file, or a tool's contract, that is open in an editor.
 ///
-/// Everything is about the text with which it was opened. A changed text is opened again.
+/// All answers are about the text that it was opened with. After a change, open the new text as a new document.
 #[derive(Debug)]
 pub struct Document {
     pub(crate) source: Arc<SourceFile>,
@@ -32,14 +32,14 @@ pub struct Document {
     graphs: BTreeMap<ItemId, PathBuf>,
 }
 
-/// What is known of what stands at a place.
+/// The information about the thing at a place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hover {
-    /// What it is about.
+    /// The place of the thing.
     pub span: Span,
-    /// What there is to say of it.
+    /// The information, as Markdown.
     pub markdown: String,
-    /// Its type, where it is a value whose type is known.
+    /// Its type, if it is a value whose type is known.
     pub ty: Option<Type>,
 }
 
@@ -48,15 +48,15 @@ pub struct Hover {
 pub struct Location {
     /// The file.
     pub source: Arc<SourceFile>,
-    /// The bytes of its text; the beginning where the file as a whole is meant.
+    /// The bytes of its text; the start of the text if the whole file is meant.
     pub span: Span,
 }
 
 impl Document {
     /// Opens a text of a tree: a graph, or a contract in the tree's `tools`.
     ///
-    /// A text that is not signed is read as well as one that is; so are contracts, and, in a project that is
-    /// [for review](Project::for_review), other graphs.
+    /// The text need not be signed, and neither need contracts. In a project that is [for review](Project::for_review), other
+    /// graphs need not be signed either.
     pub fn open(project: &Project, source: Arc<SourceFile>) -> Self {
         let Unfinished { diagnostics, read, definition: known } = project.review_unfinished(&source);
         let mut document = Self {
@@ -73,7 +73,7 @@ impl Document {
         let ids: BTreeSet<&ItemId> = ids.iter().collect();
         document.graphs = project.graphs_of(&ids);
         match known {
-            // A node that cannot be used yet may name what no other does.
+            // A node that cannot be used yet may name items that no other node names.
             Some((definition, items)) if ids == definition.executed() => {
                 (document.definition, document.items) = (Some(definition), items);
             }
@@ -86,7 +86,7 @@ impl Document {
         document
     }
 
-    /// Moves places that were found in a text with blanks to the characters of the text itself.
+    /// Moves spans to character boundaries of the text: they were found in a copy in which blanks replace some characters.
     fn settle(&mut self) {
         fn of_symbol(symbol: &mut Symbol, settle: &impl Fn(&mut Span)) {
             settle(&mut symbol.span);
@@ -103,23 +103,24 @@ impl Document {
         self.reading.regions.iter_mut().for_each(|region| settle(&mut region.span));
     }
 
-    /// Returns the text.
+    /// Returns the file with its text.
     pub fn source(&self) -> &Arc<SourceFile> {
         &self.source
     }
 
-    /// Returns what the compiler says of it, in the order of the file. Some of it may be about other files.
+    /// Returns the compiler's diagnostics, in the order of the file. Some of them may be about other files.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
 
-    /// Returns its inputs, first values, hooks and nodes, in the order of the file.
+    /// Returns the inputs, initial values, hooks and nodes, in the order of the file.
     pub fn symbols(&self) -> &[Symbol] {
         &self.reading.symbols
     }
 
-    /// Says what stands at a byte of the text: of a path its type there and where its key is set, of an id what the contract says,
-    /// of a parameter, a node, a key, an input what is known of it, of a field of the format what it is for.
+    /// Returns the information about the thing at a byte of the text: for a path, its type there and where its key is set;
+    /// for an id, the description in the contract; for a parameter, a node, a key or an input, what is known about it; for a
+    /// field of the format, its purpose.
     pub fn type_at(&self, offset: usize) -> Option<Hover> {
         let mark = self.mark_at(offset)?;
         let types = self.definition.as_ref().map(|definition| TypesAt::gather(definition, &self.items));
@@ -127,11 +128,11 @@ impl Document {
         Some(Hover { span: mark.span.clone(), markdown, ty })
     }
 
-    /// Returns where the thing whose name stands at a byte of the text comes from.
+    /// Returns the places that define the thing whose name is at a byte of the text.
     ///
-    /// The target of an edge comes from its node; a key from every place that sets it; an input from `config_schema`; the item of
-    /// a foreach from `as`; a tool from its contract, a parameter from its place there; a graph from its file; `result` from
-    /// the id of what was called. What is built in is nowhere.
+    /// The target of an edge is defined by its node; a key by every place that sets it; an input by `config_schema`; the item
+    /// of a foreach by `as`; a tool by its contract; a parameter by its entry in the contract or the graph; a graph by its
+    /// file; `result` by the id in the call. Built-in things have no place.
     pub fn definition_of(&self, offset: usize) -> Vec<Location> {
         let Some(mark) = self.mark_at(offset) else { return Vec::new() };
         match &mark.thing {
@@ -150,8 +151,8 @@ impl Document {
         }
     }
 
-    /// Returns all places in the document that name what is named at a byte of the text, those that declare it among them, in
-    /// the order of the file.
+    /// Returns all places in the document that name the thing at a byte of the text, in the order of the file. This includes
+    /// the places that declare it.
     pub fn references_of(&self, offset: usize) -> Vec<Location> {
         let Some(mark) = self.mark_at(offset) else { return Vec::new() };
         if matches!(mark.thing, Thing::Path | Thing::Word(_)) {
@@ -163,7 +164,7 @@ impl Document {
         places
     }
 
-    /// Returns the smallest thing at a byte of the text; the end of a name still belongs to it.
+    /// Returns the smallest thing at a byte of the text; the byte after a name still belongs to it.
     fn mark_at(&self, offset: usize) -> Option<&NameMark> {
         let holds = |mark: &&NameMark| mark.span.start <= offset && offset <= mark.span.end;
         self.reading.marks.iter().filter(holds).min_by_key(|mark| mark.span.len())
@@ -173,7 +174,7 @@ impl Document {
         Location { source: Arc::clone(&self.source), span: mark.span.clone() }
     }
 
-    /// Returns the file of a tool or graph, where it has one.
+    /// Returns the file of a tool or graph, if it has one.
     fn item_file(&self, id: &str) -> Option<Arc<SourceFile>> {
         let id = ItemId::new(id).ok()?;
         if let Some(path) = self.graphs.get(&id) {

@@ -10,7 +10,7 @@ pub(crate) fn fields(tree: &YamlTree) -> &[(TreeKey, YamlTree)] {
     }
 }
 
-/// Returns the value of a field, if the value is a mapping and has it.
+/// Returns the value of a field, if the tree is a mapping that has the field.
 pub(crate) fn field<'t>(tree: &'t YamlTree, name: &str) -> Option<&'t YamlTree> {
     fields(tree).iter().find(|(key, _)| key.name == name).map(|(_, value)| value)
 }

@@ -1,4 +1,4 @@
-//! What is shown of a name, as Markdown.
+//! The information about a name, as Markdown.
 
 use std::fmt::Write as _;
 
@@ -12,11 +12,11 @@ use crate::document::Document;
 use crate::reading::{NameMark, Thing};
 use crate::symbol::SymbolKind;
 
-/// How many fields of an object are shown.
+/// The maximum number of fields of an object that are listed.
 const MOST_FIELDS: usize = 24;
 
 impl Document {
-    /// Says what a mark is about, and the type of it, where there is one.
+    /// Returns the description of a mark, and its type if it has one.
     pub(crate) fn shown(&self, mark: &NameMark, types: Option<&TypesAt<'_>>) -> Option<(String, Option<Type>)> {
         let at = |mark: &NameMark| {
             let (types, path) = (types?, mark.path.as_ref()?);
@@ -64,7 +64,7 @@ impl Document {
         }
     }
 
-    /// Says where a key of the state is written.
+    /// Lists the places where a key of the state is written.
     fn written(&self, name: &str) -> String {
         let mut places: Vec<String> = Vec::new();
         for mark in self.reading.marks.iter().filter(|mark| mark.declares && mark.thing == Thing::Key(name.to_owned()))
@@ -134,7 +134,7 @@ impl Document {
         Some(text)
     }
 
-    /// Says who reads a parameter as code, if somebody does.
+    /// Returns a note for a parameter that is read as code, or nothing for others.
     fn read_as_code(&self, item: &str, name: &str) -> String {
         let contract = ItemId::new(item).ok().and_then(|id| self.items.contracts.get(&id));
         let properties = match contract.map(|contract| &contract.params.kind) {
@@ -147,7 +147,7 @@ impl Document {
         })
     }
 
-    /// Returns what a tool or graph takes.
+    /// Returns the type of the parameters of a tool or graph.
     pub(crate) fn params(&self, item: &str) -> Option<Type> {
         let id = ItemId::new(item).ok()?;
         let of_contract = self.items.contracts.get(&id).map(|contract| Type::of_schema(&contract.params));
@@ -162,7 +162,7 @@ fn field_of<'t>(ty: &'t Type, name: &str) -> Option<&'t TypedField> {
     }
 }
 
-/// Writes a name as code, whatever is in it.
+/// Writes a name as code, with any characters in it.
 fn code(name: &str) -> String {
     let name = name.replace(['\n', '\r'], " ");
     if name.contains('`') { format!("`` {name} ``") } else { format!("`{name}`") }
@@ -202,12 +202,12 @@ fn list(fields: &[TypedField]) -> String {
     text
 }
 
-/// Returns a default, if it is not to be kept from those who look.
+/// Returns the default of a field, unless the field holds a secret.
 fn shown_default(field: &TypedField) -> Option<&graph_model::value::Value> {
     field.default.as_ref().filter(|_| !field.ty.has_secret())
 }
 
-/// Says what a field is for, and what stands where it is not given.
+/// Returns the description of a field, and either its default or a note that it is needed.
 fn about(field: &TypedField) -> String {
     let mut text = String::new();
     if let Some(description) = &field.description {

@@ -1,7 +1,8 @@
-//! What an editor asks of a state graph: what is wrong, what is in it, what stands at a place and what it has to do with others.
+//! Answers to an editor's questions about a state graph: its mistakes, its parts, the thing at a place, and the places that
+//! refer to it.
 //!
-//! A [`Document`] is a text as its author has it by now: unsigned, unfinished, wrong. What can be read of it is answered for. A
-//! language server comes on top of this and adds the protocol; bytes become the protocol's places with [`TextPosition`].
+//! A [`Document`] is a text as its author has it so far: unsigned, unfinished, wrong. It answers for the parts that can be
+//! read. A language server adds the protocol on top; [`TextPosition`] converts bytes to the positions of the protocol.
 //!
 //! ```
 //! use graph_editor::Document;
@@ -26,9 +27,9 @@
 //! assert_eq!(document.references_of(assigned.span.start).len(), 2);
 //! ```
 //!
-//! [`json_schema`] describes the format for editors that understand JSON Schemas and nothing else.
+//! [`json_schema`] describes the format for editors that understand only JSON Schemas.
 
-// Libraries speak through values and `tracing`; only the command line prints.
+// Libraries report through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod completion;

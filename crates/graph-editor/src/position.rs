@@ -1,8 +1,8 @@
-//! Places as editors count them.
+//! Positions as editors count them.
 
 use graph_compiler::source::SourceFile;
 
-/// A place in a text as the Language Server Protocol counts it: lines from 0, and within the line units of UTF-16 from 0.
+/// A position in a text as the Language Server Protocol counts it: lines from 0, and UTF-16 units from 0 within the line.
 ///
 /// ```
 /// use graph_editor::TextPosition;
@@ -17,12 +17,13 @@ use graph_compiler::source::SourceFile;
 pub struct TextPosition {
     /// The line, from 0.
     pub line: u32,
-    /// The units of UTF-16 before it in its line.
+    /// The UTF-16 units before it in its line.
     pub character: u32,
 }
 
 impl TextPosition {
-    /// Returns the place of a byte; of one inside a character, that of the character; behind the end, that of the end.
+    /// Returns the position of a byte. A byte inside a character has the position of the character; a byte after the text,
+    /// that of its end.
     pub fn of(source: &SourceFile, offset: usize) -> Self {
         let at = source.text.floor_char_boundary(offset.min(source.text.len()));
         let (line, _) = source.position(at);
@@ -31,9 +32,11 @@ impl TextPosition {
         Self { line: count(line - 1), character: count(before.encode_utf16().count()) }
     }
 
-    /// Returns the byte at the place; behind the end of the line, the line's end; behind the last line, the text's end.
+    /// Returns the byte at the position: the end of the line if it is after that, and the end of the text if it is after the
+    /// last line.
     ///
-    /// A [`SourceFile`] has LF line ends only. That makes no difference to a `TextPosition`, whose line never holds its end.
+    /// A [`SourceFile`] has only LF line endings. This makes no difference to a `TextPosition`, whose line does not include
+    /// its ending.
     pub fn offset_in(self, source: &SourceFile) -> usize {
         let start = source.line_start(usize::try_from(self.line).unwrap_or(usize::MAX).saturating_add(1));
         let line = source.text[start..].split('\n').next().unwrap_or_default();

@@ -1,7 +1,6 @@
-//! Finding what stands where: the names that a graph's file gives and uses, whatever is wrong with it.
+//! Finds the names that a graph's file declares and uses, and their places, even if the graph has mistakes.
 //!
-//! This looks at the tree of values and not at what the parser makes of it, so that a node that cannot be used yet has its
-//! names all the same.
+//! This reads the tree of values, not the parser's result, so that a node that cannot be used yet still has its names.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::fields::{field, fields};
 use crate::symbol::{Symbol, SymbolKind};
 use crate::texts;
 
-/// What a name means.
+/// The thing that a name refers to.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Thing {
     /// A node.
@@ -30,18 +29,18 @@ pub(crate) enum Thing {
     Input(String),
     /// A tool or graph that is executed.
     Item(String),
-    /// Another item, or one that something else is done with.
+    /// Another kind of item, or an item with another action.
     Other {
-        /// What kind of item.
+        /// The kind of the item.
         kind: &'static str,
-        /// Which.
+        /// The id of the item.
         id: String,
     },
     /// The item of a foreach.
     Variable {
         /// The foreach.
         node: String,
-        /// What the item is called.
+        /// The name of the item.
         name: String,
     },
     /// A parameter of a tool or graph.
@@ -51,20 +50,20 @@ pub(crate) enum Thing {
         /// The parameter.
         name: String,
     },
-    /// A path that begins with nothing that has a name in the file.
+    /// A path whose root has no name in the file.
     Path,
-    /// A field of the format, and what it is for.
+    /// A field of the format, with its description.
     Word(&'static str),
 }
 
-/// A name where it stands.
+/// A name at its place in the file.
 #[derive(Debug)]
 pub(crate) struct NameMark {
     pub(crate) span: Span,
     pub(crate) thing: Thing,
-    /// Whether it is here that the thing gets its name, or a value.
+    /// Whether this place declares the thing or gives it a value.
     pub(crate) declares: bool,
-    /// The path that reads the thing, where one does.
+    /// The path that reads the thing, if there is one.
     pub(crate) path: Option<Path>,
     pub(crate) place: EditorPlace,
 }
@@ -79,31 +78,31 @@ impl NameMark {
     }
 }
 
-/// Where something stands.
+/// A place in the graph.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct EditorPlace {
     /// The node.
     pub(crate) node: Option<String>,
-    /// Where in the node, for what can be read there.
+    /// The part of the node, which decides the names that can be read there.
     pub(crate) site: Option<Site>,
-    /// The names that only this place knows.
+    /// The names that are known only at this place.
     pub(crate) locals: Vec<String>,
 }
 
-/// A part of the file in which the same can be read everywhere, except for what lies in smaller parts.
+/// A part of the file in which the same names can be read, except in smaller regions inside it.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) span: Span,
     pub(crate) place: EditorPlace,
 }
 
-/// What a file holds.
+/// The names in a file.
 #[derive(Debug, Default)]
 pub(crate) struct FileReading {
     pub(crate) symbols: Vec<Symbol>,
     pub(crate) marks: Vec<NameMark>,
     pub(crate) regions: Vec<Region>,
-    /// The nodes, and where each begins.
+    /// The nodes, and the byte at which each begins.
     pub(crate) nodes: Vec<(String, usize)>,
 }
 
@@ -115,7 +114,7 @@ impl FileReading {
         reader.reading
     }
 
-    /// Returns the name of the node that is written at `offset`: the last that begins before it.
+    /// Returns the name of the node at `offset`: the last node that begins before it.
     pub(crate) fn node_at(&self, offset: usize) -> Option<&str> {
         self.nodes.iter().take_while(|(_, start)| *start <= offset).last().map(|(name, _)| name.as_str())
     }
@@ -126,7 +125,7 @@ struct SymbolReader<'s> {
     reading: FileReading,
 }
 
-/// The whole of a field: its name and its value.
+/// Returns the span of a field: its name and its value.
 fn whole(key: &TreeKey, value: &YamlTree) -> Span {
     key.span.start..value.span.end.max(key.span.end)
 }
@@ -197,7 +196,7 @@ impl SymbolReader<'_> {
         self.reading.nodes.sort_by_key(|(_, start)| *start);
     }
 
-    /// Marks the name of a node that something leads to.
+    /// Marks the name of a node as the target of an edge.
     fn target(&mut self, tree: &YamlTree, place: &EditorPlace) {
         if let Some(name) = text(tree) {
             self.mark(&tree.span, Thing::Node(name.to_owned()), false, place);
@@ -225,7 +224,7 @@ impl SymbolReader<'_> {
         }
         match field(tree, "action") {
             Some(action) if field(action, "item_id").is_some() => self.call(action, &place),
-            // It steers the run by itself.
+            // The hook steers the run itself.
             Some(action) => self.values(action, &place),
             None => {}
         }
@@ -281,7 +280,7 @@ impl SymbolReader<'_> {
         symbol
     }
 
-    /// Reads where a node leads.
+    /// Reads the edges of a node.
     fn edges(&mut self, node: &YamlTree, place: &EditorPlace) -> Vec<Symbol> {
         let mut edges = Vec::new();
         for name in ["next", "on_error"] {
@@ -318,7 +317,7 @@ impl SymbolReader<'_> {
         let named = id.filter(|(_, id)| !id.contains("${"));
         let verb = field(action, "primary").and_then(text).map_or(Some(Verb::Execute), Verb::named);
         let kind = field(action, "item_type").and_then(text).map_or(Some(ItemType::Tool), ItemType::named);
-        // A word that is still to be finished is taken for the usual one.
+        // An unfinished word counts as the default.
         let (verb, kind) = (verb.unwrap_or(Verb::Execute), kind.unwrap_or(ItemType::Tool));
         let is_executed = (verb, kind) == (Verb::Execute, ItemType::Tool);
         match (id, named) {
@@ -361,7 +360,7 @@ impl SymbolReader<'_> {
         }
     }
 
-    /// Reads values with templates in their texts.
+    /// Reads values with templates in them.
     fn values(&mut self, tree: &YamlTree, place: &EditorPlace) {
         match &tree.node {
             TreeNode::List(list) => list.iter().for_each(|item| self.values(item, place)),
@@ -379,13 +378,13 @@ impl SymbolReader<'_> {
         }
     }
 
-    /// Marks a path by what it begins with.
+    /// Marks a path by its root.
     fn path(&mut self, span: Span, path: Path, place: &EditorPlace) {
         let first = || path.segments.first().cloned();
         let thing = match path.root {
             Root::State => first().map(Thing::Key),
             Root::Inputs => first().map(Thing::Input),
-            // A hook receives the state as it receives other data.
+            // A hook receives the state like other data.
             Root::Local if place.site == Some(Site::Hook) => {
                 let is_state = first().is_some_and(|name| name == Root::State.name());
                 path.segments.get(1).filter(|_| is_state).cloned().map(Thing::Key)

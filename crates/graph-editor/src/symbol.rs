@@ -5,21 +5,21 @@ use graph_compiler::source::Span;
 /// A named part of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Symbol {
-    /// What it is.
+    /// The kind of the part.
     pub kind: SymbolKind,
     /// Its name; of an edge, the name of the node that it leads to, or `end`.
     pub name: String,
-    /// What it is in a few words: of a node its type and what it calls, of an input its type, of a hook its event.
+    /// A short description: for a node, its type and the item that it calls; for an input, its type; for a hook, its event.
     pub detail: Option<String>,
-    /// All of it.
+    /// The span of the whole part.
     pub span: Span,
-    /// Its name, within `span`.
+    /// The span of its name, within `span`.
     pub name_span: Span,
-    /// What is in it: of a node, the keys that it writes, its variable and its edges.
+    /// Its parts: for a node, the keys that it writes, its variable and its edges.
     pub children: Vec<Symbol>,
 }
 
-/// What a [`Symbol`] is.
+/// The kind of a [`Symbol`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolKind {
     /// An input of the graph; of a contract, a parameter.
@@ -38,7 +38,7 @@ pub enum SymbolKind {
 
 impl Symbol {
     pub(crate) fn new(kind: SymbolKind, name: &str, detail: Option<String>, span: Span, name_span: &Span) -> Self {
-        // A name lies in what it names, also where an unfinished text has no value behind it.
+        // The span of a name lies within the part, even if an unfinished text has no value after it.
         let name_span = name_span.start.clamp(span.start, span.end)..name_span.end.clamp(span.start, span.end);
         Self { kind, name: name.to_owned(), detail, span, name_span, children: Vec::new() }
     }

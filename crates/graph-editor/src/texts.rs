@@ -1,7 +1,7 @@
-//! What the fields of the format are for, in the words of the format's page.
+//! Descriptions of the format's fields, in the words of the format's page.
 
-/// What the fields are that the page has a table of: the heading above the table, the field, and what the table says. A test
-/// compares them.
+/// The fields in the tables of the page: the heading above the table, the field, and its description in the table. A test
+/// compares them with the page.
 pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ("Top level", "version", "the author's version of the graph, a string"),
     ("Top level", "tool_type", "`graph`"),
@@ -58,7 +58,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "foreach",
         "as",
-        "what an element is called in the templates of `action`: `${item.name}`. ASCII letters, digits and `_`; not a \
+        "the name of an element in the templates of `action`: `${item.name}`. ASCII letters, digits and `_`; not a \
          namespace (`G0126`)",
     ),
     ("foreach", "action", "as of an action node"),
@@ -72,7 +72,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "retry",
-        "how a call that failed is tried again, with the same idempotency key: a mapping, or a number, which is its `attempts`. `retry: 1` says that no failure is tried again; without `retry`, the runtime may try one that passes by itself",
+        "how a failed call is retried, with the same idempotency key: a mapping, or a number, which is its `attempts`. `retry: 1` turns retries off; without `retry`, the runtime may retry a transient failure",
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
@@ -82,17 +82,17 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "remote",
-        "where an agent is to do it; the tool receives it. An empty text names no place",
+        "the place where an agent is to work; the tool receives it. An empty text names no place",
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "feedback",
-        "`false`: the node does not see what it returned last",
+        "`false`: the node does not see the result of its last visit",
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "cache_result",
-        "`true`: what a call returned is returned again where the same call would be made",
+        "`true`: the result of a call is cached, and returned again instead of the same call",
     ),
     ("How calls are made: `retry`, `timeout`, `remote`", "attempts", "how often the call is made in all, 1 to 100"),
     ("How calls are made: `retry`, `timeout`, `remote`", "delay", "the first pause"),
@@ -105,7 +105,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     (
         "How calls are made: `retry`, `timeout`, `remote`",
         "jitter",
-        "by which part of itself a pause may be shorter, at random, 0 to 1",
+        "the fraction by which a pause may be shortened at random, 0 to 1",
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
@@ -113,14 +113,14 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
         "after which failures: these, `permanent`, `cancelled`, or `any`",
     ),
     ("Hooks", "event", "what happens (`G0140`)"),
-    ("Hooks", "condition", "a condition on what the event tells; without one, always"),
+    ("Hooks", "condition", "a condition on the data of the event; without one, always"),
     ("Hooks", "action", "what is done"),
     ("Hooks", "id", "for messages and readers"),
     ("Hooks", "description", "for messages and readers"),
     ("Hooks", "comment", "for messages and readers"),
 ];
 
-/// What the other fields are.
+/// Descriptions of the other fields.
 pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("limits", "depth", "how many graphs and threads may be nested"),
     ("limits", "timeout", "the duration that a run may take"),
@@ -170,7 +170,7 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("schema", "x-secret", "whether the value is shown to nobody but who needs it"),
 ];
 
-/// Returns what a field is for.
+/// Returns the description of a field.
 pub(crate) fn of(place: &str, field: &str) -> Option<&'static str> {
     let mut all = OF_THE_PAGE.iter().chain(OTHERS);
     all.find(|(where_, name, _)| *where_ == place && *name == field).map(|(.., text)| *text)
@@ -179,7 +179,7 @@ pub(crate) fn of(place: &str, field: &str) -> Option<&'static str> {
 /// The heading of the page above the table of a node's fields.
 pub(crate) const CONDUCT: &str = "How calls are made: `retry`, `timeout`, `remote`";
 
-/// Returns what a field of a node of this type is for.
+/// Returns the description of a field of a node of this type.
 pub(crate) fn of_node(kind: &str, field: &str) -> Option<&'static str> {
     let own = if kind == "foreach" { of("foreach", field) } else { None };
     own.or_else(|| of("node", field)).or_else(|| of(CONDUCT, field))

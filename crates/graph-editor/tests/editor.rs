@@ -1,4 +1,4 @@
-//! What an editor asks of a graph, finished or not.
+//! An editor's questions about a graph, finished or not.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
@@ -101,7 +101,7 @@ impl Shop {
     }
 }
 
-/// Returns the byte at which the part of a text begins that stands between bars: `st|art|`.
+/// Returns the byte of a text at which the part between bars begins: `st|art|`.
 fn find(text: &str, marked: &str) -> usize {
     let (before, after) = marked.split_once('|').unwrap();
     text.find(&format!("{before}{after}")).unwrap_or_else(|| panic!("{marked}")) + before.len()
@@ -385,7 +385,7 @@ fn fixtures() -> Vec<String> {
     texts
 }
 
-/// Asks everything at a place.
+/// Asks all questions about a place.
 fn ask(shop: &Shop, document: &Document, offset: usize) {
     let text = &document.source().text;
     let places = document.definition_of(offset).into_iter().chain(document.references_of(offset));
@@ -414,7 +414,7 @@ proptest! {
         let text = file.get(&texts);
         let boundary = |index: &prop::sample::Index| text.floor_char_boundary(index.index(text.len() + 1));
         let (one, two) = (boundary(&cut.0), boundary(&cut.1));
-        // A short cut is what a person makes.
+        // A person makes small changes, so a short cut is tested too.
         let (start, end) = (one.min(two), one.max(two));
         for end in [end, text.floor_char_boundary((start + 5).min(text.len()))] {
             let text = format!("{}{put}{}", &text[..start], &text[end.max(start)..]);

@@ -1,4 +1,4 @@
-//! The schema that editors get takes every graph that the compiler takes, and finds the mistakes of shape that the compiler finds.
+//! The schema for editors accepts every graph that the compiler accepts, and finds the mistakes of shape that the compiler finds.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
@@ -29,7 +29,7 @@ const OF_SHAPE: [&str; 22] = [
     "G0119", "G0120", "G0121", "G0122", "G0124", "G0126", "G0130", "G0132", "G0140", "G0141",
 ];
 
-/// What no schema sees of these mistakes: the code, a part of the message, what stands at the place, and why.
+/// The mistakes that no schema finds: the code, a part of the message, the text at the place, and the reason.
 const UNSEEN: [(&str, &str, &str, &str); 13] = [
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
@@ -76,7 +76,7 @@ fn yaml_files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The fixtures of a directory, signed, in a tree of their own.
+/// Returns the fixtures of a directory, signed, in a tree of their own.
 fn fixtures(directory: &str) -> Tree {
     let (tree, directory) = (Tree::new(), root().join(directory));
     for file in yaml_files(&directory) {
@@ -85,7 +85,7 @@ fn fixtures(directory: &str) -> Tree {
     tree
 }
 
-/// Returns the graphs in a page, as [`tests/language/format_page.rs`] finds them.
+/// Returns the graphs in a page, found in the same way as in [`tests/language/format_page.rs`].
 fn graphs_of_page(page: &str) -> Vec<(String, String)> {
     let mut lines = page.lines().enumerate();
     let mut graphs = Vec::new();
@@ -108,7 +108,7 @@ fn graphs_of_page(page: &str) -> Vec<(String, String)> {
     graphs
 }
 
-/// Says what the schema of a tree has against a graph.
+/// Returns the errors that the schema of a tree finds in a graph.
 fn objections(of_tree: &Validator, path: &Path) -> String {
     let source = read(path);
     let value = yaml(&source).unwrap_or_else(|| panic!("{}", path.display())).root.to_value();
@@ -119,7 +119,7 @@ fn objections(of_tree: &Validator, path: &Path) -> String {
     text
 }
 
-/// As [`objections`], of the schema of the graph itself too, which takes a while to make.
+/// Like [`objections`], but also returns the errors that the graph's own schema finds, which takes a while to make.
 fn objections_of_both(project: &Project, of_tree: &Validator, path: &Path) -> String {
     let of_graph = validator(&json_schema::of_graph(project, &read(path)));
     objections(of_tree, path) + &objections(&of_graph, path)
@@ -189,7 +189,7 @@ fn the_schemas_are_themselves_as_draft_07_asks() {
     }
 }
 
-/// Returns the lines that an error of the schema points at.
+/// Collects the lines that an error of the schema points at.
 fn lines_of(error: &ValidationError<'_>, source: &SourceFile, yaml: &Yaml, lines: &mut BTreeSet<usize>) {
     let pointer = error.instance_path().to_string();
     let line = |at: usize| source.position(at).0;
@@ -221,7 +221,7 @@ fn lines_of(error: &ValidationError<'_>, source: &SourceFile, yaml: &Yaml, lines
         ValidationErrorKind::PropertyNames { error } => {
             lines.extend(named(error.instance().as_str().unwrap_or_default()));
         }
-        // What is missing has no line: the compiler points at what is there, or at what asks for it.
+        // A missing field has no line: the compiler points at the mapping that lacks it, or at the field that requires it.
         ValidationErrorKind::Required { .. } => {
             lines.insert(begins);
             lines.extend(keys(at).into_iter().map(|(_, line)| line));

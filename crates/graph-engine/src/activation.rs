@@ -1,4 +1,4 @@
-//! Activations: nodes that are to be visited, and where they stand inside the fan-outs around them.
+//! Activations: nodes to be visited, and their positions in the fan-outs around them.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 /// A node that is to be visited.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Activation {
-    /// Its number, from 1: that of its visit. It is given when the activation is made, so that nothing that happens beside it changes
-    /// it. Idempotency keys and the records of finished calls hang on it.
+    /// Its number, from 1, which is also the number of its visit. It is assigned when the activation is made, so concurrent
+    /// activations do not change it. Idempotency keys and the records of finished calls depend on it.
     pub number: u64,
     /// The node's index.
     pub node: u16,
-    /// The branch that it stands in; `None` outside all fan-outs.
+    /// The branch that it is in; `None` outside all fan-outs.
     pub frame: Option<Arc<Frame>>,
 }
 
 impl Activation {
-    /// A node that is looked at outside of a step.
+    /// An activation for a node that is examined outside a step.
     pub fn of(node: u16) -> Self {
         Self { number: 0, node, frame: None }
     }
 
-    /// Returns the branch that it stands in.
+    /// Returns the key of the branch that it is in.
     #[inline]
     pub fn branch(&self) -> Option<BranchKey> {
         self.frame.as_deref().map(Frame::key)
@@ -34,14 +34,14 @@ impl Activation {
 /// The edges that a visit took, by their indices in the node's list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TakenEdges {
-    /// No edge: the way ends here.
+    /// No edge: the path ends here.
     #[default]
     None,
     /// One, which may lead out of the graph.
     One(u16),
     /// Those of a node that fans out, all in the next step.
     Many(Arc<Vec<u16>>),
-    /// The one way of a node that goes over a list, once for each of these.
+    /// The single edge of a node that fans out over a list, taken once for each of these elements.
     Over(Arc<Vec<Value>>),
 }
 
@@ -83,31 +83,31 @@ pub struct Fan {
     pub node: u16,
     /// The branch that the visit was in.
     pub outer: Option<Arc<Frame>>,
-    /// The list that it went over: a value for each branch. Nothing where it took edges.
+    /// The list that it fanned out over, with a value for each branch; empty if it took edges.
     pub list: Arc<Vec<Value>>,
 }
 
 impl PartialEq for Fan {
-    /// A run has one visit of a number, and so one list: where it is sealed, it is not known.
+    /// Ignores the list. A visit's number determines its list, and a sealed list is not known.
     fn eq(&self, other: &Self) -> bool {
         (self.visit, self.node, &self.outer) == (other.visit, other.node, &other.outer)
     }
 }
 
-/// A branch of a fan-out. It is held by each activation in it.
+/// A branch of a fan-out. Each activation in the branch holds it.
 #[derive(Debug, PartialEq)]
 pub struct Frame {
     /// The fan-out.
     pub fan: Arc<Fan>,
-    /// The place of the branch among the edges that were taken, or the elements of the list, from 0.
+    /// The index, from 0, of the branch's edge among the edges that were taken, or of its element in the list.
     pub branch: u32,
 }
 
-/// What names a branch in a run: the number of the visit that fanned out, and the place of the branch.
+/// The key of a branch in a run: the number of the visit that fanned out, and the index of the branch.
 pub type BranchKey = (u64, u32);
 
 impl Frame {
-    /// Returns what names the branch.
+    /// Returns the branch's key.
     pub fn key(&self) -> BranchKey {
         (self.fan.visit, self.branch)
     }
@@ -118,7 +118,7 @@ pub fn frames(innermost: Option<&Arc<Frame>>) -> impl Iterator<Item = &Arc<Frame
     std::iter::successors(innermost, |frame| frame.fan.outer.as_ref())
 }
 
-/// Returns the path of an activation: the place of each branch around it, the outermost first.
+/// Returns the path of an activation: the index of each branch around it, the outermost first.
 #[inline]
 pub fn path(innermost: Option<&Arc<Frame>>) -> Vec<u32> {
     let mut path: Vec<u32> = frames(innermost).map(|frame| frame.branch).collect();
@@ -126,8 +126,8 @@ pub fn path(innermost: Option<&Arc<Frame>>) -> Vec<u32> {
     path
 }
 
-/// Compares two activations by their paths, a prefix first. Those of one path, which stand in different fan-outs, are in the order of
-/// the visits that fanned out.
+/// Compares two activations by their paths, a prefix first. Activations in different fan-outs whose paths are equal are
+/// ordered by the visits that fanned out.
 pub fn by_path(one: Option<&Arc<Frame>>, other: Option<&Arc<Frame>>) -> Ordering {
     match (one, other) {
         (None, None) => return Ordering::Equal,
@@ -144,6 +144,6 @@ pub fn by_path(one: Option<&Arc<Frame>>, other: Option<&Arc<Frame>>) -> Ordering
 pub struct Arrival {
     /// The number of the visit that led to the join.
     pub visit: u64,
-    /// The place of the branch in the join's fan-out.
+    /// The index of the branch in the join's fan-out.
     pub branch: u32,
 }

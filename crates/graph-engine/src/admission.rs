@@ -1,4 +1,4 @@
-//! What must hold before a graph runs: capabilities, environment variables, tools, inputs.
+//! The conditions for a run to start: capabilities, environment variables, tools and inputs.
 
 use crate::error::StartError;
 use crate::graph::{GraphTables, tables};
@@ -9,8 +9,8 @@ use graph_model::name::GraphId;
 use graph_model::program::Executor;
 use graph_model::value::{Mismatch, Value};
 
-/// Returns what a run may use, as patterns: what all of the ceiling grants. Where patterns cannot say that, each capability is named
-/// that the graph needs, or one inside it.
+/// Returns the patterns of the capabilities that a run may use: those that the whole ceiling grants. Where patterns cannot
+/// express that, the capabilities that the graph or a graph inside it needs are listed one by one.
 pub fn granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
     let all = ceiling.iter().cloned().reduce(|all, one| all.narrowed(&one)).unwrap_or_default();
     let mut patterns: Vec<String> = all.patterns().iter().map(ToString::to_string).collect();
@@ -20,7 +20,8 @@ pub fn granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
     patterns
 }
 
-/// Adds the capabilities that a graph, and those inside it, need and all of the ceiling grants, where patterns do not say so.
+/// Adds the capabilities that a graph and those inside it need and the whole ceiling grants, if the patterns do not cover
+/// them.
 fn name_needed(
     machine: &dyn Machine,
     ceiling: &[Grants],
@@ -45,8 +46,8 @@ fn name_needed(
     }
 }
 
-/// Checks before the first step what can be checked then: capabilities and environment (R41, R279). Says of each tool
-/// whether a run may call it; of one whose id is known only at each call that is asked then.
+/// Checks the capabilities, the environment and the tools of a graph before its first step (R41, R279). Returns for each
+/// tool whether a run may call it. A tool whose id is known only at each call is checked at that call.
 pub fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, StartError> {
     let code = tables(machine.graph());
     let graph = || code.id.to_string();
@@ -69,11 +70,11 @@ pub fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, S
     Ok(code.tools.iter().map(|tool| tool.id.is_some()).collect())
 }
 
-/// Returns the capabilities that a run of a graph needs and may not use, each with backticks.
+/// Returns the capabilities that a run of a graph needs but may not use, each with backticks.
 pub fn not_granted(machine: &dyn Machine, ceiling: &[Grants]) -> Vec<String> {
     let code = tables(machine.graph());
-    // What the graph permits itself was checked by the compiler; a graph that was interpreted or written by hand counts
-    // on the same.
+    // The compiler has checked that the graph permits itself these capabilities. They are checked again for graphs that were
+    // interpreted or written by hand.
     let is_allowed = |capability: &Capability| {
         ceiling.iter().all(|grants| grants.allow(capability)) && code.permissions.allow(capability)
     };
@@ -105,13 +106,13 @@ pub(crate) fn open_inputs(machine: &dyn Machine, inputs: Value) -> Result<Box<dy
     Ok(state)
 }
 
-/// Fails if no run of a graph begins with such inputs, as a runtime asks. Nothing begins.
+/// Fails if a runtime would refuse to start the graph with these inputs. It starts no run.
 pub fn accepts_inputs(machine: &dyn Machine, inputs: &Value) -> Result<(), StartError> {
     require_inputs(tables(machine.graph()), inputs)?;
     open_inputs(machine, inputs.clone()).map(drop)
 }
 
-/// Returns what is said of each environment variable that a graph and those inside it require, if it is not set.
+/// Returns, for each environment variable that a graph and those inside it require, the message that it is not set.
 pub fn required_environment(machine: &dyn Machine) -> Vec<String> {
     let code = tables(machine.graph());
     let mut all = code.env.iter().map(|name| required(code, name)).collect();
@@ -119,7 +120,8 @@ pub fn required_environment(machine: &dyn Machine) -> Vec<String> {
     all
 }
 
-/// Says who asks for an environment variable: the graph, or the first node that does (R280).
+/// Returns the message that an environment variable is not set. It names the graph, or the first node that asks for the
+/// variable (R280).
 fn required(code: &GraphTables, name: &String) -> String {
     let Some(node) = code.nodes.iter().find(|node| node.env.contains(name)) else {
         return format!("graph requires '{name}'");
@@ -129,11 +131,11 @@ fn required(code: &GraphTables, name: &String) -> String {
     format!("node '{}'{shown} requires '{name}'", node.name)
 }
 
-/// Adds what the graphs inside a graph need and the caller does not grant. What one of the graphs around them does not permit is
-/// not the caller's to grant: that fails its node.
+/// Adds the capabilities that the graphs inside a graph need and the caller does not grant. A capability that an enclosing
+/// graph does not permit is left out: the caller cannot grant it, and the call fails its node.
 fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Around>, missing: &mut Vec<String>) {
     let code = tables(machine.graph());
-    // Graphs may nest each other in a circle: each is looked at once.
+    // Graphs can nest each other in a cycle, so each is visited once.
     if !code.tools.iter().any(|tool| tool.by == Executor::Graph) || around.iter().any(|graph| graph.id == code.id) {
         return;
     }
@@ -156,7 +158,7 @@ fn missing_inside(machine: &dyn Machine, ceiling: &[Grants], around: &mut Vec<Ar
     around[at].is_open = false;
 }
 
-/// Adds the environment variables that the graphs inside a graph require, of those that `counts` says.
+/// Adds the environment variables that the graphs inside a graph require, if `counts` accepts them.
 fn inside_require(
     machine: &dyn Machine,
     seen: &mut Vec<GraphId>,
@@ -166,7 +168,7 @@ fn inside_require(
     let graphs = (0..).zip(&tables(machine.graph()).tools).filter(|(_, tool)| tool.by == Executor::Graph);
     for inner in graphs.filter_map(|(tool, _)| machine.nested(tool)) {
         let code = tables(inner.graph());
-        // Graphs may nest each other in a circle: each is looked at once.
+        // Graphs can nest each other in a cycle, so each is visited once.
         if seen.contains(&code.id) {
             continue;
         }
@@ -177,11 +179,11 @@ fn inside_require(
     }
 }
 
-/// A graph that was looked at.
+/// A graph that was visited.
 struct Around {
     id: GraphId,
     permissions: Grants,
-    /// Whether the graphs that are looked at run inside it.
+    /// Whether the graphs that are being visited run inside it.
     is_open: bool,
 }
 

@@ -9,26 +9,26 @@ use crate::failure::Category;
 /// The name in a retry's `on` that stands for every category.
 const ANY: &str = "any";
 
-/// Returns how long to wait after the `attempt`-th call failed, before the next; `attempt` counts from 1.
+/// Returns how long to wait before the next call after the `attempt`-th failed; `attempt` counts from 1.
 ///
 /// The pause is `min(delay_ms * factor^(attempt - 1), max_delay_ms) * (1 - jitter * random)` milliseconds. `random` is from
-/// 0 to 1, and takes away by chance what `jitter` allows, so that many runs which failed together do not come back together.
-/// A factor below 1 makes pauses shorter. Numbers outside their range count as the end of it, and what is no number as
-/// if it were not there; no arithmetic overflows.
+/// 0 to 1. It takes away a random part of what `jitter` allows, so that runs which failed together do not retry together. A
+/// factor below 1 makes the pauses shorter. Numbers outside their range are clamped to it, and NaN has no effect; no
+/// arithmetic overflows.
 pub(crate) fn pause(retry: &Retry, attempt: u32, random: f64) -> Duration {
     let longest = Duration::from_millis(retry.max_delay_ms);
     let first = Duration::from_millis(retry.delay_ms).as_secs_f64();
     let factor = if retry.factor.is_nan() { 1.0 } else { retry.factor.max(0.0) };
     let times = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
-    // Nothing times infinity is no number, and must be nothing.
+    // Zero times infinity is NaN, and must be zero.
     let grown = if first == 0.0 { 0.0 } else { first * factor.powi(times) };
     let bounded = grown.min(longest.as_secs_f64());
     let part = part(retry.jitter) * part(random);
     Duration::try_from_secs_f64(bounded * (1.0 - part)).map_or(longest, |pause| pause.min(longest))
 }
 
-/// Whether `retry` is about failures of this category. `any` is every category but [`Category::Cancelled`]: what somebody
-/// stopped is made again only where that is said by its name.
+/// Whether `retry` applies to failures of this category. `any` stands for every category except [`Category::Cancelled`]: a
+/// cancelled call is retried only if `on` names that category.
 pub(crate) fn applies(retry: &Retry, category: Category) -> bool {
     retry.on.iter().any(|name| name == category.name() || (name == ANY && category != Category::Cancelled))
 }
@@ -37,7 +37,7 @@ fn part(number: f64) -> f64 {
     if number.is_nan() { 0.0 } else { number.clamp(0.0, 1.0) }
 }
 
-/// How often the hook that is built in has a call made again that failed with what may go away by itself (R138).
+/// The number of times that the built-in hook retries a transient failure (R138).
 pub(crate) const BUILTIN_RETRIES: u32 = 3;
 
 #[cfg(test)]

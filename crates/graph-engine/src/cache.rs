@@ -1,8 +1,8 @@
-//! The cache of nodes: what a call returned is kept beyond its run, and given to who would make the same call (R295–R301).
+//! The cache of nodes: keeps the results of calls beyond their run, and returns them for identical calls (R295–R301).
 //!
-//! What is kept is only as good as the call's name: the graph's digest, the node, the tool with its contract and version, and the
-//! parameters. It is signed with the runtime's key together with that name, so that what somebody else wrote, changed or put
-//! elsewhere is no result of anything. It is written only behind the commit of the step that it is a result of.
+//! An entry is identified by the graph's digest, the node, the tool with its contract and version, and the parameters. It is
+//! signed with the runtime's key together with that identity, so an entry that somebody else wrote, changed or moved is not
+//! a result of anything. It is written only after the step that it is a result of is committed.
 
 mod entry;
 
@@ -22,15 +22,16 @@ pub use entry::{CacheEntry, CacheEntryError};
 /// The future that a method of a [`Cache`] returns.
 pub type CacheFuture<'a, T> = BoxFuture<'a, io::Result<T>>;
 
-/// Keeps texts by keys. What it forgets is computed again; what it returns is verified, so it need not be trusted.
+/// Stores texts by key. A text that was forgotten is computed again. A text that is returned is verified, so a cache need
+/// not be trusted.
 ///
-/// It may be used by many runs and processes at once: for a key there is the whole of one text that was put there, or
-/// no text.
+/// Many runs and processes may use it at once. For a key, `get` returns either the whole of one text that was put there or
+/// nothing.
 pub trait Cache: fmt::Debug + Send + Sync + 'static {
-    /// Returns the text that was put under a key last, if there is one.
+    /// Returns the text that was last put under a key, if there is one.
     fn get<'a>(&'a self, key: &'a Digest) -> CacheFuture<'a, Option<String>>;
 
-    /// Puts a text under a key. After an error or a crash there is the text, or the one before it.
+    /// Puts a text under a key. After an error or a crash, the key has either this text or the one before it.
     fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> CacheFuture<'a, ()>;
 }
 
@@ -60,15 +61,15 @@ impl NodeCache {
         Self { cache: Arc::new(cache), salt: String::new(), tools: BTreeMap::new() }
     }
 
-    /// Names what all tools of the program are: with another salt, nothing that was kept is found. A program whose tools change
-    /// changes it, as by its own version.
+    /// Sets a salt that identifies all tools of the program: entries that were written with another salt are not found. A
+    /// program whose tools change must change its salt; it can use its own version.
     #[must_use]
     pub fn salt(mut self, salt: impl Into<String>) -> Self {
         self.salt = salt.into();
         self
     }
 
-    /// Names the version of one tool: with another, what it returned before is not found.
+    /// Sets the version of one tool: results of other versions are not found.
     #[must_use]
     pub fn tool(mut self, id: impl Into<String>, version: impl Into<String>) -> Self {
         self.tools.insert(id.into(), version.into());
@@ -76,7 +77,8 @@ impl NodeCache {
     }
 }
 
-/// A cache in memory. Clones share what they hold, and nothing is forgotten: for tests, and for programs that do not run long.
+/// A cache in memory. Clones share their entries, and nothing is forgotten. It is meant for tests and for programs that do
+/// not run long.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryCache {
     entries: Arc<Mutex<HashMap<Digest, String>>>,
@@ -88,7 +90,7 @@ impl MemoryCache {
         Self::default()
     }
 
-    /// Returns what there is, in the order of the keys.
+    /// Returns all entries, in the order of the keys.
     pub fn entries(&self) -> BTreeMap<Digest, String> {
         self.held().iter().map(|(key, entry)| (*key, entry.clone())).collect()
     }
@@ -109,7 +111,7 @@ impl Cache for MemoryCache {
     }
 }
 
-/// What a call returned, which is to be kept when its step is committed.
+/// The result of a call, to be kept when its step is committed.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) key: Digest,

@@ -1,4 +1,4 @@
-//! What a tool receives about its call.
+//! The information that a tool receives about its call.
 
 use std::any::Any;
 use std::fmt;
@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::stop::{CancelToken, Stop};
 
-/// What a program allows its tools. It is given to [`Builder::tools`](crate::Builder::tools), and a tool gets it from its
-/// [call](Call::tool_settings).
+/// The settings that limit a program's tools. They are given to [`Builder::tools`](crate::Builder::tools), and a tool gets
+/// them from its [call](Call::tool_settings).
 pub trait ToolSettings: Any + Send + Sync {
-    /// Returns all of it that may change what a tool returns: a result that was kept under other settings is not used again.
+    /// Returns all settings that may change what a tool returns: a result that was kept under other settings is not used
+    /// again.
     fn shown(&self) -> String;
 }
 
@@ -27,51 +28,51 @@ pub struct Call {
     pub(crate) node: u16,
     pub(crate) tool: u16,
     pub(crate) step: u64,
-    /// How often the call was made, this time included.
+    /// How many times the call was made, including this time.
     pub(crate) attempt: u32,
-    /// The item's index, where the node is a foreach.
+    /// The item's index, if the node is a foreach.
     pub(crate) item: Option<u64>,
-    /// What only some calls have; behind a pointer, for a call is made at each step.
+    /// Details that only some calls have; boxed, because a call is made at each step.
     pub(crate) more: Option<Box<More>>,
 }
 
-/// What only some calls have.
+/// Details that only some calls have.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct More {
     pub(crate) id: Option<ItemId>,
     pub(crate) remote: Option<Arc<str>>,
-    /// Which hook makes the call, if one does.
+    /// The hook that makes the call, if one does.
     pub(crate) hook: Option<String>,
-    /// Which parts of the hook's parameters somebody else chose.
+    /// The untrusted parts of the hook's parameters.
     pub(crate) untrusted: Untrusted,
 }
 
-/// What is the same for every call of a graph, shared by its runs.
+/// The facts that all calls of a graph share, in all its runs.
 #[derive(Debug)]
 pub(crate) struct GraphFacts {
     pub(crate) id: GraphId,
     pub(crate) nodes: Vec<String>,
     pub(crate) tools: Vec<Option<ItemId>>,
     pub(crate) env: Vec<String>,
-    /// Of each node, which parts of its parameters somebody else chose.
+    /// For each node, the untrusted parts of its parameters.
     pub(crate) untrusted: Vec<Untrusted>,
 }
 
-/// What is the same for every call of a run.
+/// The facts that all calls of a run share.
 pub(crate) struct RunFacts {
     pub(crate) id: RunId,
     pub(crate) graph: Arc<GraphFacts>,
     pub(crate) parent: Option<Parent>,
     /// How many levels of graphs and threads may still be nested below this run (R177).
     pub(crate) depth: u32,
-    /// What the run may use: all of these must grant it.
+    /// The capabilities that the run may use: all of these grants must allow one.
     pub(crate) ceiling: Vec<Grants>,
     /// When the run must have ended, in the monotonic time of the runtime's clock.
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: Stop,
-    /// Whether a cancel that was asked for before the run was resumed is passed over, as the caller said.
+    /// Whether a cancel that was requested before the run was resumed is ignored, as the caller asked.
     pub(crate) ignores_cancel: bool,
-    /// What the program allows the built-in tools.
+    /// The settings of the program for its tools.
     pub(crate) tool_settings: Option<Arc<dyn ToolSettings>>,
 }
 
@@ -89,12 +90,12 @@ impl fmt::Debug for RunFacts {
 }
 
 impl Call {
-    /// Makes a call that no run makes, to try a tool with: of a graph that declares the environment variables `env`, where somebody else
-    /// chose the parts `untrusted` of the parameters, with what the program allows its tools.
+    /// Makes a call that belongs to no run, to try out a tool. Its graph declares the environment variables `env`,
+    /// `untrusted` names the untrusted parts of the parameters, and `tool_settings` limits the tool.
     ///
     /// # Panics
     ///
-    /// Never: what it is called has the letters that it needs.
+    /// Never: its ids and names are valid.
     pub fn alone(tool: ItemId, env: Vec<String>, untrusted: Untrusted, tool_settings: impl ToolSettings) -> Self {
         let graph = GraphFacts {
             id: GraphId::new("alone").expect("it has the letters of a graph's id"),
@@ -123,8 +124,8 @@ impl Call {
         Self { attempt, ..self }
     }
 
-    /// Returns what the program allows its tools, as it was given to [`Builder::tools`](crate::Builder::tools); `None`
-    /// if that was of another type, or nothing was given.
+    /// Returns the program's settings for its tools, as given to [`Builder::tools`](crate::Builder::tools); `None` if they
+    /// are of another type, or none were given.
     pub fn tool_settings<T: Any>(&self) -> Option<&T> {
         let settings: &dyn Any = self.run.tool_settings.as_deref()?;
         settings.downcast_ref()
@@ -145,7 +146,7 @@ impl Call {
         self.run.parent.as_ref()
     }
 
-    /// Returns the node's name; of a hook, the node at which the run is.
+    /// Returns the node's name; for a hook, the node that the run is at.
     pub fn node(&self) -> &str {
         &self.run.graph.nodes[usize::from(self.node)]
     }
@@ -161,12 +162,12 @@ impl Call {
         self.step
     }
 
-    /// Returns the item's index, from 0, where the node is a foreach.
+    /// Returns the item's index, from 0, if the node is a foreach.
     pub fn item(&self) -> Option<u64> {
         self.item
     }
 
-    /// Returns where an agent is to do it: the `remote` of the node (R11).
+    /// Returns where an agent is to execute the call: the `remote` of the node (R11).
     pub fn remote(&self) -> Option<&str> {
         self.more.as_ref()?.remote.as_deref()
     }
@@ -183,8 +184,9 @@ impl Call {
 
     /// Returns a key that is the same each time this step is tried: 32 hex digits.
     ///
-    /// After a crash between the call and the commit, the step runs again and the tool is called again; a call that failed is
-    /// made again too, if the graph says so. A service that takes an idempotency key does the thing once if it gets this one.
+    /// After a crash between the call and the commit, the step is executed again and the tool is called again. A call that
+    /// failed is made again too, if the graph says so. A service that accepts an idempotency key does the thing once if it
+    /// gets this one.
     pub fn idempotency_key(&self) -> String {
         let mut text = format!("{}/{}/{}", self.run.id, self.step, self.node());
         if let Some(item) = self.item() {
@@ -196,7 +198,8 @@ impl Call {
         Digest::of(text).to_hex()[..32].to_owned()
     }
 
-    /// Returns which attempt at the call this is, from 1: a call that failed may be made again, as the graph or a hook says.
+    /// Returns the number of this attempt at the call, from 1. A call that failed may be made again, as the graph or a hook
+    /// says.
     ///
     /// A run that is resumed counts from 1 again; the [idempotency key](Self::idempotency_key) is the same for all attempts.
     pub fn attempt(&self) -> u32 {
@@ -205,14 +208,14 @@ impl Call {
 
     /// Whether the run was cancelled.
     ///
-    /// A run that was cancelled waits for the call that it makes. A tool that takes long can end the run sooner: it
-    /// returns when it sees the cancel. If it fails then, the run ends as cancelled and the call is made again if the
-    /// run is resumed; if it returns a result, that is committed first.
+    /// A cancelled run waits for the call in progress. A tool that takes long can end the run sooner: it returns when it
+    /// sees the cancel. If it fails then, the run ends as cancelled, and the call is made again if the run is resumed. If it
+    /// returns a result, the result is committed first.
     pub fn is_cancelled(&self) -> bool {
         self.run.stop.is_cancelled()
     }
 
-    /// Waits until the run is [cancelled](Self::is_cancelled); for ever if it is not.
+    /// Waits until the run is [cancelled](Self::is_cancelled), or forever if it never is.
     ///
     /// ```
     /// # use graph_engine::{ActionError, Call, Category};
@@ -228,12 +231,12 @@ impl Call {
         self.cancel_token().cancelled().await;
     }
 
-    /// Returns what tells that the run was cancelled, for tasks that outlive the borrow of the call.
+    /// Returns a token that shows whether the run was cancelled, for tasks that outlive the borrow of the call.
     pub fn cancel_token(&self) -> CancelToken {
         CancelToken::of(&self.run.stop)
     }
 
-    /// Returns which parts of the parameters somebody else chose, where the tool may start programs.
+    /// Returns the parts of the parameters that neither the graph nor the program chose, if the tool may start programs.
     pub fn untrusted(&self) -> &Untrusted {
         match &self.more {
             Some(more) if more.hook.is_some() => &more.untrusted,
@@ -257,7 +260,7 @@ pub struct Parent {
     pub step: u64,
     /// The node.
     pub node: String,
-    /// The item's index, where the node is a foreach.
+    /// The item's index, if the node is a foreach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
 }

@@ -6,7 +6,7 @@ pub(crate) const NONCE: usize = 24;
 /// Whether this build can seal and open.
 pub(crate) const IS_THERE: bool = cfg!(feature = "secrets");
 
-/// Encrypts a text that is bound to another; `None` if this build has no cipher.
+/// Encrypts a text and binds it to another; `None` if this build has no cipher.
 #[cfg(feature = "secrets")]
 pub(crate) fn encrypt(key: &[u8; 32], nonce: &[u8; NONCE], plain: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
     use chacha20poly1305::aead::{Aead, KeyInit, Payload};
@@ -16,7 +16,7 @@ pub(crate) fn encrypt(key: &[u8; 32], nonce: &[u8; NONCE], plain: &[u8], bound: 
     XChaCha20Poly1305::new(&Key::from(*key)).encrypt(&XNonce::from(*nonce), payload).ok()
 }
 
-/// Decrypts what [`encrypt`] made; `None` if it was changed, moved or made with another key, or this build has no
+/// Decrypts the output of [`encrypt`]; `None` if it was changed, moved or made with another key, or this build has no
 /// cipher.
 #[cfg(feature = "secrets")]
 pub(crate) fn decrypt(key: &[u8; 32], nonce: &[u8; NONCE], sealed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
@@ -27,13 +27,13 @@ pub(crate) fn decrypt(key: &[u8; 32], nonce: &[u8; NONCE], sealed: &[u8], bound:
     XChaCha20Poly1305::new(&Key::from(*key)).decrypt(&XNonce::from(*nonce), payload).ok()
 }
 
-/// Encrypts nothing.
+/// Returns `None`: this build has no cipher.
 #[cfg(not(feature = "secrets"))]
 pub(crate) fn encrypt(_: &[u8; 32], _: &[u8; NONCE], _: &[u8], _: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Decrypts nothing.
+/// Returns `None`: this build has no cipher.
 #[cfg(not(feature = "secrets"))]
 pub(crate) fn decrypt(_: &[u8; 32], _: &[u8; NONCE], _: &[u8], _: &[u8]) -> Option<Vec<u8>> {
     None

@@ -1,8 +1,8 @@
-//! Classification: what kind of failure an error is, and how long to wait before its call is made again (R160–R165).
+//! Classification: the category of an error, and how long to wait before its call is made again (R160–R165).
 //!
-//! A tool that knows says it, with [`ActionError::transient`](crate::ActionError::transient) and its like, and is believed.
-//! All others are looked up in a list of [`ErrorPattern`]s, the first of which that matches decides; what none matches is
-//! permanent. Texts are compared without regard to upper and lower case (R163).
+//! A tool that knows the category states it, with [`ActionError::transient`](crate::ActionError::transient) and similar
+//! functions, and is believed. All other errors are looked up in a list of [`ErrorPattern`]s: the first that matches
+//! decides, and an error that none matches is permanent. Texts are compared without regard to upper and lower case (R163).
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -20,31 +20,31 @@ pub const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// How deep `match` conditions and fallbacks may nest.
 const DEEPEST: usize = 32;
 
-/// What is known of a failure.
+/// The information about a failure that patterns test.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// The kind of error; `ToolExecutionError` of whatever a tool returns.
+    /// The kind of error; `ToolExecutionError` for every error of a tool.
     pub kind: &'a str,
-    /// What happened, in words.
+    /// The error message.
     pub message: &'a str,
     /// The error code of whatever the tool called.
     pub code: Option<&'a str>,
-    /// The HTTP status; 0 where there was no answer.
+    /// The HTTP status; 0 if there was no answer.
     pub status: Option<u16>,
-    /// The category that the tool or the engine said itself; it wins over every pattern (R142).
+    /// The category that the tool or the engine stated; it wins over every pattern (R142).
     pub category: Option<Category>,
     /// Whether somebody stopped the call.
     pub cancelled: bool,
 }
 
 impl<'a> Evidence<'a> {
-    /// What is known of a failure of which there is but a text.
+    /// The information about a failure that has only a text.
     pub fn of_message(message: &'a str) -> Self {
         Self { kind: TOOL_ERROR, message, code: None, status: None, category: None, cancelled: false }
     }
 }
 
-/// The kind of whatever a tool returns as an error (R160).
+/// The kind of every error that a tool returns (R160).
 const TOOL_ERROR: &str = "ToolExecutionError";
 
 impl<'a> From<&'a Failure> for Evidence<'a> {
@@ -60,15 +60,15 @@ impl<'a> From<&'a Failure> for Evidence<'a> {
     }
 }
 
-/// What a failure is.
+/// The classification of a failure.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Classification {
     /// How it is to be treated.
     pub category: Category,
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub retryable: bool,
-    /// The id of the pattern that said so; `None` if no pattern did.
+    /// The id of the pattern that matched; `None` if no pattern did.
     pub code: Option<String>,
     /// How long to wait before the next call.
     pub policy: Policy,
@@ -100,17 +100,16 @@ pub enum Policy {
         /// The longest pause.
         max: f64,
     },
-    /// Always as long.
+    /// Always the same time.
     Fixed {
         /// The pause.
         delay: f64,
     },
-    /// As long as whatever the tool called asks for, and else as the fallback says.
+    /// As long as whatever the tool called asks for, or else as the fallback says.
     UseHeader {
-        /// The header's name; what it says reaches the engine as
-        /// [`with_retry_after`](crate::ActionError::with_retry_after).
+        /// The header's name; its value reaches the engine as [`with_retry_after`](crate::ActionError::with_retry_after).
         header: String,
-        /// What holds where nothing was asked for.
+        /// The policy that applies if nothing was asked for.
         fallback: Box<Self>,
     },
 }
@@ -122,7 +121,7 @@ impl Policy {
             Self::None => Duration::ZERO,
             Self::Exponential { base, max } => {
                 let doublings = i32::try_from(attempt).unwrap_or(i32::MAX);
-                // Nothing times infinity is no number, and must be nothing.
+                // Zero times infinity is NaN, and must be zero.
                 let grown = if *base > 0.0 { base * 2_f64.powi(doublings) } else { 0.0 };
                 length(grown.min(*max))
             }
@@ -132,7 +131,7 @@ impl Policy {
         pause.min(LONGEST_PAUSE)
     }
 
-    /// What holds of a category that a tool said itself, where no pattern has more to say.
+    /// The policy of a category that a tool stated itself, if no pattern has another.
     fn of(category: Category) -> Self {
         match category {
             Category::Transient => Self::exponential(EXPONENTIAL_MAX),
@@ -212,14 +211,14 @@ impl Policy {
     }
 }
 
-/// What policies say where they say nothing (R164).
+/// The defaults of the fields of policies (R164).
 const EXPONENTIAL_BASE: f64 = 2.0;
 const EXPONENTIAL_MAX: f64 = 120.0;
 const FALLBACK_MAX: f64 = 60.0;
 const FIXED_DELAY: f64 = 60.0;
 const HEADER: &str = "retry-after";
 
-/// Returns a number of seconds as a pause. A number that is no length of time gives no pause, and one that is too long
+/// Returns a number of seconds as a pause. A number that is not a length of time gives no pause, and one that is too large
 /// gives the longest.
 fn length(seconds: f64) -> Duration {
     if seconds.is_nan() || seconds <= 0.0 {
@@ -230,8 +229,8 @@ fn length(seconds: f64) -> Duration {
 
 /// A kind of failure, and how it is recognised.
 ///
-/// The ways to recognise it are alternatives: one that holds is enough. What has to hold together is written as a `match`
-/// with `all`, and read by [`Classifier::overlay`].
+/// Its tests are alternatives: one that matches is enough. Tests that must match together are written as a `match` with
+/// `all`, which [`Classifier::overlay`] reads.
 #[derive(Debug, Clone)]
 pub struct ErrorPattern {
     id: String,
@@ -242,8 +241,8 @@ pub struct ErrorPattern {
 }
 
 impl ErrorPattern {
-    /// A pattern that matches nothing yet. It may be tried again if the category says so, after a pause as the category
-    /// has it.
+    /// A pattern that matches nothing yet. Its category determines whether a failure is tried again, and the pause before
+    /// that.
     pub fn new(id: impl Into<String>, category: Category) -> Self {
         Self {
             id: id.into(),
@@ -290,14 +289,14 @@ impl ErrorPattern {
         self
     }
 
-    /// Says whether trying again may help, where the category does not say it.
+    /// Says whether a retry may help, instead of the category.
     #[must_use]
     pub fn with_retryable(mut self, retryable: bool) -> Self {
         self.retryable = retryable;
         self
     }
 
-    /// Returns its id, which is the `code` of what it matches.
+    /// Returns its id, which is the `code` of the failures that it matches.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -366,7 +365,7 @@ fn policy(map: &Map<String, Value>) -> Result<Policy, Wrong> {
         .map_or(Ok(Policy::None), |value| Policy::read(value, DEEPEST).map_err(inside("retry_policy")))
 }
 
-/// What a test looks at.
+/// The field that a test reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ErrorField {
     Kind,
@@ -436,7 +435,7 @@ impl TextTest {
         }
     }
 
-    /// What cannot be compared does not match: a failure must not make its own handling fail.
+    /// Values that cannot be compared do not match: a failure must not make its own handling fail.
     fn compare(&self, left: View<'_>) -> bool {
         let matches = |text: &str| self.regex.as_ref().is_some_and(|regex| regex.is_match(text));
         self.operator.holds(left, &self.value, matches).unwrap_or(false)
@@ -455,7 +454,7 @@ fn lower_case(value: &Value) -> Value {
     }
 }
 
-/// Reads a `match`: a condition of the graph format, on what is known of a failure (R76).
+/// Reads a `match`: a condition of the graph format, on the information about a failure (R76).
 fn condition(value: &Value, depth: usize) -> Result<Condition<TextTest>, Wrong> {
     let map = object(value)?;
     if depth == 0 {
@@ -504,7 +503,7 @@ pub struct ClassifierError {
     reason: String,
 }
 
-/// What is wrong, and where in the configuration; the place grows from its end.
+/// A mistake in the configuration and its place, which grows from its end.
 struct Wrong {
     place: Vec<String>,
     reason: String,
@@ -538,7 +537,7 @@ fn text(value: &Value) -> Result<&str, Wrong> {
     value.as_str().ok_or_else(|| Wrong::new("it is a string"))
 }
 
-/// Refuses fields that nobody would read: what a misspelt one says would not hold.
+/// Refuses unknown fields: a misspelt one would have no effect.
 fn only(map: &Map<String, Value>, known: &[&str]) -> Result<(), Wrong> {
     match map.keys().find(|key| !known.contains(&key.as_str())) {
         None => Ok(()),
@@ -549,7 +548,7 @@ fn only(map: &Map<String, Value>, known: &[&str]) -> Result<(), Wrong> {
     }
 }
 
-/// The patterns, in order, and what holds where none matches.
+/// The patterns, in order, and the classification of failures that none of them matches.
 #[derive(Debug, Clone)]
 pub struct Classifier {
     patterns: Vec<Arc<ErrorPattern>>,
@@ -557,19 +556,19 @@ pub struct Classifier {
 }
 
 impl Default for Classifier {
-    /// As [`Classifier::documented`].
+    /// Returns [`Classifier::documented`].
     fn default() -> Self {
         Self::documented()
     }
 }
 
 impl Classifier {
-    /// The nine patterns of the format's page (R162).
+    /// Returns the nine patterns of the format's page (R162).
     pub fn documented() -> Self {
         Self::shared().clone()
     }
 
-    /// As [`Classifier::documented`], made once.
+    /// Returns a shared [`Classifier::documented`], which is made once.
     pub(crate) fn shared() -> &'static Self {
         static DOCUMENTED: LazyLock<Classifier> = LazyLock::new(|| {
             let value =
@@ -585,7 +584,7 @@ impl Classifier {
         Self { patterns: Vec::new(), otherwise }
     }
 
-    /// Puts a pattern before all others, and takes away the one that has its id.
+    /// Puts a pattern before all others, and removes the one that has its id.
     #[must_use]
     pub fn first(mut self, pattern: ErrorPattern) -> Self {
         self.patterns.retain(|other| other.id != pattern.id);
@@ -605,7 +604,7 @@ impl Classifier {
         self
     }
 
-    /// The [documented](Self::documented) patterns under those of a configuration, as [`Classifier::overlay`] lays them.
+    /// Applies a configuration to the [documented](Self::documented) patterns, as [`Classifier::overlay`] does.
     ///
     /// # Errors
     ///
@@ -614,12 +613,12 @@ impl Classifier {
         Self::documented().overlay(value)
     }
 
-    /// Lays a configuration over this one: each of its `patterns` takes the place of the one that has its id, or comes
-    /// after all others, and its `default` is what holds where none matches (R159).
+    /// Applies a configuration to this classifier. Each of its `patterns` takes the place of the one that has its id, or
+    /// comes after all others. Its `default` applies if no pattern matches (R159).
     ///
-    /// A pattern is an `id`, a `category`, a `match` and, if wanted, `retryable` and `retry_policy`. `match` is a condition as
-    /// on edges, with the paths `error.type`, `error.message`, `error.code`, `status_code` and `cancelled`. Other fields
-    /// of the configuration are not read: its file has some for its own keeping.
+    /// A pattern has an `id`, a `category`, a `match` and, optionally, `retryable` and `retry_policy`. `match` is a
+    /// condition as on edges, with the paths `error.type`, `error.message`, `error.code`, `status_code` and `cancelled`.
+    /// Other fields of the configuration are ignored, because its file has some for its own use.
     ///
     /// # Errors
     ///
@@ -651,9 +650,10 @@ impl Classifier {
         Ok(())
     }
 
-    /// Says what a failure is (R161).
+    /// Classifies a failure (R161).
     ///
-    /// A category that was said itself holds; the first pattern of that category that matches then gives code and pause.
+    /// A category that was stated always holds; the first pattern of that category that matches then gives the code and the
+    /// pause.
     pub fn classify(&self, evidence: &Evidence<'_>) -> Classification {
         let category = evidence.category;
         let may_decide = |pattern: &&Arc<ErrorPattern>| category.is_none_or(|category| pattern.category == category);

@@ -18,7 +18,7 @@ pub trait Clock: Send + Sync + fmt::Debug {
     /// Returns a time that never goes back, to measure how long something took.
     fn monotonic(&self) -> Duration;
 
-    /// Waits until [`Clock::monotonic`] is later by `time`. A pause between two calls, or the time that a call may take.
+    /// Waits until [`Clock::monotonic`] has advanced by `time`. Pauses between two calls and timeouts of calls use it.
     fn sleep(&self, time: Duration) -> Sleeping<'_>;
 }
 
@@ -55,7 +55,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved, for tests whose journals must be the same each time.
+/// A clock that moves only when it is advanced, for tests whose journals must be the same each time.
 #[derive(Debug)]
 pub struct ManualClock {
     elapsed: watch::Sender<Duration>,
@@ -94,8 +94,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Tokio's clock, which a test can pause: then a wait ends as soon as nothing else is left to do, and what would take
-/// hours takes no time.
+/// Tokio's clock, which a test can pause. A wait then ends as soon as nothing else is left to do, so hours pass in no time.
 #[derive(Debug)]
 pub struct TokioClock {
     origin: SystemTime,
@@ -103,7 +102,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows `at` now. Made within a tokio runtime.
+    /// A clock that shows `at` now. It must be made within a tokio runtime.
     pub fn at(at: SystemTime) -> Self {
         Self { origin: at, began: tokio::time::Instant::now() }
     }

@@ -1,8 +1,8 @@
 //! The engine: plan, perform, advance, commit.
 //!
 //! A step visits every activation of the frontier against the same committed state, folds what they write in the frontier's
-//! order, commits, and only then moves on. A crash at any instant repeats the step that was not committed, with the same
-//! idempotency key for each call, and no other.
+//! order, commits, and only then moves on. A crash at any instant repeats only the step that was not committed, with the
+//! same idempotency key for each call.
 
 mod begin;
 mod cache_key;
@@ -58,12 +58,12 @@ pub(crate) use run_state::{Engine, RunContext, RunState, StepContext};
 pub use single::OneVisit;
 
 impl Engine {
-    /// Changes where the run stands, between two steps.
+    /// Returns the state and position of the run, to change them between two steps.
     pub(crate) fn standing(&mut self) -> &mut RunState {
         alone(&mut self.context.standing)
     }
 
-    /// Has no hooks told that the run begins.
+    /// Marks the run as one that has begun, so that hooks are not notified of its start.
     pub(crate) fn not_new(mut self) -> Self {
         self.is_new = false;
         self
@@ -71,8 +71,8 @@ impl Engine {
 
     /// Runs until an end, an error, or a commit that fails.
     ///
-    /// A run that waits holds this future for as long as it waits. What few runs do is boxed in it, so that it is as large as what all
-    /// of them do.
+    /// A run that waits holds this future for as long as it waits. The parts that few runs need are boxed, so that they do
+    /// not enlarge the future of every run.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
         if self.is_new {
             let start = self.graph().start;
@@ -81,7 +81,7 @@ impl Engine {
                 return Err(Box::pin(self.end_at(start, 0, Failure::permanent(error), false)).await);
             }
         }
-        // Visits are used again, step after step.
+        // Visits are reused from step to step.
         let mut visits = Vec::new();
         loop {
             if self.is_interrupted()
@@ -90,7 +90,7 @@ impl Engine {
                 return Err(error);
             }
             if !self.may_walk() || !self.walk(&mut visits).await {
-                // Somebody may have stopped the run on its way: no other step is begun then.
+                // If the run was stopped on the fast path, no other step begins.
                 if self.facts.stop.is_set() {
                     continue;
                 }
@@ -122,10 +122,11 @@ impl Engine {
         }
     }
 
-    /// Whether steps may be taken the short way: nobody observes them, and nothing bounds them.
+    /// Whether the fast path applies: there is no journal, observer, span, deadline, history or after-step hook, and the
+    /// graph has no secrets.
     fn may_walk(&self) -> bool {
         !self.is_timed()
-            // Somebody who looks at spans sees each step.
+            // A subscriber to spans sees each step.
             && !tracing::span_enabled!(tracing::Level::INFO)
             && self.vault.is_none()
             && self.facts.deadline.is_none()
@@ -165,10 +166,10 @@ impl Engine {
         None
     }
 
-    /// Leaves the run where it stands, to be resumed: all that was done is durable then.
+    /// Leaves the run unfinished, to be resumed. Everything done so far is made durable.
     async fn leave(&mut self) -> RunError {
         let (run, steps) = (self.facts.id.clone(), self.standing.position.steps);
-        // What of the step is done is not done again when the run is resumed.
+        // Finished calls of the step are not made again when the run is resumed.
         let done = self.seal_done();
         if let Some(journal) = &mut self.journal
             && let Err(source) = journal.flush(done).await
@@ -215,7 +216,7 @@ impl Engine {
         match self.graph().settings.on_max_steps {
             OnMaxSteps::Fail => Some(Err(self.exceed().await)),
             on_max_steps => {
-                // The run ends where it stands, with its state (R130 has no such way; it is that of bounded state machines).
+                // The run ends here, with its state (R130 has no such outcome; it comes from bounded state machines).
                 let flag = on_max_steps == OnMaxSteps::ReturnWithFlag;
                 Some(self.end_exhausted(flag).await)
             }
@@ -271,7 +272,7 @@ impl Engine {
         }
     }
 
-    /// Computes what a visit writes and where it leads, behind its calls.
+    /// Computes what a visit writes and where it leads, after its calls.
     fn settle_visit(&self, visit: &mut VisitState, slot: &CallSlot) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, visit.at);
@@ -303,10 +304,11 @@ impl Engine {
         }
     }
 
-    /// Writes a step down, waits until that is durable, and moves on. Returns how the run ended, if it did.
+    /// Commits a step: records it, waits as the run's [`Durability`] requires, and moves on. Returns how the run ended, if
+    /// it did.
     ///
-    /// Nothing of a step that cannot be committed is seen: it is computed first, and the state is written when all of
-    /// it fits. If the store fails, the run stops, and it continues later from what the store has.
+    /// A step that cannot be committed has no visible effect: its outcome is computed first, and the state is written once
+    /// all of it fits. If the store fails, the run stops, and a resumed run continues from what the store has.
     async fn commit(&mut self, visits: &mut [VisitState]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.standing.position.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
@@ -329,14 +331,14 @@ impl Engine {
             self.note_new_keys(visits);
         }
         let kept = self.history.is_some().then(|| self.owned(visits));
-        // Hooks receive copies of a visit's values, because its parts are used again.
+        // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let told = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
         if let Err((node, mismatch)) = self.take(candidate, visits) {
-            // Only a machine that says of a value that it fits, and does not take it, comes here.
+            // Reached only if the machine rejects a value that it accepted when it was checked.
             if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
                 (journal.chain, journal.due) = (chain, due);
             }
-            // What the journal says of the end is what was committed.
+            // The end in the journal counts the steps that were committed.
             self.standing().position.steps = first - 1;
             let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
             return Err(Box::pin(self.end_at(node, first, failure, true)).await);
@@ -377,7 +379,8 @@ impl Engine {
         Ok(ended.map(Ok))
     }
 
-    /// Returns the end that the run has come to at a node, which was told the time `at`, and adds its record to those of the step.
+    /// Returns the end that the run has reached at a node, and adds its record to those of the step. `at` is the time that
+    /// the node's visit received.
     fn come_to_end(
         &mut self,
         node: u16,
@@ -424,7 +427,7 @@ impl Engine {
         visits.iter().zip(&self.slots).map(values).collect()
     }
 
-    /// Tells the hooks that the run ended (R155).
+    /// Notifies the hooks that the run ended (R155).
     async fn tell_end(&self, node: u16, status: Status, error: Option<&str>) {
         let steps = Value::from(self.standing.position.steps);
         let values = [
@@ -432,7 +435,7 @@ impl Engine {
             ("status", Value::from(status.name())),
             ("error", error.map_or(Value::Null, Value::from)),
         ];
-        // Nothing that a hook wishes can change how a run ended.
+        // No answer of a hook can change how a run ended.
         self.tell(program::Event::GraphCompleted, node, values, status).await;
     }
 
@@ -442,7 +445,7 @@ impl Engine {
         fold(tables(self.machine.graph()), &self.standing.position, Some(&*self.standing.state), visited)
     }
 
-    /// Moves the run behind a step: into the state, in order, goes what the visits wrote.
+    /// Moves the run past a step: updates the position, and writes the visits' changes to the state in order.
     fn take(&mut self, candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
         let RunState { state, position, .. } = alone(&mut self.context.standing);
@@ -456,7 +459,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the end that the run has come to at a node, and the time if anything asked for it.
+    /// Returns the end that the run has reached at a node, and the time if anything asked for it.
     fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, at);
@@ -478,13 +481,13 @@ impl Engine {
         state_value(self.graph(), &*self.standing.state, &self.standing.position)
     }
 
-    /// Returns the keys that are set, which is what a run returns that has no return node.
+    /// Returns the keys that are set: the output of a run that ends without a return node.
     fn keys_value(&self) -> Value {
         let plain = |(name, view): (String, View<'_>)| (name, view.to_plain_value());
         Value::Object(keys(self.graph(), &*self.standing.state).map(plain).collect())
     }
 
-    /// Ends the run because a node failed. Nothing of its step is kept, so a resumed run visits the node again.
+    /// Ends the run because a node failed. The step is not committed, so a resumed run visits the node again.
     async fn fail(&mut self, mut visits: Vec<VisitState>, failed: usize) -> RunError {
         if self.is_observed() {
             self.observe_visits(&visits);
@@ -496,7 +499,7 @@ impl Engine {
         self.end_with(visit.activation.node, step, *failure, visit.is_unfit, failures).await
     }
 
-    /// Returns the visits that end the run with their failures, where there are several.
+    /// Returns the failures of the visits that end the run, if there are several.
     fn failures(&self, visits: &[VisitState]) -> Vec<VisitFailure> {
         let fatal = || visits.iter().filter(|visit| visit.way.is_fatal());
         if fatal().count() < 2 {
@@ -511,12 +514,12 @@ impl Engine {
         fatal().map(failure).collect()
     }
 
-    /// Ends the run at a node; `unfit` if it failed on what its calls returned.
+    /// Ends the run at a node; `unfit` if the node failed on the results of its calls.
     async fn end_at(&mut self, node: u16, step: u64, failure: Failure, unfit: bool) -> RunError {
         self.end_with(node, step, failure, unfit, Vec::new()).await
     }
 
-    /// As [`Engine::end_at`], where several visits failed.
+    /// As [`Engine::end_at`], for several failed visits.
     async fn end_with(
         &mut self,
         node: u16,
@@ -562,7 +565,7 @@ impl Engine {
     async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {
         let (status, steps) = (end.status, end.steps);
         if self.is_kept {
-            // Calls of the step that are done are not made again if the run is resumed.
+            // Finished calls of the step are not made again when the run is resumed.
             let mut records: Vec<Sealed> = self.seal_done().into_iter().collect();
             records.push(self.seal("end", &end));
             self.append(records, steps + 1, status).await?;
@@ -571,12 +574,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns an end at this step of which there is nothing else to say.
+    /// Returns an end at the current step, with only its status and its number of steps set.
     fn end_of(&self, status: Status) -> End {
         End::of(status, self.standing.position.steps)
     }
 
-    /// Returns a snapshot of where the run stands, if one is due.
+    /// Returns a snapshot of the run, if one is due.
     fn seal_snapshot(&mut self) -> Option<Sealed> {
         let StepContext { run, standing } = &self.context;
         let (code, vault) = (tables(run.machine.graph()), run.vault.as_deref());
@@ -617,8 +620,8 @@ impl Engine {
         })
     }
 
-    /// Returns what a visit returned and wrote with its secrets sealed, or else hidden; `None` if the graph has no
-    /// secrets.
+    /// Returns the result and the changes of a visit, with their secrets sealed if `seals`, or else hidden; `None` if the
+    /// graph has no secrets.
     fn covered(&self, visit: &VisitState, slot: &CallSlot, seals: bool) -> Option<Covered> {
         let (vault, code, step) = (self.vault.as_ref()?, self.graph(), visit.activation.number);
         let secrets = &code.settings.secrets;
@@ -629,7 +632,7 @@ impl Engine {
             let name = &code.keys[change.key].name;
             (name.clone(), cover(secrets.keys.get(name), SecretLocation::change(step, name), change.value.clone()))
         };
-        // What of a list is secret is not known: all of it is sealed.
+        // It is not known which parts of a list are secret: all of it is sealed.
         let list = match visit.way.edges() {
             TakenEdges::Over(list) => {
                 Some(cover(Some(&Mask::All), SecretLocation::list(step), Value::Array(list.to_vec())))
@@ -639,7 +642,7 @@ impl Engine {
         Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })
     }
 
-    /// Returns what a run returns as its journal holds it.
+    /// Returns a run's output as its journal holds it.
     fn sealed_output(&self, steps: u64, output: &Value) -> Value {
         let mask = self.graph().settings.secrets.output.as_ref();
         match &self.vault {
@@ -657,7 +660,7 @@ impl Engine {
         }
     }
 
-    /// Returns visits as a history keeps them.
+    /// Returns visits as a history holds them.
     fn owned(&self, visits: &[VisitState]) -> Vec<record::Visit> {
         let read = |(visit, slot): (&VisitState, &CallSlot)| {
             let covered = self.covered(visit, slot, false);
@@ -713,13 +716,13 @@ impl StepContext {
         self.runtime.observers.iter().for_each(|observer| observer.observe(event));
     }
 
-    /// Returns what a node looks at.
+    /// Returns the environment in which a node is visited.
     fn env<'a>(&'a self, at: &'a Activation, now: &'a Now<'a>) -> Env<'a> {
         Env::new(tables(self.machine.graph()), &self.standing.position, &*self.standing.state, at, now)
     }
 
-    /// Visits the nodes of the frontier: one in the run's own future, several each in a future of its own, so many at a time as the
-    /// graph says.
+    /// Visits the nodes of the frontier: a single one in the run's own future, several each in a future of its own. At most
+    /// as many of these run at a time as the graph allows.
     async fn visit_all(&self, visits: &mut Vec<VisitState>, slots: &mut Vec<CallSlot>) {
         if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
             return self.timed_visit(visit, slot, true).await;
@@ -735,7 +738,7 @@ impl StepContext {
         }
     }
 
-    /// Visits the node of a branch. The future owns all that it looks at.
+    /// Visits the node of a branch. The future owns everything that it uses.
     async fn branch(self, place: usize, mut visit: VisitState, mut slot: CallSlot) -> (usize, VisitState, CallSlot) {
         self.timed_visit(&mut visit, &mut slot, false).await;
         (place, visit, slot)
@@ -751,19 +754,19 @@ impl StepContext {
         }
     }
 
-    /// Whether anybody asks how long a visit took.
+    /// Whether the duration of each visit is measured.
     fn is_timed(&self) -> bool {
         self.is_kept || self.is_observed()
     }
 
-    /// Cuts the secrets out of a failure.
+    /// Removes the secrets from a failure.
     fn scrub(&self, failure: &mut Failure) {
         if let Some(vault) = &self.vault {
             vault.scrub_failure(failure, None);
         }
     }
 
-    /// Returns a failure without the secrets in it; `mask` says where they are in what the tool would have returned.
+    /// Returns a failure without its secrets; `mask` says where they are in the result that the tool would have returned.
     fn scrubbed(&self, mut failure: Box<Failure>, mask: Option<&Mask>) -> Box<Failure> {
         if let Some(vault) = &self.vault {
             vault.scrub_failure(&mut failure, mask);
@@ -778,7 +781,8 @@ impl StepContext {
     }
 }
 
-/// Takes what the calls of a step returned that is to be kept when it is committed; nothing of a node that could not use it.
+/// Takes the results of a step's calls that are to be cached when it is committed, except those of a node that could not use
+/// them.
 fn take_fresh(visits: &mut [VisitState]) -> Vec<Fresh> {
     visits.iter_mut().filter(|visit| !visit.is_unfit).flat_map(|visit| visit.fresh.drain(..)).collect()
 }
@@ -787,12 +791,12 @@ fn take_fresh(visits: &mut [VisitState]) -> Vec<Fresh> {
 mod tests {
     use super::*;
 
-    /// Returns how large the future is that a function of an engine returns.
+    /// Returns the size of the future that a function of an engine returns.
     fn size_of_future<F: Future>(_: impl FnOnce(Engine) -> F) -> usize {
         size_of::<F>()
     }
 
-    /// Holds for a future that a task can be made of.
+    /// Compiles only if the future can be spawned as a task.
     fn can_be_spawned<F: Future + Send + 'static>(_: impl FnOnce(StepContext, usize, VisitState, CallSlot) -> F) {}
 
     #[test]

@@ -1,4 +1,4 @@
-//! What can go wrong while a graph runs.
+//! Errors of building a runtime, and of starting, resuming and executing runs.
 
 use std::path::PathBuf;
 
@@ -72,12 +72,12 @@ pub enum StartError {
     Inputs {
         /// The graph.
         graph: String,
-        /// What is wrong.
+        /// The first mismatch.
         mismatch: Mismatch,
-        /// What else is wrong: other rules of the schema that are broken.
+        /// The other mismatches: further rules of the schema that are broken.
         others: Vec<Mismatch>,
     },
-    /// What the graph says of its inputs beyond their types cannot be checked, so the run does not start.
+    /// The graph's rules for its inputs beyond their types cannot be checked, so the run does not start.
     #[error("cannot check the inputs of the graph `{graph}`: {reason}")]
     Schema {
         /// The graph.
@@ -85,7 +85,7 @@ pub enum StartError {
         /// Why not.
         reason: String,
     },
-    /// The graph has secrets, its runs are written down, and there is no key to seal the secrets with.
+    /// The graph has secrets, its runs are written to a journal, and there is no key to seal the secrets with.
     #[error(
         "the graph `{graph}` has secrets, and no key to seal them with where they are written down: name one with `seal_with`, as in `SealKey::load(path)`"
     )]
@@ -93,7 +93,8 @@ pub enum StartError {
         /// The graph.
         graph: String,
     },
-    /// The graph has secrets, its runs are written down, and the program was built without what seals secrets.
+    /// The graph has secrets, its runs are written to a journal, and the program was built without the feature that seals
+    /// secrets.
     #[error(
         "the graph `{graph}` has secrets, which needs the feature `secrets` of `graph-runtime` where its runs are written down"
     )]
@@ -104,7 +105,7 @@ pub enum StartError {
     /// The operating system gave no random bytes for the run's id or its secrets.
     #[error("the operating system gave no random bytes: {0}")]
     NoRandomness(String),
-    /// There is a run of this id already.
+    /// A run with this id already exists.
     #[error("there is a run `{run}` already: resume it, or name another id")]
     Exists {
         /// The run.
@@ -116,7 +117,7 @@ pub enum StartError {
     /// The journal could not be begun.
     #[error("failed to begin the journal of run `{run}`")]
     Store {
-        /// The run that would have been.
+        /// The id that the run would have had.
         run: RunId,
         /// Why.
         source: StoreError,
@@ -149,7 +150,7 @@ pub enum ResumeError {
     /// The runtime has no store.
     #[error("a runtime without a store has no runs to resume")]
     NoStore,
-    /// The journal could not be read, or another process is at it.
+    /// The journal could not be read, or another process holds the run.
     #[error("cannot resume run `{run}`")]
     Store {
         /// The run.
@@ -162,7 +163,7 @@ pub enum ResumeError {
     Journal {
         /// The run.
         run: RunId,
-        /// What is wrong with it.
+        /// The mistake in the journal.
         reason: crate::record::JournalError,
     },
     /// The run is another graph's, or the graph was changed since.
@@ -170,14 +171,14 @@ pub enum ResumeError {
     AnotherGraph {
         /// The run.
         run: RunId,
-        /// What the caller brought: id, version and digest.
+        /// The graph that the caller passed: id, version and digest.
         expected: String,
-        /// What the journal says.
+        /// The graph that the journal names.
         found: String,
-        /// The nodes that the run visited, or would visit next, and that the graph that was brought has not.
+        /// The nodes that the run visited, or would visit next, and that the passed graph does not have.
         gone: Vec<String>,
     },
-    /// It is a run that another began, and that continues when the other does; or it is not the one that another began.
+    /// Another run began it, and it continues with that run; or another run has the id that it would have.
     #[error("cannot resume run `{run}` by itself: {}", nested(.parent.as_ref()))]
     Nested {
         /// The run.
@@ -214,7 +215,7 @@ fn nested(parent: Option<&crate::record::Parent>) -> String {
     }
 }
 
-/// Why the history of a run cannot be told.
+/// Why the history of a run cannot be returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
@@ -234,7 +235,7 @@ pub enum HistoryError {
     Journal {
         /// The run.
         run: RunId,
-        /// What is wrong with it.
+        /// The mistake in the journal.
         reason: crate::record::JournalError,
     },
 }
@@ -243,7 +244,7 @@ pub enum HistoryError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A node failed, and nothing in the graph deals with it.
+    /// A node failed, and nothing in the graph handles the failure.
     #[error("node `{node}` failed: {}", failure.message)]
     Node {
         /// The run.
@@ -252,7 +253,7 @@ pub enum RunError {
         node: String,
         /// The step.
         step: u64,
-        /// What happened.
+        /// The failure.
         failure: Box<Failure>,
         /// The state when it happened.
         state: Box<Value>,
@@ -269,7 +270,8 @@ pub enum RunError {
         /// The state when it happened.
         state: Box<Value>,
     },
-    /// The run took longer than it may. It can be resumed after the last step that was committed, and has its time again.
+    /// The run exceeded its time limit. It can be resumed after the last step that was committed, and has its full time
+    /// again.
     #[error("the run took longer than it may")]
     Deadline {
         /// The run.
@@ -300,7 +302,7 @@ pub enum RunError {
         /// The state after the last of them.
         state: Box<Value>,
     },
-    /// A step could not be committed. The run is kept as it was after the last step that was, and can be resumed.
+    /// A step could not be committed. The run is kept as it was after the last committed step, and can be resumed.
     #[error("failed to commit step {step} of run `{run}`")]
     Store {
         /// The run.
@@ -310,12 +312,12 @@ pub enum RunError {
         /// Why.
         source: StoreError,
     },
-    /// The run ended, and what it returned is not of the type that the graph says.
+    /// The run ended, but its output is not of the type that the graph declares.
     #[error("run `{run}` returned what it should not: {mismatch}")]
     Output {
         /// The run.
         run: RunId,
-        /// What is wrong.
+        /// The mismatch.
         mismatch: Mismatch,
     },
     /// The engine itself stopped: its task was aborted, or it has a bug.

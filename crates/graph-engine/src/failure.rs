@@ -24,7 +24,7 @@ impl Category {
     /// Every category.
     pub const ALL: [Self; 4] = [Self::Permanent, Self::Transient, Self::RateLimited, Self::Cancelled];
 
-    /// Finds the category that is written `name`; spelling counts, case too.
+    /// Returns the category that is written `name`. The name is case-sensitive.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.name() == name)
     }
@@ -47,8 +47,8 @@ impl Category {
 
 /// Why a tool failed.
 ///
-/// Any error becomes one by `?`, with the error's text and those of its causes; its category is then read from what it says
-/// (R160). It does not implement [`Error`](std::error::Error) itself, for the same reason that `anyhow::Error` does
+/// Any error converts to one by `?`, with the error's text and those of its causes; its category is then derived from what
+/// it says (R160). It does not implement [`Error`](std::error::Error) itself, for the same reason that `anyhow::Error` does
 /// not.
 pub struct ActionError {
     category: Category,
@@ -57,7 +57,7 @@ pub struct ActionError {
     rare: Option<Box<Rare>>,
 }
 
-/// What few errors carry; behind a pointer, for every tool returns a place for it.
+/// The fields that few errors have; boxed, because every tool's result reserves space for an error.
 #[derive(Default)]
 struct Rare {
     data: Option<Value>,
@@ -67,7 +67,7 @@ struct Rare {
 }
 
 impl ActionError {
-    /// A failure that trying again does not mend.
+    /// A failure that a retry does not fix.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::new(Category::Permanent, message)
     }
@@ -82,46 +82,46 @@ impl ActionError {
         Self { category, typed: true, message: message.into(), rare: None }
     }
 
-    /// A failure of which the tool does not know the category: it is read from what the failure says (R160).
+    /// A failure of a category that the tool does not know: it is derived from what the failure says (R160).
     pub fn unclassified(message: impl Into<String>) -> Self {
         Self { category: Category::Permanent, typed: false, message: message.into(), rare: None }
     }
 
-    /// Adds what the tool would have returned, for edges that look at `result` after a failure.
+    /// Adds the data that the tool would have returned, for edges that read `result` after a failure.
     #[must_use]
     pub fn with_data(mut self, data: Value) -> Self {
         self.rare().data = Some(data);
         self
     }
 
-    /// Adds the error code of whatever the tool called: `insufficient_quota`.
+    /// Adds the error code of whatever the tool called, such as `insufficient_quota`.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
         self.rare().code = Some(code.into());
         self
     }
 
-    /// Adds the HTTP status that the tool was answered with; 0 stands for no answer.
+    /// Adds the HTTP status that the tool received; 0 stands for no answer.
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.rare().status = Some(status);
         self
     }
 
-    /// Adds how long whatever the tool called asks to be left alone: the header `retry-after`.
+    /// Adds the time for which whatever the tool called asks to be left alone: the header `retry-after`.
     #[must_use]
     pub fn with_retry_after(mut self, pause: Duration) -> Self {
         self.rare().retry_after = Some(pause);
         self
     }
 
-    /// Returns how the failure is to be treated; of one that is not [typed](Self::is_typed), what holds until it is
+    /// Returns how the failure is to be treated. For a failure that is not [typed](Self::is_typed), this holds until it is
     /// classified.
     pub fn category(&self) -> Category {
         self.category
     }
 
-    /// Whether the tool itself said the category.
+    /// Whether the tool itself named the category.
     pub fn is_typed(&self) -> bool {
         self.typed
     }
@@ -136,7 +136,7 @@ impl ActionError {
         self.rare.as_ref()?.status
     }
 
-    /// Returns how long to wait at least before another call.
+    /// Returns the minimum time to wait before another call.
     pub fn retry_after(&self) -> Option<Duration> {
         self.rare.as_ref()?.retry_after
     }
@@ -146,7 +146,7 @@ impl ActionError {
     }
 }
 
-/// Any error becomes one by `?`, those of `anyhow` and `eyre` too; so does a text.
+/// Any error converts to one by `?`, also those of `anyhow` and `eyre`; so does a text.
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for ActionError {
     fn from(error: E) -> Self {
         let error = error.into();
@@ -179,25 +179,25 @@ impl fmt::Debug for ActionError {
 /// Why a node failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
-    /// What happened.
+    /// The error message.
     pub message: String,
     /// How it is to be treated.
     pub category: Category,
-    /// Whether the category was said, by the tool or by the engine, rather than assumed; only what was assumed is
+    /// Whether the tool or the engine named the category, so that it is not an assumption. Only an assumed category is
     /// [classified](crate::classify) by what the failure says (R142).
     pub typed: bool,
-    /// What the tool would have returned, as far as it got.
+    /// The data that the tool would have returned, as far as it got.
     pub data: Option<Value>,
     /// The error code of whatever the tool called.
     pub code: Option<String>,
-    /// The HTTP status that the tool was answered with.
+    /// The HTTP status that the tool received.
     pub status: Option<u16>,
-    /// How long whatever the tool called asks to be left alone.
+    /// The time for which whatever the tool called asks to be left alone.
     pub retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// A failure that trying again does not mend, whatever its text says.
+    /// A failure that a retry does not fix, whatever its text says.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::from(ActionError::permanent(message))
     }
@@ -207,7 +207,7 @@ impl Failure {
         Self::from(ActionError::new(category, message))
     }
 
-    /// A failure that a tool tells of by what it returned; what it is, its text says.
+    /// A failure that a tool reports in its result. Its category is derived from its text.
     pub(crate) fn told(message: String, data: Value) -> Self {
         Self::from(ActionError::unclassified(message).with_data(data))
     }
@@ -222,7 +222,8 @@ impl From<ActionError> for Failure {
 }
 
 impl NamedFields for Failure {
-    /// What `result` is to the edges of a node that failed: `status`, `error`, and what the tool got (R125).
+    /// Returns a field of `result` as the edges of a failed node see it: `status`, `error`, or data that the tool got
+    /// (R125).
     fn get(&self, name: &str) -> View<'_> {
         match name {
             "status" => View::Text("error"),
@@ -250,7 +251,7 @@ impl NamedFields for Failure {
 pub struct LastError {
     /// The node that failed.
     pub node: String,
-    /// What happened.
+    /// The error message.
     pub error: String,
 }
 
@@ -276,7 +277,7 @@ impl NamedFields for LastError {
     }
 }
 
-/// A failure that the run went on after, because its graph says `on_error: continue` (R126).
+/// A failure after which the run continued, because its graph says `on_error: continue` (R126).
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct SuppressedError {
@@ -284,7 +285,7 @@ pub struct SuppressedError {
     pub step: u64,
     /// The node that failed.
     pub node: String,
-    /// What happened.
+    /// The error message.
     pub error: String,
 }
 

@@ -1,4 +1,4 @@
-//! Which runs are running, and whether more may begin: what a runtime must know to shut down.
+//! The gate of a runtime: knows the running runs and whether more may begin, so that the runtime can shut down.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,7 +27,7 @@ struct Inside {
 struct One {
     run: RunId,
     stop: Stop,
-    /// What ends its task at once; nothing as long as the run is about to begin.
+    /// The handle that aborts its task; `None` as long as the run is about to begin.
     task: Option<AbortHandle>,
 }
 
@@ -50,7 +50,7 @@ impl Gate {
         Some(Pass { gate: Arc::clone(self), number })
     }
 
-    /// Lets no run in any more, and asks all running runs to stop where they stand. Returns how many these are.
+    /// Lets no more runs in, and asks all running runs to stop where they are. Returns how many these are.
     pub(crate) fn close(&self) -> usize {
         let mut inside = self.inside();
         inside.is_closed = true;
@@ -84,7 +84,7 @@ impl Gate {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes which task a run is. One that has ended is not there any more.
+    /// Stores the task of a run. A run that has ended is not there any more.
     fn note(&self, number: u64, task: AbortHandle) {
         if let Some(one) = self.inside().runs.get_mut(&number) {
             one.task = Some(task);
@@ -96,10 +96,10 @@ impl Pass {
     /// Spawns the task of the run, which holds the pass until it ends.
     pub(crate) fn spawn<T: Send + 'static>(self, run: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         let (gate, number) = (Arc::clone(&self.gate), self.number);
-        // Captured and awaited, it would be held twice.
+        // Without the box, the task would hold the future twice: captured and awaited.
         let run = Box::pin(run);
         let task = tokio::spawn(async move {
-            // Given back when all else of the run is dropped.
+            // The pass is given back when everything else of the run is dropped.
             let _pass = self;
             run.await
         });

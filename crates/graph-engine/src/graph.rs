@@ -1,7 +1,7 @@
-//! Compiled graphs: programs with their names resolved and their texts read, ready to be followed.
+//! Compiled graphs: programs with their names resolved and their texts parsed, ready to be executed.
 //!
-//! This is where a graph's parts get their meaning, once for compiled and interpreted graphs: what a template yields, which
-//! edge is taken, what is assigned.
+//! This module defines the meaning of a graph's parts, once for compiled and interpreted graphs: the value of a template,
+//! the edges that are taken, the assignments.
 
 mod compiled;
 mod context;
@@ -39,10 +39,10 @@ pub use node::{
 };
 pub use topology::{Topology, TopologyNode};
 
-/// How many branches one visit may begin.
+/// The maximum number of branches that one visit may begin.
 pub const MOST_BRANCHES: usize = 1 << 20;
 
-/// What a graph consists of, ready to be followed.
+/// The tables of a graph, ready to be executed.
 #[derive(Debug)]
 pub struct GraphTables {
     /// The graph's id.
@@ -51,34 +51,34 @@ pub struct GraphTables {
     pub version: String,
     /// The SHA-256 of the text that its signature covers.
     pub digest: Digest,
-    /// Whose key signed it.
+    /// The fingerprint of the key that signed it.
     pub signer: Fingerprint,
     /// The node that a run begins with.
     pub start: u16,
-    /// How its runs go.
+    /// The settings of its runs.
     pub settings: Settings,
-    /// What the graph declares that it uses.
+    /// The capabilities that the graph declares.
     pub permissions: Grants,
     /// The environment variables that it requires.
     pub env: Vec<String>,
     /// The keys of the state.
     pub keys: Vec<CompiledKey>,
-    /// What nodes and hooks call.
+    /// The tools that nodes and hooks call.
     pub tools: Vec<CompiledTool>,
     /// The nodes.
     pub nodes: Vec<CompiledNode>,
-    /// What its calls receive about it.
+    /// The facts about it that its calls receive.
     pub(crate) facts: Arc<GraphFacts>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<CompiledHook>,
-    /// Whether a node asks how often it was visited.
+    /// Whether any node asks how often it was visited.
     pub counts_visits: bool,
     /// The fan-outs that have joins.
     fan_outs: FanOuts,
 }
 
 impl GraphTables {
-    /// Returns a node. The index is one of the graph.
+    /// Returns the node with that index, which must exist.
     #[inline]
     pub fn node(&self, at: u16) -> &CompiledNode {
         &self.nodes[usize::from(at)]
@@ -107,7 +107,7 @@ impl GraphTables {
         self.keys.iter().position(|key| key.name == name)
     }
 
-    /// Returns a tool, if there is one of that index.
+    /// Returns the tool with that index, if there is one.
     #[inline]
     pub fn tool(&self, at: u16) -> Option<&CompiledTool> {
         self.tools.get(usize::from(at))
@@ -118,11 +118,11 @@ impl GraphTables {
         self.hooks.iter().filter(move |hook| hook.event == event)
     }
 
-    /// Makes the call that a node writes; `item` is what a foreach calls one item, and the item.
+    /// Builds the request for a node's call. `item` is the name that a foreach gives to an item, and the item.
     ///
     /// # Errors
     ///
-    /// If the item's id is a template, and what it yields is not an id.
+    /// If the item's id is a template that does not yield an id.
     #[inline(always)]
     pub fn request(
         &self,
@@ -136,12 +136,12 @@ impl GraphTables {
         Scope { local: View::Object(&local), ..self.scope(context) }.request(call, notes)
     }
 
-    /// Returns what a value with expressions in it yields before a node's calls.
+    /// Evaluates a term before a node's calls.
     pub fn evaluate(&self, term: &CompiledTerm, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
         self.scope(context).evaluate(term, notes)
     }
 
-    /// Computes what a node assigns behind its calls, which returned `result`.
+    /// Computes the assignments of a node after its calls, which returned `result`.
     #[inline]
     pub fn assign(
         &self,
@@ -157,10 +157,11 @@ impl GraphTables {
         }
     }
 
-    /// Returns the edge that a node takes behind its calls, which returned `result`, and its assignments, where that is the first of a
-    /// list whose condition holds. `None` decides nothing: [`GraphTables::edges`] decides then.
+    /// Returns the edge that a node takes after its calls, which returned `result`, and its assignments, if its route is the
+    /// first of a list whose condition holds. `None` decides nothing: [`GraphTables::edges`] decides then.
     ///
-    /// An index comes in a register. All that edges can be goes through memory, which costs a third of the choice.
+    /// An index is returned in a register. The result of [`GraphTables::edges`] is returned through memory, which costs a
+    /// third of the choice.
     #[inline]
     pub fn first_edge(
         &self,
@@ -179,11 +180,11 @@ impl GraphTables {
         None
     }
 
-    /// Returns which edges of a node are taken behind its calls, which returned `result`, and its assignments.
+    /// Returns the edges that a node takes after its calls, which returned `result`, and its assignments.
     ///
     /// # Errors
     ///
-    /// If a condition compares what cannot be compared, or no condition holds where one must.
+    /// If a condition compares values that cannot be compared, or no condition holds where one must.
     #[inline(never)]
     pub fn edges(
         &self,
@@ -196,7 +197,7 @@ impl GraphTables {
         Scope { changes, result, ..self.scope(context) }.route(self.node(node), notes)
     }
 
-    /// Whether a node can fail with that message when its edges are asked where they lead.
+    /// Whether a node can fail with that message when its edges are evaluated.
     pub fn may_fail_to_route(&self, node: u16, message: &str) -> bool {
         let node = self.node(node);
         let is_asked = self.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty();
@@ -211,7 +212,7 @@ impl GraphTables {
         node.next.edges().iter().any(|edge| edge.when.tests().into_iter().any(says_so))
     }
 
-    /// Returns what the run returns when it ends at a node.
+    /// Returns the output of a run that ends at a node.
     pub fn output(&self, at: u16, context: &EvalContext<'_>, notes: &mut Notes) -> Value {
         let scope = self.scope(context);
         match &self.node(at).kind {
@@ -220,16 +221,16 @@ impl GraphTables {
         }
     }
 
-    /// Returns the keys that are set, which is what a run returns that had taken all the steps it may.
+    /// Returns the keys that are set, which are the output of a run that reached its step limit.
     pub fn keys(&self, context: &EvalContext<'_>) -> Value {
         self.scope(context).keys()
     }
 
-    /// Returns what a hook does about an event with the values `told`; `None` if its condition does not hold.
+    /// Returns a hook's reaction to an event with the values `told`; `None` if its condition does not hold.
     ///
     /// # Errors
     ///
-    /// If the condition compares what cannot be compared, or an item's id is invalid.
+    /// If the condition compares values that cannot be compared, or an item's id is invalid.
     pub fn hook(
         &self,
         hook: &CompiledHook,
@@ -253,7 +254,7 @@ impl GraphTables {
     }
 }
 
-/// What a hook does about an event.
+/// A hook's reaction to an event.
 pub enum Steering {
     /// Calls a tool.
     Call(Request),
@@ -261,7 +262,7 @@ pub enum Steering {
     Answer(Value),
 }
 
-/// A name and what it stands for.
+/// A name and its value.
 struct Local<'a> {
     name: &'a str,
     value: View<'a>,
@@ -280,16 +281,16 @@ impl NamedFields for Local<'_> {
 /// The values that expressions refer to.
 struct Scope<'a> {
     context: &'a EvalContext<'a>,
-    /// What the node assigned so far; it shows before the state does (R94, R95).
+    /// The node's assignments so far; they shadow the state (R94, R95).
     changes: &'a [Change],
     result: View<'a>,
-    /// What only this place knows: an object of names.
+    /// The names that are known only here, as an object.
     local: View<'a>,
     graph: &'a GraphTables,
 }
 
 impl Scope<'_> {
-    /// Makes the call that a node or hook writes.
+    /// Builds the request for the call of a node or hook.
     fn request(&self, call: &CallTerm, notes: &mut Notes) -> Result<Request, Box<Failure>> {
         let id = call.id.as_ref().map(|term| item_id(self.evaluate(term, notes))).transpose()?;
         let mut arguments = Arguments::default();
@@ -305,7 +306,7 @@ impl Scope<'_> {
         Ok(Request { tool: call.tool, id, arguments })
     }
 
-    /// Follows a reference. All of the state is no view of anything, and is seen through [`Scope::value`].
+    /// Follows a reference. There is no view of the whole state; [`Scope::value`] returns it.
     #[inline]
     fn view(&self, reference: &ResolvedPath) -> View<'_> {
         let base = match reference.root {
@@ -367,11 +368,11 @@ impl Scope<'_> {
         Value::Null
     }
 
-    /// Notes that none of `references` found anything, unless one asks what the node returned last: that there is nothing
-    /// the first time is no surprise.
+    /// Notes that none of `references` found anything, unless one of them reads the node's last result on its first visit:
+    /// it cannot exist then.
     #[cold]
     fn found_nothing(&self, references: &[ResolvedPath], notes: &mut Notes) {
-        // Nor is it where the author gave the key null as its first value.
+        // Nor is there a note if the graph gives the key null as its first value.
         let is_meant = |reference: &ResolvedPath| match reference.root {
             PathBase::Key(key) => reference.segments.is_empty() && self.graph.keys[key].initial == Some(Value::Null),
             _ => false,
@@ -423,7 +424,8 @@ impl Scope<'_> {
         self.found_nothing(references, notes);
     }
 
-    /// Writes an input; where it is not given, and no text stands for it, the reference stays as it is written (R71).
+    /// Writes an input. If the input is not given and the reference has no default text, the reference stays as it is
+    /// written (R71).
     fn write_input(&self, reference: &ResolvedPath, otherwise: &InputReference, text: &mut String, notes: &mut Notes) {
         let view = self.view(reference);
         match otherwise {
@@ -436,7 +438,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Returns which edges of a node are taken: of a list the first whose condition holds (R89).
+    /// Returns the edges of a node that are taken: of a list, the first whose condition holds (R89).
     #[inline]
     fn route(&self, node: &CompiledNode, notes: &mut Notes) -> Result<TakenEdges, Box<Failure>> {
         let CompiledRoute::First(edges) = &node.next else { return self.route_otherwise(node, notes) };
@@ -467,7 +469,7 @@ impl Scope<'_> {
         Ok(TakenEdges::Many(Arc::new(taken)))
     }
 
-    /// Returns the elements that branches begin for. Null is a list without elements, as for a foreach.
+    /// Returns the elements that branches begin for. Null counts as a list without elements, as for a foreach.
     fn route_over(&self, each: &ListRoute, notes: &mut Notes) -> Result<TakenEdges, Box<Failure>> {
         let list = match self.evaluate(&each.over, notes) {
             Value::Array(list) => list,
@@ -487,7 +489,7 @@ impl Scope<'_> {
         Ok(TakenEdges::Over(Arc::new(list)))
     }
 
-    /// Returns the edge of the word that a value is.
+    /// Returns the edge for a value, which is looked up as a word.
     fn route_by(&self, by: &ValueRoute) -> Result<TakenEdges, Box<Failure>> {
         let value = self.view(&by.by);
         let word = match value {
@@ -508,7 +510,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Returns the element that the branch was begun for to which a route over a list gave that name.
+    /// Returns the list element to which a route gave that name, in the innermost branch that the route began.
     #[cold]
     fn argument(&self, argument: u16) -> View<'_> {
         let of_route = |frame: &&Arc<Frame>| match &self.graph.node(frame.fan.node).next {
@@ -545,7 +547,7 @@ impl Scope<'_> {
 
     #[inline(always)]
     fn test(&self, test: &Comparison) -> Result<bool, Box<Failure>> {
-        // What most conditions are: a key of the state, or a field of the result, against a whole number.
+        // Most conditions compare a key of the state, or a field of the result, with a whole number.
         let left = match (&test.left.root, test.left.segments.as_slice()) {
             (PathBase::Key(key), []) if self.changes.is_empty() => self.context.state.get(*key),
             (PathBase::Result, [field]) => self.result.step(field),
@@ -559,7 +561,7 @@ impl Scope<'_> {
         self.test_any(test)
     }
 
-    /// As [`Scope::test`], for all values and operators.
+    /// Like [`Scope::test`], for all values and operators.
     #[inline(never)]
     fn test_any(&self, test: &Comparison) -> Result<bool, Box<Failure>> {
         let whole;
@@ -596,14 +598,14 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// Says that none of a node's edges can be taken.
+/// Returns the failure of a node whose edges cannot be taken.
 #[cold]
 fn no_match(node: &CompiledNode) -> Failure {
     let edges: Vec<&str> = node.next.edges().iter().map(|edge| edge.shown.as_str()).collect();
     Failure::permanent(format!("no edge matches; there are {}", edges.join(", ")))
 }
 
-/// Makes an item's id of what a template yields.
+/// Converts the value of a template to an item's id.
 fn item_id(value: Value) -> Result<ItemId, Box<Failure>> {
     let failure = |message: String| Box::new(Failure::permanent(message));
     match value {

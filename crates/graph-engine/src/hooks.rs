@@ -1,8 +1,8 @@
-//! Hooks in Rust: what a program does when something happens to its runs.
+//! Hooks in Rust: a program's reactions to the events of its runs.
 //!
-//! A graph has hooks of its own, in YAML. Those come first; then come the hooks of the program, in the order in which they
-//! were given to the runtime; then those that are built in, of which there is one: a failure that may go away by itself is
-//! tried again, three times. The first of them that wants to steer the run does; all are asked.
+//! A graph has hooks of its own, in YAML. They come first. Then come the hooks of the program, in the order in which they
+//! were given to the runtime, and then the only built-in hook, which retries a transient failure three times. All hooks are
+//! asked, and the first of them that wants to steer the run does.
 
 use std::fmt;
 use std::future::Future;
@@ -18,36 +18,36 @@ use crate::status::Status;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Control {
-    /// The call is made again, if hooks have not had that done `max_retries` times already. After an error only.
+    /// The call is made again, unless hooks have already had it made again `max_retries` times. Only after an error.
     Retry {
-        /// How often hooks may have the call of one visit made again.
+        /// How many times hooks may have the call of one visit made again.
         max_retries: u32,
     },
-    /// The run ends with this error, whatever the graph says to do after one.
+    /// The run ends with this error, whatever the graph says to do after an error.
     Fail {
         /// Why.
         error: String,
     },
     /// The run ends.
     Abort,
-    /// The run may take more steps. At its limit only.
+    /// The run may take more steps. Only at its limit.
     Continue {
         /// How many.
         additional_steps: u32,
     },
 }
 
-/// How often a hook has a call made again if it does not say (R134).
+/// How many times a hook has a call made again if it does not say (R134).
 const MAX_RETRIES: u32 = 3;
 /// How many more steps a hook allows if it does not say (R131).
 const ADDITIONAL_STEPS: u32 = 50;
 
 impl Control {
-    /// Reads what a hook's tool answered, or what the graph says in its place.
+    /// Reads the answer of a hook's tool, or the answer that the graph gives in its place.
     ///
-    /// Nothing if it is no wish to steer: an object whose `action` is `retry`, `fail`, `abort` or `continue` is one (R150,
-    /// R151), and so is one with a field of such a name that is `true` (R137). `suspend`, `escalate` and `skip` ask for what the
-    /// runtime does not do; the run ends with an error then, since to go on could do what the hook wanted to hold back.
+    /// Returns `None` unless the answer asks for control: an object whose `action` is `retry`, `fail`, `abort` or `continue`
+    /// (R150, R151), or one in which a field of such a name is `true` (R137). `suspend`, `escalate` and `skip` are not
+    /// supported. The run ends with an error then, because continuing could do what the hook wanted to prevent.
     pub fn read(answer: View<'_>) -> Option<Self> {
         let action = match answer.step("action") {
             View::Text(action) => action,
@@ -80,15 +80,15 @@ impl Control {
     }
 }
 
-/// What a hook receives.
+/// The information that a hook receives.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HookContext<'a> {
     /// The run.
     pub run: &'a RunId,
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// The names that the graph's own hooks see of the event, and their values (R147): an object.
+    /// The names that the graph's own hooks see for the event, and their values (R147), as an object.
     pub values: &'a Value,
 }
 
@@ -99,9 +99,9 @@ impl HookContext<'_> {
     }
 }
 
-/// What a program does when something happens to its runs. Each method does nothing until it is defined.
+/// A program's reactions to the events of its runs. Each method does nothing by default.
 ///
-/// A hook that panics, or takes longer than a minute, is as one that is not there: nothing that it does can fail the run.
+/// A hook that panics, or takes longer than a minute, is treated as absent: it cannot fail the run.
 pub trait Hooks: Send + Sync + 'static {
     /// A run began. Not called when one is resumed.
     fn graph_started(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
@@ -109,7 +109,7 @@ pub trait Hooks: Send + Sync + 'static {
         async { None }
     }
 
-    /// A node is done, and what it did is committed.
+    /// A node is done, and its step is committed.
     fn after_step(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
         let _ = told;
         async { None }
@@ -134,10 +134,10 @@ pub trait Hooks: Send + Sync + 'static {
     }
 }
 
-/// An answer that is waited for.
+/// An answer that is being awaited.
 type Answering<'a> = Pin<Box<dyn Future<Output = Option<Control>> + Send + 'a>>;
 
-/// Hooks of whatever type.
+/// Hooks of any type.
 pub(crate) trait AnyHooks: Send + Sync {
     fn answer<'a>(&'a self, told: &'a HookContext<'a>, status: Status) -> Answering<'a>;
 }
@@ -165,13 +165,13 @@ impl fmt::Debug for dyn AnyHooks {
     }
 }
 
-/// Which hooks a program's hooks stand beside.
+/// The place of a program's hooks among the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Layer {
-    /// Behind the graph's own: they may steer a run (R144).
+    /// After the graph's own hooks: they may steer a run (R144).
     Builtin,
-    /// Behind all others: they see everything and steer nothing.
+    /// After all others: they see everything and steer nothing.
     Infra,
 }
 

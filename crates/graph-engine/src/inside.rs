@@ -1,4 +1,4 @@
-//! The runs that the calls of a run began: whether their journals are there and whole.
+//! The runs that the calls of a run began: whether their journals exist and are whole.
 
 use crate::activation::Activation;
 use crate::call::Parent;
@@ -19,10 +19,11 @@ use graph_model::timestamp;
 use graph_model::value::Value;
 use graph_signing::PublicKey;
 
-/// Fails unless the journals of the runs are whole that the committed visits of a run began, and the calls that are `done` of the next
-/// step, and of those inside them. A run that is resumed uses what they returned.
+/// Fails unless the journals of nested runs are whole: the runs that the committed visits of a run began, those that the
+/// calls in `done` of the next step began, and the runs inside them. A resumed run uses their results.
 ///
-/// As the run's own journal, they are verified, and not computed again. Of a run whose visit has a result there must be one.
+/// Like the run's own journal, they are verified and not computed again. If a visit has a result, there must be a journal of
+/// its run.
 pub(crate) async fn verify_inside(
     machine: &Arc<dyn Machine>,
     run: &RunId,
@@ -69,20 +70,20 @@ pub(crate) async fn verify_inside(
     Ok(())
 }
 
-/// A call of a graph that is written down.
+/// A recorded call of a graph.
 struct Begun {
-    /// The record that tells of it.
+    /// The number of the record that contains it.
     seq: u64,
     parent: Parent,
     tool: u16,
-    /// The graph's id, where the node computes it.
+    /// The graph's id, if the node computes it.
     id: Option<ItemId>,
-    /// How often it was made at most.
+    /// How many times it was made at most.
     attempts: u64,
     has_result: bool,
 }
 
-/// Returns the calls of graphs that the committed visits of a run made, and those that are `done` of its next step.
+/// Returns the calls of graphs that the committed visits of a run made, and those in `done` of its next step.
 fn begun(
     machine: &dyn Machine,
     run: &RunId,
@@ -155,7 +156,8 @@ fn begun(
     Ok(all)
 }
 
-/// Returns the id that a call computed that was told the time `now`, if that can be told: `item` is its place in the list of a foreach.
+/// Returns the id that a call computed at the time `now`, if it can be determined. `item` is its index in the list of a
+/// foreach.
 fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
     let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
@@ -171,7 +173,7 @@ fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Op
     }
 }
 
-/// Returns how many items a foreach went over; where they are sealed, as far as what it collected tells.
+/// Returns how many items a foreach iterated over. If they are sealed, it counts the results that it collected.
 fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
     let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);

@@ -1,7 +1,8 @@
-//! Runs compiled state graphs: what a step means, the engine that takes steps, its journal, and the traits of what a run needs.
+//! Runs compiled state graphs: the meaning of a step, the engine that takes steps, its journal, and the traits that a run
+//! needs.
 //!
-//! Programs depend on `graph-runtime`, which shows what they need of this. Here is what stores, machines and observers are
-//! written against.
+//! Programs depend on `graph-runtime`, which re-exports the parts of this crate that they need. Stores, machines and
+//! observers are written against this crate.
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -78,25 +79,25 @@ pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
 pub use threads::{Thread, Threads};
 
-/// The built-in tools, for graphs that call no others: `ProjectStats::new(Builtins)`. The feature `tools` of `graph-runtime` performs
-/// them.
+/// The built-in tools, for graphs that call no others: `ProjectStats::new(Builtins)`. The feature `tools` of `graph-runtime`
+/// performs them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Builtins;
 
-/// What generated code calls. Nothing in here is for people, and what is in here without being public elsewhere is:
+/// The items that generated code calls. They are not for people. These items are public only here:
 ///
 /// | item | why generated code needs it |
 /// |---|---|
 /// | `object`, `default`, `word`, `exits` | implement views, reading, `Default` and `serde` for the structs and enums of a graph, so that a type costs one line of generated code |
 /// | `cells`, `node` | implement the state and `serde` for the node enum, for the same reason |
-/// | `Struct`, `fits`, `put`, `view`, `blank`, `from_value` | what those macros expand to: fields by index, with no code for each type in each program |
-/// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | what those macros expand to and is the same for all types |
+/// | `Struct`, `fits`, `put`, `view`, `blank`, `from_value` | the expansion of those macros: fields by index, with no code for each type in each program |
+/// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | the part of that expansion that is the same for all types |
 /// | `NoTools`, `no_such_tool` | the tool caller of a graph without tools; an index that only a journal of another graph has |
-/// | `stand_in` | the body of all functions of a graph with mistakes, so that nothing more is wrong with the program |
+/// | `stand_in` | the body of all functions of a graph with mistakes, so that the compiler finds no other mistakes in the program |
 /// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
 ///
-/// All else is public where it belongs, mostly in [`machine`](crate::machine), and is here so that generated code names one module and
-/// nothing that a program could shadow.
+/// All other items are public where they belong, mostly in [`machine`](crate::machine). They are repeated here so that
+/// generated code names one module, and nothing that a program could shadow.
 #[doc(hidden)]
 pub mod __private {
     pub use graph_model::program::{Executor, ItemType, Key, Param, Program, Tool, Verb};
@@ -120,13 +121,13 @@ pub mod __private {
         value.view()
     }
 
-    /// Stands in for a value that is about to be read.
+    /// Returns a placeholder for a value that is about to be read.
     #[inline]
     pub fn blank<T: FromValue>() -> T {
         T::blank()
     }
 
-    /// Makes a value of JSON.
+    /// Converts JSON to a value.
     ///
     /// # Errors
     ///

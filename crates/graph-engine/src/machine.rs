@@ -1,11 +1,11 @@
 //! Machines: a compiled graph with the state and the tools that it works on.
 //!
-//! What the graph's nodes do is decided by pure functions of the engine's own; only the call of a tool waits for anything. So a journal
-//! replays to the same state wherever it is replayed.
+//! The engine's own pure functions decide what the graph's nodes do; only the call of a tool waits for anything. A journal
+//! therefore replays to the same state everywhere.
 //!
 //! Generated code implements [`Machine`] and [`Graph`], and so does the interpreter. A machine that is written by hand has a
-//! [`CompiledGraph`] that it [loads](CompiledGraph::load) from a [`Program`], a state ([`StateFields`]) and a place from which tools are called
-//! ([`ToolCaller`]).
+//! [`CompiledGraph`] that it [loads](CompiledGraph::load) from a [`Program`], a state ([`StateFields`]) and a caller of
+//! tools ([`ToolCaller`]).
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyNode};
 pub use crate::state::StateFields;
 pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
 
-/// A graph that can run. Generated, interpreted from a checked graph, or written by hand: the engine cannot tell which.
+/// A graph that can run: generated, interpreted from a checked graph, or written by hand. The engine does not distinguish
+/// them.
 pub trait Machine: Send + Sync + 'static {
     /// Returns the graph's tables.
     fn graph(&self) -> &CompiledGraph;
@@ -33,16 +34,17 @@ pub trait Machine: Send + Sync + 'static {
     /// If an input is missing or of the wrong type.
     fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch>;
 
-    /// Makes a place from which tools are called, one at a time.
+    /// Makes a tool caller, which calls tools one at a time.
     fn tool_caller(&self) -> Box<dyn ToolCaller>;
 
-    /// Returns the graph that is the tool with that index, if it is one (R188).
+    /// Returns the graph that the tool with that index runs, if the tool is a graph (R188).
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
         let _ = tool;
         None
     }
 
-    /// Returns the graph that is called `id`, for a call whose id is known only when it is made; `None` where `id` is not a graph's.
+    /// Returns the graph with the id `id`, for a call whose id is known only when it is made; `None` if `id` is not a
+    /// graph's.
     ///
     /// # Errors
     ///
@@ -52,22 +54,22 @@ pub trait Machine: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the ids of the tools that the graph, or one inside it, calls by a known id and that nothing performs: a run is not
-    /// started then.
+    /// Returns the ids of the tools that the graph, or one inside it, calls by a known id and that nothing performs. If
+    /// there are any, no run is started.
     fn missing_tools(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// A machine with the Rust types of what goes in and what comes out.
+/// A machine with the Rust types of its inputs and its output.
 pub trait Graph: Machine {
-    /// What a run is started with.
+    /// The inputs of a run.
     type Inputs: AsView;
-    /// What a run returns.
+    /// The output of a run.
     type Output;
 
-    /// Reads what a run returned that ended at `node`. Secrets are in it as they are; where the type of the output does not hide
-    /// them, this does.
+    /// Reads the output of a run that ended at `node`. The value contains the secrets themselves; where the type of the
+    /// output does not hide them, this does.
     ///
     /// # Errors
     ///

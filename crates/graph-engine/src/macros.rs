@@ -1,4 +1,4 @@
-//! The macros that generated code is made of, and what they call.
+//! The macros that generated code consists of, and the functions that they call.
 
 use std::fmt;
 
@@ -138,7 +138,7 @@ macro_rules! __word {
     };
 }
 
-/// How an enum of a graph's exits is made of what a run returned, and shown.
+/// How an enum of a graph's exits is made from the output of a run, and shown.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __exits {
@@ -164,7 +164,7 @@ macro_rules! __exits {
             }
         }
 
-        // What is written does not say which exit it is of, so it is not read back by itself.
+        // The serialized form does not name its exit, so it cannot be read back by itself.
         impl $crate::__private::serde::Serialize for $name {
             fn serialize<S: $crate::__private::serde::Serializer>(
                 &self,
@@ -260,7 +260,7 @@ macro_rules! __cells {
 ///
 /// # Errors
 ///
-/// If what it writes to cannot be written to.
+/// If the formatter cannot be written to.
 pub fn debug_cells(cells: &dyn StateFields, names: &[&str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut map = f.debug_map();
     map.entry(&"inputs", &cells.inputs());
@@ -318,7 +318,7 @@ impl ToolCaller for NoTools {
     }
 }
 
-/// Stands in for what a graph with mistakes would have; the program around it does not compile.
+/// Replaces the functions of a graph with mistakes; the program around it does not compile.
 #[expect(clippy::panic, reason = "the program that would call this does not compile")]
 pub fn stand_in() -> ! {
     panic!("the graph has mistakes, and the program was not compiled")

@@ -1,4 +1,4 @@
-//! Runs in a store, seen from outside: how one went, which there are, and resuming all that were stopped.
+//! Runs in a store, seen from outside: the outcome of a run, the list of runs, and resuming all that were stopped.
 
 use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
@@ -16,7 +16,7 @@ use futures_util::stream::{self, StreamExt};
 use graph_model::name::RunId;
 use graph_model::value::Mismatch;
 
-/// How a run stands, as its journal says.
+/// The outcome of a run, as its journal says.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum RunOutcome<O> {
@@ -37,7 +37,7 @@ pub enum RunOutcome<O> {
     /// It ended with an error, and can be resumed.
     #[non_exhaustive]
     Failed {
-        /// What happened.
+        /// The error message.
         error: String,
         /// The error code of whatever the node's tool called, if it named one.
         code: Option<String>,
@@ -53,12 +53,12 @@ pub enum RunOutcome<O> {
         nodes: Vec<String>,
         /// How many nodes were visited.
         steps: u64,
-        /// The number of the signal that it was cancelled by.
+        /// The number of the signal that cancelled it.
         signal: Option<i32>,
     },
 }
 
-/// Why it cannot be told how a run stands.
+/// Why the outcome of a run cannot be determined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutcomeError {
@@ -78,7 +78,7 @@ pub enum OutcomeError {
     Journal {
         /// The run.
         run: RunId,
-        /// What is wrong with it.
+        /// The mistake in the journal.
         reason: JournalError,
     },
     /// The run is another graph's, or the graph was changed since.
@@ -86,9 +86,9 @@ pub enum OutcomeError {
     AnotherGraph {
         /// The run.
         run: RunId,
-        /// What the caller brought: id, version and digest.
+        /// The graph that the caller passed: id, version and digest.
         expected: String,
-        /// What the journal says.
+        /// The graph that the journal names.
         found: String,
     },
     /// Its secrets are sealed with another key than the runtime's.
@@ -100,22 +100,22 @@ pub enum OutcomeError {
     /// Its secrets cannot be read here.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// What it returned is not of the type that the graph says.
+    /// Its output is not of the type that the graph declares.
     #[error("run `{run}` returned what it should not: {mismatch}")]
     Output {
         /// The run.
         run: RunId,
-        /// What is wrong.
+        /// The mismatch.
         mismatch: Mismatch,
     },
 }
 
-/// Which runs [`Runtime::resume_all`] resumes, and how.
+/// The runs that [`Runtime::resume_all`] resumes, and the options for them.
 #[derive(Debug, Clone)]
 pub struct ResumeAll {
-    /// Which; those that have not ended and are inside no other, if not said otherwise.
+    /// The filter for the runs; by default, those that have not ended and are inside no other.
     pub filter: RunFilter,
-    /// What holds for each of them from here on, as in [`Runtime::resume_with`].
+    /// The options for each of them from here on, as in [`Runtime::resume_with`].
     pub options: Options,
     /// How many are read and leased at a time. It does not bound how many run after that.
     pub at_once: usize,
@@ -128,7 +128,7 @@ impl Default for ResumeAll {
     }
 }
 
-/// What came of resuming one of several runs.
+/// The result of resuming one of several runs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Resumed<O> {
@@ -139,8 +139,8 @@ pub struct Resumed<O> {
 }
 
 impl Runtime {
-    /// Says how a run in the store stands, as its journal proves it. Nothing is called and nothing is written, and it
-    /// needs no lease: it does not disturb the run's holder.
+    /// Returns the outcome of a run in the store, as its journal proves it. It calls nothing, writes nothing and needs no
+    /// lease, so it does not disturb the run's holder.
     ///
     /// # Errors
     ///
@@ -188,18 +188,18 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// If there is no store, it cannot be read, or the page's cursor is no place in it.
+    /// If there is no store, it cannot be read, or the page's cursor is not a place in it.
     pub async fn runs(&self, filter: &RunFilter, page: &Page) -> Result<RunPage, StoreError> {
         self.inner.store.as_ref().ok_or(StoreError::None)?.runs(filter, page).await
     }
 
-    /// Resumes the runs that were stopped before they had ended, as by a crash or a [shutdown](Runtime::shutdown): what a program does
-    /// when it starts. For each run, `graph` returns the graph to resume it with, chosen by id, digest or version;
-    /// `None` leaves the run alone.
+    /// Resumes the runs that were stopped before they had ended, for example by a crash or a [shutdown](Runtime::shutdown).
+    /// A program calls it when it starts. For each run, `graph` returns the graph to resume it with, chosen by id, digest or
+    /// version; `None` leaves the run alone.
     ///
-    /// Runs that somebody holds are skipped, also if they are leased meanwhile: processes that call this at the same
-    /// time share the runs. Returns one answer for each of the others, in the store's order; a run whose graph was
-    /// changed is one of them, with the error.
+    /// Runs that somebody holds are skipped, also if they are leased meanwhile, so processes that call this at the same time
+    /// share the runs. Returns one answer for each of the others, in the store's order; a run whose graph was changed is one
+    /// of them, with the error.
     ///
     /// Dropping the future resumes no more runs; those that were resumed continue.
     ///
@@ -217,7 +217,7 @@ impl Runtime {
             loop {
                 let RunPage { runs, next } = self.runs(&filter, &page).await?;
                 let free = runs.into_iter().filter(|summary| summary.holder.is_none());
-                // The futures are made first: what is awaited names no graph.
+                // The futures are made first, so that the awaited stream does not name the graph's type.
                 let chosen: Vec<_> = free
                     .filter_map(|summary| {
                         let resumed = self.resume_with(options.clone(), graph(&summary)?, &summary.run);
@@ -238,7 +238,7 @@ impl Runtime {
     }
 }
 
-/// Says of what a run cannot be resumed for that it cannot be read.
+/// Converts the reason why a run cannot be resumed to the reason why it cannot be read.
 fn unreadable(error: ResumeError) -> OutcomeError {
     match error {
         ResumeError::NoStore => OutcomeError::NoStore,

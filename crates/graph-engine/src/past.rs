@@ -1,4 +1,4 @@
-//! A run that is followed along its journal.
+//! Follows a run along its journal.
 
 use crate::admission::initialise;
 use crate::graph::{GraphTables, tables};
@@ -15,7 +15,7 @@ use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{Map, Mismatch, Value, View};
 use graph_signing::PublicKey;
 
-/// A run that is followed along its journal, of which one record is read at a time.
+/// A run that is followed along its journal, one record at a time.
 pub struct Past<'m> {
     machine: &'m dyn Machine,
     verified: VerifiedJournal<'m>,
@@ -26,25 +26,25 @@ pub struct Past<'m> {
     at: usize,
     /// The next step, if it was read.
     ahead: Option<Record>,
-    /// What it was granted when it was resumed, as far as it was read.
+    /// The grants of each resume that was read.
     pub resumed: Vec<Vec<String>>,
     /// The end that was read last, if no record followed.
     pub end: Option<End>,
-    /// How many steps the run may take behind the record that was read last, where that is not what the graph says.
+    /// How many steps the run may take after the record that was read last, if that differs from the graph's limit.
     pub limit: Option<u64>,
-    /// When the step was committed that it stands behind, and by which record.
+    /// When the last step before the position was committed, and the number of its record.
     pub when: (String, u64),
-    /// Where the run stands.
+    /// The position of the run.
     pub position: Position,
-    /// The state there.
+    /// The state at the position.
     pub seen: Seen,
 }
 
 /// The state of a run in the past.
 pub enum Seen {
-    /// A state of the types of the graph.
+    /// A state with the types of the graph.
     Plain(Box<dyn StateFields>),
-    /// What is sealed cannot be read as the graph's types: inputs and keys as the records have them.
+    /// The inputs and keys as the records have them: sealed values cannot be read as the graph's types.
     Sealed {
         /// The inputs.
         inputs: Value,
@@ -54,7 +54,7 @@ pub enum Seen {
 }
 
 impl<'m> Past<'m> {
-    /// Verifies a journal, and stands at its beginning.
+    /// Verifies a journal and begins at its start.
     pub fn open(
         machine: &'m dyn Machine,
         run: &RunId,
@@ -140,7 +140,7 @@ impl<'m> Past<'m> {
         Ok(Some(record))
     }
 
-    /// Goes to where a fork begins, if the run is one.
+    /// Moves to where a fork begins, if the run is one.
     fn begin_fork(&mut self) -> Result<(), JournalError> {
         let code = tables(self.machine.graph());
         if self.start.from.is_none() {
@@ -162,7 +162,8 @@ impl<'m> Past<'m> {
         Ok(())
     }
 
-    /// Returns the next step of the journal, if there is one, with the time that it was committed.
+    /// Returns the next step of the journal, if there is one, with its record's number and the time at which it was
+    /// committed.
     pub fn next_step(&mut self) -> Result<Option<(u64, &Step, &str)>, JournalError> {
         while self.ahead.is_none() {
             let Some(record) = self.read()? else { return Ok(None) };
@@ -219,7 +220,7 @@ pub fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn StateField
     Ok(state)
 }
 
-/// Returns where a snapshot stands, without what it holds, which may be sealed.
+/// Returns the position of a snapshot without its values, which may be sealed.
 pub fn position_of(snapshot: &Snapshot, code: &GraphTables) -> Result<Position, String> {
     Snapshot { keys: Map::new(), ..snapshot.clone() }.restore(code, &mut NoCells)
 }

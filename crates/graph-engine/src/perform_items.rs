@@ -1,4 +1,4 @@
-//! What does for a runtime what graphs ask of items.
+//! Performs the operations on items that graphs ask for.
 
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
@@ -7,10 +7,10 @@ use graph_model::value::{Map, Value};
 use crate::failure::ActionError;
 use crate::future::BoxFuture;
 
-/// Does what actions ask of items: fetches them, finds them, reads directives, signs them. The engine has checked before that the run
-/// may ask.
+/// Performs the operations on items that actions ask for: fetches items, finds them, reads directives, signs items. The
+/// engine has checked before that the run may ask.
 pub trait PerformItems: Send + Sync + 'static {
-    /// Does what a verb asks of an item, or of all items of a type where there is no id.
+    /// Applies a verb to an item, or to all items of a type if there is no id.
     fn perform<'a>(
         &'a self,
         verb: Verb,

@@ -1,13 +1,16 @@
 //! Records: the journal of a run, a chain of signed JSON texts.
 //!
-//! Each record names the link of the one before, the SHA-256 of its text's SHA-256 and its signature, and is signed with the
-//! runtime's key. So a record that was changed, moved, taken from another run, or dropped from before another is found, and the
-//! signature of the last record vouches for all before it. Each record also names the SHA-256 of a token, which a store keeps
-//! only as long as the record is the last one: whoever takes records away from the end has not got the token of the one that is
-//! last then. State is what the records add up to: the inputs of the first, and the changes of every step in order; now and then a
-//! snapshot says what that comes to.
+//! Each record names the link of the one before: the SHA-256 of that record's own SHA-256 and its signature. Each is signed
+//! with the runtime's key. So a record that was changed, moved, taken from another run, or removed from before another is
+//! detected, and the signature of the last record vouches for all records before it.
 //!
-//! `docs/journal.md` says all of it byte for byte.
+//! Each record also names the SHA-256 of a token, which a store keeps only as long as the record is the last one. An
+//! attacker who removes records from the end does not have the token of the record that is then the last one.
+//!
+//! The state is the sum of the records: the inputs of the first, and the changes of every step in order. From time to time,
+//! a snapshot states that sum.
+//!
+//! `docs/journal.md` specifies the format byte for byte.
 
 mod entry;
 mod journal;

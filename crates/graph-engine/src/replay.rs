@@ -1,4 +1,4 @@
-//! What the records of a journal add up to.
+//! Replaying: the state and the position that the records of a journal add up to.
 
 use crate::admission::initialise;
 use crate::engine::Ended;
@@ -9,13 +9,13 @@ use crate::state::StateFields;
 use crate::status::Status;
 use crate::step::{Position, state_value};
 
-/// What the records of a journal add up to.
+/// The sum of the records of a journal.
 pub(crate) struct Replayed {
     /// The state after the last step.
     pub(crate) state: Box<dyn StateFields>,
-    /// Where the run stands.
+    /// The position of the run.
     pub(crate) position: Position,
-    /// What of the next step is done.
+    /// The calls of the next step that are done.
     pub(crate) done: CompletedCalls,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
                 done.clear();
                 retake(code, Some(&mut *state), &mut position, step).map_err(misfit)?;
             }
-            // Where the records before it are there too, it says nothing new.
+            // A snapshot that follows other records says nothing new.
             Entry::Snapshot(snapshot) if at == 0 => {
                 position = snapshot.restore(code, &mut *state).map_err(misfit)?;
             }
@@ -53,14 +53,15 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
 pub(crate) fn add_up(code: &GraphTables, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
     let replayed = replay(code, machine, journal)?;
     if replayed.position.frontier.is_empty() {
-        // A run's last step and its end are written together: somebody took the end away.
+        // A run's last step and its end are written together: somebody removed the end.
         let reason = "the run had ended, and the record of its end is missing".to_owned();
         return Err(JournalError::Misfit { seq: journal.chain.count(), reason });
     }
     Ok(replayed)
 }
 
-/// Returns the result of a run that ended with one, with its visits if they are kept: the whole journal was read then.
+/// Returns the result of a run that ended with one. It contains the visits if they are kept, and the whole journal was read
+/// then.
 pub(crate) fn result_of(
     code: &GraphTables,
     machine: &dyn Machine,
@@ -98,7 +99,7 @@ pub(crate) fn result_of(
     }))
 }
 
-/// Returns the nodes that a run visited or is to visit next and that a graph has not.
+/// Returns the nodes that a run visited or is to visit next and that a graph does not have.
 pub(crate) fn gone(code: &GraphTables, journal: &Journal) -> Vec<String> {
     let steps = journal.records.iter().filter_map(|record| match &record.entry {
         Entry::Step(step) => Some(step),

@@ -63,7 +63,7 @@ impl RuntimeServices {
         let vault = Vault::open(code, run, self.seal.as_ref(), true).map_err(StartError::from)?;
         let read = |sealed: &[Sealed]| {
             let journal = self.read_journal(code, run, sealed, vault.as_deref())?;
-            // A nested run continues with its parent, which holds what bounds it (R167).
+            // A nested run continues with its parent, which has its limits (R167).
             if journal.start.parent != begin.parent {
                 return Err(ResumeError::Nested { run: run.clone(), parent: journal.start.parent });
             }
@@ -73,16 +73,16 @@ impl RuntimeServices {
         let mut sealed = store.load(run).await.map_err(store_failed)?;
         let mut journal = read(&sealed)?;
         if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
-            // Its process may have died before its observers saw the end, as who keeps files of it.
+            // Its process may have died before its observers saw the end, such as an observer that keeps files of the run.
             self.recorded(run, machine.graph(), &sealed);
             return Ok(Taken::Ended(Box::new(ended)));
         }
         let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
-        // All that can fail is tried before the lease is taken, which other holders see.
+        // All that can fail is tried before the run is leased, because other processes see the lease.
         let mut replayed = add_up(&journal)?;
         let (public, seal) = (key.public(), self.seal.as_ref());
         verify_inside(&machine, run, &sealed, &replayed.done, &**store, &public, seal).await?;
-        // A run that is resumed may not use what its first caller did not let it use.
+        // A resumed run may not use capabilities that its first caller did not allow.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
         let allowed = allowed(&*machine, &ceiling)?;
@@ -92,7 +92,7 @@ impl RuntimeServices {
         };
         let lease: Lease = lease.map_err(store_failed)?;
         lease.stops(&begin.stop);
-        // What was read before the lease may have grown since.
+        // The journal may have grown since it was read, before the run was leased.
         let last = sealed.len() - 1;
         let later = store.load_from(run, last as u64).await.map_err(store_failed)?;
         if later != sealed[last..] {

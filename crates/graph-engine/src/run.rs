@@ -23,17 +23,17 @@ use crate::schedule::in_run;
 use crate::status::Status;
 use crate::stop::Stop;
 
-/// A run in progress. Awaiting it gives its result; dropping it does not stop the run, also while it is awaited.
+/// A run in progress. Awaiting it gives its result. Dropping it does not stop the run, even while it is awaited.
 #[must_use = "a run continues by itself, and its result is lost if nobody awaits it"]
 pub struct Run<O> {
     id: RunId,
     stop: Stop,
     work: Work,
-    /// Nothing where its result was given.
+    /// Reads the output; `None` after the result was returned.
     read: Option<Reading<O>>,
 }
 
-/// Reads what a run returned at a node, as its graph does.
+/// Reads the output of a run that ended at a node, as its graph does.
 type Reading<O> = Box<dyn FnOnce(&str, Value) -> Result<O, Mismatch> + Send + Sync>;
 
 impl<O> fmt::Debug for Run<O> {
@@ -44,11 +44,10 @@ impl<O> fmt::Debug for Run<O> {
 
 /// Stops a run.
 ///
-/// The run ends as cancelled before its next step; one that waits before it makes a call again stops waiting, and the calls
-/// of a foreach that were not begun are not. A call that is being made is waited for; the tool is
-/// [told](crate::Call::cancelled) and may return sooner.
+/// The run ends as cancelled before its next step. A run that waits before a retry stops waiting, and a foreach begins no
+/// further calls. A call in progress is waited for; the tool is [notified](crate::Call::cancelled) and may return sooner.
 ///
-/// The wish is the process's own and gone with it: one that lasts is made with [`Store::cancel`](crate::Store::cancel).
+/// The request is lost when the process ends. For a request that lasts, use [`Store::cancel`](crate::Store::cancel).
 #[derive(Debug, Clone)]
 pub struct Canceller(Stop);
 
@@ -58,7 +57,7 @@ impl Canceller {
         self.0.set();
     }
 
-    /// Stops the run because its process got a signal, whose number the journal then has (R221).
+    /// Stops the run because its process received a signal, whose number the journal then has (R221).
     pub fn cancel_by(&self, signal: i32) {
         self.0.set_by(signal);
     }
@@ -68,19 +67,19 @@ impl Canceller {
 pub(crate) enum Work {
     Running(Task),
     Ended(Box<Ended>),
-    /// Its result was given.
+    /// Its result was returned.
     Gone,
 }
 
 /// The task of a run.
 pub(crate) type Task = JoinHandle<Result<Ended, RunError>>;
 
-/// Spawns the engine's task. Not generic, so that the engine is compiled once, and not with every graph.
+/// Spawns the engine's task. It is not generic, so that the engine is compiled once and not for every graph.
 pub(crate) fn spawn(engine: Engine, pass: Pass, span: Span) -> Task {
     pass.spawn(in_run(engine.drive()).instrument(span))
 }
 
-/// What a run returned.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Finished<O> {
@@ -88,35 +87,35 @@ pub struct Finished<O> {
     pub run: RunId,
     /// How it ended: completed, or completed with errors.
     pub status: Status,
-    /// The node where it ended; where it had taken all the steps it may, the one that it visited last.
+    /// The node where it ended; if it reached its step limit, the node that it visited last.
     pub node: String,
-    /// What it returned.
+    /// The output.
     pub output: O,
-    /// What it returned as JSON and with its secrets, where it may have some: for graphs that are loaded while the program runs,
+    /// The output as JSON and with its secrets, if it may have some: for graphs that are loaded while the program runs,
     /// whose `output` has `[secret]` in their places.
     pub secret_output: Option<Secret<Value>>,
-    /// The state at its end, with the run's inputs in it. For secrets there stands `[secret]`.
+    /// The state at its end, with the run's inputs in it. Secrets are replaced by `[secret]`.
     pub state: Value,
     /// How many nodes were visited.
     pub steps: u64,
-    /// The failures that it went on after.
+    /// The failures after which it continued.
     pub errors: Vec<SuppressedError>,
-    /// Whether it ended because it had taken all the steps it may, where the graph says `return_with_flag`.
+    /// Whether it ended because it reached its step limit, if the graph says `return_with_flag`.
     pub exhausted: bool,
     /// Every visit with what it returned, if the runtime [keeps them](crate::Builder::keep_history).
     pub history: Vec<Visit>,
 }
 
 impl<O> Finished<O> {
-    /// Returns what each node returned when it was visited last, by its name; needs the history.
+    /// Returns the last result of each node, by its name; needs the history.
     pub fn last_results(&self) -> BTreeMap<&str, &Value> {
         self.history.iter().map(|visit| (visit.node.as_str(), &visit.result)).collect()
     }
 }
 
 impl<O: AsView> Finished<O> {
-    /// Returns the result as one object, with `[secret]` for secrets: `success`, `status`, `graph_run_id`, `steps`, `state` and `output`, and where there
-    /// are any `errors_suppressed`, `errors` and `max_steps_reached` (R313).
+    /// Returns the result as one object, with `[secret]` for secrets: `success`, `status`, `graph_run_id`, `steps`, `state`
+    /// and `output`, and where they apply `errors_suppressed`, `errors` and `max_steps_reached` (R313).
     pub fn to_value(&self) -> Value {
         let parts =
             ResultParts { status: self.status, steps: self.steps, errors: &self.errors, exhausted: self.exhausted };
@@ -138,12 +137,12 @@ impl<O> Run<O> {
         &self.id
     }
 
-    /// Returns what can stop the run, also while it is awaited.
+    /// Returns a handle that can stop the run, also while it is awaited.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.stop.clone())
     }
 
-    /// Whether the run has come to an end, and its result is there.
+    /// Whether the run has ended and its result is available.
     pub fn is_finished(&self) -> bool {
         match &self.work {
             Work::Running(task) => task.is_finished(),
@@ -151,8 +150,8 @@ impl<O> Run<O> {
         }
     }
 
-    /// Ends the run's task where it stands, as a crash would: the call that it makes is dropped, and nothing is written down. A run
-    /// in a store stays one that has not ended, and can be resumed.
+    /// Ends the run's task at once, as a crash would: the call in progress is dropped, and nothing is written. A run in a
+    /// store counts as one that has not ended, and can be resumed.
     pub fn abort(&self) {
         if let Work::Running(task) = &self.work {
             task.abort();
@@ -161,7 +160,7 @@ impl<O> Run<O> {
 }
 
 impl Ended {
-    /// Returns what the run returned, as its graph reads it.
+    /// Reads the result of the run, with its output as the graph reads it.
     pub(crate) fn read<O>(
         self,
         run: RunId,

@@ -1,4 +1,4 @@
-//! The runtime: what runs have in common, and where they begin.
+//! The runtime: the services that runs share, and the methods that begin them.
 
 use crate::cache::NodeCache;
 use crate::call::ToolSettings;
@@ -35,7 +35,7 @@ pub struct Runtime {
     pub(crate) inner: Arc<RuntimeServices>,
 }
 
-/// Puts a [`Runtime`] together.
+/// Builds a [`Runtime`].
 #[derive(Default)]
 pub struct Builder {
     store: Option<Arc<dyn Store>>,
@@ -61,23 +61,23 @@ impl Builder {
         self
     }
 
-    /// Signs journals with `key`. A store needs one; it also is the key that a resumed run's journal must be signed with.
+    /// Signs journals with `key`. A store needs one. The journal of a resumed run must be signed with it too.
     #[must_use]
     pub fn sign_with(mut self, key: SecretKey) -> Self {
         self.key = Some(key);
         self
     }
 
-    /// Seals secrets in journals with `key`. A graph that has secrets needs one where its runs are written down; it also is the
-    /// key that a resumed run's secrets must be sealed with.
+    /// Seals secrets in journals with `key`. A graph that has secrets needs one if its runs are written to a journal. The
+    /// secrets of a resumed run must be sealed with it too.
     #[must_use]
     pub fn seal_with(mut self, key: SealKey) -> Self {
         self.seal = Some(key);
         self
     }
 
-    /// Grants capabilities: `rye.execute.tool.rye.bash`, or a pattern as `rye.execute.tool.*`. Nothing is granted that is
-    /// not named here.
+    /// Grants capabilities: `rye.execute.tool.rye.bash`, or a pattern such as `rye.execute.tool.*`. Only capabilities that
+    /// are named here are granted.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Builder {
         Ok(self)
     }
 
-    /// Grants several capabilities, as the `CAPABILITIES` that a graph's module names.
+    /// Grants several capabilities, such as the `CAPABILITIES` of a graph's module.
     ///
     /// # Errors
     ///
@@ -96,77 +96,79 @@ impl Builder {
         patterns.into_iter().try_fold(self, |builder, pattern| builder.grant(pattern.as_ref()))
     }
 
-    /// Tells the time. The computer's clock if not named.
+    /// Sets the clock. The default is the computer's clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Shows `observer` what runs do.
+    /// Sends the events of runs to `observer`.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(Arc::new(observer));
         self
     }
 
-    /// Tells `hooks` what happens to runs; those of [`Layer::Builtin`] may steer them.
+    /// Notifies `hooks` of the events of runs; those of [`Layer::Builtin`] may steer them.
     #[must_use]
     pub fn hooks(mut self, layer: Layer, hooks: impl Hooks) -> Self {
         self.hooks.push((layer, Arc::new(hooks)));
         self
     }
 
-    /// Says what failures are, and so which are tried again. [`Classifier::documented`] if not named.
+    /// Sets the classifier of failures, which decides whether they are tried again. The default is
+    /// [`Classifier::documented`].
     #[must_use]
     pub fn classifier(mut self, classifier: Classifier) -> Self {
         self.classifier = Some(classifier);
         self
     }
 
-    /// Finds items in `spaces`: for actions that fetch and sign, and for directives. Without them such an action fails.
+    /// Finds items in `spaces`, for actions that fetch and sign, and for directives. Without them such an action fails.
     #[must_use]
     pub fn spaces(mut self, spaces: impl Into<Arc<dyn PerformItems>>) -> Self {
         self.items = Some(spaces.into());
         self
     }
 
-    /// Looks for threads in the program's registry.
+    /// Looks threads up in the program's registry.
     #[must_use]
     pub fn threads(mut self, threads: impl Threads) -> Self {
         self.threads = Some(Arc::new(threads));
         self
     }
 
-    /// Keeps what the calls of nodes with `cache_result: true` return, and gives it to who would make the same call (R295). Without
-    /// one every call is made. It needs a key, [`Builder::sign_with`], which signs what is kept.
+    /// Caches the results of nodes with `cache_result: true`, and returns them for identical calls (R295). Without a cache
+    /// every call is made. It needs a key, [`Builder::sign_with`], which signs its entries.
     #[must_use]
     pub fn cache(mut self, cache: NodeCache) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// Keeps every visit of a run, with what it returned, for [`Finished::history`](crate::Finished::history). Takes memory for
-    /// each step; of runs in a store, [`Runtime::history`] tells at any time.
+    /// Keeps every visit of a run, with its result, for [`Finished::history`](crate::Finished::history). This takes memory
+    /// for each step; for runs in a store, [`Runtime::history`] works at any time.
     #[must_use]
     pub fn keep_history(mut self) -> Self {
         self.keeps_history = true;
         self
     }
 
-    /// Says what the built-in tools may reach: a `ToolConfig`. Without it, the tools for files and requests refuse everything. A program's
-    /// own tools can be told what they may do in the same way, which [`Call::tool_settings`](crate::Call::tool_settings) returns.
+    /// Sets what the built-in tools may reach: a `ToolConfig`. Without it, the tools for files and requests refuse
+    /// everything. A program's own tools can be given settings in the same way;
+    /// [`Call::tool_settings`](crate::Call::tool_settings) returns them.
     #[must_use]
     pub fn tools(mut self, tools: impl ToolSettings) -> Self {
         self.tool_settings = Some(Arc::new(tools));
         self
     }
 
-    /// Puts the runtime together.
+    /// Builds the runtime.
     ///
     /// # Errors
     ///
-    /// If there is a store or a cache, and no key.
+    /// If there is a store or a cache, but no key.
     pub fn build(self) -> Result<Runtime, BuildError> {
         if self.store.is_some() && self.key.is_none() {
             return Err(BuildError::NoKey);
@@ -198,19 +200,18 @@ impl Builder {
     }
 }
 
-/// Returns what the runs of a runtime have in common, for who begins runs in other ways than [`Runtime`] does.
+/// Returns the services that the runs of a runtime share, for code that begins runs in other ways than [`Runtime`] does.
 pub fn services(runtime: &Runtime) -> &Arc<RuntimeServices> {
     &runtime.inner
 }
 
 impl Runtime {
-    /// Begins to put a runtime together.
+    /// Returns a builder for a runtime.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Starts a run of `graph`. Its task is spawned on tokio's current runtime and continues also if the [`Run`] is
-    /// dropped.
+    /// Starts a run of `graph`. Its task is spawned on tokio's current runtime and continues even if the [`Run`] is dropped.
     ///
     /// When this returns `Ok`, the beginning of the run is durable: a process that starts after a crash finds it.
     ///
@@ -231,7 +232,7 @@ impl Runtime {
         self.start_with(Options::default(), graph, inputs)
     }
 
-    /// As [`Runtime::start`], with an id of the caller's own; a second run with it is refused.
+    /// Like [`Runtime::start`], with an id of the caller's own; a second run with it is refused.
     ///
     /// # Errors
     ///
@@ -245,7 +246,7 @@ impl Runtime {
         self.start_with(Options { run: Some(run), ..Options::default() }, graph, inputs)
     }
 
-    /// As [`Runtime::start`], with what holds for this run only.
+    /// Like [`Runtime::start`], with options for this run only.
     ///
     /// # Errors
     ///
@@ -280,7 +281,7 @@ impl Runtime {
             Ok(spawn(engine, pass, own))
         };
         if self.inner.store.is_none() {
-            // Nothing is kept, and nothing is waited for.
+            // Without a store there is nothing to wait for.
             return launched.instrument(span).await;
         }
         apart(launched.instrument(span), || StartError::Store { run, source: StoreError::Closed }).await
@@ -303,9 +304,9 @@ impl Runtime {
 
     /// Resumes a run that a crash, an error or a full disk stopped, at the step that was not committed.
     ///
-    /// A run that has ended with a result is not run again: its result is what the journal says, and observers are shown its
-    /// records, as those of every run that is resumed. One that somebody [cancelled](Store::cancel), and that stopped before it
-    /// heard of that, ends as cancelled without another call; see [`Options::ignore_cancel`].
+    /// A run that has ended with a result is not run again: its result is read from the journal, and observers receive its
+    /// records, as for every run that is resumed. A run that somebody [cancelled](Store::cancel), and that stopped before it
+    /// was notified, ends as cancelled without another call; see [`Options::ignore_cancel`].
     ///
     /// # Cancel safety
     ///
@@ -320,8 +321,8 @@ impl Runtime {
         self.resume_with(Options::default(), graph, run)
     }
 
-    /// As [`Runtime::resume`], with what holds from here on: `options.max_steps` counts the steps that were made before,
-    /// `options.timeout` begins now, `options.depth` is at most that of the start, and `options.run` says nothing.
+    /// Like [`Runtime::resume`], with options that hold from here on: `options.max_steps` counts the steps that were made
+    /// before, `options.timeout` begins now, `options.depth` is at most that of the start, and `options.run` is ignored.
     ///
     /// # Errors
     ///
@@ -341,18 +342,18 @@ impl Runtime {
         })
     }
 
-    /// Stops all runs of this runtime where they stand, and begins no more: [`StartError::ShutDown`] is the answer to whoever asks,
-    /// also of its clones.
+    /// Stops all runs of this runtime and begins no more. To start or resume a run then fails with [`StartError::ShutDown`],
+    /// also through a clone of the runtime.
     ///
-    /// A run stops before its next step, and one that waits to make a call again stops waiting. Its [`Run`] gives
-    /// [`RunError::ShutDown`](crate::RunError::ShutDown). It has not ended: in the store it is `running`, all that it did is durable, and it can be
-    /// [resumed](Runtime::resume), also by another process. A call that is being made is waited for until `deadline` is over, and
-    /// then dropped: it is made again when the run is resumed, with the same idempotency key. Tools are not told, for the run was
-    /// not cancelled.
+    /// A run stops before its next step, and one that waits before a retry stops waiting. Its [`Run`] gives
+    /// [`RunError::ShutDown`](crate::RunError::ShutDown). It has not ended: in the store it is `running`, all that it did is
+    /// durable, and it can be [resumed](Runtime::resume), also by another process. A call in progress is waited for until
+    /// `deadline` is over, and then dropped: it is made again when the run is resumed, with the same idempotency key. Tools
+    /// are not notified, because the run was not cancelled.
     ///
-    /// Returns the runs that were not done in time. Nobody can end a tool that keeps its thread without ever waiting.
+    /// Returns the runs that were not done in time. A tool that blocks its thread without ever waiting cannot be stopped.
     ///
-    /// Dropping the future leaves the runs stopping, and drops no call.
+    /// If the future is dropped, the runs continue to stop, and no call is dropped.
     pub async fn shutdown(&self, deadline: Duration) -> Vec<RunId> {
         let gate = &self.inner.gate;
         let stopping = gate.close();
@@ -364,7 +365,7 @@ impl Runtime {
         }
         let late = gate.abort();
         tracing::warn!(runs = late.len(), "calls were dropped, for the runtime was shut down");
-        // What was dropped gives its lease back; a thread that is kept is not waited for.
+        // A run that was dropped gives its lease back; a blocked thread is not waited for.
         drop(tokio::time::timeout(LATE, gate.emptied()).await);
         late
     }
@@ -381,8 +382,8 @@ impl Runtime {
         begin
     }
 
-    /// Returns every visit of a run, in order, as its journal tells: what a node returned each time it was visited. For secrets
-    /// there stands `[secret]`.
+    /// Returns every visit of a run, in order, as its journal has it, with the result of each. Secrets are replaced by
+    /// `[secret]`.
     ///
     /// # Errors
     ///
@@ -408,26 +409,26 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// If the system has no randomness to give.
+    /// If the operating system gives no random bytes.
     pub fn new_run_id<G: Graph>(&self, graph: &G) -> Result<RunId, StartError> {
         self.inner.new_id(tables(graph.graph()))
     }
 }
 
-/// What holds for one run only.
+/// The options of one run.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The run's id; made of the graph's name, the time and chance if not named (R15).
+    /// The run's id; by default, it is made of the graph's name, the time and random digits (R15).
     pub run: Option<RunId>,
-    /// What the run may use of what the runtime grants.
+    /// The capabilities that the run may use, of those that the runtime grants.
     pub capabilities: Option<Grants>,
-    /// How many levels of graphs and threads may be nested below it; never more than the graph says.
+    /// How many levels of graphs and threads may be nested below it; never more than the graph allows.
     pub depth: Option<u32>,
-    /// How many steps it may take, in place of what the graph says.
+    /// The maximum number of steps, instead of the graph's limit.
     pub max_steps: Option<u32>,
-    /// How long it may take, beside what the graph says.
+    /// How long it may take, in addition to the graph's limit.
     pub timeout: Option<Duration>,
-    /// When a step counts as taken: what of it survives what.
+    /// When a step must be in the store.
     pub durability: Durability,
     /// Whether a run that is resumed continues although somebody [cancelled](Store::cancel) it before. Otherwise it
     /// ends as cancelled at once. It does not affect a run that begins.

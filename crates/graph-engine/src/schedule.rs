@@ -5,11 +5,11 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 tokio::task_local! {
-    /// Set in the tasks of runs: whether the other tasks of the thread have had a turn while this one waited where it stood.
+    /// Set in the tasks of runs: whether the other tasks of the thread have had a turn while this one blocked it.
     static RUN: Cell<bool>;
 }
 
-/// Returns a future that is the task of a run.
+/// Wraps a future as the task of a run.
 pub(crate) fn in_run<F: Future>(future: F) -> impl Future<Output = F::Output> {
     RUN.scope(Cell::new(false), future)
 }
@@ -17,20 +17,20 @@ pub(crate) fn in_run<F: Future>(future: F) -> impl Future<Output = F::Output> {
 /// Whether a store may wait for its disk on the caller's thread: the caller is the task of a run, and the other threads of a
 /// multi-threaded Tokio runtime do its other work meanwhile.
 ///
-/// A store that finds its writer free and nobody waiting for it then writes at once, inside
-/// [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html), and says so with [`others_had_turn`]. Being woken
-/// by another thread can take as long as the write. While the writer is busy, a store that collects what is asked and commits it
-/// together does better than one that makes each run wait for a commit of its own.
+/// A store that finds its writer free, with nobody waiting for it, then writes at once, inside
+/// [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html), and says so with [`others_had_turn`].
+/// Being woken by another thread can take as long as the write. While the writer is busy, it is faster to collect the
+/// requests and commit them together than to make each run wait for a commit of its own.
 pub fn may_block_run() -> bool {
     use tokio::runtime::{Handle, RuntimeFlavor};
     let is_run = RUN.try_with(|_| ()).is_ok();
     is_run && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-/// Says that the run's task waited on its thread, so that the other tasks of the thread ran elsewhere meanwhile: the
-/// run continues without giving way to them once more. Does nothing where the caller is not the task of a run.
+/// Says that the run's task blocked its thread, so that the other tasks of the thread ran elsewhere meanwhile. The run then
+/// continues without yielding to them once more. Does nothing if the caller is not the task of a run.
 pub fn others_had_turn() {
-    // Who is not a run's task takes no turns.
+    // The flag exists only in the task of a run.
     RUN.try_with(|had| had.set(true)).unwrap_or_default();
 }
 
@@ -39,19 +39,20 @@ pub(crate) fn had_others_turn() -> bool {
     RUN.try_with(|had| had.replace(false)).unwrap_or(false)
 }
 
-/// How long a run may go on before the other tasks of its thread have a turn, if its tools never wait.
+/// How long a run may continue before the other tasks of its thread have a turn, if its tools never wait.
 pub(crate) const TURN: Duration = Duration::from_micros(500);
 
-/// After how many steps the time of that is looked at: looking costs a fifth of a step.
+/// The number of steps between two checks of that time: a check costs a fifth of a step.
 pub(crate) const STEPS_A_LOOK: u64 = 32;
 
-/// Whether the other tasks of the thread should have a turn behind so many steps, for the graph's tools may never wait.
+/// Whether the other tasks of the thread should have a turn after so many steps, since the graph's tools may never wait.
 #[inline]
 pub(crate) fn is_others_turn(steps: u64, turn: &mut Instant) -> bool {
     steps % STEPS_A_LOOK == STEPS_A_LOOK - 1 && is_turn_over(turn)
 }
 
-/// A run that waited for the disk on its own thread left the others of it to another thread, and owes them nothing.
+/// Whether the time slice of a run is over. A run that blocked on the disk has already yielded its worker thread, so it need
+/// not yield again.
 #[inline(never)]
 pub(crate) fn is_turn_over(turn: &mut Instant) -> bool {
     let had_turn = had_others_turn();

@@ -1,4 +1,4 @@
-//! What a graph says of its inputs beyond their types: checked when a run starts, with the feature `schema`.
+//! The rules of a graph for its inputs beyond their types: checked when a run starts, with the feature `schema`.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use graph_model::value::{Mismatch, Value};
 use crate::error::StartError;
 use crate::graph::GraphTables;
 
-/// Whether inputs can be checked: the feature `schema`.
+/// Whether this build can check inputs: the feature `schema`.
 pub const IS_THERE: bool = cfg!(feature = "schema");
 
 /// Why inputs cannot be used, or cannot be checked.
 #[derive(Debug)]
 pub enum Invalid {
-    /// Some of them break rules of the schema: at least one.
+    /// The rules of the schema that inputs break: at least one.
     Inputs(Vec<Mismatch>),
     /// The schema cannot be used.
     Schema(String),
@@ -32,7 +32,7 @@ impl fmt::Display for Invalid {
 }
 
 impl Invalid {
-    /// Says why a run of a graph does not start.
+    /// Converts it to the reason why a run of a graph does not start.
     pub fn of(self, code: &GraphTables) -> StartError {
         let graph = code.id.to_string();
         match self {
@@ -48,16 +48,16 @@ impl Invalid {
     }
 }
 
-/// How many broken rules are reported at most.
+/// The maximum number of broken rules that are reported.
 #[cfg(feature = "schema")]
 const MOST: usize = 10;
 
-/// Checks that no input breaks a rule of `schema`, which is what the compiler took from `config_schema`: rules without
+/// Checks that no input breaks a rule of `schema`, which the compiler derived from `config_schema`: it has rules without
 /// types. A null field counts as absent, as it does everywhere.
 ///
 /// # Errors
 ///
-/// The rules that are broken, ten at most, each with the place and without the value: it may be a secret.
+/// The rules that are broken, ten at most. Each has its place but not the value, which may be a secret.
 #[cfg(feature = "schema")]
 pub fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
     use jsonschema::PatternOptions;
@@ -65,7 +65,7 @@ pub fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
     let validator = jsonschema::draft202012::options()
         .should_validate_formats(true)
         .should_ignore_unknown_formats(false)
-        // The engine of the `regex` crate needs time in proportion to the text; with the other, an input could stop a run.
+        // The `regex` crate needs time in proportion to the text; with the other engine, an input could block a run.
         .with_pattern_options(PatternOptions::regex())
         .build(schema)
         .map_err(|error| Invalid::Schema(error.to_string()))?;
@@ -75,7 +75,7 @@ pub fn validate(schema: &Value, inputs: &Value) -> Result<(), Invalid> {
     if broken.is_empty() { Ok(()) } else { Err(Invalid::Inputs(broken)) }
 }
 
-/// Refuses: nobody can check the inputs.
+/// Refuses all inputs: this build cannot check them.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ pub fn validate(_: &Value, _: &Value) -> Result<(), Invalid> {
 fn mismatch(schema: &Value, error: &jsonschema::ValidationError<'_>) -> Mismatch {
     use graph_model::value::AsView;
 
-    // What the rule says stands in the graph, so it can be shown.
+    // The rule's argument is part of the graph, so it can be shown.
     let argument = schema.pointer(error.schema_path().as_str());
     let keyword = error.kind().keyword();
     let rule = argument.map_or_else(|| keyword.to_owned(), |value| format!("{keyword}: {value}"));

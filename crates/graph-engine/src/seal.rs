@@ -1,4 +1,4 @@
-//! The key under which secrets stand in journals.
+//! The key that seals secrets in journals.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 use graph_model::digest::{Digest, hex};
 use zeroize::Zeroizing;
 
-/// The key that seals the secrets of runs where they are written down: 256 bits. It is wiped from memory when it is dropped.
+/// The key that seals the secrets of runs in journals: 256 bits. It is wiped from memory when it is dropped.
 ///
-/// Whoever has it can read the secrets in the journals that were sealed with it, and a run whose journal has secrets can be
-/// resumed only with it. It is another key than the one that signs journals, so that who verifies them need not read them.
+/// Anyone who has it can read the secrets in the journals that were sealed with it. A run whose journal has secrets can be
+/// resumed only with it. Journals are signed with another key, so a journal can be verified without access to its secrets.
 #[derive(Clone)]
 pub struct SealKey(Zeroizing<[u8; 32]>);
 
-/// Why a [`SealKey`] cannot be had. No variant carries any part of a key.
+/// Why a [`SealKey`] cannot be made, read or written. No variant carries any part of a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealKeyError {
     /// The file cannot be read or written.
     #[error("cannot access the seal key {}", path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Others than its owner can read the file.
     #[error("the seal key {} can be read by others (mode {mode:04o}); run `chmod 600` on it, and replace it if anyone may have copied it", path.display())]
     Exposed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
-    /// The text is no key.
+    /// The text is not a key.
     #[error("a seal key is written as 64 hex digits, and nothing else")]
     NotAKey,
     /// The operating system gave no random bytes.
@@ -54,12 +54,12 @@ impl SealKey {
         Ok(Self(bytes))
     }
 
-    /// Takes a key that is kept elsewhere, as in a key management service.
+    /// Makes a key from bytes that are kept elsewhere, such as in a key management service.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Reads a key that [`SealKey::to_hex`] wrote; white space around it does not count.
+    /// Reads a key that [`SealKey::to_hex`] wrote; white space around it is ignored.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl SealKey {
         Zeroizing::new(hex(self.0.as_ref()))
     }
 
-    /// Reads a key's file, which only its owner may be able to read.
+    /// Reads a key from its file, which only its owner may be able to read.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl SealKey {
         let file = std::fs::File::open(path).map_err(io)?;
         refuse_exposed(path, &file.metadata().map_err(io)?)?;
         let mut text = Zeroizing::new(String::new());
-        // The limit is more than a key has; a longer text is no key.
+        // The limit is longer than a key; a longer text is not a key.
         file.take(1024).read_to_string(&mut text).map_err(io)?;
         Self::from_hex(&text)
     }
@@ -114,7 +114,7 @@ impl SealKey {
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)
     }
 
-    /// Returns what tells this key from others and nothing more: 16 hex digits.
+    /// Returns a fingerprint that identifies the key and reveals nothing more: 16 hex digits.
     pub fn fingerprint(&self) -> String {
         let text = Zeroizing::new(format!("graph-runtime seal key {}", *self.to_hex()));
         hex(&Digest::of(text.as_str()).as_bytes()[..8])

@@ -1,4 +1,4 @@
-//! What the runs of a runtime have in common.
+//! The services that the runs of a runtime share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::seal::SealKey;
 use crate::store::Store;
 use crate::threads::Threads;
 
-/// What the runs of a runtime have in common.
+/// The services that the runs of a runtime share.
 ///
-/// Its public fields are for the crates that this one's callers put beside it: [`services`](crate::runtime::services) hands them out.
+/// Its public fields are for companion crates, which get it from [`services`](crate::runtime::services).
 pub struct RuntimeServices {
-    /// Where journals are kept.
+    /// The store of the journals.
     pub store: Option<Arc<dyn Store>>,
     /// The key that signs them.
     pub key: Option<SecretKey>,
     /// The key that seals secrets in them.
     pub seal: Option<SealKey>,
-    /// What runs may use.
+    /// The capabilities that runs may use.
     pub grants: Grants,
     /// The time.
     pub clock: Arc<dyn Clock>,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// The program's hooks: those that may steer before those that may not.
     pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
-    /// The classifier of failures; `None` stands for the documented one. That one is made only when something fails,
-    /// because its regular expressions take milliseconds.
+    /// The classifier of failures; `None` stands for the documented one. The documented classifier is made only when
+    /// something fails, because compiling its regular expressions takes milliseconds.
     pub(crate) classifier: Option<Classifier>,
     pub(crate) items: Option<Arc<dyn PerformItems>>,
     pub(crate) threads: Option<Arc<dyn Threads>>,
@@ -53,7 +53,7 @@ impl fmt::Debug for RuntimeServices {
 }
 
 impl RuntimeServices {
-    /// Returns the same services without the store: what it does leaves nothing behind, nor do the runs inside.
+    /// Returns the same services without the store, so that a run and the runs inside it leave nothing behind.
     pub(crate) fn unkept(&self) -> Self {
         Self {
             store: None,

@@ -1,4 +1,4 @@
-//! One node by itself.
+//! The visit of one node by itself.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::runtime::{Options, Runtime};
 use crate::state::StateFields;
 use crate::step::Position;
 
-/// Begins a run that leaves nothing behind, puts it where `place` says, visits the node that is next there, and goes no further.
-/// No hooks are notified that it began, continued or ended.
+/// Begins a run that leaves nothing behind, positions it as `place` says, visits the node that is next there, and stops. No
+/// hooks are notified that it began, continued or ended.
 ///
 /// # Errors
 ///

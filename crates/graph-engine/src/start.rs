@@ -24,7 +24,7 @@ use graph_model::timestamp;
 use graph_model::value::Value;
 use graph_signing::SecretKey;
 
-/// What an engine is made of, besides what a run begins with.
+/// The parts of an engine, besides those that a run begins with.
 pub(crate) struct EngineParts {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) allowed: Vec<bool>,
@@ -36,7 +36,7 @@ pub(crate) struct EngineParts {
     pub(crate) is_new: bool,
 }
 
-/// Returns the first record of a run that begins with this state, and may use what all of the ceiling grants.
+/// Returns the first record of a run that begins with this state and may use the capabilities that the whole ceiling grants.
 pub fn start_entry(
     machine: &dyn Machine,
     key: &SecretKey,
@@ -153,7 +153,7 @@ impl RuntimeServices {
         }
     }
 
-    /// Shows observers what was committed.
+    /// Notifies observers of committed records.
     pub fn recorded(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed]) {
         let event = Event::Recorded { run, graph, records };
         self.observers.iter().for_each(|observer| observer.observe(&event));
@@ -163,7 +163,7 @@ impl RuntimeServices {
         self.clock.monotonic()
     }
 
-    /// Makes a run's id: the graph's short name, the Unix time, and what makes it the only one (R15).
+    /// Makes a run's id: the graph's short name, the Unix time, and random digits that make it unique (R15).
     pub fn new_id(&self, code: &GraphTables) -> Result<RunId, StartError> {
         let mut random = [0; 6];
         getrandom::fill(&mut random).map_err(|error| StartError::NoRandomness(error.to_string()))?;

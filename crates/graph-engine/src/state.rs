@@ -2,7 +2,7 @@
 
 use graph_model::value::{Mismatch, Value, View};
 
-/// The state of a run: its inputs, and one cell a key.
+/// The state of a run: its inputs, and one cell for each key.
 pub trait StateFields: Send + Sync {
     /// Looks at the run's original inputs.
     fn inputs(&self) -> View<'_>;
@@ -10,7 +10,7 @@ pub trait StateFields: Send + Sync {
     /// Looks at a key; null until it is set.
     fn get(&self, key: usize) -> View<'_>;
 
-    /// Whether [`StateFields::set`] takes a value for a key.
+    /// Checks whether [`StateFields::set`] accepts a value for a key.
     ///
     /// # Errors
     ///
@@ -21,6 +21,6 @@ pub trait StateFields: Send + Sync {
     ///
     /// # Errors
     ///
-    /// If the value is not of the key's type. The key is as it was then.
+    /// If the value is not of the key's type. The key is unchanged then.
     fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch>;
 }

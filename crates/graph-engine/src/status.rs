@@ -1,8 +1,8 @@
-//! How a run stands.
+//! The status of a run.
 
 use serde::{Deserialize, Serialize};
 
-/// How a run stands.
+/// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -11,7 +11,7 @@ pub enum Status {
     Running,
     /// It ended with a result.
     Completed,
-    /// It ended with a result, and continued after failures on its way.
+    /// It ended with a result, and continued after failures.
     CompletedWithErrors,
     /// It ended with an error; it can be resumed at the node that failed.
     Error,

@@ -1,11 +1,12 @@
-//! What a step means: what each node of the frontier asks for, what its visit comes to, and where the run stands behind it.
+//! The meaning of a step: the calls that each node of the frontier asks for, the outcome of each visit, and the position of
+//! the run after it.
 //!
-//! All of it is pure: nothing here calls, waits, or knows the runtime. The engine, its fast path, a single step, a resume, an audit,
-//! a replay and a fork ask these functions, and none of them has a rule of its own:
+//! All of it is pure: nothing here makes calls, waits, or knows the runtime. The engine, its fast path, a single step, a
+//! resume, an audit, a replay and a fork use these functions, and none of them has rules of its own:
 //!
-//! * [`plan`] and [`plan_item`] say what a node asks for,
-//! * [`settle()`] says what a visit writes and where it leads behind its calls,
-//! * [`fold()`] says where the run stands behind a step.
+//! * [`plan`] and [`plan_item`] decide the calls that a node asks for,
+//! * [`settle()`] computes the keys that a visit writes and where it leads after its calls,
+//! * [`fold()`] computes the position of the run after a step.
 
 mod answer;
 mod asks;
@@ -40,25 +41,25 @@ pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
 pub use shown::{at_limit, keys, state_value, told};
 pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
 
-/// What a node asks for.
+/// The calls that a node asks for, if any.
 #[derive(Debug)]
 pub enum Planned {
     /// A call of a tool.
     Call(Request),
-    /// A call of a tool for each of these, at most `width` at a time.
+    /// A call of a tool for each item, at most `width` at a time.
     Each {
         /// The items, in order.
         items: Vec<Value>,
         /// How many calls are made at a time, 1 or more.
         width: usize,
     },
-    /// Nothing outside: it computes and continues.
+    /// No call: the node computes and continues.
     Compute,
     /// The end of the run.
     Finish,
 }
 
-/// Decides what a node asks for.
+/// Decides the calls that a node asks for.
 ///
 /// # Errors
 ///
@@ -80,7 +81,7 @@ pub fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
     }
 }
 
-/// Decides what a foreach asks for one item of its list.
+/// Decides the call that a foreach asks for, for one item of its list.
 ///
 /// # Errors
 ///
@@ -93,7 +94,7 @@ pub fn plan_item(env: &Env<'_>, item: &Value, notes: &mut Notes) -> Result<Reque
     env.graph.request(&each.call, &env.context, Some((each.variable(), item)), notes)
 }
 
-/// Returns what the run returns that ends where it stands.
+/// Returns the output of a run that ends here.
 pub fn output(env: &Env<'_>, notes: &mut Notes) -> Value {
     env.graph.output(env.at.node, &env.context, notes)
 }

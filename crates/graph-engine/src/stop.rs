@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use tokio::sync::Notify;
 
-/// A wish that a run stop, which the run looks at between two steps and while it waits.
+/// A request that the run stop. The run checks it between two steps and while it waits.
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<Inner>);
 
@@ -14,24 +14,24 @@ pub(crate) struct Stop(Arc<Inner>);
 struct Inner {
     /// `NONE`, `PAUSED` or `CANCELLED`: it only grows.
     wish: AtomicU8,
-    /// The number of the signal that asks for it; 0 if no signal does.
+    /// The number of the signal that caused the request; 0 if no signal did.
     signal: AtomicI32,
     told: Notify,
 }
 
 const NONE: u8 = 0;
-/// The run is to stop where it stands, to be resumed later.
+/// The run is to stop where it is, to be resumed later.
 const PAUSED: u8 = 1;
 /// The run is to end as cancelled.
 const CANCELLED: u8 = 2;
 
 impl Stop {
-    /// Wishes that the run end as cancelled.
+    /// Requests that the run end as cancelled.
     pub(crate) fn set(&self) {
         self.wish(CANCELLED);
     }
 
-    /// Wishes that the run end as cancelled because a signal came. The first that came counts.
+    /// Requests that the run end as cancelled because of a signal. The first signal counts.
     pub(crate) fn set_by(&self, signal: i32) {
         if !self.is_cancelled() {
             self.0.signal.store(signal, Ordering::Release);
@@ -39,7 +39,7 @@ impl Stop {
         self.set();
     }
 
-    /// Wishes that the run stop where it stands.
+    /// Requests that the run stop where it is.
     pub(crate) fn pause(&self) {
         self.wish(PAUSED);
     }
@@ -49,12 +49,12 @@ impl Stop {
         self.0.told.notify_waiters();
     }
 
-    /// Returns the signal that it is wished by, if one is.
+    /// Returns the signal that caused the request, if one did.
     pub(crate) fn signal(&self) -> Option<i32> {
         Some(self.0.signal.load(Ordering::Acquire)).filter(|signal| *signal != 0)
     }
 
-    /// Whether somebody wishes that the run stop, for whatever reason.
+    /// Whether the run is to stop, for whatever reason.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
         self.0.wish.load(Ordering::Acquire) != NONE
@@ -65,7 +65,7 @@ impl Stop {
         self.0.wish.load(Ordering::Acquire) == CANCELLED
     }
 
-    /// Waits until somebody wishes that the run stop, for whatever reason.
+    /// Waits until the run is to stop, for whatever reason.
     pub(crate) async fn wait(&self) {
         self.wait_for(Self::is_set).await;
     }
@@ -74,8 +74,7 @@ impl Stop {
         loop {
             let told = self.0.told.notified();
             tokio::pin!(told);
-            // The future receives each notification from here on, so a wish between the look and the wait is not
-            // missed.
+            // The future receives each notification from here on, so a request between the check and the wait is not missed.
             told.as_mut().enable();
             if is_so(self) {
                 return;
@@ -109,7 +108,8 @@ impl CancelToken {
         self.0.is_cancelled()
     }
 
-    /// Waits until the run is cancelled; for ever if it is not. The future may be dropped and asked for again: nothing is missed.
+    /// Waits until the run is cancelled, or forever if it never is. The future may be dropped and requested again: nothing
+    /// is missed.
     pub async fn cancelled(&self) {
         self.0.wait_for(Stop::is_cancelled).await;
     }

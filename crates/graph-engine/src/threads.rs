@@ -1,7 +1,7 @@
 //! Threads: running agents, whose registry belongs to the program.
 //!
-//! A graph hands work to an agent by the tool `rye/agent/threads/thread_directive`. An agent whose context is full
-//! continues in another thread; the result that counts is that of the last one (R185, R186).
+//! A graph hands work to an agent with the tool `rye/agent/threads/thread_directive`. An agent whose context is full
+//! continues in another thread; the result of the last thread counts (R185, R186).
 
 use std::fmt;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::clock::Clock;
 use crate::failure::{ActionError, Failure};
 use crate::future::BoxFuture;
 
-/// How long to wait between two looks at a thread that is still running (R117).
+/// How long to wait between two checks of a thread that is still running (R117).
 const POLL: Duration = Duration::from_millis(500);
 
 /// A thread as a registry knows it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Thread {
-    /// How it stands: `running`, `completed`, `continued`, `error`, `cancelled` …
+    /// Its status: `running`, `completed`, `continued`, `error`, `cancelled` …
     pub status: String,
     /// The thread in which it continues, if it is `continued`.
     pub continuation: Option<String>,
-    /// What it returned: an object such as `{cost, outputs}`, or a text that is one in JSON.
+    /// Its result: an object such as `{cost, outputs}`, or the JSON text of one.
     pub result: Option<Value>,
 }
 
@@ -36,7 +36,7 @@ pub trait Threads: Send + Sync + fmt::Debug + 'static {
     fn thread<'a>(&'a self, id: &'a str) -> ThreadFuture<'a>;
 }
 
-/// Follows a result that says that its thread continues in another, to the result of the last.
+/// Returns the result of the last thread, if `result` says that its thread continues in another; otherwise `result`.
 pub(crate) async fn follow(
     threads: Option<&dyn Threads>,
     clock: &dyn Clock,

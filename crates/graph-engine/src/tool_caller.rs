@@ -23,28 +23,28 @@ pub trait ToolCaller: Send + Sync {
     fn call<'a>(&'a mut self, tool: u16, arguments: &mut Arguments, call: &'a Call)
     -> Result<CallFuture<'a>, Mismatch>;
 
-    /// Returns how the call of a tool surely fails before the tool is asked, where that can be told; `id` is that of a call whose id is
-    /// known only when it is made. Nothing is called.
+    /// Returns why the call of a tool is sure to fail before the tool is asked, if that can be determined. `id` is that of a
+    /// call whose id is known only when it is made. Nothing is called.
     fn refusal(&self, tool: u16, id: Option<&ItemId>, arguments: &mut Arguments) -> Option<String> {
         let _ = (tool, id, arguments);
         None
     }
 
-    /// Looks at what the last call returned.
+    /// Returns a view of the last call's result.
     fn outcome(&self) -> View<'_>;
 
-    /// Puts back what a call returned, from a journal.
+    /// Restores the result of a call from a journal.
     ///
     /// # Errors
     ///
-    /// If the value is not what that tool returns.
+    /// If the value is not of the type that the tool returns.
     fn restore(&mut self, tool: u16, value: Value) -> Result<(), Mismatch>;
 }
 
 /// The future of a call. [`ToolCaller::outcome`] has the result when it is done.
 pub type CallFuture<'a> = BoxFuture<'a, Result<(), ActionError>>;
 
-/// What a tool gets, in the order of its parameters.
+/// The arguments of a tool, in the order of its parameters.
 #[derive(Debug, Default)]
 pub struct Arguments {
     values: Vec<Value>,
@@ -58,12 +58,12 @@ impl Arguments {
         self.values.push(value);
     }
 
-    /// Looks at the arguments that are left, and lets them be changed.
+    /// Returns the arguments that are left, so that they can be changed.
     pub fn values_mut(&mut self) -> &mut [Value] {
         &mut self.values[self.taken..]
     }
 
-    /// Takes the next argument, which is called `name`. What is wrong with it is said by [`Arguments::wrong`].
+    /// Takes the next argument, which is called `name`. If it does not fit, [`Arguments::wrong`] returns the mismatch.
     #[inline(never)]
     pub fn take<T: FromValue>(&mut self, name: &str) -> T {
         let value = self.values.get_mut(self.taken).map(std::mem::take).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Arguments {
         })
     }
 
-    /// Takes the next argument as [`Arguments::take`] does, where any value is taken but null.
+    /// Takes the next argument like [`Arguments::take`], but refuses null.
     pub fn need<T: FromValue>(&mut self, name: &str) -> T {
         if self.values.get(self.taken).is_none_or(Value::is_null) {
             self.wrong.get_or_insert_with(|| Mismatch::new("a value", View::Null).inside(name));
@@ -84,7 +84,7 @@ impl Arguments {
         self.take(name)
     }
 
-    /// Returns the first thing that was wrong with an argument.
+    /// Returns the first mismatch of an argument.
     pub fn wrong(&mut self) -> Option<Mismatch> {
         self.wrong.take()
     }
@@ -97,7 +97,7 @@ pub struct Request {
     pub tool: u16,
     /// The item's id, where it is known only now.
     pub id: Option<ItemId>,
-    /// What the tool gets.
+    /// The arguments of the tool.
     pub arguments: Arguments,
 }
 
@@ -106,7 +106,7 @@ pub fn unfit_parameters(tool: &str, mismatch: &Mismatch) -> String {
     format!("the parameters of `{tool}` do not fit: {mismatch}")
 }
 
-/// Waits for a call. A tool that panics fails its node, not the program: what it works on is its own, and dropped.
+/// Waits for a call. A tool that panics fails its node, not the program: it works on its own data, which is dropped.
 pub(crate) struct GuardedCall<'a>(pub(crate) CallFuture<'a>);
 
 impl Future for GuardedCall<'_> {

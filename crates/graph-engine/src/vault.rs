@@ -1,9 +1,9 @@
-//! The vault of a run: which of its values are secret, and how they are kept from what others see and from what is written down.
+//! The vault of a run: knows its secrets, hides them from others and seals them where they are written.
 //!
-//! The graph says where secrets are, by the types that the compiler found. Where such a place is shown there stands `[secret]`;
-//! where it is written into a journal, the value is sealed: encrypted with a nonce of its own and bound to its run, step and
-//! place, so that a sealed value that is moved cannot be opened. Where else a secret turns up, in the text of an error or in
-//! what a tool printed, it is cut out as it is found.
+//! The graph says where secrets are, by the types that the compiler found. Where such a value is shown, it is replaced by
+//! `[secret]`. Where it is written into a journal, it is sealed: encrypted with a nonce of its own and bound to its run,
+//! step and place, so that a sealed value that is moved cannot be opened. A secret that occurs elsewhere, such as in the
+//! text of an error or in the output of a tool, is cut out when it is found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,25 +21,25 @@ use crate::failure::Failure;
 use crate::graph::{CompiledKind, GraphTables};
 use crate::seal::SealKey;
 
-/// What a sealed value is called where it stands.
+/// The name of the field that holds a sealed value.
 const SEALED: &str = "$sealed";
-/// Plain texts are filled up to a multiple of this, so that a sealed value tells little of how long it is.
+/// Plain texts are padded to a multiple of this, so that a sealed value reveals little of its length.
 const BLOCK: usize = 64;
-/// The bytes that a text has at least that is cut out of others: shorter ones are in too many by chance.
+/// The minimum length in bytes of a text that is cut out of others: shorter ones occur too often by chance.
 const LEAST: usize = 4;
 
-/// What a run knows of its secrets.
+/// The secrets of a run.
 pub struct Vault {
     run: RunId,
     key: Option<SealKey>,
-    /// The seed from which nonces are drawn: random, and another one each time a run is begun or resumed.
+    /// The seed from which nonces are drawn: random, and different each time a run is begun or resumed.
     seed: Zeroizing<[u8; 32]>,
     drawn: AtomicU64,
     /// The texts that are cut out of others, long ones first.
     known: Mutex<Vec<Zeroizing<String>>>,
 }
 
-/// Why the secrets of a run cannot be kept: what is missing.
+/// Why the secrets of a run cannot be kept: the part that is missing.
 #[derive(Debug)]
 pub enum VaultError {
     /// The feature `secrets`.
@@ -56,14 +56,14 @@ pub enum VaultError {
     Randomness(String),
 }
 
-/// Where a sealed value stands.
+/// The place of a sealed value.
 #[derive(Debug, Clone, Copy)]
 pub struct SecretLocation<'a> {
     /// The number of the visit; 0 before the first.
     pub step: u64,
     /// `inputs`, `result`, `changes`, `list`, `call`, `snapshot`, `previous` or `output`.
     pub part: &'static str,
-    /// The key, of changes and snapshots; the item, of calls; the node, of what was returned before.
+    /// The key of a change or in a snapshot, the item of a call, or the node of an earlier result.
     pub key: &'a str,
 }
 
@@ -72,7 +72,7 @@ impl Vault {
     ///
     /// # Errors
     ///
-    /// If the run is written down, and there is no key to seal its secrets with; or if there is no randomness.
+    /// If the run is written to a journal and there is no key to seal its secrets with, or if there is no randomness.
     pub fn open(
         code: &GraphTables,
         run: &RunId,
@@ -106,7 +106,7 @@ impl Vault {
         mask.each(value, &mut |secret| texts(secret, &mut |text| remember(&mut known, text)));
     }
 
-    /// Cuts secrets out of a text; says whether there were any.
+    /// Cuts secrets out of a text; returns whether there were any.
     pub fn scrub(&self, text: &mut String) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = false;
@@ -121,7 +121,8 @@ impl Vault {
         found
     }
 
-    /// Cuts secrets out of the texts of a value where `mask` does not say that there are some; says whether there were any.
+    /// Cuts secrets out of the texts of a value, except where `mask` says that there are secrets; returns whether there were
+    /// any.
     pub fn scrub_value(&self, value: &mut Value, mask: Option<&Mask>) -> bool {
         match (mask, value) {
             (None, Value::String(text)) => self.scrub(text),
@@ -157,7 +158,7 @@ impl Vault {
         true
     }
 
-    /// Cuts secrets out of a failure; `mask` says where they are in what the tool would have returned.
+    /// Cuts secrets out of a failure; `mask` says where they are in the data that the tool would have returned.
     pub fn scrub_failure(&self, failure: &mut Failure, mask: Option<&Mask>) {
         if let Some(data) = failure.data.take() {
             self.learn(mask, &data);
@@ -189,7 +190,7 @@ impl Vault {
     fn seal_one(&self, secret: &Value, bound: &str) -> String {
         let mut plain = Zeroizing::new(secret.to_string());
         let length = plain.len().next_multiple_of(BLOCK);
-        // White space behind a JSON value means nothing.
+        // White space after a JSON value means nothing.
         while plain.len() < length {
             plain.push(' ');
         }
@@ -253,12 +254,12 @@ impl<'a> SecretLocation<'a> {
     /// The inputs of a run.
     pub const INPUTS: SecretLocation<'static> = SecretLocation { step: 0, part: "inputs", key: "" };
 
-    /// What a visit returned.
+    /// The result of a visit.
     pub fn result(step: u64) -> Self {
         Self { step, part: "result", key: "" }
     }
 
-    /// What a visit wrote to a key.
+    /// The value that a visit wrote to a key.
     pub fn change(step: u64, key: &'a str) -> Self {
         Self { step, part: "changes", key }
     }
@@ -268,43 +269,43 @@ impl<'a> SecretLocation<'a> {
         Self { step, part: "list", key: "" }
     }
 
-    /// What a call returned that finished before its step was done; `item` as [`item_text`] writes it.
+    /// The result of a call that finished before its step was done; `item` as [`item_text`] writes it.
     pub fn call(step: u64, item: &'a str) -> Self {
         Self { step, part: "call", key: item }
     }
 
-    /// What a snapshot says of a key after so many visits.
+    /// The value of a key in a snapshot, after so many visits.
     pub fn kept(steps: u64, key: &'a str) -> Self {
         Self { step: steps, part: "snapshot", key }
     }
 
-    /// What a snapshot says, after so many visits, that the last visit of a node returned.
+    /// The result of a node's last visit in a snapshot, after so many visits.
     pub fn seen(steps: u64, node: &'a str) -> Self {
         Self { step: steps, part: "previous", key: node }
     }
 
-    /// What a run returned after so many visits.
+    /// The output of a run, after so many visits.
     pub fn output(steps: u64) -> Self {
         Self { step: steps, part: "output", key: "" }
     }
 }
 
-/// Returns where secrets are in what a node's tool returned.
+/// Returns where secrets are in the result of a node's tool.
 pub fn result_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
     tool_mask(&code.settings.secrets, code.node_named(node).map(|node| &code.node(node).kind)?)
 }
 
-/// Returns where secrets are in what a node's tool returns. What a foreach collects is in a key.
+/// Returns where secrets are in the result of a node's tool; `None` for a foreach, which collects its results in a key.
 pub fn tool_mask<'c>(secrets: &'c Secrets, kind: &CompiledKind) -> Option<&'c Mask> {
     secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?)
 }
 
-/// Returns where secrets are in what a node's calls return, of a foreach too.
+/// Returns where secrets are in the results of a node's calls, also for a foreach.
 pub fn called_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
     code.settings.secrets.tools.get(&code.node(code.node_named(node)?).kind.calls()?)
 }
 
-/// Returns how the place of a call names its item: nothing where the node is no foreach.
+/// Returns the name of an item in the place of a call: empty if the node is not a foreach.
 pub fn item_text(item: Option<u64>) -> String {
     item.map(|item| item.to_string()).unwrap_or_default()
 }
@@ -317,7 +318,7 @@ pub fn hidden(mask: Option<&Mask>, value: Value) -> Value {
     }
 }
 
-/// Puts `[secret]` in the places of sealed values, whatever graph they are of.
+/// Replaces sealed values by `[secret]`, for any graph.
 pub fn hide_sealed(value: &mut Value) {
     match value {
         sealed if is_sealed(sealed) => *sealed = Value::from(HIDDEN),
@@ -327,7 +328,7 @@ pub fn hide_sealed(value: &mut Value) {
     }
 }
 
-/// Whether a value is one that was sealed.
+/// Whether a value is sealed.
 pub fn is_sealed(value: &Value) -> bool {
     matches!(value, Value::Object(map) if map.len() == 1 && map.get(SEALED).is_some_and(Value::is_string))
 }
@@ -351,7 +352,7 @@ fn texts(value: &Value, visit: &mut impl FnMut(&str)) {
     }
 }
 
-/// Adds a text, and the forms in which it is met: without the white space around it, and as it stands in JSON.
+/// Adds a text, and the forms in which it can occur: without the white space around it, and escaped as in JSON.
 fn remember(known: &mut Vec<Zeroizing<String>>, text: &str) {
     let quoted = Zeroizing::new(Value::from(text.trim()).to_string());
     let escaped = &quoted[1..quoted.len() - 1];

@@ -1,4 +1,4 @@
-//! Configuration in cascade: the system's, over it the user's, over it the project's (R159).
+//! Cascading configuration: the user's overrides the system's, and the project's overrides both (R159).
 
 use std::collections::HashSet;
 
@@ -11,22 +11,23 @@ use super::file;
 use super::spaces::{Spaces, TrustedKeys};
 use super::yaml::{YamlError, mapping};
 
-/// Where configuration is, below a space.
+/// The directory of configurations, below a space.
 const CONFIG: &str = ".ai/config";
 
 impl Spaces {
-    /// Reads the configuration `path`, as `agent/error_classification`, from `.ai/config/<path>.yaml` of all spaces and lays
-    /// the project's over the user's over the system's (R159). Where no space has it, it is empty.
+    /// Reads the configuration `path`, such as `agent/error_classification`, from `.ai/config/<path>.yaml` of all spaces. The
+    /// project's values override the user's, and these override the system's (R159). If no space has the file, the
+    /// configuration is empty.
     ///
-    /// Mappings are merged key by key. Lists of mappings that all have an `id` are merged by it: an element replaces the
-    /// one with its id, in its place, and others are appended. Any other value, an empty list too, replaces. A top-level
-    /// `extends` is left out (R20).
+    /// Mappings are merged key by key. Lists of mappings that all have an `id` are merged by id: an element replaces the one
+    /// with the same id in place, and other elements are appended. Any other value replaces the old one, even an empty list.
+    /// A top-level `extends` is left out (R20).
     ///
-    /// Every file must be signed by a trusted key, as every item.
+    /// A trusted key must have signed every file, as with every item.
     ///
     /// # Errors
     ///
-    /// If `path` is no path of this form, or a file cannot be used or read.
+    /// If `path` is not a valid path, or a file cannot be used or read.
     pub fn config(&self, path: &str) -> Result<Map<String, Value>, ItemError> {
         let name = ItemId::new(path).map_err(|reason| ItemError::ConfigPath { path: path.to_owned(), reason })?;
         let trust = TrustedKeys::of(self);
@@ -45,7 +46,7 @@ impl Spaces {
     }
 }
 
-/// Lays `over` over `under`. Not deep enough to exhaust the stack: the reader of YAML bounds the depth.
+/// Merges `over` into `under`. The recursion cannot exhaust the stack: the YAML reader bounds the depth.
 fn merge(under: &mut Map<String, Value>, over: Map<String, Value>) -> Result<(), YamlError> {
     for (key, over) in over {
         match (under.get_mut(&key), over) {

@@ -1,31 +1,31 @@
-//! Directories that are reached without following a link, so that what is written lands where the path says.
+//! Directories that are opened without following links, so that files are written where their path says.
 
 use std::io;
 
 use cap_std::fs::Dir;
 
-/// Opens the directory `path`, whose parts are parted by `/`, below `parent`. None of its parts may be a link.
+/// Opens the directory `path` below `parent`. The parts of the path are separated by `/`, and no part may be a link.
 ///
 /// # Errors
 ///
-/// If it is not there, is no directory, or a part of it is a link.
+/// If it does not exist or is not a directory, or if a part of the path is a link.
 pub fn open_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
     path.split('/')
         .filter(|part| !part.is_empty())
         .try_fold(parent.try_clone()?, |directory, part| step(&directory, part))
 }
 
-/// As [`open_directory`], and makes the directories that are missing.
+/// Opens a directory like [`open_directory`], and creates the directories that are missing.
 ///
 /// # Errors
 ///
-/// If one cannot be made, or a part of the path is a link or no directory.
+/// If a directory cannot be created, or if a part of the path is a link or not a directory.
 pub fn make_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
     path.split('/').filter(|part| !part.is_empty()).try_fold(parent.try_clone()?, |directory, part| {
         match step(&directory, part) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 match directory.create_dir(part) {
-                    // Another process made it in between.
+                    // Another process may have created it in the meantime.
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                     Ok(()) | Err(_) => {}
                 }
@@ -36,11 +36,11 @@ pub fn make_directory(parent: &Dir, path: &str) -> io::Result<Dir> {
     })
 }
 
-/// Says that `name` in `directory` is a link, if it is one.
+/// Returns an error if `name` in `directory` is a link.
 ///
 /// # Errors
 ///
-/// If it is a link, or cannot be looked at.
+/// If it is a link, or its metadata cannot be read.
 pub fn refuse_link(directory: &Dir, name: &str) -> io::Result<()> {
     match directory.symlink_metadata(name) {
         Ok(metadata) if metadata.is_symlink() => Err(is_link(name)),
@@ -67,7 +67,7 @@ fn open(directory: &Dir, name: &str) -> io::Result<Dir> {
     Ok(Dir::from_std_file(openat(directory, name, flags, Mode::empty())?.into()))
 }
 
-/// Not as strict: a link that is put there between the two calls is followed, where it stays below `directory`.
+/// This is less strict: a link that is created between the two calls is followed if it stays below `directory`.
 #[cfg(not(unix))]
 fn open(directory: &Dir, name: &str) -> io::Result<Dir> {
     if directory.symlink_metadata(name)?.is_symlink() {

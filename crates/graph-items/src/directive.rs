@@ -1,8 +1,8 @@
-//! Directives: what an agent is to do, as XML within Markdown.
+//! Directives: tasks for an agent, as XML within Markdown.
 //!
-//! A directive is read and handed out as data; nothing here talks to a model (R10). Its signature covers the `<directive>`
-//! element and nothing else, so a `<process>` that stands outside of it, as in most published directives, is unsigned;
-//! what is read says so (R30).
+//! A directive is read and handed out as data; nothing here talks to a model (R10). Its signature covers only the
+//! `<directive>` element. A `<process>` outside of it, as in most published directives, is therefore unsigned, and the result
+//! says so (R30).
 
 use std::fmt;
 
@@ -17,24 +17,24 @@ use serde_json::{Map, Value, json};
 
 use super::xml::{self, Element, lines, tidy};
 
-/// What is wrong with a directive, and where.
+/// The first mistake in a directive, with its line.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct DirectiveError {
     /// The line of the text that was read, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The mistake.
     pub problem: DirectiveProblem,
 }
 
-/// What is wrong with a directive.
+/// A mistake in a directive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectiveProblem {
     /// There is no `<directive>` element.
     #[error("there is no `<directive>` element")]
     NoElement,
-    /// More stands between the first `<directive` and the last `</directive>` than one element.
+    /// There is more than one element between the first `<directive` and the last `</directive>`.
     #[error("several elements stand where one `<directive>` must; write the word without `<` elsewhere")]
     SeveralElements,
     /// The text is not well-formed XML.
@@ -46,15 +46,15 @@ pub enum DirectiveProblem {
     /// An entity that XML itself does not have.
     #[error("`&{0};` is no entity of XML; write the character, or `&amp;` for an ampersand")]
     Entity(String),
-    /// A document type, by which other files and endless entities could come in.
+    /// A document type, which could pull in other files and endless entities.
     #[error("a document type is not allowed")]
     DocumentType,
     /// More than any directive needs.
     #[error("elements stand more than {deepest} deep, or there are more than {most}")]
     TooLarge {
-        /// How deep they may stand.
+        /// The maximum depth.
         deepest: usize,
-        /// How many there may be.
+        /// The maximum number of elements.
         most: usize,
     },
     /// An attribute that an element needs.
@@ -65,7 +65,7 @@ pub enum DirectiveProblem {
         /// The attribute.
         attribute: &'static str,
     },
-    /// An element of another name than the elements it stands among.
+    /// An element whose name differs from that of its siblings.
     #[error("`<{found}>` stands where only `<{expected}>` may")]
     Unexpected {
         /// Its name.
@@ -73,10 +73,10 @@ pub enum DirectiveProblem {
         /// The name that the others have.
         expected: &'static str,
     },
-    /// Two inputs, or two outputs, of one name.
+    /// Two inputs, two outputs or two elements of one name.
     #[error("there are two {what} `{name}`")]
     Twice {
-        /// What: `inputs`, `outputs`, or an element.
+        /// The plural of the kind: `inputs`, `outputs` or `elements`.
         what: &'static str,
         /// The name.
         name: String,
@@ -84,7 +84,7 @@ pub enum DirectiveProblem {
     /// An attribute that is neither `true` nor `false`.
     #[error("`required` is `{0}`, and must be `true` or `false`")]
     Required(String),
-    /// An input of a type that there is not.
+    /// An input of an unknown type.
     #[error("`{0}` is no type of an input: it is one of {types}", types = InputType::NAMES)]
     Type(String),
     /// A default that is not of its input's type.
@@ -92,12 +92,12 @@ pub enum DirectiveProblem {
     Default {
         /// The input.
         name: String,
-        /// Its default, as it is written.
+        /// Its default, as written.
         default: String,
         /// Its type.
         of: InputType,
     },
-    /// A limit that is no number.
+    /// A limit that is not a number.
     #[error("the limit `{name}` is `{value}`, and must be a number")]
     Limit {
         /// Its name.
@@ -110,15 +110,15 @@ pub enum DirectiveProblem {
         "`<{0}>` grants nothing: in `<permissions>` stand `<execute>`, `<fetch>` and `<sign>`, and in these `<tool>`, `<directive>` and `<knowledge>`"
     )]
     Grant(String),
-    /// A permission that says two things.
+    /// A permission that contradicts the elements around it.
     #[error("`{permission}` stands where only `{expected}…` may")]
     Elsewhere {
         /// The permission.
         permission: String,
-        /// How it would begin.
+        /// The beginning that it must have.
         expected: String,
     },
-    /// A permission that is no capability.
+    /// A permission that is not a capability.
     #[error("{0}")]
     Permission(PatternError),
 }
@@ -130,30 +130,30 @@ pub struct Directive {
     pub name: String,
     /// The version that its author gave it.
     pub version: String,
-    /// What it is for.
+    /// Its purpose.
     pub description: Option<String>,
-    /// The directory that it belongs into.
+    /// The directory that it belongs in.
     pub category: Option<String>,
-    /// Who wrote it.
+    /// Its author.
     pub author: Option<String>,
-    /// Which model is to follow it: the attributes of `<model>`, as `tier`.
+    /// The model that should follow it: the attributes of `<model>`, such as `tier`.
     pub model: Option<Value>,
-    /// What an agent may spend on it, as `turns` and `tokens`.
+    /// The budget of an agent that follows it, such as `turns` and `tokens`.
     pub limits: Map<String, Value>,
-    /// What an agent may do.
+    /// The capabilities that it grants to an agent.
     pub permissions: Vec<Pattern>,
-    /// What else `<metadata>` and the attributes of `<directive>` say.
+    /// The other parts of `<metadata>` and the other attributes of `<directive>`.
     pub other: Map<String, Value>,
     /// The inputs that it receives.
     pub inputs: Vec<Input>,
-    /// What it answers.
+    /// The outputs that it returns.
     pub outputs: Vec<Output>,
-    /// What is to be done, step by step. [`Directive::process_signed`] says whether the author's signature covers it.
+    /// The work, step by step. [`Directive::process_signed`] says whether the author's signature covers it.
     pub process: Vec<ProcessStep>,
-    /// By what one sees that it was done.
+    /// The signs by which one sees that the work is done.
     pub success_criteria: Vec<String>,
-    /// Whether `process` and `success_criteria` stand in the `<directive>` element, and so are signed; also true if
-    /// there are no such elements.
+    /// Whether `process` and `success_criteria` are inside the `<directive>` element and therefore signed. Also true if there
+    /// are no such elements.
     pub process_signed: bool,
 }
 
@@ -166,9 +166,9 @@ pub struct Input {
     pub of: InputType,
     /// Whether it must be given.
     pub required: bool,
-    /// What it is where it is not given.
+    /// Its value if it is not given.
     pub default: Option<Value>,
-    /// What it is for.
+    /// Its purpose.
     pub description: String,
 }
 
@@ -176,7 +176,7 @@ pub struct Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InputType {
-    /// A text.
+    /// A string.
     String,
     /// A whole number.
     Integer,
@@ -204,17 +204,17 @@ impl InputType {
     ];
     const NAMES: &'static str = "`string`, `integer`, `number`, `boolean`, `array`, `object`, `any`";
 
-    /// Finds the type that is written `name`.
+    /// Returns the type with the name `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::TABLE.iter().find(|(_, spelling)| *spelling == name).map(|(of, _)| *of)
     }
 
-    /// Returns the spelling.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         Self::TABLE.iter().find(|(of, _)| *of == self).map_or("", |(_, spelling)| spelling)
     }
 
-    /// Whether `value` is of the type.
+    /// Whether `value` has the type.
     pub fn accepts(self, value: &Value) -> bool {
         match self {
             Self::String => value.is_string(),
@@ -239,40 +239,40 @@ impl fmt::Display for InputType {
 pub struct Output {
     /// Its name.
     pub name: String,
-    /// Its type, where the directive says it.
+    /// Its type, if the directive declares one.
     pub of: Option<String>,
-    /// What it is.
+    /// Its description.
     pub description: String,
 }
 
 /// A step of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessStep {
-    /// Its name, where it has one.
+    /// Its name, if it has one.
     pub name: Option<String>,
-    /// What is to be done.
+    /// The work to do.
     pub text: String,
 }
 
-/// Why a directive cannot be carried out with what it was given.
+/// The reason that a directive cannot be carried out with the given inputs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the inputs do not fit the directive `{directive}`: {}", .problems.join(", "))]
 pub struct InputsError {
     /// The directive.
     pub directive: String,
-    /// What is wrong, in the order of the directive's inputs (R49).
+    /// All mistakes, in the order of the directive's inputs (R49).
     pub problems: Vec<String>,
 }
 
 impl Directive {
-    /// Reads the directive in `text`, the Markdown around it.
+    /// Reads the directive in `text`, which is the Markdown around it.
     ///
-    /// Only what is signed is read strictly, as XML. A process that stands outside is prose with tags in it: `<step>`,
-    /// `<criterion>` and their ends are tags there, and anything else is text.
+    /// Only the signed part is read strictly, as XML. A process outside of it is prose in which only `<step>`, `<criterion>`
+    /// and their end tags count as tags.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with its line in `text`.
+    /// The first mistake, with its line in `text`.
     pub fn parse(text: &str) -> Result<Self, DirectiveError> {
         let no_element = DirectiveError { line: 1, problem: DirectiveProblem::NoElement };
         let source = ItemKind::Directive.covered(text).ok_or(no_element)?;
@@ -324,7 +324,7 @@ impl Directive {
                 directive.add(section, parts, || inside(element, source));
             }
         }
-        // What is signed cannot be added to by what is not.
+        // An unsigned part must not add to a signed one.
         if directive.process.is_empty() && directive.success_criteria.is_empty() {
             directive.read_unsigned(text, start, start + source.len())?;
         }
@@ -375,7 +375,7 @@ impl Directive {
                     for (name, value) in &child.attributes {
                         let number = value.parse::<u64>().map(Value::from).ok();
                         let number = number.or_else(|| value.parse::<i64>().map(Value::from).ok());
-                        // A whole number that does not fit would lose digits as a float.
+                        // A float would lose digits of an integer that does not fit.
                         let is_float = value.contains(['.', 'e', 'E']);
                         let float = || value.parse::<f64>().ok().filter(|_| is_float).map(Value::from);
                         let number = number.or_else(float);
@@ -393,7 +393,7 @@ impl Directive {
         Ok(())
     }
 
-    /// Reads what `element` grants, which stands in the elements that `within` names: verb and item type.
+    /// Reads the permissions in `element`. `within` names the elements around it: a verb and an item type.
     ///
     /// `<execute><tool>rye/bash</tool></execute>` and `<execute><tool>rye.execute.tool.rye.bash</tool></execute>` are the
     /// same capability.
@@ -447,7 +447,7 @@ impl Directive {
             let default = element.attribute("default").map(|default| {
                 let value = match of {
                     InputType::String => Value::from(default),
-                    // Any value is a text unless it is JSON.
+                    // A default of the type `any` is a string unless it is JSON.
                     InputType::Any => read_json(default).unwrap_or_else(|_| Value::from(default)),
                     _ => read_json(default).unwrap_or_default(),
                 };
@@ -474,16 +474,16 @@ impl Directive {
         Ok(())
     }
 
-    /// Gives the directive its inputs: applies defaults, checks what is required and of which type, and writes their values
-    /// for `{input:…}` in the process and the criteria. Returns the inputs with defaults applied.
+    /// Applies inputs to the directive: applies defaults, checks required inputs and types, and substitutes the values for
+    /// `{input:…}` in the process and the criteria. Returns the inputs with defaults applied.
     ///
-    /// An input that is null counts as not given (R74), and where it is optional and has no default, nothing is written for
-    /// it. An optional input that is not there at all has no value, so `{input:name}` stays as it is written (R71). Inputs
-    /// that the directive does not name are kept.
+    /// A null input counts as not given (R74). If it is optional and has no default, it is replaced by nothing. An optional
+    /// input that is absent has no value, so `{input:name}` stays in the text (R71). Inputs that the directive does not
+    /// declare stay in the result.
     ///
     /// # Errors
     ///
-    /// If inputs are missing or of another type; all of them are named.
+    /// If inputs are missing or have another type; the error names all of them.
     pub fn apply(&mut self, mut given: Map<String, Value>) -> Result<Map<String, Value>, InputsError> {
         let mut problems = Vec::new();
         for Input { name, of, required, default, .. } in &self.inputs {
@@ -553,7 +553,7 @@ impl Directive {
     }
 }
 
-/// Writes `text` with the values of `inputs` for its `{input:…}` (R73).
+/// Returns `text` with the values of `inputs` in place of its `{input:…}` (R73).
 pub(super) fn written(text: &str, inputs: &Map<String, Value>) -> String {
     input::substitute(text, |name| inputs.get(name).map(AsView::view))
 }
@@ -573,7 +573,7 @@ fn only(element: &Element, expected: &'static str) -> Result<(), DirectiveError>
     Err(DirectiveError { line: element.line, problem })
 }
 
-/// Adds `element` to what else there is; of several of one name a list is made.
+/// Adds `element` to the other parts; several elements of one name become a list.
 fn put(other: &mut Map<String, Value>, element: &Element) {
     let value = element.to_json();
     match other.get_mut(&element.name) {
@@ -585,29 +585,29 @@ fn put(other: &mut Map<String, Value>, element: &Element) {
     }
 }
 
-/// Returns the text of an element of `source`, its own children's tags as they are written.
+/// Returns the text of an element of `source`; the tags of its children stay as written.
 fn inside(element: &Element, source: &str) -> String {
     if element.children.is_empty() { element.text() } else { tidy(&source[element.inside.clone()]) }
 }
 
-/// Writes the characters for which XML has names; where a tag is prose, an ampersand alone is one.
+/// Replaces XML entities by their characters. In prose, a bare ampersand is allowed.
 fn plain(text: &str) -> String {
     let text = tidy(text);
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&apos;", "'").replace("&amp;", "&")
 }
 
-/// The longest tag in prose, in bytes: it may be anybody's, and attributes are compared with each other.
+/// The longest tag in prose, in bytes. The text may be untrusted, and reading a tag compares its attributes with each other.
 const LONGEST_TAG: usize = 4096;
 
-/// Text in which a few tags mean something.
+/// A text in which only a few tags have a meaning.
 #[derive(Clone, Copy)]
 struct Prose<'t> {
     text: &'t str,
-    /// The line on which it begins.
+    /// The line of its first character.
     line: usize,
 }
 
-/// An element that was found in prose.
+/// An element in prose.
 struct FoundElement<'t> {
     attributes: Vec<(String, String)>,
     inside: Prose<'t>,
@@ -640,7 +640,7 @@ impl<'t> Prose<'t> {
     }
 }
 
-/// Returns where the `>` of the tag at the beginning of `text` stands; one in quotes does not count.
+/// Returns the position of the `>` that ends the tag at the start of `text`. A `>` in quotes does not count.
 fn end_of_tag(text: &str) -> Option<usize> {
     let mut quote = None;
     text.char_indices().find_map(|(at, character)| {

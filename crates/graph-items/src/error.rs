@@ -1,4 +1,4 @@
-//! Why an item cannot be used.
+//! The reasons that an item cannot be used.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,24 @@ use graph_signing::{SignError, SignatureError};
 use super::file::MOST_BYTES;
 use super::yaml::YamlError;
 
-/// Why an item cannot be used. It names the file, and how to mend it.
+/// The reason that an item cannot be used. The message names the file and a way to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ItemError {
     /// No space has it.
     #[error("there is no {} `{id}`; looked for {looked}", item.name())]
     NotFound {
-        /// What kind of item.
+        /// The type of the item.
         item: ItemType,
         /// Its id.
         id: ItemId,
-        /// Where it would be, in the order in which it was looked for.
+        /// The places that were searched, in order.
         looked: String,
     },
-    /// A space has several files for it, and nothing says which one is meant.
+    /// A space has several files for it, and nothing decides which one is meant.
     #[error("`{}` and `{}` are both {} `{id}`; remove or rename one of them", .paths.0.display(), .paths.1.display(), item.name())]
     Ambiguous {
-        /// What kind of item.
+        /// The type of the item.
         item: ItemType,
         /// Its id.
         id: ItemId,
@@ -39,7 +39,7 @@ pub enum ItemError {
     Signature {
         /// The file.
         path: PathBuf,
-        /// What is wrong with its signature.
+        /// The mistake in its signature.
         reason: SignatureError,
     },
     /// A link leads out of the directory of the item's kind.
@@ -49,13 +49,13 @@ pub enum ItemError {
         path: PathBuf,
         /// The directory of its kind, below the space.
         kind: String,
-        /// Where it leads.
+        /// The target of the link.
         target: PathBuf,
     },
     /// It is a directory, a pipe or a device.
     #[error("`{}` is no regular file", path.display())]
     NotAFile {
-        /// What is there.
+        /// The path.
         path: PathBuf,
     },
     /// It is too large.
@@ -75,21 +75,21 @@ pub enum ItemError {
     /// It cannot be read or written.
     #[error("cannot {verb} `{}`", path.display())]
     Io {
-        /// What was tried: `read` or `write`.
+        /// The operation: `read` or `write`.
         verb: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A tree of items is larger than what is ever searched.
+    /// A tree of items is larger than the limit of a search.
     #[error("`{}` holds more than {most} files, or directories more than {deepest} deep", path.display())]
     TooMany {
         /// The directory.
         path: PathBuf,
-        /// How many files are searched.
+        /// The maximum number of files.
         most: usize,
-        /// How deep.
+        /// The maximum depth.
         deepest: usize,
     },
     /// The path of a configuration is not valid.
@@ -97,18 +97,18 @@ pub enum ItemError {
     ConfigPath {
         /// The path.
         path: String,
-        /// Why.
+        /// The reason.
         reason: NameError,
     },
-    /// A configuration is not the YAML that it must be.
+    /// A configuration is not valid YAML for its purpose.
     #[error("`{}` is no configuration: {reason}", path.display())]
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The mistake.
         reason: YamlError,
     },
-    /// There is no key to sign with, and no key is made (R36).
+    /// There is no key to sign with; none is made automatically (R36).
     #[error(
         "there is no key to sign with; make one with `graph keys generate` and give it to the spaces: `sign_with(SecretKey::load(…)?)`"
     )]
@@ -118,12 +118,12 @@ pub enum ItemError {
     Sign {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: SignError,
     },
 }
 
-/// Says what to do about a signature.
+/// Returns the advice for a signature that was refused.
 fn mend(reason: &SignatureError, path: &Path) -> String {
     let path = path.display();
     match reason {

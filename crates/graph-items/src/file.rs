@@ -1,4 +1,4 @@
-//! Files of a space: found below its `.ai` directory, read whole and within limits, replaced atomically.
+//! Files of a space: they are found below its `.ai` directory, read whole and within limits, and replaced atomically.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -11,10 +11,10 @@ use cap_std::fs::{Dir, OpenOptions};
 use super::error::ItemError;
 use crate::confined::open_directory;
 
-/// The most bytes that an item may have.
+/// The maximum size of an item, in bytes.
 pub(super) const MOST_BYTES: u64 = 1024 * 1024;
 
-/// Whether there is anything at `path`, a link that leads nowhere too: what is broken is not passed over.
+/// Whether there is anything at `path`. A broken link counts too, so that it is reported and not skipped.
 pub(super) fn exists(path: &Path) -> Result<bool, ItemError> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -23,22 +23,22 @@ pub(super) fn exists(path: &Path) -> Result<bool, ItemError> {
     }
 }
 
-/// The file of an item: really below the directory of its kind, which is held open, and reached from there by no link.
+/// The file of an item. It is below the directory of its kind, which is held open, and no part of the path from there is a link.
 pub(super) struct Located {
     directory: Dir,
-    /// Below `directory`.
+    /// The path below `directory`.
     name: PathBuf,
-    /// How errors name it.
+    /// The path in error messages.
     shown: PathBuf,
 }
 
-/// Finds the file at `path`, which must be below the directory `kind` of the space at `root`, as `.ai/tools`. A link may lead to
-/// another file there.
+/// Finds the file at `path`, which must be below the directory `kind` of the space at `root`, such as `.ai/tools`. The path
+/// may be a link to another file there.
 ///
 /// # Errors
 ///
-/// If a link leads elsewhere, or nowhere. Elsewhere is another directory of the same space too: whoever may write pages of
-/// knowledge would reach trusted keys otherwise.
+/// If a link leads nowhere, or out of `kind`. Another directory of the same space counts as outside: otherwise, a user who
+/// may write pages of knowledge could reach trusted keys.
 pub(super) fn locate(root: &Path, kind: &str, path: &Path) -> Result<Located, ItemError> {
     let problem = |error| failed("read", path, error);
     let (real, target) = (root.canonicalize().map_err(problem)?, path.canonicalize().map_err(problem)?);
@@ -51,20 +51,20 @@ pub(super) fn locate(root: &Path, kind: &str, path: &Path) -> Result<Located, It
 }
 
 impl Located {
-    /// Returns the name of the file itself, where a link leads to it.
+    /// Returns the path of the file itself, after links.
     pub(super) fn name(&self) -> &Path {
         &self.name
     }
 
-    /// Reads the text.
+    /// Reads the file.
     ///
     /// # Errors
     ///
-    /// If it is no regular file, too large, not UTF-8, or cannot be read.
+    /// If it is not a regular file, is too large, is not UTF-8, or cannot be read.
     pub(super) fn read(&self) -> Result<String, ItemError> {
         let problem = |error| failed("read", &self.shown, error);
         let shown = || self.shown.clone();
-        // Before it is opened: a pipe would hold up the reader until somebody writes to it.
+        // Checked before the file is opened: a pipe would block the reader until somebody writes to it.
         if !self.directory.metadata(&self.name).map_err(problem)?.is_file() {
             return Err(ItemError::NotAFile { path: shown() });
         }
@@ -78,17 +78,17 @@ impl Located {
             .map_err(|error| ItemError::NotUtf8 { path: shown(), at: error.utf8_error().valid_up_to() })
     }
 
-    /// Replaces the file as a whole: whoever reads it sees the old text or the new, and so does who comes after a crash.
-    /// Another name of the same file, by a hard link, keeps the old text.
+    /// Replaces the file as a whole: a reader sees the old text or the new one, also after a crash. A hard link to the same
+    /// file keeps the old text.
     ///
     /// # Errors
     ///
-    /// If it cannot be written; the old text stands then.
+    /// If it cannot be written; the file then keeps the old text.
     pub(super) fn replace(&self, text: &str) -> Result<(), ItemError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let problem = |error| failed("write", &self.shown, error);
-        // The directory of the file is held open too: one that is put in its place by now is not written to.
+        // The file's directory is held open too, so that a directory that replaces it is not written to.
         let (parent, name) = (self.name.parent(), self.name.file_name().unwrap_or_default());
         let parent = parent.and_then(Path::to_str).ok_or_else(|| problem(io::Error::other("its path is not UTF-8")))?;
         let directory = open_directory(&self.directory, parent).map_err(problem)?;
@@ -99,13 +99,13 @@ impl Located {
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             directory.rename(&temporary, &directory, name)?;
-            // The new name is durable when its directory is. Only Unix can open one.
+            // The new name is durable once its directory is synced. Only Unix can open a directory.
             #[cfg(unix)]
             directory.try_clone()?.into_std_file().sync_all()?;
             Ok(())
         };
         write().map_err(|error| {
-            // What is left of the attempt is of no use; that it could not be removed changes nothing about the error.
+            // A failure to remove the temporary file must not hide the first error.
             drop(directory.remove_file(&temporary));
             problem(error)
         })

@@ -1,4 +1,4 @@
-//! The header of a page of knowledge: YAML between `---`, or in a code block that the page begins with.
+//! The header of a page of knowledge: YAML between `---`, or in a code block at the start of the page.
 
 use serde_json::{Map, Value};
 
@@ -7,14 +7,14 @@ use super::yaml::{YamlError, mapping};
 /// The header of a page.
 pub(super) struct PageHeader<'t> {
     text: &'t str,
-    /// Whether the page's signature covers it: the format leaves out what stands between `---` (R30).
+    /// Whether the page's signature covers it. By the format, it does not cover a header between `---` (R30).
     pub(super) signed: bool,
 }
 
 impl<'t> PageHeader<'t> {
     /// Finds the header of `content`, the text below the signature line; it is empty if there is no header.
     ///
-    /// A header between `---` ends where the signature begins to cover, so that the page is the header and what is covered.
+    /// The signed part begins where a header between `---` ends, so that the page consists of the header and the signed part.
     pub(super) fn of(content: &'t str) -> Self {
         match content.strip_prefix("---").and_then(|rest| rest.split_once("---")) {
             Some((text, _)) => Self { text, signed: false },
@@ -26,13 +26,13 @@ impl<'t> PageHeader<'t> {
     ///
     /// # Errors
     ///
-    /// If it is no mapping in YAML.
+    /// If it is not a YAML mapping.
     pub(super) fn read(&self) -> Result<Map<String, Value>, YamlError> {
         mapping(self.text)
     }
 }
 
-/// Returns what stands in the code block of YAML that `content` begins with.
+/// Returns the text of the YAML code block at the start of `content`.
 fn fenced(content: &str) -> Option<&str> {
     let (open, block) = content.trim_start().split_once('\n')?;
     if open.trim_end() != "```yaml" {

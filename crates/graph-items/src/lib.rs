@@ -1,8 +1,8 @@
-//! Items of a project: tools, directives and pages of knowledge, in spaces, verified before use.
+//! Items of a project: tools, directives and pages of knowledge, stored in spaces and verified before use.
 //!
 //! A space is a directory with `.ai` in it. [`Spaces`] looks for an item in the project's space first, then in the user's,
-//! then in the system's, and hands it out only if a trusted key signed it. [`Operations`] does what a graph's actions ask
-//! of items: fetch them, find them, read directives, sign them. `docs/items.md` describes the files.
+//! then in the system's, and returns it only if a trusted key signed it. [`Operations`] carries out the actions of graphs on
+//! items: it fetches and finds items, reads directives, and signs items. `docs/items.md` describes the files.
 
 mod config;
 pub mod confined;

@@ -1,4 +1,4 @@
-//! What a graph's actions do with items: fetch, execute, sign (R8–R10).
+//! Actions of graphs on items: fetch, execute, sign (R8–R10).
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::spaces::{SignedItem, Space, Spaces};
 use super::yaml::mapping;
 use graph_engine::{ActionError, BoxFuture, PerformItems};
 
-/// How many results a search returns if it does not say.
+/// How many results a search returns by default.
 const RESULTS: usize = 10;
 
-/// Does with items what actions ask. All failures are permanent: trying again finds the same files.
+/// Carries out actions on items. All failures are permanent, because a second attempt finds the same files.
 ///
 /// | verb | item | |
 /// |---|---|---|
@@ -26,14 +26,14 @@ const RESULTS: usize = 10;
 /// | execute | directive | the directive with its inputs, as data (R10) |
 /// | sign | any | signs it in place |
 ///
-/// A tool is not executed here: the engine does that.
+/// Tools are not executed here but by the engine.
 #[derive(Debug, Clone)]
 pub struct Operations {
     spaces: Arc<Spaces>,
 }
 
 impl Operations {
-    /// Works on the items of `spaces`.
+    /// Returns the operations on the items of `spaces`.
     pub fn new(spaces: impl Into<Arc<Spaces>>) -> Self {
         Self { spaces: spaces.into() }
     }
@@ -43,13 +43,13 @@ impl Operations {
         &self.spaces
     }
 
-    /// Does it, on a thread where waiting for files keeps nobody else.
+    /// Carries out an action, on a thread where waiting for files blocks nothing else.
     ///
-    /// Whether the run may do it is for the caller to check, before.
+    /// The caller must first check that the run may do this.
     ///
     /// # Errors
     ///
-    /// If the item cannot be found, used or signed, or the parameters are not of the form that the verb takes.
+    /// If the item cannot be found, used or signed, or if the verb does not accept the parameters.
     pub async fn perform(
         &self,
         verb: Verb,
@@ -112,7 +112,7 @@ fn perform(
     }
 }
 
-/// What every result about an item says.
+/// Returns the fields that every result about an item has.
 fn identity(item: &SignedItem) -> Map<String, Value> {
     [
         ("id", json!(item.id())),
@@ -127,7 +127,7 @@ fn identity(item: &SignedItem) -> Map<String, Value> {
     .collect()
 }
 
-/// An item's text, and what it says of itself. Text that cannot be taken apart is still the item's.
+/// Returns an item's text and metadata. A text whose metadata cannot be read is still returned.
 fn fetched(item: &SignedItem) -> Value {
     let mut result = identity(item);
     let (metadata, signed) = metadata(item);
@@ -144,7 +144,7 @@ fn fetched(item: &SignedItem) -> Value {
     Value::Object(result)
 }
 
-/// Returns the text that is handed out: of a directive all of it, of anything else what is signed.
+/// Returns the text for a result: all of a directive, and the signed part of any other item.
 fn content(item: &SignedItem) -> &str {
     match item.item_type() {
         ItemType::Directive => item.content(),
@@ -152,7 +152,7 @@ fn content(item: &SignedItem) -> &str {
     }
 }
 
-/// Returns what the item says of itself, or why that cannot be read, and whether all of it is signed.
+/// Returns the item's metadata or the reason that it cannot be read, and whether all of it is signed.
 fn metadata(item: &SignedItem) -> (Result<Map<String, Value>, String>, bool) {
     match item.item_type() {
         ItemType::Knowledge => {
@@ -167,7 +167,7 @@ fn metadata(item: &SignedItem) -> (Result<Map<String, Value>, String>, bool) {
     }
 }
 
-/// Returns the fields at the top of a tool's file that say what it is; those of a file that is no YAML are not known.
+/// Returns the descriptive fields at the top of a tool's file; empty if the file is not YAML.
 fn tool(item: &SignedItem) -> Result<Map<String, Value>, String> {
     const FIELDS: [&str; 6] = ["version", "tool_type", "executor_id", "category", "name", "description"];
     let is_yaml = item.path().extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
@@ -178,16 +178,16 @@ fn tool(item: &SignedItem) -> Result<Map<String, Value>, String> {
     Ok(fields.into_iter().filter(|(name, _)| FIELDS.contains(&name.as_str())).collect())
 }
 
-/// Reads a directive. Lines are those of its file: the signature is the first.
+/// Reads a directive. Line numbers are those of its file, where the signature is line 1.
 fn read(item: &SignedItem) -> Result<Directive, DirectiveError> {
     Directive::parse(item.content()).map_err(|error| DirectiveError { line: error.line + 1, ..error })
 }
 
-/// Reads a directive and gives it its inputs (R10): nothing is done with it here.
+/// Returns a directive with its inputs as data (R10); nothing is executed.
 fn execute(item: &SignedItem, mut params: Map<String, Value>) -> Result<Value, ActionError> {
     let path = item.path().display();
     let mut directive = read(item).map_err(|error| ActionError::permanent(format!("`{path}`: {error}")))?;
-    // A signature covers no file name. That the two agree keeps one directive from being put in another's place.
+    // A signature does not cover the file name. The check that the two agree keeps a directive from replacing another one.
     let stem = item.id().as_str().rsplit('/').next().unwrap_or_default();
     if directive.name != stem {
         let name = &directive.name;
@@ -195,7 +195,7 @@ fn execute(item: &SignedItem, mut params: Map<String, Value>) -> Result<Value, A
             "`{path}` holds the directive `{name}`, and must be called `{name}.md`"
         )));
     }
-    // Inputs may stand by themselves among the parameters; unless the directive has an input of that very name.
+    // The parameter `inputs` may hold the inputs, unless the directive has an input of that name.
     let given = match params.get_mut("inputs") {
         Some(Value::Object(inputs)) if directive.inputs.iter().all(|input| input.name != "inputs") => {
             std::mem::take(inputs)
@@ -216,7 +216,7 @@ fn execute(item: &SignedItem, mut params: Map<String, Value>) -> Result<Value, A
     Ok(Value::Object(result))
 }
 
-/// Finds items in which all words of `query` stand, best first: in the id, the title, the description, the text.
+/// Finds items that contain all words of `query` in the id, the title, the description or the text. The best match comes first.
 fn search(spaces: &Spaces, item: ItemType, params: &Map<String, Value>) -> Result<Value, ActionError> {
     let query = text(params, "query")?.unwrap_or_default().to_lowercase();
     let words: Vec<&str> = query.split_whitespace().collect();
@@ -228,14 +228,14 @@ fn search(spaces: &Spaces, item: ItemType, params: &Map<String, Value>) -> Resul
     };
     let (items, skipped) = spaces.list(item, scope(params, &["scope", "source"])?)?;
     let mut results: Vec<(usize, Value)> = items.iter().filter_map(|item| matched(item, &words)).collect();
-    // The sort is stable: equally good results stay in the order of spaces and ids.
+    // The sort is stable: equally good results keep the order of spaces and ids.
     results.sort_by(|(a, _), (b, _)| b.cmp(a));
     let total = results.len();
     let results: Vec<Value> = results.into_iter().take(limit).map(|(_, result)| result).collect();
     Ok(json!({ "results": results, "total": total, "skipped": skipped }))
 }
 
-/// Returns how well the words fit the item, and the item as a search shows it; `None` if one of them is nowhere in it.
+/// Returns the score of an item and its entry in the results; `None` if a word does not occur in it.
 fn matched(item: &SignedItem, words: &[&str]) -> Option<(usize, Value)> {
     let (metadata, _) = metadata(item);
     let metadata = metadata.unwrap_or_default();
@@ -258,7 +258,7 @@ fn matched(item: &SignedItem, words: &[&str]) -> Option<(usize, Value)> {
     Some((score, Value::Object(result)))
 }
 
-/// Returns the space that one of the parameters `names` names; `None` for all spaces.
+/// Returns the space that the parameters `names` select; `None` for all spaces.
 fn scope(params: &Map<String, Value>, names: &[&'static str]) -> Result<Option<Space>, ActionError> {
     let mut named: Option<(&str, &str)> = None;
     for name in names.iter().copied() {
@@ -280,7 +280,7 @@ fn no_space(name: &str, value: &str, or: &str) -> ActionError {
     ActionError::permanent(format!("`{name}` is `{value}`, and must be `project`, `user`, `system`{or}"))
 }
 
-/// Returns the text that is the parameter `name`, if there is one.
+/// Returns the string parameter `name`, if it is given.
 fn text<'p>(params: &'p Map<String, Value>, name: &str) -> Result<Option<&'p str>, ActionError> {
     match params.get(name).filter(|value| is_truthy(value)) {
         None => Ok(None),
@@ -291,7 +291,7 @@ fn text<'p>(params: &'p Map<String, Value>, name: &str) -> Result<Option<&'p str
     }
 }
 
-/// Whether a parameter says anything: what is empty, zero or false counts as not given (R9).
+/// Whether a parameter counts as given: an empty, zero or false value does not (R9).
 fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -1,4 +1,4 @@
-//! Spaces, and how an item is found in them.
+//! Spaces, and the search for items in them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,28 +13,28 @@ use graph_signing::{self as signature, Comment, Fingerprint, ItemKind, KeyRing, 
 use super::error::ItemError;
 use super::file;
 
-/// Whose a space is.
+/// The owner of a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Space {
-    /// The project's.
+    /// The project.
     Project,
-    /// The user's, with what they use in all projects.
+    /// The user, for items that they use in all projects.
     User,
-    /// The system's: bundles that were installed.
+    /// The system, for installed bundles.
     System,
 }
 
 impl Space {
-    /// The spaces, in the order in which an item is looked for.
+    /// All spaces, in the order of the search.
     pub const ALL: [Self; 3] = [Self::Project, Self::User, Self::System];
 
-    /// Finds the space that is written `name`.
+    /// Returns the space with the name `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|space| space.name() == name)
     }
 
-    /// Returns the spelling.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Project => "project",
@@ -44,12 +44,12 @@ impl Space {
     }
 }
 
-/// The extensions of tools: contracts and graphs, and what runs elsewhere and is only handed out as text.
+/// The extensions of tools: contracts, graphs, and files that run elsewhere and are only returned as text.
 const TOOLS: [&str; 10] = ["yaml", "yml", "py", "sh", "toml", "js", "mjs", "ts", "tsx", "rs"];
 const PAGES: [&str; 1] = ["md"];
-/// Where trusted keys are, below a space.
+/// The directory of trusted keys, below a space.
 const KEYS: &str = ".ai/config/keys/trusted";
-/// The most files of a directory of items that are searched, and the deepest directories.
+/// The maximum number of files in a directory of items that is searched, and the maximum depth of directories.
 const MOST_FILES: usize = 10_000;
 const DEEPEST: usize = 16;
 
@@ -62,42 +62,42 @@ const fn place(item: ItemType) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// The spaces of a runtime: where items are, which keys are trusted, and which key signs.
+/// The spaces of a runtime: the directories of items, the trusted keys, and the key that signs.
 ///
-/// Nothing is kept in memory: each look reads the files and the trusted keys as they are then, so a key that is revoked, or
-/// an item that is changed, is seen by the next one.
+/// Nothing is cached: each search reads the files and the trusted keys as they are then, so the next search sees a revoked
+/// key or a changed item.
 #[derive(Debug, Clone, Default)]
 pub struct Spaces {
-    /// In the order in which items are looked for.
+    /// In the order of the search.
     roots: Vec<(Space, PathBuf)>,
     trusted: KeyRing,
     key: Option<SecretKey>,
 }
 
 impl Spaces {
-    /// No space at all.
+    /// Returns a set without any space.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The space of the project in `directory`, which holds `.ai`.
+    /// Returns a set with only the space of the project in `directory`, which holds `.ai`.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self::new().project(directory)
     }
 
-    /// Names the project's directory, in place of another.
+    /// Sets the project's directory, in place of the previous one.
     #[must_use]
     pub fn project(self, directory: impl Into<PathBuf>) -> Self {
         self.only(Space::Project, directory.into())
     }
 
-    /// Names the user's directory, in place of another.
+    /// Sets the user's directory, in place of the previous one.
     #[must_use]
     pub fn user(self, directory: impl Into<PathBuf>) -> Self {
         self.only(Space::User, directory.into())
     }
 
-    /// Adds the directory of a bundle of the system; of several, the first that has an item counts.
+    /// Adds the directory of a system bundle. If several bundles have an item, the first one counts.
     #[must_use]
     pub fn system(mut self, directory: impl Into<PathBuf>) -> Self {
         self.roots.push((Space::System, directory.into()));
@@ -111,14 +111,15 @@ impl Spaces {
         self
     }
 
-    /// Trusts the keys of `ring` beside those of the spaces. A key that is revoked in `ring` is, whatever the spaces say.
+    /// Trusts the keys of `ring` in addition to those of the spaces. A key that is revoked in `ring` is revoked, even if a
+    /// space trusts it.
     #[must_use]
     pub fn trusting(mut self, ring: KeyRing) -> Self {
         self.trusted = ring;
         self
     }
 
-    /// Signs items with `key`. Without a key nothing is signed, and no key is made (R36).
+    /// Signs items with `key`. Without a key, nothing is signed; none is made automatically (R36).
     #[must_use]
     pub fn sign_with(mut self, key: SecretKey) -> Self {
         self.key = Some(key);
@@ -127,29 +128,29 @@ impl Spaces {
 
     /// Finds the item with that id: in the project's space, else in the user's, else in the system's (R38, R41).
     ///
-    /// The first space that has a file for it decides. The file is read once, and what was read is what is verified and
-    /// returned. A file that cannot be used is an error; the next space is not asked.
+    /// The first space that has a file for it decides. The file is read once, and the same text is verified and returned. A
+    /// file that cannot be used is an error; later spaces are not searched.
     ///
     /// # Errors
     ///
-    /// If no space has it, its file cannot be read, or is not signed by a trusted key (R42).
+    /// If no space has it, or its file cannot be read or is not signed by a trusted key (R42).
     pub fn find(&self, item: ItemType, id: &ItemId) -> Result<SignedItem, ItemError> {
         self.find_in(item, id, None)
     }
 
-    /// As [`Spaces::find`], in one of the spaces only if `only` names it.
+    /// Finds an item like [`Spaces::find`], but only in the space `only` if one is named.
     ///
     /// # Errors
     ///
-    /// As [`Spaces::find`].
+    /// The same as [`Spaces::find`].
     pub fn find_in(&self, item: ItemType, id: &ItemId, only: Option<Space>) -> Result<SignedItem, ItemError> {
         let (space, root, path) = self.locate(item, id, only)?;
         TrustedKeys::of(self).open(space, root, &path, item, id)
     }
 
-    /// Signs the item with that id in `space`, in place of the signature that it has, and returns it as it is then.
+    /// Signs the item with that id in `space`, replaces its old signature, and returns the item as it is then.
     ///
-    /// The file is replaced atomically. What is signed is the text as it is: whoever lets a graph sign lets it vouch.
+    /// The file is replaced atomically. The text is signed as it is: a user who lets a graph sign lets it vouch for the text.
     ///
     /// # Errors
     ///
@@ -177,8 +178,8 @@ impl Spaces {
         })
     }
 
-    /// Returns every item of that type that [`Spaces::find_in`] finds, in the order of spaces and ids, and how many files
-    /// cannot be used.
+    /// Returns every item of that type that [`Spaces::find_in`] finds, in the order of spaces and ids, and the number of
+    /// files that cannot be used.
     ///
     /// # Errors
     ///
@@ -197,7 +198,7 @@ impl Spaces {
                 }
                 let name = path.with_extension("");
                 let id = name.strip_prefix(&directory).ok().and_then(Path::to_str);
-                // A file whose name is no id can never be found.
+                // An item cannot be found if its file name is not an id.
                 match id.map(|id| ItemId::new(id.replace(std::path::MAIN_SEPARATOR, "/"))) {
                     Some(Ok(id)) => ids.push(id),
                     _ => skipped += 1,
@@ -206,7 +207,7 @@ impl Spaces {
             ids.sort();
             ids.dedup();
             for id in ids {
-                // What an earlier space has hides what a later one has, also if it cannot be used.
+                // An item of an earlier space hides those of later spaces, even if it cannot be used.
                 if !seen.insert(id.clone()) {
                     continue;
                 }
@@ -220,7 +221,7 @@ impl Spaces {
         Ok((items, skipped))
     }
 
-    /// Returns the spaces with their directories, last looked at first.
+    /// Returns the directories of the spaces, in the reverse order of the search.
     pub(super) fn last_first(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().rev().map(|(_, root)| root.as_path())
     }
@@ -276,8 +277,8 @@ pub(super) struct TrustedKeys<'s> {
 }
 
 impl<'s> TrustedKeys<'s> {
-    /// Reads the trusted keys of all spaces. A file that is refused blocks the key that it is named after in all of them: it
-    /// may have been a revocation. The log has a warning of each (R38, R39).
+    /// Reads the trusted keys of all spaces. A key file that is refused blocks its key, which its name tells, in all spaces:
+    /// the file may have been a revocation. The log has a warning for each (R38, R39).
     pub(super) fn of(spaces: &'s Spaces) -> Self {
         let directories: Vec<PathBuf> = spaces.roots.iter().map(|(_, root)| root.join(KEYS)).collect();
         let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
@@ -288,8 +289,8 @@ impl<'s> TrustedKeys<'s> {
         Self { own: &spaces.trusted, spaces: ring }
     }
 
-    /// Reads the file at `path`, below `directory` of the space at `root`, and verifies what was read. Returns the kind, the
-    /// text below the signature line, its digest and its signer.
+    /// Reads and verifies the file at `path`, below `directory` of the space at `root`. Returns the kind, the text below the
+    /// signature line, its digest and its signer.
     pub(super) fn verify(
         &self,
         root: &Path,
@@ -304,7 +305,7 @@ impl<'s> TrustedKeys<'s> {
         let refuse = |reason| ItemError::Signature { path: path.to_owned(), reason };
         let verified = match signature::verify(kind, &text, self.own) {
             Err(SignatureError::Untrusted(_)) => signature::verify(kind, &text, &self.spaces),
-            // The caller's word makes a key trusted, and the spaces' may revoke or block it.
+            // The caller makes a key trusted, but a space may still revoke or block it.
             Ok(verified) if self.refuses(&verified.signer.fingerprint) => signature::verify(kind, &text, &self.spaces),
             other => other,
         };
@@ -340,7 +341,7 @@ impl<'s> TrustedKeys<'s> {
     }
 }
 
-/// Returns what the signature of an item's file covers.
+/// Returns the kind of an item's file, which decides the part that a signature covers.
 fn kind(item: ItemType, path: &Path) -> ItemKind {
     match item {
         ItemType::Directive => ItemKind::Directive,
@@ -356,7 +357,7 @@ fn relative(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace(std::path::MAIN_SEPARATOR, "/")
 }
 
-/// Returns the files below `directory`. Links to directories are not followed: they may lead round in a circle.
+/// Returns the files below `directory`. Links to directories are not followed, because they may form a cycle.
 fn files(directory: &Path) -> Result<Vec<PathBuf>, ItemError> {
     let too_many = || ItemError::TooMany { path: directory.to_owned(), most: MOST_FILES, deepest: DEEPEST };
     let (mut found, mut waiting) = (Vec::new(), vec![(directory.to_owned(), 0)]);
@@ -384,7 +385,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, ItemError> {
     Ok(found)
 }
 
-/// An item that a trusted key signed. Only [`Spaces`] makes one.
+/// An item that a trusted key signed. Only [`Spaces`] can create one.
 #[derive(Debug, Clone)]
 pub struct SignedItem {
     item: ItemType,
@@ -399,7 +400,7 @@ pub struct SignedItem {
 }
 
 impl SignedItem {
-    /// Returns what kind of item it is.
+    /// Returns the type of the item.
     pub fn item_type(&self) -> ItemType {
         self.item
     }
@@ -429,18 +430,18 @@ impl SignedItem {
         &self.content
     }
 
-    /// Returns the part of the text that the signature covers: all of a tool, the element of a directive, a page of
-    /// knowledge without its `---` header.
+    /// Returns the part of the text that the signature covers: all of a tool, the element of a directive, a page of knowledge
+    /// without its `---` header.
     pub fn covered(&self) -> &str {
         self.kind.covered(&self.content).unwrap_or_default()
     }
 
-    /// Returns the digest of what is covered.
+    /// Returns the digest of the covered part.
     pub fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// Returns whose key signed it.
+    /// Returns the fingerprint of the key that signed it.
     pub fn signer(&self) -> &Fingerprint {
         &self.signer
     }
@@ -467,7 +468,7 @@ mod tests {
                 tree.sign(&format!("tools/x/{name}.yaml"), &format!("in: {}\n", tree.path().display()), 1);
             }
         }
-        // The order in which they are named does not matter.
+        // The order of the calls does not matter.
         let spaces = Spaces::new().system(system.path()).user(user.path()).project(project.path());
         for (name, space, tree) in
             [("x/a", Space::Project, &project), ("x/b", Space::User, &user), ("x/c", Space::System, &system)]
@@ -671,7 +672,7 @@ mod tests {
         let tree = Tree::new();
         tree.sign("directives/d.md", "before\n<directive>x</directive>\nafter\n", 1);
         tree.sign("knowledge/k.md", "---\ntitle: a\n---\n\nbody\n", 1);
-        // A page about directives is a page.
+        // A page about directives is an ordinary page.
         tree.sign("knowledge/about.md", "A <directive>x</directive> is.\n", 1);
         let spaces = Spaces::at(tree.path());
         assert_eq!(spaces.find(ItemType::Directive, &id("d")).unwrap().covered(), "<directive>x</directive>");

@@ -1,4 +1,4 @@
-//! Spaces for tests: directories that vanish, with keys and signed files.
+//! Spaces for tests: temporary directories with keys and signed files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use graph_model::name::ItemId;
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
-/// A space in a directory of its own.
+/// A space in a temporary directory.
 pub(super) struct Tree(tempfile::TempDir);
 
 pub(super) fn key(seed: u8) -> SecretKey {
@@ -19,14 +19,14 @@ pub(super) fn id(text: &str) -> ItemId {
 }
 
 impl Tree {
-    /// A space that trusts the key 1.
+    /// Returns a space that trusts the key 1.
     pub(super) fn new() -> Self {
         let tree = Self::empty();
         tree.trust(&KeyFile::new(key(1).public(), "tester"), 1);
         tree
     }
 
-    /// A space without keys.
+    /// Returns a space without keys.
     pub(super) fn empty() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -35,7 +35,7 @@ impl Tree {
         self.0.path()
     }
 
-    /// Writes a file below `.ai` as it is.
+    /// Writes a file below `.ai`, unsigned.
     pub(super) fn write(&self, path: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path().join(".ai").join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -60,8 +60,8 @@ impl Tree {
     }
 }
 
-/// A directive of the form of those that are published: the element in a code block, the process below it, and in the
-/// process things that look like tags.
+/// A directive in the form of published ones: the element is in a code block, and the process comes after it and contains
+/// things that look like tags.
 pub(super) const STATE_GRAPH: &str = r#"# State graph
 
 Runs a graph.

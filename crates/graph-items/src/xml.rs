@@ -1,4 +1,4 @@
-//! XML as directives use it: elements with attributes and text, bounded in depth and number.
+//! The part of XML that directives use: elements with attributes and text, bounded in depth and number.
 
 use std::ops::Range;
 
@@ -16,19 +16,19 @@ const MOST_ELEMENTS: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Element {
     pub(super) name: String,
-    /// In the order of the text; no name stands twice.
+    /// In the order of the text, without duplicate names.
     pub(super) attributes: Vec<(String, String)>,
     pub(super) children: Vec<Self>,
-    /// All text directly in it, entities resolved.
+    /// All text directly in it, with entities resolved.
     text: String,
-    /// What stands between its tags, in bytes of the source.
+    /// The bytes between its tags, as a range of the source.
     pub(super) inside: Range<usize>,
     /// Its line, from 1.
     pub(super) line: usize,
 }
 
 impl Element {
-    /// Returns its text, tidied.
+    /// Returns its text without the surrounding blanks and the common indentation.
     pub(super) fn text(&self) -> String {
         tidy(&self.text)
     }
@@ -41,8 +41,8 @@ impl Element {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// Returns it as JSON, whatever it is: a text if it is nothing else, or an object of its attributes, its children, and
-    /// its `text`. Of several children of one name a list is made.
+    /// Converts any element to JSON: to a string if it is only text, else to an object of its attributes, its children and
+    /// its `text`. Several children of one name become a list.
     pub(super) fn to_json(&self) -> Value {
         let text = self.text();
         if self.attributes.is_empty() && self.children.is_empty() {
@@ -67,11 +67,11 @@ impl Element {
     }
 }
 
-/// Reads `source`, which is one element and begins at `line` of its file.
+/// Reads `source`, which is one element that begins at `line` of its file.
 ///
 /// # Errors
 ///
-/// If it is not well-formed, declares a document type, uses entities that XML does not have, or is too deep or large.
+/// If it is not well-formed, declares a document type, uses entities that XML does not define, or is too deep or too large.
 pub(super) fn parse(source: &str, line: usize) -> Result<Element, DirectiveError> {
     let mut reader = Reader::from_str(source);
     reader.config_mut().enable_all_checks(true);
@@ -107,7 +107,7 @@ pub(super) fn parse(source: &str, line: usize) -> Result<Element, DirectiveError
                 close(element(&tag, end..end, line)?, &mut open, &mut root);
             }
             Event::End(_) => {
-                // That the names agree is checked by the reader.
+                // The reader checks that the names of the tags match.
                 if let Some(mut element) = open.pop() {
                     element.inside.end = begin;
                     close(element, &mut open, &mut root);
@@ -136,7 +136,7 @@ pub(super) fn parse(source: &str, line: usize) -> Result<Element, DirectiveError
     }
 }
 
-/// Returns the character that an entity stands for, if it is one that XML has by itself.
+/// Returns the character of an entity that XML itself defines; `None` for any other.
 fn character(reference: &BytesRef<'_>) -> Option<char> {
     match (reference.resolve_char_ref(), reference.xml10_content().as_ref()) {
         (Ok(Some(character)), _) => Some(character),
@@ -184,7 +184,7 @@ fn close(element: Element, open: &mut [Element], root: &mut Option<Element>) {
     }
 }
 
-/// Text outside of the element is layout: the element begins and ends what is read.
+/// Adds text to the innermost open element. Text outside of the root element is layout, and is ignored.
 fn write(open: &mut [Element], text: &str) {
     if let Some(element) = open.last_mut() {
         element.text.push_str(text);
@@ -199,7 +199,7 @@ pub(super) fn lines(text: &str) -> usize {
     text.bytes().filter(|&byte| byte == b'\n').count()
 }
 
-/// Takes away the blank space around `text`, and the indentation that all its lines have.
+/// Removes the blank space around `text`, and the indentation that all its lines share.
 pub(super) fn tidy(text: &str) -> String {
     let text = text.trim_end();
     let first = text.find(|character: char| !character.is_whitespace()).unwrap_or(text.len());

@@ -1,7 +1,7 @@
 //! YAML of items: configurations and the headers of pages, read into JSON.
 //!
-//! Headers may be unsigned, so what is read is bounded, and everything in which readers of YAML differ is refused:
-//! keys that stand twice, tags, merge keys, and aliases beyond what the bound allows.
+//! Headers may be unsigned, so the size of a text is bounded, and constructs that YAML readers interpret differently are
+//! refused: duplicate keys, tags, merge keys, and aliases beyond the bound.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,17 +9,17 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The most values that a text may hold, those of aliases counted each time.
+/// The maximum number of values in a text. The values of an alias count at each use.
 const MOST_VALUES: usize = 100_000;
 
-/// Why a text is not the YAML that is wanted.
+/// The reason that a text is not the required YAML.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum YamlError {
-    /// It is no YAML, or of the kind that is refused.
+    /// It is not YAML, or uses a construct that is refused.
     #[error("{0}")]
     Syntax(#[from] serde_yaml::Error),
-    /// It is another value than a mapping.
+    /// It is not a mapping.
     #[error("it is not a mapping of names to values")]
     NotAMapping,
     /// Several elements of a list have the same `id`, which must distinguish them.
@@ -32,11 +32,11 @@ pub enum YamlError {
     },
 }
 
-/// Reads `text` as a mapping; a text without any value is an empty one.
+/// Reads `text` as a mapping; a text without any value is an empty mapping.
 ///
 /// # Errors
 ///
-/// If it is no YAML, holds more than one document or too many values, or is no mapping.
+/// If it is not YAML, holds more than one document or too many values, or is not a mapping.
 pub(super) fn mapping(text: &str) -> Result<Map<String, Value>, YamlError> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Map::new());
@@ -49,10 +49,10 @@ pub(super) fn mapping(text: &str) -> Result<Map<String, Value>, YamlError> {
     }
 }
 
-/// Makes JSON of YAML.
+/// Converts YAML to JSON.
 #[derive(Clone, Copy)]
 struct Json<'c> {
-    /// How many more values may come.
+    /// How many more values are allowed.
     left: &'c Cell<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Capabilities: `rye.execute.tool.rye.bash`, what an action needs, and the patterns that grant it.
+//! Capabilities, which actions need, such as `rye.execute.tool.rye.bash`, and the patterns that grant them.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::ItemId;
 use crate::program::{ItemType, Verb};
 
-/// What an action needs: `rye.<primary>.<item type>.<item id with dots>` (R169).
+/// The right that an action needs: `rye.<primary>.<item type>.<item id with dots>` (R169).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Capability(String);
 
@@ -41,7 +41,7 @@ impl fmt::Display for Capability {
 
 /// A pattern that grants capabilities: a capability itself, or one with `*`, `?`, `[…]` or `[!…]` in it (R170).
 ///
-/// `*` also stands for dots. Case counts. A pattern without wildcards grants exactly itself.
+/// `*` also stands for dots. Case matters. A pattern without wildcards grants exactly itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pattern(String);
@@ -88,10 +88,10 @@ impl Pattern {
         matches(self.0.as_bytes(), capability.0.as_bytes())
     }
 
-    /// Whether the pattern surely grants all that `other` grants. Of patterns with other wildcards than `*` that is said only
-    /// of equal ones.
+    /// Whether the pattern is known to grant everything that `other` grants. A pattern with wildcards other than `*`
+    /// covers only an equal one.
     pub fn covers(&self, other: &Self) -> bool {
-        // A `*` of the other can only have been met by a `*` of this one, which meets whatever it may stand for.
+        // Only a `*` of this pattern can match a `*` of the other, and it matches everything that the other may stand for.
         let plain = |pattern: &Self| !pattern.0.contains(['?', '[', ']', '!']);
         self == other || (plain(self) && plain(other) && matches(self.0.as_bytes(), other.0.as_bytes()))
     }
@@ -182,7 +182,7 @@ fn in_set(members: &[u8], byte: u8) -> bool {
     false
 }
 
-/// What a caller may do: patterns, any of which grants.
+/// The rights of a caller: patterns, any of which grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants(Vec<Pattern>);
 
@@ -202,8 +202,8 @@ impl Grants {
         self.0.iter().any(|pattern| pattern.grants(capability))
     }
 
-    /// Returns what both grant, as far as patterns can say it: of each two, the one that the other covers. It grants nothing
-    /// that one of them does not.
+    /// Returns the rights that both grant, as far as patterns can express them: for each pair of patterns, the one that
+    /// the other covers. The result grants nothing that one of the two does not grant.
     #[must_use]
     pub fn narrowed(&self, other: &Self) -> Self {
         let mut both: Vec<Pattern> = Vec::new();

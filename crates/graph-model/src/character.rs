@@ -29,15 +29,15 @@ pub fn is_invisible(character: char) -> bool {
     )
 }
 
-/// Whether a character can stand in a name: a reader sees it, or it is the plain space.
+/// Whether a character can be in a name: it is visible, or it is the plain space.
 pub fn is_plain_in_names(character: char) -> bool {
     character == ' ' || !(character.is_control() || character.is_whitespace() || is_invisible(character))
 }
 
-/// Returns the invisible characters of a text that have no use where they stand, and where that is.
+/// Returns the invisible characters of a text that have no use at their place, with their byte offsets.
 ///
-/// Three have one: what chooses the coloured form of an emoji, what joins emoji to one, and what joins or parts letters in
-/// scripts that need it, as Persian and Hindi.
+/// Three kinds have a use: those that choose the coloured form of an emoji, those that join several emoji to one, and
+/// those that join or separate letters in scripts that need it, such as Persian and Hindi.
 pub fn out_of_place(text: &str) -> impl Iterator<Item = (usize, char)> + '_ {
     let around = move |at: usize, character: char| {
         (text[..at].chars().next_back(), text[at + character.len_utf8()..].chars().next())

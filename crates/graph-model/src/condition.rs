@@ -87,19 +87,19 @@ impl<T> Condition<T> {
 /// A comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Test {
-    /// What is looked at.
+    /// The path of the value on the left.
     pub path: Path,
-    /// How.
+    /// The operator.
     pub operator: Operator,
-    /// What it is compared with. Of [`Operator::Regex`] it is a text.
+    /// The value on the right. For [`Operator::Regex`], it is a text.
     pub right: Value,
 }
 
-/// A condition as programs hold it. It is written as it stands in a file.
+/// A condition as programs hold it. It is serialized as it is written in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct When {
     condition: Condition<Test>,
-    /// The same as it is written: spellings and the order of fields are the author's.
+    /// The condition as it is written: spellings and the order of fields are the author's.
     written: Value,
 }
 
@@ -108,7 +108,7 @@ impl When {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Its first mistake.
     pub fn read(written: Value, names: PathNames<'_>) -> Result<Self, String> {
         let condition = grammar::condition(&written, &mut ConditionFromJson { names })?;
         Ok(Self { condition, written })
@@ -149,13 +149,13 @@ impl Serialize for When {
 }
 
 impl<'de> Deserialize<'de> for When {
-    /// Reads a condition of an edge: what is no namespace is the name of an argument.
+    /// Reads a condition of an edge: a path that begins with no namespace begins with the name of an argument.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::read(Value::deserialize(deserializer)?, PathNames::Open).map_err(D::Error::custom)
     }
 }
 
-/// Makes conditions of JSON.
+/// Builds conditions from JSON.
 struct ConditionFromJson<'n> {
     names: PathNames<'n>,
 }

@@ -42,7 +42,7 @@ impl Digest {
     }
 }
 
-/// Hashes what comes piece by piece, as a log that grows, and says at any time what the digest is so far.
+/// Hashes data that arrives piece by piece, such as a growing log, and returns the digest so far at any time.
 #[derive(Debug, Clone, Default)]
 pub struct Hasher(Sha256);
 
@@ -52,7 +52,7 @@ impl Hasher {
         self.0.update(bytes.as_ref());
     }
 
-    /// Returns the digest of all that was taken in.
+    /// Returns the digest of all bytes that were taken in.
     pub fn so_far(&self) -> Digest {
         Digest(self.0.clone().finalize().into())
     }
@@ -69,7 +69,7 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The value of each hex digit in lower case; all bits of every other byte.
+/// The value of each hex digit in lower case, and a value with all bits set for every other byte.
 const VALUES: [u8; 256] = {
     let mut values = [u8::MAX; 256];
     let mut value = 0;
@@ -87,7 +87,7 @@ pub fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
     if pairs.len() != N || !rest.is_empty() {
         return None;
     }
-    // Nobody can foresee the next digit, so no branch asks for it.
+    // The next digit is unpredictable, so no branch depends on it.
     let mut seen = 0;
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
         let (high, low) = (VALUES[usize::from(*high)], VALUES[usize::from(*low)]);

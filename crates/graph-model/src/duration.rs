@@ -24,7 +24,7 @@ pub enum DurationError {
     /// A number has no unit after it.
     #[error("the number needs a unit: `ms`, `s`, `m`, `h` or `d`")]
     NoUnit,
-    /// Something stands where a number is needed, or what follows it is no unit.
+    /// A number is missing, or no unit follows it.
     #[error(
         "a length of time is numbers with the units `ms`, `s`, `m`, `h` and `d`, as `1h30m` or `1.5s`, without spaces"
     )]
@@ -32,7 +32,7 @@ pub enum DurationError {
     /// The same unit twice, or a longer one after a shorter.
     #[error("the units of a length of time go from long to short, each once: `1h30m`")]
     Order,
-    /// A number is not one: infinite, or the result of no computation.
+    /// The number is infinite, or NaN.
     #[error("a length of time is a finite number of seconds")]
     NotFinite,
     /// It has more milliseconds than 64 bits can count.
@@ -42,8 +42,8 @@ pub enum DurationError {
 
 /// Reads a length of time: numbers with units, from long to short, each unit once. A number may have a fraction.
 ///
-/// A number alone is refused, because only its place can say what it counts; a YAML number goes to [`seconds`]. What is
-/// finer than a nanosecond is dropped.
+/// A number alone is refused, because only its place can say what it counts; a YAML number goes to [`seconds`]. Fractions
+/// of a nanosecond are dropped.
 ///
 /// # Errors
 ///
@@ -84,12 +84,13 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     of_nanoseconds(total)
 }
 
-/// Returns a regular expression that matches what [`parse`] reads, and nothing else but lengths of time that are too long.
+/// Returns a regular expression that matches every text that [`parse`] reads, and otherwise only lengths of time that are
+/// too long.
 ///
 /// It has no look-around, and so means the same to every reader.
 pub fn pattern() -> String {
     const NUMBER: &str = r"[0-9]+(\.[0-9]+)?";
-    // Any unit may come first, and after it those that are shorter.
+    // Any unit may come first, and shorter ones may follow it.
     let beginning_with = |at: usize| {
         let shorter: String = UNITS[at + 1..].iter().map(|(unit, _)| format!("({NUMBER}{unit})?")).collect();
         format!("{NUMBER}{}{shorter}", UNITS[at].0)
@@ -98,7 +99,7 @@ pub fn pattern() -> String {
     format!("^({})$", ways.join("|"))
 }
 
-/// Makes a length of time of a number of seconds.
+/// Makes a length of time from a number of seconds.
 ///
 /// # Errors
 ///
@@ -151,9 +152,9 @@ fn scaled(number: &str, unit: u128) -> Result<u128, DurationError> {
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
         return Err(DurationError::Malformed);
     }
-    // All that can be wrong with digits is that they are too many.
+    // Digits can be wrong only if there are too many of them.
     let whole: u64 = whole.parse().map_err(|_| DurationError::TooLong)?;
-    // No unit has more than 14 digits of nanoseconds, so what comes after is finer than one.
+    // No unit has more than 14 digits of nanoseconds, so further digits are finer than one.
     let fraction = &fraction[..fraction.len().min(14)];
     let scale = 10_u128.pow(u32::try_from(fraction.len()).expect("at most 14"));
     let fraction: u128 = fraction.parse().expect("14 digits are a number");

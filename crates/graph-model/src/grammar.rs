@@ -1,8 +1,8 @@
 //! The grammar of conditions and of values with templates, written once.
 //!
-//! The compiler reads a file with places and reports what is wrong; programs are read from JSON. Both follow [`condition()`] and
-//! [`term()`]: they say how their trees look ([`Tree`]), and what is made of each part ([`Conditions`], [`Terms`]). What describes
-//! the format, as a JSON Schema does, is made from [`Word::TABLE`].
+//! The compiler reads a file with places and reports mistakes; programs are read from JSON. Both use [`condition()`] and
+//! [`term()`]: they define the shape of their trees ([`Tree`]), and the value that is built from each part
+//! ([`Conditions`], [`Terms`]). Descriptions of the format, such as a JSON Schema, are generated from [`Word::TABLE`].
 
 use crate::condition::Condition;
 use crate::operator::Operator;
@@ -12,14 +12,14 @@ pub trait Tree: Sized {
     /// The name of a field.
     type Key: AsRef<str>;
 
-    /// Says what the tree is.
+    /// Returns the shape of the tree.
     fn shape(&self) -> Shape<'_, Self>;
 
     /// Returns the fields of a mapping in order; empty for any other tree.
     fn fields(&self) -> impl Iterator<Item = (&Self::Key, &Self)>;
 }
 
-/// What a [`Tree`] is.
+/// The shape of a [`Tree`].
 #[derive(Debug)]
 pub enum Shape<'t, T> {
     /// Null, a boolean or a number.
@@ -52,20 +52,20 @@ impl Tree for serde_json::Value {
 /// A field of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word {
-    /// How it is written.
+    /// Its spelling.
     pub name: &'static str,
-    /// What it says.
+    /// Its role.
     pub role: Role,
 }
 
-/// What a field of a condition says.
+/// The role of a field in a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// What a comparison looks at.
+    /// The path of a comparison.
     Path,
-    /// How it compares.
+    /// The operator of a comparison.
     Operator,
-    /// What it compares with.
+    /// The value of a comparison.
     Value,
     /// One of a list of conditions holds.
     Any,
@@ -76,7 +76,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether a condition is of one form by this field, and cannot have a second such field.
+    /// Whether this field decides the form of a condition, which cannot have a second such field.
     pub fn is_form(self) -> bool {
         matches!(self, Self::Path | Self::Any | Self::All | Self::Not)
     }
@@ -99,7 +99,7 @@ impl Word {
         Self { name: "not", role: Role::Not },
     ];
 
-    /// The names of all of them.
+    /// The names of all fields.
     pub const NAMES: [&'static str; Self::TABLE.len()] = {
         let mut names = [""; Self::TABLE.len()];
         let mut at = 0;
@@ -116,9 +116,9 @@ impl Word {
     }
 }
 
-/// What is made of the parts of a condition, and what is said of its mistakes.
+/// Builds a condition from its parts, and reports its mistakes.
 pub trait Conditions<'t, T: Tree + 't> {
-    /// What a comparison looks at.
+    /// The path of a comparison.
     type Path;
     /// A comparison.
     type Test;
@@ -131,7 +131,7 @@ pub trait Conditions<'t, T: Tree + 't> {
     /// Returns the conditions of `any` or `all`.
     fn list(&mut self, word: &'t T::Key, list: &'t T) -> Result<&'t [T], Self::Error>;
 
-    /// Reads what a comparison looks at.
+    /// Reads the path of a comparison.
     fn path(&mut self, path: &'t T) -> Result<Self::Path, Self::Error>;
 
     /// Reads the name of an operator; `None` for a field without a value.
@@ -146,23 +146,23 @@ pub trait Conditions<'t, T: Tree + 't> {
         value: Option<&'t T>,
     ) -> Result<Self::Test, Self::Error>;
 
-    /// A field of a comparison stands beside `any`, `all` or `not`. An error ends the reading.
+    /// Reports a field of a comparison that is beside `any`, `all` or `not`. An error ends the reading.
     fn inert(&mut self, field: &'t T::Key, beside: &'t T::Key) -> Result<(), Self::Error>;
 
-    /// The condition has neither `path` nor `any`, `all` or `not`.
+    /// Reports that a condition has neither `path` nor `any`, `all` or `not`.
     fn no_form(&mut self, condition: &'t T) -> Self::Error;
 
-    /// The condition has two of them.
+    /// Reports that a condition has two of them.
     fn two_forms(&mut self, first: &'t T::Key, second: &'t T::Key) -> Self::Error;
 
-    /// A comparison has both spellings of the operator's field.
+    /// Reports that a comparison has both spellings of the operator's field.
     fn two_operators(&mut self, first: &'t T::Key, second: &'t T::Key) -> Self::Error;
 
-    /// A comparison has no value, and its operator needs one.
+    /// Reports that a comparison has no value although its operator needs one.
     fn no_value(&mut self, comparison: &'t T, operator: Operator) -> Self::Error;
 }
 
-/// Reads a condition; an empty one holds always (R77).
+/// Reads a condition; an empty one always holds (R77).
 ///
 /// Parts beside one that is wrong are read too, so that their mistakes are found.
 ///
@@ -227,7 +227,7 @@ fn comparison<'t, T: Tree, C: Conditions<'t, T>>(
     conditions.test(tree, path, operator, value)
 }
 
-/// What is made of the parts of a value with templates in its texts.
+/// Builds a value with templates in its texts from its parts.
 pub trait Terms<T: Tree> {
     /// A value.
     type Term;
@@ -247,7 +247,7 @@ pub trait Terms<T: Tree> {
     fn object(&mut self, tree: &T, fields: Vec<(&T::Key, Self::Term)>) -> Self::Term;
 }
 
-/// Reads a value whose texts are templates, however deep they stand; names of fields are not templates.
+/// Reads a value whose texts are templates, at any depth; names of fields are not templates.
 ///
 /// # Errors
 ///

@@ -6,9 +6,9 @@
 //! | `{input:name?}` | its value | nothing |
 //! | `{input:name:text}`, `{input:name\|text}` | its value | `text`, which may be empty and may hold spaces |
 //!
-//! A name is made of letters, digits and `_`. What looks otherwise is no reference and stays: `{input:a-b}`, `{input: a}`.
-//! A value that is null is written as nothing. Text that comes from a value or a default is never looked at again, so no
-//! value can bring references of its own (R70).
+//! A name is made of letters, digits and `_`. Any other text is no reference, and stays: `{input:a-b}`, `{input: a}`. A
+//! value that is null is written as nothing. Text that comes from a value or a default is never searched again, so no
+//! value can introduce references (R70).
 
 use std::ops::Range;
 
@@ -23,13 +23,13 @@ pub(crate) const OPEN: &str = "{input:";
 pub struct Reference<'t> {
     /// The input's name.
     pub name: &'t str,
-    /// What stands for it where there is no such input.
+    /// The replacement if there is no such input.
     pub otherwise: Otherwise<'t>,
-    /// Where it stands, in bytes of the text.
+    /// Its range, in bytes of the text.
     pub range: Range<usize>,
 }
 
-/// What stands for an input that is not there.
+/// The replacement for an input that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Otherwise<'t> {
     /// The reference, as it is written.
@@ -41,7 +41,7 @@ pub enum Otherwise<'t> {
 /// Finds the references in `text`, in order.
 pub fn references(text: &str) -> impl Iterator<Item = Reference<'_>> {
     let mut at = 0;
-    // Behind the last `}` nothing ends, and looking for an end there from each beginning would take a long time.
+    // No reference ends behind the last `}`, and a search for an end there from each beginning would take a long time.
     let begins = find(text, OPEN).is_some();
     let text = &text[..text.rfind('}').filter(|_| begins).map_or(0, |last| last + 1)];
     std::iter::from_fn(move || {

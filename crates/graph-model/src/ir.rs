@@ -1,7 +1,7 @@
-//! Graphs as the compiler hands them over: a [`Program`] with its texts read.
+//! Graphs as the compiler hands them over: a [`Program`] whose texts were parsed.
 //!
-//! A [`GraphIr`] owns all that it says, and its conditions and templates are types. The interpreter takes it as it is. For
-//! generated code it is written as a [`Program`], which [`GraphIr::read`] reads back.
+//! A [`GraphIr`] owns its data, and its conditions and templates are types. The interpreter uses it as it is. Generated
+//! code has it as a [`Program`], which [`GraphIr::read`] reads back.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub struct GraphIr {
     pub signer: String,
     /// The first node.
     pub start: u16,
-    /// How a run goes.
+    /// The settings of a run.
     pub settings: Settings,
     /// The capability patterns that the graph declares.
     pub permissions: Vec<String>,
@@ -30,7 +30,7 @@ pub struct GraphIr {
     pub env: Vec<String>,
     /// The keys of the state.
     pub keys: Vec<KeyIr>,
-    /// What its nodes and hooks call, each once.
+    /// The tools and items that its nodes and hooks call, each once.
     pub tools: Vec<ToolIr>,
     /// The nodes, in the order of the file.
     pub nodes: Vec<NodeIr>,
@@ -45,22 +45,22 @@ pub struct KeyIr {
     pub initial: Option<Value>,
 }
 
-/// What nodes and hooks call. Its fields are those of a [`Tool`](crate::program::Tool).
+/// A tool or another item that nodes and hooks call. Its fields are those of a [`Tool`](crate::program::Tool).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolIr {
-    /// Its id. Empty where the id is a template, and known only at each call.
+    /// Its id. Empty if the id is a template, which is known only at each call.
     pub id: String,
-    /// What is done with the item.
+    /// The operation on the item.
     pub verb: Verb,
-    /// What kind of item it is.
+    /// The kind of the item.
     pub item: ItemType,
-    /// Who does it.
+    /// The executor of its calls.
     pub by: Executor,
-    /// Its parameters in order; `None` where no contract names them, and all of them are one object.
+    /// Its parameters in order; `None` if no contract names them: then all of them are one object.
     pub params: Option<Vec<ParamIr>>,
-    /// Whether a contract says what it returns.
+    /// Whether a contract describes its result.
     pub typed: bool,
-    /// Whether a part of what it returns is of no known type, and may be nested to any depth.
+    /// Whether a part of its result is of no known type, and may be nested to any depth.
     pub nests: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct ToolIr {
 pub struct ParamIr {
     /// Its name.
     pub name: String,
-    /// What the tool gets where nothing, or null, is given.
+    /// The value that the tool receives if nothing, or null, is given.
     pub default: Option<Value>,
 }
 
@@ -78,7 +78,7 @@ pub struct ParamIr {
 pub struct NodeIr {
     /// Its name.
     pub name: String,
-    /// What it says.
+    /// Its contents.
     pub body: Body,
 }
 
@@ -87,7 +87,7 @@ impl GraphIr {
     ///
     /// # Errors
     ///
-    /// What is wrong with the first text that cannot be read.
+    /// The mistake in the first text that cannot be read.
     pub fn read(program: &Program<'_>) -> Result<Self, String> {
         let Program { id, version, source, digest, signer, start, settings, permissions, env, keys, tools, nodes } =
             *program;
@@ -117,7 +117,7 @@ impl GraphIr {
 }
 
 impl ToolIr {
-    /// Whether the program answers its calls, with what a contract says and nothing around it.
+    /// Whether the program answers its calls, with the result that a contract describes and no envelope around it.
     pub fn answers(&self) -> bool {
         self.by == Executor::Program && self.typed && !matches!(self.id.as_str(), "" | THREAD_DIRECTIVE)
     }

@@ -1,9 +1,9 @@
 //! The words that the state-graph compiler and runtime share.
 //!
-//! Nothing here reads a graph or runs one. This crate says what a [`Path`](path::Path) is, how a
-//! [`Template`](template::Template) is written, which [`Operator`](operator::Operator)s compare which values, what a
-//! [`Capability`](capability::Capability) grants, so that a graph means the same to the
-//! compiler that checks it and to the engine that runs it.
+//! This crate neither reads graphs nor runs them. It defines what a [`Path`](path::Path) is, how a
+//! [`Template`](template::Template) is written, which [`Operator`](operator::Operator)s compare which values, and what a
+//! [`Capability`](capability::Capability) grants. A graph therefore means the same to the compiler that checks it and to
+//! the engine that runs it.
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

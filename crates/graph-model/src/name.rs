@@ -15,7 +15,7 @@ pub enum NameError {
     /// The name is longer than its kind allows.
     #[error("{kind} has at most {most} bytes, this one has {length}")]
     TooLong {
-        /// What the name is for.
+        /// The kind of name, for messages.
         kind: &'static str,
         /// The most bytes it may have.
         most: usize,
@@ -25,11 +25,11 @@ pub enum NameError {
     /// The name holds a character that its kind does not allow.
     #[error("{kind} cannot contain {character:?}; it is made of {allowed}")]
     Character {
-        /// What the name is for.
+        /// The kind of name, for messages.
         kind: &'static str,
         /// The first character that is not allowed.
         character: char,
-        /// What is allowed, in words.
+        /// The allowed characters, in words.
         allowed: &'static str,
     },
     /// The id has an empty segment, or one made of dots, which as a path would lead elsewhere.

@@ -10,7 +10,7 @@ use crate::operator::{equal, order};
 use crate::unique::Unique;
 use crate::value::{AsView, FromValue, Mismatch, View};
 
-/// A number of which the schema says no more than that: `type: number`, or a place that takes whole numbers and fractions.
+/// A number whose schema says no more than that: `type: number`, or a place that accepts whole numbers and fractions.
 ///
 /// It stays what it was: a whole number keeps all its digits, and `3` is not turned into `3.0`. Two are equal if they have the
 /// same value, exactly, as in conditions: `3` equals `3.0`, and 2^53 + 1 does not equal the float 2^53.
@@ -153,7 +153,7 @@ impl PartialOrd<f64> for Number {
 }
 
 impl fmt::Display for Number {
-    /// Writes the number as it stands in a text of a graph, and in JSON.
+    /// Writes the number as in a text of a graph, and as in JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
         self.view().write_text(&mut text);
@@ -265,7 +265,7 @@ pub fn read_json(text: &str) -> Result<Value, JsonError> {
     }
 }
 
-/// Whether a byte is one of a JSON number's.
+/// Whether a byte can be a part of a JSON number.
 const fn is_part(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
 }

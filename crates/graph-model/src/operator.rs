@@ -32,11 +32,11 @@ pub enum Operator {
     Exists,
 }
 
-/// What an operator takes, in the words of the format's page.
+/// An operator with its spellings, as the format's page has them.
 pub struct Row {
     /// The operator.
     pub operator: Operator,
-    /// How it is written.
+    /// Its spelling.
     pub name: &'static str,
     /// Other spellings that existing graphs use (R79).
     pub aliases: &'static [&'static str],
@@ -57,7 +57,7 @@ impl Operator {
         Row { operator: Self::Exists, name: "exists", aliases: &[] },
     ];
 
-    /// Finds the operator that is written `name`; spelling counts, case too (R80).
+    /// Finds the operator that is written `name`; the spelling must match, including case (R80).
     pub fn named(name: &str) -> Option<Self> {
         let row = Self::TABLE.iter().find(|row| row.name == name || row.aliases.contains(&name))?;
         Some(row.operator)
@@ -82,13 +82,13 @@ impl Operator {
         }
     }
 
-    /// Compares what a path leads to with the value that the graph names.
+    /// Compares the value at a path with the value that the graph names.
     ///
-    /// `pattern` says whether a text matches the condition's regular expression; only [`Operator::Regex`] asks it.
+    /// `pattern` says whether a text matches the condition's regular expression; only [`Operator::Regex`] calls it.
     ///
     /// # Errors
     ///
-    /// If the two cannot be compared this way, as a text that is `gt` a number. That is an error of the node (R82, R84).
+    /// If the two cannot be compared this way, such as a text that is `gt` a number. That is an error of the node (R82, R84).
     pub fn holds(self, left: View<'_>, right: &Value, pattern: impl Fn(&str) -> bool) -> Result<bool, Incomparable> {
         let incomparable = || Incomparable { operator: self, left: describe(left), right: describe(right.view()) };
         let ordered = |accept: fn(Ordering) -> bool| match (left, compare(left, right.view())) {
@@ -140,9 +140,9 @@ impl fmt::Display for Operator {
 pub struct Incomparable {
     /// The operator.
     pub operator: Operator,
-    /// What stands on the left, in words.
+    /// The value on the left, in words.
     pub left: String,
-    /// What stands on the right, in words.
+    /// The value on the right, in words.
     pub right: String,
 }
 
@@ -158,7 +158,7 @@ pub fn equal(left: View<'_>, right: View<'_>) -> bool {
         }
         (View::Object(left), View::Object(right)) => {
             let (mut same, mut count) = (true, 0);
-            // A field that is null is one that is not there, in typed values and in others.
+            // A field that is null counts as absent, in typed values and in others.
             left.each(&mut |name, field| {
                 count += i64::from(!field.is_null());
                 same = same && equal(field, right.get(name));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::value::View;
 
-/// The most parts of a path, its namespace included: longer ones lead nowhere, and would only be slow to look at.
+/// The maximum number of parts of a path, including its namespace. Longer paths lead nowhere, and would only be slow to follow.
 pub const MOST_PARTS: usize = 100;
 
 /// Where a path begins (R55, R56).
@@ -17,15 +17,15 @@ pub enum Root {
     State,
     /// The run's original inputs, everywhere and also after a resume (R59).
     Inputs,
-    /// What the node's action returned; only in its `assign` and `next`.
+    /// The result of the node's action; only in its `assign` and `next`.
     Result,
     /// The time of the step as RFC 3339 text.
     Now,
     /// The time of the step in milliseconds since the Unix epoch.
     Timestamp,
-    /// The visit: its `number` at this node, from 1, and what the node's `previous` visit returned.
+    /// The visit: its `number` at this node, from 1, and the result of the node's `previous` visit.
     Visit,
-    /// A name that only its place knows, as a foreach's variable; it is the first segment.
+    /// A name that exists only at its place, such as a foreach's variable; it is the first segment.
     Local,
 }
 
@@ -45,7 +45,7 @@ impl Root {
         Self::TABLE.iter().find(|(_, spelling)| *spelling == name).map(|(root, _)| *root)
     }
 
-    /// Returns the spelling; of a local name nothing.
+    /// Returns the spelling; empty for a local name.
     pub fn name(self) -> &'static str {
         Self::TABLE.iter().find(|(root, _)| *root == self).map_or("", |(_, spelling)| spelling)
     }
@@ -63,9 +63,9 @@ pub struct Path {
 /// The names that a path can begin with besides the namespaces.
 #[derive(Debug, Clone, Copy)]
 pub enum PathNames<'n> {
-    /// These. They hide namespaces that are called the same.
+    /// These names. They hide namespaces of the same name.
     Known(&'n [&'n str]),
-    /// All that are no namespaces: which there are is checked later.
+    /// All names that are no namespaces: a later check decides which exist.
     Open,
 }
 
@@ -87,7 +87,7 @@ pub enum PathError {
     /// Two dots in a row, or one at either end.
     #[error("the path has an empty part")]
     EmptySegment {
-        /// Where the part would be.
+        /// The offset where the part would be.
         offset: usize,
     },
     /// A character that a part of a path cannot hold, as in an attempt at an expression (R63).
@@ -95,7 +95,7 @@ pub enum PathError {
     Character {
         /// The character.
         character: char,
-        /// Where it stands.
+        /// Its offset.
         offset: usize,
     },
     /// More than [`MOST_PARTS`] parts.
@@ -112,7 +112,7 @@ pub enum PathError {
     NoParts {
         /// The built-in's name.
         name: &'static str,
-        /// Where the first part stands.
+        /// The offset of the first part.
         offset: usize,
     },
 }
@@ -127,7 +127,7 @@ impl Path {
         Self::parse_in(text, &[])
     }
 
-    /// As [`Path::parse`], where there are names besides the namespaces; they hide namespaces that are called the same.
+    /// As [`Path::parse`], where there are names besides the namespaces; they hide namespaces of the same name.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Path {
         }
     }
 
-    /// Follows the path from what its namespace holds.
+    /// Follows the path from the value of its namespace.
     pub fn follow<'a>(&self, root: View<'a>) -> View<'a> {
         follow(root, &self.segments)
     }
@@ -238,7 +238,7 @@ impl Serialize for Path {
 }
 
 impl<'de> Deserialize<'de> for Path {
-    /// Reads a path of a node: what is no namespace is the name of an item or an argument.
+    /// Reads a path of a node: one that begins with no namespace begins with the name of an item or an argument.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::parse_among(&String::deserialize(deserializer)?, PathNames::Open).map_err(D::Error::custom)
     }

@@ -1,8 +1,9 @@
-//! Programs: what the compiler hands to the runtime.
+//! Programs: graphs as the compiler hands them to the runtime.
 //!
-//! A [`Program`] is a checked graph as plain tables of names, texts and indices. It can stand in a `static`, so generated
-//! code is data that rustc reads in microseconds a node; the runtime resolves the names and parses the texts once, when
-//! the graph is first used. The interpreter is handed what such a program is read as: a [`GraphIr`](crate::ir::GraphIr).
+//! A [`Program`] is a checked graph as plain tables of names, texts and indices. It can be a `static`, so generated code
+//! is data that rustc reads in microseconds per node; the runtime resolves the names and parses the texts once, when the
+//! graph is first used. The interpreter receives the form that such a program is read as: a
+//! [`GraphIr`](crate::ir::GraphIr).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,15 +17,15 @@ use crate::secret::Secrets;
 use crate::term::Term;
 use crate::untrusted::Untrusted;
 
-/// The key of the state that tells of the last failure of a node; the engine sets it (R121).
+/// The key of the state that holds the last failure of a node; the engine sets it (R121).
 pub const LAST_ERROR: &str = "_last_error";
-/// The key of the state that tells how often a hook had each node tried again; the engine sets it (R136).
+/// The key of the state that counts how often hooks had each node retried; the engine sets it (R136).
 pub const RETRIES: &str = "_retries";
-/// Where an item id begins that needs no capability: the engine's own tools (R173).
+/// The prefix of the item ids that need no capability: those of the engine's own tools (R173).
 pub const INTERNAL: &str = "rye/agent/threads/internal/";
-/// The tool by which a graph hands work to an agent; the engine tells it whose work that is (R178).
+/// The tool by which a graph hands work to an agent; the engine adds facts about the run that hands it over (R178).
 pub const THREAD_DIRECTIVE: &str = "rye/agent/threads/thread_directive";
-/// The tool whose answer steers the run, where a hook calls it (R152).
+/// The tool whose answer steers the run, if a hook calls it (R152).
 pub const CONTROL: &str = "rye/agent/threads/internal/control";
 
 /// The controls of the original format that neither the compiler nor the runtime supports: they are refused, never ignored (R151).
@@ -45,18 +46,18 @@ pub struct Program<'a> {
     pub signer: &'a str,
     /// The first node.
     pub start: u16,
-    /// How a run goes: a [`Settings`] as JSON.
+    /// The settings of a run: a [`Settings`] as JSON.
     pub settings: &'a str,
-    /// The capability patterns that the graph declares; a run may use of its grants what these cover.
+    /// The capability patterns that the graph declares; a run may use only those of its grants that these cover.
     pub permissions: &'a [&'a str],
     /// The environment variables that must be set (R279).
     pub env: &'a [&'a str],
     /// The keys of the state.
     pub keys: &'a [Key<'a>],
-    /// What its nodes and hooks call, each once.
+    /// The tools and items that its nodes and hooks call, each once.
     pub tools: &'a [Tool<'a>],
-    /// The nodes, in the order of the file: the name, and a [`Body`] as JSON. Two texts a node cost rustc a fifth of what
-    /// a struct does.
+    /// The nodes, in the order of the file: the name, and a [`Body`] as JSON. Two texts per node cost rustc a fifth as
+    /// much as a struct.
     pub nodes: &'a [(&'a str, &'a str)],
 }
 
@@ -69,23 +70,24 @@ pub struct Key<'a> {
     pub initial: Option<&'a str>,
 }
 
-/// What nodes and hooks call.
+/// A tool or another item that nodes and hooks call.
 #[derive(Debug, Clone, Copy)]
 pub struct Tool<'a> {
-    /// Its id: `rye/bash`. Empty where the id is a template, and known only at each call.
+    /// Its id: `rye/bash`. Empty if the id is a template, which is known only at each call.
     pub id: &'a str,
-    /// What is done with the item.
+    /// The operation on the item.
     pub verb: Verb,
-    /// What kind of item it is.
+    /// The kind of the item.
     pub item: ItemType,
-    /// Who does it.
+    /// The executor of its calls.
     pub by: Executor,
-    /// Its parameters in the order in which a tool caller takes them; `None` where no contract names them, and all of them are
-    /// one object.
+    /// Its parameters in the order in which a tool caller takes them; `None` if no contract names them: then all of them
+    /// are one object.
     pub params: Option<&'a [Param<'a>]>,
-    /// Whether a contract says what it returns. What it does not say may come in an envelope, and is unwrapped (R180).
+    /// Whether a contract describes its result. A result that no contract describes may come in an envelope, and is
+    /// unwrapped (R180).
     pub typed: bool,
-    /// Whether a part of what it returns is of no known type, and may be nested to any depth.
+    /// Whether a part of its result is of no known type, and may be nested to any depth.
     pub nests: bool,
 }
 
@@ -94,11 +96,11 @@ pub struct Tool<'a> {
 pub struct Param<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What the tool gets as JSON where nothing, or null, is given (R74).
+    /// The value, as JSON, that the tool receives if nothing, or null, is given (R74).
     pub default: Option<&'a str>,
 }
 
-/// What an action does with its item: `primary` (R8).
+/// The operation of an action on its item: `primary` (R8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
@@ -132,7 +134,7 @@ impl Verb {
 pub enum ItemType {
     /// A tool or a graph.
     Tool,
-    /// A directive: what an agent is to do, in XML within Markdown.
+    /// A directive: instructions for an agent, in XML within Markdown.
     Directive,
     /// A page of knowledge.
     Knowledge,
@@ -154,10 +156,10 @@ impl ItemType {
     }
 }
 
-/// What executes the calls of a [`Tool`].
+/// The executor of the calls of a [`Tool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Executor {
-    /// The program that embeds the graph, or the runtime where the program leaves the call to it.
+    /// The program that embeds the graph, or the runtime, if the program leaves the call to it.
     Program,
     /// Another graph, as a run of its own.
     Graph,
@@ -165,7 +167,7 @@ pub enum Executor {
     Items,
 }
 
-/// What a node does.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -193,7 +195,7 @@ impl Kind {
         matches!(self, Self::Foreach(_))
     }
 
-    /// Returns the type of node, as a file says it.
+    /// Returns the type of node, as a file names it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Action(_) => "action",
@@ -203,7 +205,7 @@ impl Kind {
         }
     }
 
-    /// Returns in words what it does besides calls.
+    /// Describes in words what the node does.
     pub fn does(self) -> &'static str {
         match self {
             Self::Action(_) => "calls a tool",
@@ -214,25 +216,25 @@ impl Kind {
     }
 }
 
-/// How a run of the graph goes; what is not said is as the format's defaults say.
+/// The settings of a run of the graph; a setting that is not given has the format's default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// How many steps a run may take (R130).
+    /// The maximum number of steps of a run (R130).
     pub max_steps: u32,
-    /// What happens then.
+    /// The reaction when a run has taken that many steps.
     #[serde(skip_serializing_if = "is_default")]
     pub on_max_steps: OnMaxSteps,
-    /// What happens when a node fails and has no `on_error` of its own.
+    /// The reaction when a node without an `on_error` of its own fails.
     #[serde(skip_serializing_if = "is_default")]
     pub on_error: OnError,
-    /// What happens when a node has edges and none of their conditions holds.
+    /// The reaction when a node has edges and none of their conditions holds.
     #[serde(skip_serializing_if = "is_default")]
     pub on_no_match: OnNoMatch,
-    /// How many calls a parallel foreach makes at a time, if it does not say (R112).
+    /// The maximum number of concurrent calls of a parallel foreach that does not set its own (R112).
     #[serde(skip_serializing_if = "is_ten")]
     pub max_concurrency: u32,
-    /// How many levels of graphs and threads may be nested (R177).
+    /// The maximum nesting depth of graphs and threads (R177).
     #[serde(skip_serializing_if = "is_five")]
     pub depth: u32,
     /// How long a run may take, in milliseconds.
@@ -244,14 +246,14 @@ pub struct Settings {
     /// The inputs that must be given, in the order of the schema (R49).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required: Vec<String>,
-    /// The schema of the inputs, where it says more than their types do.
+    /// The schema of the inputs, if it says more than their types do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
-    /// Where the graph has secrets.
+    /// The places of the graph's secrets.
     #[serde(skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
-    /// The SHA-256 of the contracts of the tools whose results are cached, in hex, by the tools' indices: another contract is another
-    /// tool.
+    /// The SHA-256 of the contracts of the tools whose results are cached, in hex, by the tools' indices. With another
+    /// contract, a tool counts as another tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contracts: BTreeMap<u16, String>,
 }
@@ -287,7 +289,7 @@ fn is_five(number: &u32) -> bool {
     *number == 5
 }
 
-/// What happens when a node fails and has no `on_error` of its own (R123, R125).
+/// The reaction when a node without an `on_error` of its own fails (R123, R125).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
@@ -298,7 +300,7 @@ pub enum OnError {
     Continue,
 }
 
-/// What happens when a run has taken all the steps it may.
+/// The reaction when a run has taken all the steps that it may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnMaxSteps {
@@ -311,7 +313,7 @@ pub enum OnMaxSteps {
     ReturnWithFlag,
 }
 
-/// What happens when a node has edges and none of their conditions holds.
+/// The reaction when a node has edges and none of their conditions holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnNoMatch {
@@ -322,32 +324,32 @@ pub enum OnNoMatch {
     Fail,
 }
 
-/// A hook: what is done when something happens to a run (R143).
+/// A hook: a reaction to an event of a run (R143).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "WrittenHook")]
 pub struct Hook {
     /// Its name, for messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// When.
+    /// The event that triggers it.
     pub event: Event,
     /// The condition on the event's data; `None` always holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<When>,
-    /// What: the index of a tool. `None` where the parameters themselves steer the run: `action: { retry: true }`, or
-    /// the tool [`CONTROL`] (R137).
+    /// The index of the tool that it calls. `None` if the parameters themselves steer the run: `action: { retry: true }`,
+    /// or the tool [`CONTROL`] (R137).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<u16>,
-    /// The tool's parameters, or how the run is steered: `action` is `retry`, `fail`, `abort` or `continue`, beside it
-    /// `max_retries`, `error` and `additional_steps`.
+    /// The tool's parameters, or how the run is steered: `action` is `retry`, `fail`, `abort` or `continue`, with
+    /// `max_retries`, `error` and `additional_steps` beside it.
     #[serde(skip_serializing_if = "Term::is_null")]
     pub params: Term,
-    /// Which parts of the parameters somebody else chose, where the tool may start programs.
+    /// The untrusted parts of the parameters, if the tool may start programs.
     #[serde(skip_serializing_if = "Untrusted::is_nothing")]
     pub untrusted: Untrusted,
 }
 
-/// A hook before its paths are read: which names they can begin with depends on the event, and some hide namespaces.
+/// A hook before its paths are read: the names that they can begin with depend on the event, and some hide namespaces.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenHook {
@@ -393,7 +395,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Every event: its spelling, and the names that its hooks can look at beside `inputs`, `_now` and `_timestamp` (R147).
+    /// Every event: its spelling, and the names that its hooks can read besides `inputs`, `_now` and `_timestamp` (R147).
     pub const TABLE: [(Self, &'static str, &'static [&'static str]); 5] = [
         (Self::GraphStarted, "graph_started", &["graph_id", "state"]),
         (Self::AfterStep, "after_step", &["graph_id", "node", "next_node", "state", "step_count", "result"]),
@@ -412,19 +414,19 @@ impl Event {
         Self::TABLE.iter().find(|(event, ..)| *event == self).map_or("", |(_, spelling, _)| spelling)
     }
 
-    /// Returns the names that its hooks can look at.
+    /// Returns the names that its hooks can read.
     pub fn names(self) -> &'static [&'static str] {
         Self::TABLE.iter().find(|(event, ..)| *event == self).map_or(&[], |(.., names)| names)
     }
 }
 
-/// What a node's text says. Values, templates and conditions are written as in the file.
+/// The contents of a node. Values, templates and conditions are written as in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Body {
     /// The line of its name in the file, from 1.
     pub line: u32,
-    /// What it does.
+    /// Its kind.
     pub does: Kind,
     /// The item's id, where it is a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -432,13 +434,13 @@ pub struct Body {
     /// An action's parameters: an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Term>,
-    /// What a foreach goes over, and how.
+    /// The list of a foreach, and how its calls are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<Each>,
     /// The assignments in order: key and value.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub assign: IndexMap<String, Term>,
-    /// Where it leads. No edge: the run ends here.
+    /// Where it leads. Without edges, the run ends here.
     #[serde(default, skip_serializing_if = "Route::is_empty")]
     pub next: Route,
     /// How it waits for branches; `None` if it waits for nothing.
@@ -450,34 +452,34 @@ pub struct Body {
     /// A return node's output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Term>,
-    /// How a call that failed is tried again.
+    /// How a failed call is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// How long a call may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Where an agent is to do it: the `remote` of the node, which the tool receives (R11).
+    /// Where an agent is to execute the call: the `remote` of the node, which the tool receives (R11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
     /// Whether the node sees its own last result: `visit.previous`.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub feedback: bool,
-    /// Whether what its calls return is kept, where the program has a cache (R295).
+    /// Whether the results of its calls are cached, if the program has a cache (R295).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// The environment variables that it is the first to ask for; messages name it with them (R280).
+    /// The environment variables that it is the first to require; messages name it with them (R280).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Which parts of the parameters somebody else chose, where the tool may start programs.
+    /// The untrusted parts of the parameters, if the tool may start programs.
     #[serde(default, skip_serializing_if = "Untrusted::is_nothing")]
     pub untrusted: Untrusted,
-    /// What the compiler knows of it. None in a program that was written by hand: the runtime looks at the node then.
+    /// The facts that the compiler knows about it. `None` in a program that was written by hand: the runtime then derives them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<NodeFacts>,
 }
 
 impl Body {
-    /// Calls `visit` with each path that the node looks at before it leads on.
+    /// Calls `visit` with each path that the node reads before its route.
     pub fn paths<'b>(&'b self, visit: &mut impl FnMut(&'b Path)) {
         let own = [&self.item, &self.params, &self.output].into_iter().flatten();
         let over = self.each.as_ref().map(|each| &each.over);
@@ -485,31 +487,30 @@ impl Body {
     }
 }
 
-/// What is known of a node from what it says, so that a run need not ask.
+/// Facts about a node that follow from its contents, so that a run need not derive them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeFacts {
-    /// Whether it asks how often it was visited, or what its last visit returned.
+    /// Whether it reads the number of its visits, or the result of its last one.
     #[serde(skip_serializing_if = "is_default")]
     pub visits: bool,
-    /// Whether it asks what its last visit returned.
+    /// Whether it reads the result of its last visit.
     #[serde(skip_serializing_if = "is_default")]
     pub previous: bool,
-    /// Whether it asks for the time.
+    /// Whether it reads the time.
     #[serde(skip_serializing_if = "is_default")]
     pub time: bool,
-    /// Whether a failure of its call can lead along its edges, and they look at it.
+    /// Whether a failure of its call can lead along its edges, and their conditions read it.
     #[serde(skip_serializing_if = "is_default")]
     pub failure: bool,
-    /// Whether all it does is at most to call a tool of the program once, compute, and follow the first edge whose condition
-    /// holds.
+    /// Whether it does no more than call a tool of the program once, compute, and follow the first edge whose condition holds.
     #[serde(skip_serializing_if = "is_default")]
     pub fast: bool,
 }
 
 impl NodeFacts {
-    /// Works out what is known of a node. `answers` says whether a tool answers for the program and without an envelope
-    /// ([`ToolIr::answers`](crate::ir::ToolIr::answers)); `on_error` is what happens in the graph when a node fails.
+    /// Derives the facts of a node. `answers` returns whether the program answers a tool's calls, without an envelope
+    /// ([`ToolIr::answers`](crate::ir::ToolIr::answers)); `on_error` is the graph's reaction when a node fails.
     pub fn of(body: &Body, answers: impl Fn(u16) -> bool, on_error: OnError) -> Self {
         let mut facts = Self::default();
         body.paths(&mut |path| facts.add(path, body.feedback));
@@ -545,8 +546,8 @@ impl NodeFacts {
         }
     }
 
-    /// Whether a run that trusts these facts does all that one with `others` does: it forgets nothing that is asked for, and
-    /// leaves nothing out.
+    /// Whether a run that relies on these facts does everything that one with `others` does: it forgets nothing that a
+    /// node reads, and skips nothing.
     pub fn cover(self, others: Self) -> bool {
         self.visits >= others.visits
             && self.previous >= others.previous
@@ -566,32 +567,32 @@ fn yes() -> bool {
 pub struct Each {
     /// The list.
     pub over: Term,
-    /// What an item is called in templates.
+    /// The name of an item in templates.
     #[serde(rename = "as")]
     pub name: String,
     /// The key of the state that takes the results, in the order of the items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collect: Option<String>,
-    /// How many calls are made at a time: 1 for one after the other, nothing for as many as the settings say.
+    /// The maximum number of concurrent calls: 1 for one after the other, `None` for the maximum of the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub width: Option<u32>,
 }
 
-/// How a call that failed is tried again, with the same idempotency key.
+/// How a failed call is retried, with the same idempotency key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retry {
-    /// How often it is made in all.
+    /// The maximum number of attempts in all.
     pub attempts: u32,
-    /// How long the first pause is, in milliseconds.
+    /// The first pause, in milliseconds.
     pub delay_ms: u64,
-    /// How many times as long each pause is as the one before.
+    /// The factor by which each pause is longer than the one before.
     pub factor: f64,
-    /// How long a pause is at most, in milliseconds.
+    /// The longest pause, in milliseconds.
     pub max_delay_ms: u64,
-    /// By which part of itself a pause may be shorter, at random: 0 to 1.
+    /// The fraction by which a pause may be shorter, at random: 0 to 1.
     pub jitter: f64,
-    /// The categories of failures after which it is.
+    /// The categories of failures after which the call is retried.
     pub on: Vec<String>,
 }
 
@@ -622,10 +623,10 @@ pub enum Route {
         name: String,
         /// The name of the target.
         to: String,
-        /// How many calls the branches make at a time; `None` for as many as the settings say.
+        /// The maximum number of concurrent calls of the branches; `None` for the maximum of the settings.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         width: Option<u32>,
-        /// How many elements the list may have. The node fails if it has more.
+        /// The maximum number of elements of the list. The node fails if it has more.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
@@ -646,8 +647,8 @@ impl Default for Route {
 }
 
 impl Route {
-    /// Returns the edges in order. A route over a list is one edge; a route by values is one edge a value, with the value as its
-    /// description.
+    /// Returns the edges in order. A route over a list is one edge; a route by values is one edge per value, with the
+    /// value as its description.
     pub fn into_edges(self) -> Vec<Edge> {
         match self {
             Self::First(edges) | Self::All { all: edges } => edges,
@@ -658,7 +659,7 @@ impl Route {
         }
     }
 
-    /// Calls `visit` with each path that it looks at.
+    /// Calls `visit` with each path that it reads.
     pub fn paths<'r>(&'r self, visit: &mut impl FnMut(&'r Path)) {
         match self {
             Self::First(edges) | Self::All { all: edges } => {
@@ -680,8 +681,8 @@ impl Route {
     }
 }
 
-/// How a node waits for the branches of a fan-out. It is visited once a visit of the fan-out, when no branch can reach it any more
-/// that has not.
+/// How a node waits for the branches of a fan-out. It is visited once per visit of the fan-out, when no further branch
+/// can reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Join {
@@ -691,7 +692,7 @@ pub struct Join {
     /// join of a program has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan: Option<u16>,
-    /// Whether every branch of the fan-out reaches it or ends before. Such a join is visited also where no branch arrives.
+    /// Whether every branch of the fan-out reaches it or ends before. Such a join is visited even if no branch arrives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closes: bool,
 }
@@ -706,7 +707,7 @@ pub struct Edge {
     /// The condition; `None` always holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<When>,
-    /// What it is for.
+    /// Its purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }

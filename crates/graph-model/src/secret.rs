@@ -1,4 +1,4 @@
-//! Secrets: values that are shown to nobody by accident, and where they are in other values.
+//! Secrets: values that are not shown by accident, and their places in other values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::value::{AsView, FromValue, Map, Mismatch, Value, View};
 
-/// What is shown in the place of a secret.
+/// The text that is shown in the place of a secret.
 pub const HIDDEN: &str = "[secret]";
 
-/// A value that is shown to nobody by accident: printed, logged or written as JSON it is `[secret]`.
+/// A value that is not shown by accident: printed, logged or written as JSON, it is `[secret]`.
 ///
-/// What is in it is wiped from memory when it is dropped, as far as it is in its own hands: copies that a tool makes are the
-/// tool's, and a number that was in a register is nobody's.
+/// Dropping it wipes the value from its own memory. This does not reach copies that a tool makes, nor a number that was
+/// in a register.
 pub struct Secret<T: FromValue>(T);
 
 impl<T: FromValue> Secret<T> {
@@ -22,12 +22,12 @@ impl<T: FromValue> Secret<T> {
         Self(value)
     }
 
-    /// Takes the value out. What is done with it then is not looked after any more.
+    /// Takes the value out. It is not protected any more.
     pub fn into_exposed(mut self) -> T {
         std::mem::replace(&mut self.0, T::blank())
     }
 
-    /// Shows the value. What is done with it then is not looked after any more.
+    /// Returns the value itself. Copies of it are not protected.
     pub const fn expose(&self) -> &T {
         &self.0
     }
@@ -58,7 +58,7 @@ impl<T: FromValue + Clone> Clone for Secret<T> {
 }
 
 impl<T: FromValue + PartialEq> PartialEq for Secret<T> {
-    /// Not in constant time: it is for tests, and for structs that derive it.
+    /// Compares, but not in constant time: this is for tests, and for structs that derive it.
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
@@ -84,13 +84,13 @@ impl<T: FromValue> Serialize for Secret<T> {
 
 impl<T: FromValue + AsView> AsView for Secret<T> {
     fn view(&self) -> View<'_> {
-        // That there is nothing is no secret.
+        // The absence of a value is no secret.
         if self.0.view().is_null() { View::Null } else { View::Secret(&self.0) }
     }
 }
 
 impl<T: FromValue> FromValue for Secret<T> {
-    /// As the value in it; an error does not say what was found.
+    /// Converts like the type of the value in it; an error does not say what was found.
     fn from_value(value: Value) -> Result<Self, Mismatch> {
         T::from_value(value).map(Self).map_err(Mismatch::hiding)
     }
@@ -108,11 +108,11 @@ impl<T: FromValue> FromValue for Secret<T> {
     }
 }
 
-/// Where in a value secrets are.
+/// The places of secrets in a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mask {
-    /// The value is one.
+    /// The value itself is a secret.
     All,
     /// In each element of a list, or each field of an object.
     Each(Box<Mask>),
@@ -123,11 +123,11 @@ pub enum Mask {
 impl Mask {
     /// Calls `change` with each secret in `value` that is not null, and with the names that lead to it.
     ///
-    /// Where a value is not of the shape that the mask is for, or `is_whole` says so, all of it is one secret.
+    /// If a value is not of the shape that the mask is for, or `is_whole` returns true for it, all of it is one secret.
     ///
     /// # Errors
     ///
-    /// The first error of `change`; what was changed before stays changed.
+    /// The first error of `change`; earlier changes stay.
     pub fn try_each<E>(
         &self,
         value: &mut Value,
@@ -199,7 +199,7 @@ impl Mask {
     }
 }
 
-/// Where a graph has secrets; all of it empty if the graph has no secrets.
+/// The places of a graph's secrets; all fields are empty if the graph has no secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Secrets {
@@ -209,10 +209,10 @@ pub struct Secrets {
     /// In the keys of the state, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub keys: BTreeMap<String, Mask>,
-    /// In what tools return, by their indices.
+    /// In the results of tools, by the tools' indices.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<u16, Mask>,
-    /// In what a run returns.
+    /// In the result of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Mask>,
 }

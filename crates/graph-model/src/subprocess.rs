@@ -1,4 +1,4 @@
-//! A tool that is a program of its own: what its contract says of how to start it.
+//! A tool that is a program of its own: how to start it, as its contract says.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct Subprocess {
     /// The exit codes that are no failure.
     #[serde(default = "zero", skip_serializing_if = "is_zero")]
     pub ok_exit_codes: Vec<i64>,
-    /// What the program's file must be, where the contract pins it.
+    /// The SHA-256 of the program's file, if the contract pins it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Digest>,
 }

@@ -8,7 +8,7 @@ use crate::path::{Path, PathError, PathNames, Root};
 
 /// A text with `${path || path}` expressions and `{input:name}` references in it.
 ///
-/// `$${` stands for the two characters `${`. Text that an expression yields is never looked at for expressions again (R70).
+/// `$${` stands for the two characters `${`. Text that an expression yields is never searched for expressions again (R70).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Template {
     /// No expression: a plain text.
@@ -28,19 +28,18 @@ pub enum Piece {
     Expression(Expression),
 }
 
-/// What stands between `${` and `}`: paths, the first that is not null counts (R64).
+/// An expression, written between `${` and `}`: paths, of which the first that is not null counts (R64).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expression {
     /// The paths, in order; at least one.
     pub paths: Vec<Path>,
-    /// Where each path stands in the template's text, in bytes.
+    /// The range of each path in the template's text, in bytes.
     pub ranges: Vec<Range<usize>>,
-    /// What replaces a value that is missing, if this is written `{input:name}`. Such an expression is always a text
-    /// (R71).
+    /// The replacement for a missing value, if this is written `{input:name}`. Such an expression is always a text (R71).
     pub input: Option<InputReference>,
 }
 
-/// What a reference `{input:name}` yields where there is no such input (R71).
+/// The value of a reference `{input:name}` if there is no such input (R71).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputReference {
     /// The reference, as it is written.
@@ -52,13 +51,13 @@ pub enum InputReference {
 /// Why a text is not a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateError {
-    /// What is wrong.
+    /// The mistake.
     pub reason: TemplateErrorReason,
-    /// Where, in bytes of the template's text.
+    /// Its range, in bytes of the template's text.
     pub range: Range<usize>,
 }
 
-/// What is wrong with a template.
+/// A mistake in a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateErrorReason {
     /// `${` without its `}`.
@@ -88,7 +87,7 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with its place.
+    /// The first mistake, with its place.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         Self::parse_in(text, &[])
     }
@@ -97,7 +96,7 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with its place.
+    /// The first mistake, with its place.
     pub fn parse_in(text: &str, locals: &[&str]) -> Result<Self, TemplateError> {
         Self::parse_among(text, PathNames::Known(locals))
     }
@@ -106,7 +105,7 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with its place.
+    /// The first mistake, with its place.
     pub fn parse_among(text: &str, names: PathNames<'_>) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -163,8 +162,8 @@ impl Template {
     }
 }
 
-/// Returns the byte index of the first match of `other`, as `str::find`. In short texts this is faster: `str::find` prepares a table
-/// for each search.
+/// Returns the byte index of the first match of `other`, as `str::find`. In short texts, this is faster: `str::find`
+/// prepares a table for each search.
 pub fn find(text: &str, other: &str) -> Option<usize> {
     let Some(first) = other.chars().next() else { return Some(0) };
     text.match_indices(first).map(|(at, _)| at).find(|at| text[*at..].starts_with(other))
@@ -195,7 +194,7 @@ fn push_plain(text: &str, range: Range<usize>, literal: &mut String, pieces: &mu
     literal.push_str(&part[at..]);
 }
 
-/// Returns where a reference begins whose default continues into the expression behind `range`.
+/// Returns the range of a reference whose default continues into the expression behind `range`.
 fn unfinished_reference(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let part = &text[range.clone()];
     if !part.contains('{') {

@@ -11,7 +11,7 @@ use crate::grammar::{self, Terms};
 use crate::path::{Path, PathNames};
 use crate::template::{Template, TemplateError};
 
-/// A value with templates in its texts. It is written as it stands in a file: a template as its text.
+/// A value with templates in its texts. It is serialized as in a file: a template as its text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Term {
     /// A value without expressions. A text in it is the text that it stands for: `${HOME}` where `$${HOME}` is written.
@@ -34,7 +34,7 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// What is wrong with the first text that is no template.
+    /// The mistake in the first text that is no template.
     pub fn read(value: &Value, names: PathNames<'_>) -> Result<Self, TemplateError> {
         grammar::term(value, &mut TermFromJson { names })
     }
@@ -43,7 +43,7 @@ impl Term {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn text(text: &str, names: PathNames<'_>) -> Result<Self, TemplateError> {
         Ok(match Template::parse_among(text, names)? {
             Template::Text(text) => Self::Literal(Value::String(text)),
@@ -84,7 +84,7 @@ impl Default for Term {
 }
 
 impl fmt::Display for Term {
-    /// Writes a text as it stands in a file, and anything else as JSON.
+    /// Writes a text as in a file, and anything else as JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Template { text, .. } | Self::Literal(Value::String(text)) => f.write_str(text),
@@ -114,13 +114,13 @@ impl Serialize for Term {
 }
 
 impl<'de> Deserialize<'de> for Term {
-    /// Reads a term of a node: what is no namespace is the name of an item or an argument.
+    /// Reads a term of a node: a path that begins with no namespace begins with the name of an item or an argument.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::read(&Value::deserialize(deserializer)?, PathNames::Open).map_err(D::Error::custom)
     }
 }
 
-/// Makes terms of JSON.
+/// Builds terms from JSON.
 struct TermFromJson<'n> {
     names: PathNames<'n>,
 }

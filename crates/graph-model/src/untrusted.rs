@@ -1,20 +1,20 @@
-//! Which of the values that a call gives to its tool somebody else chose.
+//! The untrusted values that a call passes to its tool: those that somebody else chose.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Which parts of a value may hold what neither the graph nor the program around it chose.
+/// The parts of a value that may hold data which neither the graph nor the program around it chose.
 ///
-/// The compiler says it of the parameters of tools that start programs, from the types of what the graph reads. The runtime looks at
-/// it when it knows what the value is.
+/// The compiler computes them for the parameters of tools that start programs, from the types of the values that the
+/// graph reads. The runtime applies them to the actual value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Untrusted {
     /// No part.
     #[default]
     Nothing,
-    /// Everything behind this text, with which it begins. If the value is no text: all of it.
+    /// Everything behind this text, with which the value begins. If the value is no text, all of it.
     Behind(String),
     /// These parts: fields by their names, elements of a list by their numbers from 0.
     Parts(BTreeMap<String, Untrusted>),
@@ -24,7 +24,7 @@ static NOTHING: Untrusted = Untrusted::Nothing;
 static EVERYTHING: Untrusted = Untrusted::Behind(String::new());
 
 impl Untrusted {
-    /// Whether no part is.
+    /// Whether no part is untrusted.
     pub fn is_nothing(&self) -> bool {
         match self {
             Self::Nothing => true,
@@ -33,7 +33,7 @@ impl Untrusted {
         }
     }
 
-    /// Makes it of parts; nothing if no part is untrusted.
+    /// Combines parts; returns [`Untrusted::Nothing`] if no part is untrusted.
     pub fn of_parts(parts: impl IntoIterator<Item = (String, Self)>) -> Self {
         let parts: BTreeMap<String, Self> = parts.into_iter().filter(|(_, part)| !part.is_nothing()).collect();
         if parts.is_empty() { Self::Nothing } else { Self::Parts(parts) }
@@ -44,7 +44,7 @@ impl Untrusted {
         EVERYTHING.clone()
     }
 
-    /// Returns what is untrusted of a field or an element.
+    /// Returns the untrusted parts of a field or an element.
     pub fn part(&self, name: &str) -> &Self {
         match self {
             Self::Nothing => &NOTHING,

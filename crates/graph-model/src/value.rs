@@ -1,4 +1,4 @@
-//! Values: owned JSON, borrowed views of typed data, and the way from one to the other.
+//! Values: owned JSON, borrowed views of typed data, and conversions between them.
 //!
 //! Tool results, inputs and state are real Rust types in a compiled graph and JSON in an interpreted one. Templates and
 //! conditions read both through a [`View`], so there is one meaning of "the value at this path".
@@ -13,7 +13,7 @@ pub use serde_json::{Map, Value};
 
 use crate::secret::{self, HIDDEN};
 
-/// A borrowed look at a value, typed or JSON.
+/// A borrowed view of a value, typed or JSON.
 #[derive(Clone, Copy)]
 pub enum View<'a> {
     /// Nothing: an absent key, a missing path, `None`, JSON `null`. They are the same (R61).
@@ -55,10 +55,10 @@ pub trait NamedFields {
     /// Returns the field called `name`, or [`View::Null`] if there is no such field.
     fn get(&self, name: &str) -> View<'_>;
 
-    /// Calls `visit` with each field that is there, in order; a field of a Rust type that is `None` is not there.
+    /// Calls `visit` with each field that is there, in order; a field of a Rust type that is `None` counts as absent.
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>));
 
-    /// Whether the fields are nested at most so many levels deep.
+    /// Whether the fields are nested at most `levels` levels deep.
     fn is_within(&self, levels: usize) -> bool {
         let mut is_within = true;
         self.each(&mut |_, field| is_within = is_within && field.is_within(levels));
@@ -66,18 +66,18 @@ pub trait NamedFields {
     }
 }
 
-/// A Rust struct that is an object in JSON. It is [`NamedFields`], [`AsView`] and [`FromValue`] by what it says here.
+/// A Rust struct that is an object in JSON. The parts below make it [`NamedFields`], [`AsView`] and [`FromValue`].
 ///
-/// All that is generated of a struct is what only its own type can say: rustc pays for each line a thousand times.
+/// Only the parts that depend on the struct itself are generated: rustc pays for each line a thousand times.
 pub trait Struct: Sized {
     /// The names of its fields in JSON, in order.
     const NAMES: &'static [&'static str];
-    /// For each field, what it is where the object does not have it, as JSON; `None` means null (R47).
+    /// For each field, the value that it has if the object does not have the field, as JSON; `None` means null (R47).
     const DEFAULTS: &'static [Option<&'static str>];
-    /// The indices of the fields that take any value but null. Of other fields their types say it.
+    /// The indices of the fields that accept any value except null. The types of other fields decide whether they accept null.
     const NEEDED: &'static [usize] = &[];
 
-    /// Returns a value that stands in for one that could not be made.
+    /// Returns a placeholder for a value that could not be made.
     fn blank() -> Self;
 
     /// Returns the field at `index`, or [`View::Null`] past the end.
@@ -119,7 +119,7 @@ impl<T: Struct> AsView for T {
 }
 
 impl<T: Struct> FromValue for T {
-    /// Null is an object without fields. A null that is there stays null, whatever the default.
+    /// Reads null as an object without fields. A field that is null stays null, whatever its default.
     fn from_value(value: Value) -> Result<Self, Mismatch> {
         let mut map = match value {
             Value::Object(map) => map,
@@ -153,22 +153,23 @@ pub fn needed(value: Value) -> Result<Value, Mismatch> {
     if value.is_null() { Err(Mismatch::new("a value", View::Null)) } else { Ok(value) }
 }
 
-/// A type that can be looked at as a value.
+/// A type that can be viewed as a value.
 pub trait AsView {
-    /// Returns the borrowed look.
+    /// Returns the borrowed view.
     fn view(&self) -> View<'_>;
 }
 
 /// A type that can be made from a JSON value.
 pub trait FromValue: Sized {
-    /// Takes `value` apart.
+    /// Converts `value`.
     ///
     /// # Errors
     ///
     /// If the value is of another type; the error says which was expected, what was found and where.
     fn from_value(value: Value) -> Result<Self, Mismatch>;
 
-    /// Whether [`FromValue::from_value`] takes `value`, which is not taken apart. A type that says this itself saves the copy.
+    /// Checks whether [`FromValue::from_value`] accepts `value`, without converting it. A type that implements this
+    /// itself saves the copy.
     ///
     /// # Errors
     ///
@@ -177,19 +178,19 @@ pub trait FromValue: Sized {
         Self::from_value(value.clone()).map(drop)
     }
 
-    /// Returns a value that stands in for one that could not be made, until the reason is said.
+    /// Returns a placeholder for a value that could not be made, until the reason is reported.
     fn blank() -> Self;
 
-    /// Overwrites what the value has in memory of its own, for [`Secret`](crate::secret::Secret). Where nothing is overwritten,
-    /// as in what a program's own type holds, this does nothing.
+    /// Overwrites the memory that the value owns, for [`Secret`](crate::secret::Secret). By default nothing is
+    /// overwritten, as for a program's own type.
     fn wipe(&mut self) {}
 }
 
-/// A value is not of the type that its place asks for.
+/// The error that a value is not of the type that its place asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch(Box<Details>);
 
-/// What a mismatch says; behind a pointer, for it is rare and what may hold one is common.
+/// The details of a mismatch. They are behind a pointer: mismatches are rare, and results that may hold one are common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Details {
     path: Vec<String>,
@@ -198,12 +199,12 @@ struct Details {
 }
 
 impl Mismatch {
-    /// Says that `expected`, as in "a string", was wanted where `found` stands.
+    /// Says that `expected`, as in "a string", was wanted in the place of `found`.
     pub fn new(expected: impl Into<Cow<'static, str>>, found: View<'_>) -> Self {
         Self(Box::new(Details { path: Vec::new(), expected: expected.into(), found: describe(found) }))
     }
 
-    /// The same without a word on what was found.
+    /// Returns the mismatch without any word about the value that was found.
     #[must_use]
     pub fn hiding(mut self) -> Self {
         "something else".clone_into(&mut self.0.found);
@@ -231,7 +232,7 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// Says what a value is, in a few words that never quote a text: it may be a secret, or a megabyte.
+/// Describes a value in a few words that never quote a text: it may be a secret, or a megabyte.
 pub fn describe(view: View<'_>) -> String {
     match view {
         View::Null => "nothing".into(),
@@ -255,7 +256,7 @@ impl<'a> View<'a> {
 
     /// Follows one part of a path: a field's name, or a list's index, negative ones counted from the end (R60, R61).
     ///
-    /// Whatever does not exist is null: a missing field, an index out of range, a step into a text or number.
+    /// A step that leads nowhere yields null: a missing field, an index out of range, a step into a text or number.
     #[inline]
     pub fn step(self, name: &str) -> View<'a> {
         match self.expose() {
@@ -270,7 +271,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Looks into a secret. What is seen then shows itself as any other value does.
+    /// Looks into a secret. The view of its value is then shown like that of any other value.
     #[inline]
     #[must_use]
     pub fn expose(self) -> View<'a> {
@@ -280,7 +281,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether lists and objects are nested at most so many levels deep.
+    /// Whether lists and objects are nested at most `levels` levels deep.
     #[inline]
     pub fn is_within(self, levels: usize) -> bool {
         match self.expose() {
@@ -290,7 +291,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Copies what is seen into an owned JSON value, in which each secret is the text `[secret]`.
+    /// Copies the value into an owned JSON value, in which each secret is the text `[secret]`.
     #[inline]
     pub fn to_value(self) -> Value {
         self.copy(false)
@@ -323,9 +324,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Appends the value as text, as it stands inside a longer text (R66).
+    /// Appends the value as text, as inside a longer text (R66).
     ///
-    /// Texts as they are, numbers and booleans as in JSON, lists and objects as compact JSON, null as nothing.
+    /// Texts are written as they are, numbers and booleans as in JSON, lists and objects as compact JSON, null as nothing.
     pub fn write_text(self, text: &mut String) {
         use fmt::Write;
         let done = match self {
@@ -510,7 +511,7 @@ impl AsView for Map<String, Value> {
     }
 }
 
-/// How deep a value of which nothing is known may be nested: what is written into a journal can be read back.
+/// The maximum nesting depth of a value of unknown type. Within it, a value that is written into a journal can be read back.
 pub const MOST_LEVELS: usize = 100;
 
 /// Returns the value, if it is nested at most [`MOST_LEVELS`] deep. A loop that writes a value with its own predecessor inside
@@ -717,7 +718,7 @@ impl FromValue for Map<String, Value> {
     }
 }
 
-/// Sets a field or cell to what `value` says.
+/// Sets a field or cell to `value`, converted to its type.
 ///
 /// # Errors
 ///
@@ -728,7 +729,7 @@ pub fn put<T: FromValue>(field: &mut T, value: Value) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// Whether a field or cell takes what `value` says.
+/// Checks whether a field or cell accepts `value`.
 ///
 /// # Errors
 ///
@@ -749,7 +750,7 @@ pub fn canonical_json(value: &Value) -> String {
 
 fn write_canonical(value: &Value, text: &mut String) {
     match value {
-        // As the standard library writes it, `1e20` and `1e-5`: how `serde_json` does has changed before (R204).
+        // As the standard library writes it, `1e20` and `1e-5`: the way of `serde_json` has changed before (R204).
         Value::Number(number) if number.is_f64() => {
             text.push_str(&number.as_f64().map_or_else(|| number.to_string(), |number| format!("{number:?}")));
         }
@@ -822,7 +823,7 @@ mod tests {
         assert!(Map::<String, Value>::from_value(map).is_err());
     }
 
-    /// Fails unless a type says of a value before what it says when it takes it apart.
+    /// Fails unless `check` and `from_value` of a type agree about a value.
     fn agrees<T: FromValue>(value: &Value) {
         assert_eq!(T::check(value), T::from_value(value.clone()).map(drop), "{value}");
     }

@@ -13,16 +13,16 @@ const DIRECTORY: &str = ".ai/state/objects/cache/nodes";
 
 /// A cache of nodes in the `.ai` of a project. Several processes may use it at once; each file is replaced as a whole.
 ///
-/// The files are not waited for to reach the disk: what the loss of power leaves half written is not what was signed, and computed
-/// again.
+/// The files are not synced to disk. If a power loss leaves a file half written, it does not match its signature, and its
+/// value is computed again.
 #[derive(Debug, Clone)]
 pub struct ProjectCache {
     disk: Arc<Disk>,
 }
 
 impl ProjectCache {
-    /// Keeps entries in the `.ai` of the project at `root`. No link below `root` is followed. Nothing is written until there
-    /// is something to keep.
+    /// Opens the cache in the `.ai` of the project at `root`. No link below `root` is followed. Nothing is written until
+    /// there is an entry to store.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl ProjectCache {
         self.disk.read(&file(key))?.map(String::from_utf8).transpose().map_err(unreadable)
     }
 
-    /// Removes an entry; one that is not there is removed already.
+    /// Removes an entry. It is not an error if there is no such entry.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A project's directory: files below it that are written as a whole or at their end. No link is followed on the way to them.
+//! A project's directory, with files that are replaced as a whole or appended to. No link is followed on the way to them.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -12,13 +12,13 @@ use cap_std::fs::{Dir, OpenOptions};
 use crate::error::{FilesError, locked};
 use graph_items::confined::{make_directory, open_directory, refuse_link};
 
-/// A directory in which no link is followed: what is written of a run lands where its name says and nowhere else, as among
-/// trusted keys.
+/// A directory in which no link is followed. A run's files are written where their names say and nowhere else, such as
+/// among trusted keys.
 #[derive(Debug)]
 pub(crate) struct Disk {
     root: Dir,
     path: PathBuf,
-    /// Where nothing is to be written: the files that are not what would be written.
+    /// The files that differ from the bytes to be written, if files are only compared; `None` if they are written.
     differing: Option<Mutex<BTreeSet<PathBuf>>>,
 }
 
@@ -29,13 +29,13 @@ impl Disk {
         Ok(Self { root, path: path.to_owned(), differing: None })
     }
 
-    /// Returns the same directory as one that is compared with what would be written, and never written to.
+    /// Returns the same directory in a mode that compares files with the bytes to be written, and never writes.
     pub(crate) fn comparing(&self) -> Result<Self, FilesError> {
         let root = self.root.try_clone().map_err(self.failed("open", ""))?;
         Ok(Self { root, path: self.path.clone(), differing: Some(Mutex::default()) })
     }
 
-    /// Returns the files that are not what would be written, each once.
+    /// Returns the files that differ from the bytes to be written, each once.
     pub(crate) fn differing(&self) -> Vec<PathBuf> {
         self.differing.iter().flat_map(|differing| locked(differing).clone()).collect()
     }
@@ -47,7 +47,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns where a file is, for messages and for SQLite.
+    /// Returns the path of a file, for messages and for SQLite.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.path.join(file)
     }
@@ -57,12 +57,12 @@ impl Disk {
         move |source| FilesError::Io { verb, path, source }
     }
 
-    /// Opens the directory that a file is in, and returns it with the file's name there, which is no link.
+    /// Opens the directory that a file is in, and returns it with the file's name there, which is not a link.
     fn locate<'f>(&self, file: &'f str) -> io::Result<(Dir, &'f str)> {
         self.locate_by(file, open_directory)
     }
 
-    /// As [`Disk::locate`], and makes the directory where it is missing.
+    /// Does the same as [`Disk::locate`], and makes the directory if it is missing.
     fn locate_or_make<'f>(&self, file: &'f str) -> Result<(Dir, &'f str), FilesError> {
         self.locate_by(file, make_directory).map_err(self.failed("make the directory of", file))
     }
@@ -87,7 +87,7 @@ impl Disk {
         }
     }
 
-    /// Returns the names of what is in a directory; empty if there is no such directory.
+    /// Returns the names of a directory's entries; empty if there is no such directory.
     pub(crate) fn names(&self, directory: &str) -> Result<Vec<String>, FilesError> {
         let opened = open_directory(&self.root, directory);
         let entries = match opened.and_then(|directory| directory.entries()) {
@@ -99,7 +99,7 @@ impl Disk {
         names.collect::<Result<_, _>>().map_err(self.failed("read", directory))
     }
 
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file. It is not an error if there is no such file.
     pub(crate) fn remove(&self, file: &str) -> Result<(), FilesError> {
         match self.locate(file).and_then(|(directory, name)| directory.remove_file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed("remove", file)(error)),
@@ -107,7 +107,7 @@ impl Disk {
         }
     }
 
-    /// Makes the directories above a file, which must be no link and a regular file if it is there.
+    /// Makes the directories above a file, which must be a regular file, and not a link, if it exists.
     #[cfg(feature = "sqlite")]
     pub(crate) fn is_inside(&self, file: &str) -> Result<(), FilesError> {
         let (directory, name) = self.locate_or_make(file)?;
@@ -119,7 +119,7 @@ impl Disk {
         }
     }
 
-    /// Replaces a file as a whole: whoever reads it sees the old text or the new (R214).
+    /// Replaces a file as a whole: a reader sees the old text or the new one (R214).
     pub(crate) fn replace(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         if let Some(differing) = &self.differing {
@@ -134,14 +134,14 @@ impl Disk {
             directory.rename(&temporary, &directory, name)
         };
         write().map_err(|error| {
-            // What is left of the attempt is of no use; that it could not be removed changes nothing about the error.
+            // The temporary file is of no use. If it cannot be removed, the error is still the same.
             drop(directory.remove_file(&temporary));
             self.failed("write", file)(error)
         })
     }
 
-    /// Makes a file what `bytes` are. Where it holds the beginning of them already, the rest is added to it, so that who follows
-    /// the file sees it grow.
+    /// Sets the content of a file to `bytes`. If the file already holds the beginning of them, the rest is appended, so
+    /// that a program that follows the file sees it grow.
     pub(crate) fn bring_to(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
         if let Some(differing) = &self.differing {
             return self.compare(differing, file, bytes);
@@ -154,8 +154,8 @@ impl Disk {
         }
     }
 
-    /// Writes `bytes` at the end of a file that is `length` bytes long. What is behind that, as half a line of a write that
-    /// failed, is dropped, and how much that was is returned; that something is missing before is an error.
+    /// Writes `bytes` at the end of a file that is `length` bytes long. Any bytes after that, such as half a line of a
+    /// failed write, are dropped, and their number is returned. A shorter file is an error.
     pub(crate) fn append(&self, file: &str, length: u64, bytes: &[u8]) -> Result<u64, FilesError> {
         let (directory, name) = self.locate_or_make(file)?;
         let write = || {

@@ -1,4 +1,4 @@
-//! What can go wrong with the files of runs.
+//! The errors of the files of runs.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,35 +12,35 @@ use graph_signing::SignatureError;
 
 use crate::transcript::TranscriptError;
 
-/// What is wrong with a project's files.
+/// An error of a project's files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
     /// A file or directory cannot be reached.
     #[error("cannot {verb} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         verb: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file is not there.
+    /// A file is missing.
     #[error("there is no {}", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// An object's bytes do not have the hash that it is called by.
+    /// An object's bytes do not have the hash in its name.
     #[error("{} was altered: its SHA-256 is {found}", path.display())]
     Altered {
         /// The file.
         path: PathBuf,
-        /// The hash of what is there.
+        /// The hash of the bytes that were found.
         found: Digest,
     },
-    /// A file does not hold what it must.
+    /// A file does not have the content that it must have.
     #[error("{} cannot be read: {reason}", path.display())]
     Unreadable {
         /// The file.
@@ -51,13 +51,13 @@ pub enum FilesError {
     /// The state item is not what a trusted key signed.
     #[error("the state item does not hold")]
     Item(#[source] SignatureError),
-    /// The item is no state item.
+    /// The item is not a state item.
     #[error("it is no state item: {reason}")]
     NoStateItem {
         /// Why.
         reason: String,
     },
-    /// The state item is another run's.
+    /// The state item belongs to another run.
     #[error("{} is the state item of run `{found}`", path.display())]
     AnotherRun {
         /// The file.
@@ -71,7 +71,7 @@ pub enum FilesError {
     /// The journal is not what the engine wrote.
     #[error("the run's journal does not hold")]
     Journal(#[source] JournalError),
-    /// The run is another graph's.
+    /// The run belongs to another graph.
     #[error("run `{run}` is of {found}, not of {expected}")]
     AnotherGraph {
         /// The run.
@@ -81,7 +81,7 @@ pub enum FilesError {
         /// The graph that the journal names.
         found: String,
     },
-    /// Records came of a run whose beginning was not seen.
+    /// Records arrived for a run whose beginning was not seen.
     #[error("run `{0}` was seen from its middle on; rebuild its files")]
     Middle(RunId),
     /// The registry cannot be opened, read or written.
@@ -90,7 +90,7 @@ pub enum FilesError {
     Registry {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
     /// The store failed.
@@ -98,7 +98,7 @@ pub enum FilesError {
     Store(#[source] StoreError),
 }
 
-/// Locks what no panic leaves half done.
+/// Locks a mutex whose value no panic leaves half changed.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

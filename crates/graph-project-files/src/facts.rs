@@ -1,4 +1,4 @@
-//! What a run's records add up to: its state, how it stands, what there is to tell of it, and the objects that prove it.
+//! Folds a run's records into its state, its status, its events and the objects that prove it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::hide_sealed;
 use graph_engine::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
 
-/// After every step a snapshot, up to this many steps; then after every second, fourth … so that what is written stays in
-/// proportion to the steps: each snapshot lists the receipts of all.
+/// The number of steps up to which a snapshot is made after each step; then it is made after every second, fourth … step.
+/// Each snapshot lists all receipts, so this keeps the size of the files in proportion to the steps.
 const SNAPSHOTS: u64 = 128;
 
-/// A run as its records tell it so far. For secrets there stands `[secret]`.
+/// A run according to its records so far. Secrets are replaced by `[secret]`.
 #[derive(Debug)]
 pub(crate) struct RunProjection {
     pub(crate) topology: Topology,
     pub(crate) run: RunId,
-    /// The version of the runtime that the files are of.
+    /// The version of the runtime that writes the files.
     pub(crate) version: String,
     pub(crate) parent: Option<Parent>,
     /// Whether it began in another run.
@@ -46,7 +46,7 @@ pub(crate) struct RunProjection {
     pub(crate) snapshot: Option<Digest>,
     pub(crate) end: Option<End>,
     pub(crate) suppressed: Vec<Value>,
-    /// What is to be visited next.
+    /// The nodes to be visited next.
     frontier: Vec<String>,
     /// The node that was visited last.
     last: String,
@@ -58,7 +58,7 @@ pub(crate) struct RunProjection {
     state_hash: Digest,
 }
 
-/// What a record adds to the files.
+/// The events and objects that a record adds to the files.
 #[derive(Debug, Default)]
 pub(crate) struct FileAdditions {
     pub(crate) moments: Vec<RunMoment>,
@@ -94,10 +94,11 @@ impl RunProjection {
         }
     }
 
-    /// Takes a record into account, and returns what it adds.
+    /// Applies a record, and returns the events and objects that it adds.
     pub(crate) fn take(&mut self, record: Record) -> FileAdditions {
         let mut told = FileAdditions::default();
-        // The step reports what these records say, or earlier steps did, except at the first record of a forked run.
+        // The content of these records is reported with the step, or was reported with earlier steps, except for the first
+        // snapshot of a fork.
         let is_told = matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_));
         if is_told && !(self.is_fork && record.seq == 1) {
             return told;
@@ -167,7 +168,7 @@ impl RunProjection {
         }
     }
 
-    /// Begins where another run stood.
+    /// Begins at a step of another run.
     fn fork(&mut self, snapshot: Snapshot, told: &mut FileAdditions) {
         let Snapshot { steps, last, keys, next, last_error, suppressed, retries, .. } = snapshot;
         let mut keys = Value::Object(keys);
@@ -182,8 +183,8 @@ impl RunProjection {
         self.announce(told);
     }
 
-    /// Tells which nodes are visited next: it is known as soon as the step before is committed, and told before anything is
-    /// called (R223).
+    /// Reports the nodes that are visited next. They are known as soon as the step before is committed, and reported before
+    /// anything is called (R223).
     fn announce(&self, told: &mut FileAdditions) {
         for (step, node) in (self.steps + 1..).zip(&self.frontier) {
             let place = self.topology.node(node);
@@ -209,7 +210,7 @@ impl RunProjection {
         self.announce(told);
     }
 
-    /// Returns where a visit led, of several that were made together.
+    /// Returns where a visit led that was made together with others.
     fn led_to(&self, visit: &Visit) -> Option<String> {
         let place = self.topology.node(&visit.node)?;
         let to = match visit.edge() {
@@ -258,8 +259,8 @@ impl RunProjection {
         }
     }
 
-    /// Returns what stands for all that a visit depends on: the graph, the node, what it was activated with, and the state before
-    /// it. Two visits with the same hash had the same inputs except for the time (R197).
+    /// Returns a hash of everything that a visit depends on: the graph, the node, its argument, and the state before it.
+    /// Two visits with the same hash had the same inputs except for the time (R197).
     fn input_hash(&self, visit: &Visit, before: Digest) -> Digest {
         let fields = [
             ("argument", Value::Null),
@@ -316,7 +317,7 @@ impl RunProjection {
         self.tell(told, kind, payload);
     }
 
-    /// Returns how long it is from the run's start to the last record.
+    /// Returns the time from the run's start to the last record.
     pub(crate) fn elapsed(&self) -> Duration {
         match (timestamp::parse(&self.started_at), timestamp::parse(&self.at)) {
             (Some(start), Some(at)) => at.duration_since(start).unwrap_or_default(),
@@ -334,12 +335,12 @@ impl RunProjection {
         }
     }
 
-    /// Returns how many receipts there are.
+    /// Returns the number of receipts.
     pub(crate) fn receipts(&self) -> usize {
         self.receipts.len()
     }
 
-    /// Returns the state as the result of the run has it: inputs, the keys that are set, and what the engine keeps (R209).
+    /// Returns the state as in the run's result: inputs, the keys that are set, and the engine's own members (R209).
     pub(crate) fn state(&self) -> Map<String, Value> {
         let mut state = Map::new();
         state.insert("inputs".to_owned(), self.inputs.clone());
@@ -378,7 +379,7 @@ impl RunProjection {
         Object::new("execution_snapshot", fields)
     }
 
-    /// Returns what went wrong (R199).
+    /// Returns the errors of the run (R199).
     fn errors(&self) -> Vec<Value> {
         let Some(End { error: Some(message), node, status, signal, .. }) = &self.end else {
             return self.suppressed.clone();
@@ -398,12 +399,12 @@ impl RunProjection {
     }
 }
 
-/// Returns the word that events have for what a node does; `None` for a node that its action describes.
+/// Returns the word that events use for a node's kind; `None` for a node that its action describes.
 fn word(kind: Kind) -> Option<&'static str> {
     (!matches!(kind, Kind::Action(_))).then(|| kind.name())
 }
 
-/// Returns what there is to tell of a visit (R220).
+/// Returns the event payload of a visit (R220).
 fn completed(
     visit: &Visit,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! The state item: how a run stands, and its state, as a signed page of knowledge.
+//! The state item: the status and the state of a run, as a signed page of knowledge.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -15,7 +15,7 @@ use super::transcript::{Bound, whole_second};
 use crate::error::FilesError;
 use graph_engine::record::Status;
 
-/// Returns where a run's state item is (R206).
+/// Returns the path of a run's state item (R206).
 pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
     format!(".ai/knowledge/graphs/{graph}/{run}.md")
 }
@@ -56,13 +56,13 @@ pub(crate) fn text(facts: &RunProjection, bound: Option<&Bound>, key: &dyn Signe
 const OPEN: &str = "```yaml\n";
 const CLOSE: &str = "```\n\n";
 
-/// Signs a page of knowledge, at the time of the record that it was made from: the same record gives the same bytes.
+/// Signs a page of knowledge at the time of the record that it was made from, so that the same record gives the same bytes.
 pub(crate) fn sign(text: &str, at: &str, key: &dyn Signer) -> String {
     let at = timestamp::parse(at).unwrap_or(SystemTime::UNIX_EPOCH);
     signature::sign(ItemKind::Knowledge, text, key, at).expect("what is covered of a page of knowledge is all of it")
 }
 
-/// Writes a name as a YAML scalar that is read as that text.
+/// Writes a name as a YAML scalar that reads back as the same text.
 pub(crate) fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/'));
@@ -71,7 +71,7 @@ pub(crate) fn scalar(text: &str) -> String {
     if is_plain && !is_word { text.to_owned() } else { Value::from(text).to_string() }
 }
 
-/// Escapes what is not ASCII in a JSON text, where it stands in texts only.
+/// Escapes the characters of a JSON text that are not ASCII. They occur only in strings.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -87,24 +87,24 @@ fn ascii(json: &str) -> String {
     text
 }
 
-/// A state item whose signature holds.
+/// A state item with a valid signature.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateItem {
     /// The graph.
     pub graph: GraphId,
     /// The run.
     pub run: RunId,
-    /// How it stands.
+    /// The run's status.
     pub status: Status,
-    /// Where it continues; for a completed run, where it ended.
+    /// The node at which the run continues; for a completed run, the node at which it ended.
     pub current_node: String,
     /// How many nodes were visited.
     pub steps: u64,
-    /// The state, with the run's inputs in it.
+    /// The state, including the run's inputs.
     pub state: Value,
-    /// Up to where the transcript was signed when this was written.
+    /// The part of the transcript that was signed when this was written.
     pub transcript: Bound,
-    /// Whose key signed it.
+    /// The fingerprint of the key that signed it.
     pub signer: Fingerprint,
 }
 
@@ -123,7 +123,7 @@ struct Header {
 ///
 /// # Errors
 ///
-/// If it is not signed by a trusted key, was altered, or is no state item.
+/// If it is not signed by a trusted key, was altered, or is not a state item.
 pub fn read_state_item(text: &str, keys: &KeyRing) -> Result<StateItem, FilesError> {
     let text = &*signature::normalise(text);
     let verified = signature::verify(ItemKind::Knowledge, text, keys).map_err(FilesError::Item)?;

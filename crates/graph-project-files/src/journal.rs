@@ -1,4 +1,4 @@
-//! The journal as a file: a line of JSON for each record, and at the end one with the token that only the last record has.
+//! The journal as a file: a line of JSON for each record, and a last line with the token that only the last record has.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use super::disk::Disk;
 use crate::error::FilesError;
 use graph_engine::record::Sealed;
 
-/// Where a directory is for each run.
+/// The directory that has a subdirectory for each run.
 pub(crate) const THREADS: &str = ".ai/state/threads";
 
-/// Returns where a run's journal is.
+/// Returns the path of a run's journal.
 pub(crate) fn file(run: &RunId) -> String {
     format!("{THREADS}/{run}/journal.jsonl")
 }
@@ -37,7 +37,7 @@ struct EndLine<'a> {
 /// A journal that is being written to its file.
 #[derive(Debug, Default)]
 pub(crate) struct JournalFile {
-    /// Where the last record's line ends that is in the file; the token stands behind it.
+    /// Where the line of the last record in the file ends; the token follows it.
     length: u64,
     /// The lines that are not in the file yet.
     pending: Vec<u8>,
@@ -53,7 +53,7 @@ impl JournalFile {
         self.end = sealed.end;
     }
 
-    /// Writes what the file lacks. What cannot be written now is written with what comes next.
+    /// Writes the pending lines. If this fails, the next call writes them too.
     pub(crate) fn write(&mut self, disk: &Disk, run: &RunId, is_whole: bool) -> Result<(), FilesError> {
         let records = self.pending.len();
         if let Some(end) = &self.end {
@@ -62,7 +62,7 @@ impl JournalFile {
         let written = if is_whole && self.length == 0 {
             disk.replace(&file(run), &self.pending)
         } else {
-            // The token of the record that was the last one before goes.
+            // This removes the token of the record that was the last one before.
             disk.append(&file(run), self.length, &self.pending).map(drop)
         };
         self.pending.truncate(records);
@@ -78,11 +78,11 @@ fn line(lines: &mut Vec<u8>, value: &impl Serialize) {
     lines.push(b'\n');
 }
 
-/// Reads a journal's file. Nothing of it is verified.
+/// Reads a journal's file without verifying it.
 ///
 /// # Errors
 ///
-/// Why it is no such file, and in which line, from 1.
+/// Why it is not such a file, with the number of the line, from 1.
 pub(crate) fn read(bytes: &[u8]) -> Result<Vec<Sealed>, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     let Some(text) = text.strip_suffix('\n') else { return Err(CUT.to_owned()) };

@@ -1,9 +1,9 @@
 //! The files that a project keeps of its runs, under `.ai`: the journal, signed transcript, signed state item, signed run page,
 //! objects by their content, and the registry.
 //!
-//! They are views. A run's journal is the truth: everything here is made of its records and nothing else, so that what
-//! is written while the run is in progress and what [`ProjectFiles::rebuild`] writes from a store are the same bytes. A
-//! file that cannot be written stops no run.
+//! These files are views. The source is the run's journal: every file here is computed from its records and nothing else.
+//! So the files that are written while the run is in progress and those that [`ProjectFiles::rebuild`] writes from a store
+//! have the same bytes. A file that cannot be written stops no run.
 
 mod cache;
 mod disk;
@@ -49,11 +49,11 @@ use journal::JournalFile;
 use page::PageContents;
 use transcript::Transcript;
 
-/// Keeps the files of a project's runs. Clones are the same: one is given to
-/// [`Builder::observer`](graph_engine::Builder::observer), another asked what went wrong.
+/// Writes the files of a project's runs. Clones share everything: one is given to
+/// [`Builder::observer`](graph_engine::Builder::observer), and another is asked what went wrong.
 ///
-/// Only runs in a store have records, and so files. Files are written between two steps, before the next begins. They are not
-/// waited for to reach the disk: after the loss of power, [`rebuild`](Self::rebuild) writes them again.
+/// Only runs in a store have records, and so files. Files are written between two steps, before the next one begins. They
+/// are not synced to disk: after a power loss, [`rebuild`](Self::rebuild) writes them again.
 #[derive(Clone)]
 pub struct ProjectFiles {
     inner: Arc<FilesAtWork>,
@@ -71,7 +71,7 @@ struct FilesAtWork {
     registry: Mutex<Option<Registry>>,
 }
 
-/// What is known of a run whose files are kept.
+/// The data of a run whose files are being written.
 struct Keeper {
     facts: RunProjection,
     journal: JournalFile,
@@ -80,8 +80,7 @@ struct Keeper {
 }
 
 impl ProjectFiles {
-    /// Keeps files in the `.ai` of the project at `root`, and signs them with `key`. No link below `root` is
-    /// followed.
+    /// Writes files in the `.ai` of the project at `root`, and signs them with `key`. No link below `root` is followed.
     ///
     /// # Errors
     ///
@@ -99,13 +98,13 @@ impl ProjectFiles {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Writes the files of a run again from its journal, which must be signed with the key whose public half
-    /// `journal_key` is; `graph` is its machine's [`graph`](graph_engine::Machine::graph). The run must not be in
-    /// progress.
+    /// Writes the files of a run again from its journal, which must be signed with the key whose public half is
+    /// `journal_key`; `graph` is its machine's [`graph`](graph_engine::Machine::graph). The run must not be in progress.
     ///
     /// # Errors
     ///
-    /// If there is no such run, its journal was changed or is another graph's, or a file cannot be written: then the others are.
+    /// If there is no such run, its journal was changed or belongs to another graph, or a file cannot be written. The other
+    /// files are written even then.
     pub async fn rebuild(
         &self,
         store: &dyn Store,
@@ -122,12 +121,12 @@ impl ProjectFiles {
         result
     }
 
-    /// Returns the journals of the project's runs, and what else of their files can be read.
+    /// Returns a store that reads the journals and other files of the project's runs.
     pub fn store(&self) -> ProjectStore {
         ProjectStore::of(Arc::clone(&self.inner.disk))
     }
 
-    /// Returns the objects that the project's runs are kept in.
+    /// Returns the objects in which the project's runs are stored.
     pub fn objects(&self) -> Objects {
         Objects { disk: Arc::clone(&self.inner.disk) }
     }
@@ -161,7 +160,7 @@ impl Observer for ProjectFiles {
                 if let Err(error) = self.inner.take(run, graph, records, Some(std::process::id())) {
                     self.inner.note(run, error);
                 }
-                // Of a run that had ended when it was resumed nothing else is heard.
+                // A run that had already ended when it was resumed sends no other event.
                 if records.last().is_some_and(is_end) {
                     locked(&self.inner.runs).remove(*run);
                 }
@@ -175,7 +174,7 @@ impl Observer for ProjectFiles {
 }
 
 impl FilesAtWork {
-    /// Takes records of a run into its files; `pid` is the process that wrote them just now.
+    /// Adds records of a run to its files; `pid` is the process that has just written them.
     fn take(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed], pid: Option<u32>) -> Result<(), FilesError> {
         let is_whole = records.first().is_some_and(|record| record.seq == 0);
         let keeper = {
@@ -215,7 +214,7 @@ impl FilesAtWork {
         Ok(())
     }
 
-    /// Keeps the first thing that went wrong with a run's files.
+    /// Notes the first error of a run's files.
     fn note(&self, run: &RunId, error: FilesError) {
         let mut problems = locked(&self.problems);
         if !problems.contains_key(run) {
@@ -237,8 +236,8 @@ impl Keeper {
         }
     }
 
-    /// Takes records into account and writes what they change (R224): journal, transcript, objects and ref, state item, page.
-    /// Returns the first thing that went wrong; the rest is written all the same.
+    /// Applies records and writes the files that they change (R224): journal, transcript, objects and ref, state item,
+    /// page. Returns the first error; the rest is written nevertheless.
     fn take(&mut self, signer: &dyn Signer, disk: &Arc<Disk>, records: &[Sealed]) -> Result<(), FilesError> {
         let is_whole = records.first().is_some_and(|record| record.seq == 0);
         let objects = Objects { disk: Arc::clone(disk) };
@@ -281,7 +280,7 @@ impl Keeper {
         first
     }
 
-    /// Writes what the transcript's file lacks. What cannot be written now is written with what comes next.
+    /// Writes the pending lines of the transcript. If this fails, the next call writes them too.
     fn write_transcript(&mut self, disk: &Disk, is_whole: bool) -> Result<(), FilesError> {
         let file = transcript_file(&self.facts.run);
         let (length, pending) = self.transcript.pending();
@@ -299,7 +298,7 @@ impl Keeper {
     }
 }
 
-/// Loads a run's journal, which must be whole and the graph's.
+/// Loads a run's journal, which must be whole and belong to the graph.
 async fn load(
     store: &dyn Store,
     journal_key: &PublicKey,
@@ -318,7 +317,7 @@ fn is_end(sealed: &Sealed) -> bool {
     matches!(serde_json::from_str(&sealed.body), Ok(Record { entry: record::Entry::End(_), .. }))
 }
 
-/// Returns where a run's transcript is (R217).
+/// Returns the path of a run's transcript (R217).
 fn transcript_file(run: &RunId) -> String {
     format!(".ai/state/threads/{run}/transcript.jsonl")
 }

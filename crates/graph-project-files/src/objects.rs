@@ -1,4 +1,5 @@
-//! Objects by their content: written once under the SHA-256 of their bytes, which every read checks; and refs to them.
+//! Content-addressed objects, and refs to them. An object is written once under the SHA-256 of its bytes, which every read
+//! checks.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Makes an object of that kind, in the first form (R193).
+    /// Makes an object of this kind, in the first version of the format (R193).
     pub(crate) fn new<'f>(kind: &str, fields: impl IntoIterator<Item = (&'f str, Value)>) -> Self {
         let mut map: Map<String, Value> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         map.insert("kind".to_owned(), Value::from(kind));
@@ -29,13 +30,13 @@ impl Object {
     }
 }
 
-/// The objects of a project: what its runs' snapshots, receipts and results are (R191).
+/// The objects of a project: the snapshots, receipts and results of its runs (R191).
 #[derive(Debug, Clone)]
 pub struct Objects {
     pub(crate) disk: Arc<Disk>,
 }
 
-/// What a run's objects are, followed from its ref (R196).
+/// The objects of a run, followed from its ref (R196).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     /// The execution snapshot that the ref names.
@@ -47,7 +48,7 @@ pub struct Trace {
 }
 
 impl Objects {
-    /// Writes a value, and returns the hash that it is found by.
+    /// Writes a value, and returns the hash under which it is found.
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl Objects {
             .map_err(|error| FilesError::Unreadable { path: self.disk.path(&file), reason: error.to_string() })
     }
 
-    /// Writes bytes as they are, and returns the hash that they are found by.
+    /// Writes bytes unchanged, and returns the hash under which they are found.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// As [`Objects::get`].
+    /// As for [`Objects::get`].
     pub fn blob(&self, hash: &Digest) -> Result<Vec<u8>, FilesError> {
         self.read(&blob_file(hash), hash)
     }
@@ -139,12 +140,12 @@ impl Objects {
         self.write(&object_file(&object.hash), object.text.as_bytes())
     }
 
-    /// Makes a run's ref name a snapshot.
+    /// Sets a run's ref to a snapshot.
     pub(crate) fn refer(&self, run: &RunId, hash: &Digest) -> Result<(), FilesError> {
         self.disk.replace(&ref_file(run), format!("{{\"hash\": \"{hash}\"}}").as_bytes())
     }
 
-    /// Writes a file once. One that is there and was altered is put right.
+    /// Writes a file once. A file that exists and was altered is corrected.
     fn write(&self, file: &str, bytes: &[u8]) -> Result<(), FilesError> {
         match self.disk.read(file) {
             Ok(Some(there)) if there == bytes => Ok(()),

@@ -1,4 +1,4 @@
-//! The run page: what became of each node, the graph with the ways that were taken, and what happened, for people.
+//! The run page, for people: the outcome of each node, the graph with the edges that were taken, and the history.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -15,26 +15,26 @@ use crate::transcript::RunMoment;
 use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::Status;
 
-/// How many lines of history a page has at most: it is written again at each step, and the transcript has all of it.
+/// The maximum number of history lines in a page. The page is written again at each step, and the transcript has all lines.
 const LINES: usize = 300;
 
-/// Returns where a run's page is (R232).
+/// Returns the path of a run's page (R232).
 pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
     format!(".ai/knowledge/agent/threads/{graph}/{run}.md")
 }
 
-/// What a page tells, besides what the facts say.
+/// The contents of a page that are not in the projection of the run.
 #[derive(Debug, Default)]
 pub(crate) struct PageContents {
     rows: Vec<NodeRow>,
     history: VecDeque<String>,
-    /// The lines that there was no room for.
+    /// The number of lines for which there was no room.
     dropped: u64,
-    /// How often each way was taken; to no node is to the end.
+    /// How often each edge was taken, by its nodes; an edge to `None` leads to the end.
     fired: HashMap<(usize, Option<usize>), u64>,
 }
 
-/// What became of a node at its last visit.
+/// The outcome of a node's last visit.
 #[derive(Debug, Clone, Default)]
 struct NodeRow {
     mark: NodeMark,
@@ -75,7 +75,7 @@ impl NodeMark {
 }
 
 impl PageContents {
-    /// Takes an event into account.
+    /// Applies an event.
     pub(crate) fn tell(&mut self, topology: &Topology, moment: &RunMoment) {
         self.rows.resize(topology.nodes.len(), NodeRow::default());
         let payload = &moment.payload;
@@ -116,10 +116,10 @@ impl PageContents {
         }
     }
 
-    /// No node is running any more; the one at fault failed (R237).
+    /// Marks that no node is running any more, and that the node at fault failed (R237).
     fn settle(&mut self, failed: Option<usize>) {
         for row in self.rows.iter_mut().filter(|row| row.mark == NodeMark::Running) {
-            // Of a node that was visited before, the last visit stands.
+            // If the node was visited before, the outcome of that visit counts.
             row.mark = if row.times > 0 { NodeMark::Completed } else { NodeMark::Pending };
         }
         if let Some(row) = failed.and_then(|at| self.rows.get_mut(at)) {
@@ -219,7 +219,7 @@ impl PageContents {
         }
     }
 
-    /// Draws the graph in Mermaid: each node with what became of it, each way that was taken with how often.
+    /// Draws the graph in Mermaid: each node with its outcome, and each edge that was taken with its count.
     fn drawing(&self, topology: &Topology) -> String {
         let mut drawing = "flowchart TD\n".to_owned();
         let mut line = |line: std::fmt::Arguments<'_>| {
@@ -244,7 +244,7 @@ impl PageContents {
                     ways.push(way);
                 }
             }
-            // Where nothing follows, the run ends without an edge.
+            // If nothing follows the node, the run ends without an edge.
             if place.kind != Kind::Return
                 && !ways.iter().any(|(to, _)| to.is_none())
                 && self.fired.contains_key(&(at, None))
@@ -291,7 +291,7 @@ fn number(payload: &Value, name: &str) -> u64 {
     payload.get(name).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// A length of time as a page shows it: `0.2s`, from a minute on `1.5m`.
+/// Formats a length of time for a page: `0.2s`, or from a minute on `1.5m`.
 fn duration(seconds: f64) -> String {
     if Duration::try_from_secs_f64(seconds).is_ok_and(|time| time >= Duration::from_mins(1)) {
         format!("{:.1}m", seconds / 60.0)
@@ -300,9 +300,9 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Writes somebody's text so that it is nothing but text on one line of Markdown, also in a table.
+/// Escapes a text so that it is plain text on one line of Markdown, also in a table.
 fn plain(text: &str) -> String {
-    /// Of a long error, its beginning tells enough; the transcript has all of it.
+    /// The maximum number of characters. The beginning of a long error suffices; the transcript has all of it.
     const MOST: usize = 300;
     let mut plain = String::new();
     for (count, character) in text.chars().enumerate() {
@@ -324,7 +324,7 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Writes somebody's text as code in a line.
+/// Writes a text as inline code.
 fn code(text: &str) -> String {
     let text: String = text
         .chars()
@@ -341,7 +341,7 @@ fn code(text: &str) -> String {
     format!("`{text}`")
 }
 
-/// Writes a name between the quotation marks of a drawing.
+/// Escapes a name for the quotation marks in a drawing.
 fn drawn(name: &str) -> String {
     let mut drawn = String::new();
     for character in name.chars() {

@@ -1,4 +1,4 @@
-//! The registry: a table of threads in SQLite, of which runs are some, for programs that ask how they stand.
+//! The registry: a table of threads in SQLite, which include runs, for programs that ask for their status.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,12 @@ use graph_engine::ActionError;
 use graph_engine::record::Status;
 use graph_engine::threads::{Thread, ThreadFuture, Threads};
 
-/// Where the registry is, for all who read it (R239).
+/// The path of the registry, for every program that reads it (R239).
 pub(crate) const FILE: &str = ".ai/state/threads/registry.db";
-/// How long another program may keep the file locked.
+/// The maximum time for which another program may keep the file locked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The columns that the first form had, and those that were added since (R240).
+/// The columns of the first version, and those that were added since (R240).
 const TABLE: &str = "
     CREATE TABLE IF NOT EXISTS threads (
         thread_id TEXT PRIMARY KEY,
@@ -61,16 +61,16 @@ struct OpenRegistry {
     connection: Mutex<Connection>,
 }
 
-/// A thread as the registry has it.
+/// A thread as recorded in the registry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegistryEntry {
-    /// The thread; of a run its id.
+    /// The thread's id; for a run, the run's id.
     pub thread: String,
-    /// What it does; of a run its graph's id.
+    /// The thread's directive; for a run, its graph's id.
     pub directive: String,
     /// The thread that it belongs to.
     pub parent: Option<String>,
-    /// How it stands: `created`, `running`, `completed`, `completed_with_errors`, `error`, `cancelled`, `continued` …
+    /// The status: `created`, `running`, `completed`, `completed_with_errors`, `error`, `cancelled`, `continued` …
     pub status: String,
     /// When it began: ISO 8601 with microseconds.
     pub created_at: Option<String>,
@@ -78,7 +78,7 @@ pub struct RegistryEntry {
     pub updated_at: Option<String>,
     /// When it last ended (R243).
     pub completed_at: Option<String>,
-    /// What it returned.
+    /// The thread's result.
     pub result: Option<Value>,
     /// The process that it last ran in.
     pub pid: Option<u32>,
@@ -100,7 +100,7 @@ impl Registry {
         disk.is_inside(FILE)?;
         let path = disk.path(FILE);
         let failed = |source| FilesError::Registry { path: path.clone(), source };
-        // A link in the place of the file would lead out of the project.
+        // A link in the place of the file could lead out of the project.
         let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let real = path.parent().and_then(|parent| parent.canonicalize().ok()).unwrap_or_default().join("registry.db");
         let mut connection = Connection::open_with_flags(real, flags).map_err(failed)?;
@@ -114,7 +114,7 @@ impl Registry {
             .map_err(|source| FilesError::Registry { path: self.shared.path.clone(), source })
     }
 
-    /// Writes down how a run stands; `pid` is the process that it runs in, where that is known.
+    /// Records the status of a run; `pid` is the process that it runs in, if known.
     pub(crate) fn note(&self, facts: &RunProjection, pid: Option<u32>) -> Result<(), FilesError> {
         let parent = facts.parent.as_ref().map(|parent| parent.run.as_str());
         let result = facts.result().map(|result| result.to_string());
@@ -168,7 +168,7 @@ impl Registry {
         self.with(|connection| list(connection, what, None))
     }
 
-    /// Returns the threads that a thread began, in the order in which they did (R246).
+    /// Returns the threads that a thread began, in the order in which they began (R246).
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Registry {
         self.with(|connection| list(connection, "WHERE parent_id = ?1 ORDER BY created_at, thread_id", Some(parent)))
     }
 
-    /// Returns all threads of the chain that a thread belongs to, from the first on (R247). A chain that goes round is followed
+    /// Returns all threads of the chain that a thread belongs to, from the first on (R247). A cyclic chain is followed
     /// once.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl Registry {
         })
     }
 
-    /// Notes that a thread continues in another: it points there, and is `continued` (R247).
+    /// Records that a thread continues in another: the thread points to the other, and its status is `continued` (R247).
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Registry {
         self.with(|connection| connection.execute(change, [thread, next, &at]).map(drop))
     }
 
-    /// Notes of which thread another is the continuation, and with which their chain began (R247).
+    /// Records the thread that another one continues, and the first thread of their chain (R247).
     ///
     /// # Errors
     ///
@@ -229,8 +229,8 @@ impl Registry {
         self.with(|connection| connection.execute(change, [thread, root, before]).map(drop))
     }
 
-    /// Ends the runs that are recorded as running in processes that are gone: a crash must not leave them running for
-    /// ever (R249). They can be resumed all the same, which the registry then shows. Returns which they are.
+    /// Ends the runs that are recorded as running in processes that no longer exist, so that a crash does not leave them
+    /// running for ever (R249). They can still be resumed, and the registry then shows that. Returns their ids.
     ///
     /// # Errors
     ///
@@ -255,7 +255,8 @@ impl Registry {
 }
 
 impl Threads for Registry {
-    /// Whoever waits for a thread asks again until it has ended, however it did (R248).
+    /// Returns the current entry of a thread. To wait for a thread, a caller asks again until the thread has ended, with
+    /// any status (R248).
     fn thread<'a>(&'a self, id: &'a str) -> ThreadFuture<'a> {
         Box::pin(async move {
             let entry = self.get(id).map_err(|error| ActionError::transient(error.to_string()))?;
@@ -269,7 +270,7 @@ impl Threads for Registry {
 }
 
 impl RunProjection {
-    /// Returns the result of a run that has one (R245, R313).
+    /// Returns the result of a run, if it has one (R245, R313).
     fn result(&self) -> Option<Value> {
         let end = self.end.as_ref()?;
         if !matches!(end.status, Status::Completed | Status::CompletedWithErrors) {
@@ -337,7 +338,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<RegistryEntry> {
     })
 }
 
-/// Writes a record's time as the registry has them (R244).
+/// Writes a record's time in the format of the registry (R244).
 fn microseconds(at: &str) -> String {
     match at.strip_suffix('Z') {
         Some(at) if at.contains('.') => format!("{at}000+00:00"),

@@ -1,4 +1,4 @@
-//! What is read of a project's runs without a key that signs: their journals, and whether the other files are what those say.
+//! Reads a project's runs without a signing key: their journals, and whether the other files agree with these.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use graph_engine::record::{Entry, Record, Sealed, Status, head};
 use graph_engine::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, StoreFuture, unsupported};
 use graph_proof::{Audit, AuditError, prove_tree};
 
-/// The runs of a project, read from its files: whoever has them needs neither the store that they were made from nor a secret key.
+/// The runs of a project, read from its files. This needs neither the store that the files were made from nor a secret key.
 ///
-/// As a [`Store`] it has the journals, and nothing can be written to it. It reads on the thread of its caller.
+/// As a [`Store`], it has the journals, and is read-only. It reads on the thread of its caller.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -43,17 +43,17 @@ pub struct ProjectStore {
     disk: Arc<Disk>,
 }
 
-/// What the files of a run prove.
+/// The result of proving a run from its files.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FilesAudit {
-    /// What the journals prove: of the run first, then of those inside it.
+    /// The facts that the journals prove: first about the run, then about those inside it.
     pub audits: Vec<Audit>,
-    /// The files that are not what the journals say, each with the run that it is of.
+    /// The files that disagree with the journals, each with its run.
     pub differing: Vec<(RunId, PathBuf)>,
 }
 
-/// Why nothing can be said of a run's files.
+/// Why a run's files cannot be audited.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesAuditError {
@@ -71,7 +71,7 @@ pub enum FilesAuditError {
 }
 
 impl ProjectStore {
-    /// Reads the `.ai` of the project at `root`. No path leads out of `root`, also not by way of links.
+    /// Reads the `.ai` of the project at `root`. No path leads out of `root`, not even through links.
     ///
     /// # Errors
     ///
@@ -84,19 +84,21 @@ impl ProjectStore {
         Self { disk }
     }
 
-    /// Returns the objects that the project's runs are kept in.
+    /// Returns the objects in which the project's runs are stored.
     pub fn objects(&self) -> Objects {
         Objects { disk: Arc::clone(&self.disk) }
     }
 
     /// Proves a run and every run inside it from their files alone, as [`audit_tree`](graph_proof::audit_tree) does from a store, and
-    /// [compares](Self::compare) the files with the journals: so every receipt and result is what the journal says, under its hash.
+    /// [compares](Self::compare) the files with the journals. So every receipt and result agrees with the journal, and has
+    /// its hash.
     ///
-    /// `key` is the public key of the runtime that wrote the journals, `files_key` that of who signed the files.
+    /// `key` is the public key of the runtime that wrote the journals, and `files_key` the public key that the files are
+    /// signed with.
     ///
     /// # Errors
     ///
-    /// As [`audit_tree`](graph_proof::audit_tree), or if a file cannot be read. Files that differ are no error.
+    /// As for [`audit_tree`](graph_proof::audit_tree), or if a file cannot be read. Files that differ are not an error.
     pub async fn audit(
         &self,
         machine: Arc<dyn Machine>,
@@ -112,7 +114,7 @@ impl ProjectStore {
             let sealed = load(self, key, run, machine.graph()).await.map_err(unread)?;
             let differing = match sealed.last() {
                 Some(last) if last.link() == audit.link => self.differing(&sealed, files_key, run, machine.graph()),
-                // Somebody wrote to it since it was proven.
+                // The journal was written to since it was proven.
                 _ => Ok(vec![self.disk.path(&journal::file(run))]),
             };
             all.differing.extend(differing.map_err(unread)?.into_iter().map(|path| (run.clone(), path)));
@@ -121,14 +123,15 @@ impl ProjectStore {
         Ok(all)
     }
 
-    /// Returns the files of a run that are not what its journal says and the holder of `files_key` signed, byte for byte: changed,
-    /// missing, or not written yet. The journal is the one in `journals`, which may be this store or the one that the files were made
-    /// from; `journal_key` is the public key of the runtime that wrote it, and `graph` its machine's [`graph`](Machine::graph). The
-    /// registry, whose bytes are SQLite's own, is not looked at. Changes nothing; the run must not be in progress.
+    /// Returns the files of a run that are not, byte for byte, the ones that result from its journal and are signed with
+    /// `files_key`. They were changed, are missing, or are not written yet. The journal is the one in `journals`, which may
+    /// be this store or the one that the files were made from; `journal_key` is the public key of the runtime that wrote
+    /// it, and `graph` its machine's [`graph`](Machine::graph). The registry, whose bytes are SQLite's own, is not
+    /// compared. Nothing is changed; the run must not be in progress.
     ///
     /// # Errors
     ///
-    /// If there is no such run, its journal was changed or is another graph's, or a file cannot be read.
+    /// If there is no such run, its journal was changed or belongs to another graph, or a file cannot be read.
     pub async fn compare(
         &self,
         journals: &dyn Store,
@@ -155,12 +158,12 @@ impl ProjectStore {
         Ok(disk.differing())
     }
 
-    /// Verifies what a run's files say: the state item's signature, every signature of the transcript, and that the transcript is
-    /// the one that the state item knows and not shorter (R229).
+    /// Verifies a run's files: the state item's signature, every signature of the transcript, and that the transcript is
+    /// the one that the state item names, and not shorter (R229).
     ///
     /// # Errors
     ///
-    /// If a file is missing, or the first thing that does not hold.
+    /// If a file is missing, or the first check that fails.
     pub fn verify(
         &self,
         graph: &GraphId,
@@ -181,8 +184,8 @@ impl ProjectStore {
         Ok((item, verified))
     }
 
-    /// Returns the version of the runtime that wrote a run's files, as they say. It stands in what is signed too, and so must be
-    /// the same there.
+    /// Returns the version of the runtime that wrote a run's files, according to the files. The signed text also contains
+    /// it, and so must have the same version.
     fn version(&self, run: &RunId) -> Option<String> {
         let objects = self.objects();
         let snapshot = objects.reference(run).ok()??;
@@ -220,7 +223,7 @@ impl ProjectStore {
         let Some(Record { at, entry: Entry::Start(start), .. }) = records.first().map(record).transpose()? else {
             return Err(malformed("it does not begin with the start of a run".to_owned()));
         };
-        // Where its status changed last.
+        // The record of the last change of its status.
         let turns = |one: &&Sealed| head(&one.body).is_some_and(|(_, _, kind)| matches!(kind, "resume" | "end"));
         let turn = records.iter().rev().find(turns).map(record).transpose()?;
         let (status, updated, code) = match turn {
@@ -242,7 +245,7 @@ impl ProjectStore {
         let mut all = Vec::new();
         for run in names.iter().filter_map(|name| RunId::new(name.as_str()).ok()) {
             match self.summary(&run) {
-                // Other programs keep threads there too.
+                // Other programs store threads there too.
                 Err(StoreError::NotFound(_)) => {}
                 found => all.push(found?),
             }
@@ -283,7 +286,8 @@ impl Store for ProjectStore {
     }
 }
 
-/// Signs as the holder of a key signed before: what is signed again comes out as it was, and nothing else has a signature.
+/// Signs with the signatures that the holder of a key made before. A text that was signed gets its old signature, and no
+/// other text has a signature.
 struct Signed {
     key: PublicKey,
     fingerprint: Fingerprint,
@@ -295,7 +299,7 @@ impl Signer for Signed {
         self.fingerprint.clone()
     }
 
-    /// Returns the signature that was found, or one that is nobody's: the text with it is not the one that is there.
+    /// Returns the signature that was found, or else an invalid one. A text with that signature differs from the file.
     fn sign(&self, digest: &Digest) -> [u8; 64] {
         let good = self.found.get(digest).filter(|signature| self.key.verifies(digest, signature));
         good.copied().unwrap_or([0; 64])

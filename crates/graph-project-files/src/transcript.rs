@@ -1,7 +1,7 @@
 //! The transcript: a line of JSON for each event, signed at each step; and its verification.
 //!
 //! A checkpoint is a line that carries the SHA-256 of all bytes before it and a signature over that. The line before it, a
-//! `state_checkpoint`, says the same step and time, so that nothing in the checkpoint's own line stands unsigned.
+//! `state_checkpoint`, has the same step and time, so that nothing in the checkpoint's own line is unsigned.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::digest::{Digest, Hasher};
@@ -10,10 +10,10 @@ use graph_model::value::Value;
 use graph_signing::{Fingerprint, KeyRing, Signer};
 use serde::{Deserialize, Serialize};
 
-/// Something that happened in a run, as the transcript and the page tell it.
+/// An event of a run, for the transcript and the page.
 #[derive(Debug, Clone)]
 pub(crate) struct RunMoment {
-    /// When: RFC 3339 in UTC with milliseconds.
+    /// The time: RFC 3339 in UTC with milliseconds.
     pub(crate) at: String,
     pub(crate) kind: &'static str,
     pub(crate) payload: Value,
@@ -34,13 +34,14 @@ struct Line<'a, P> {
 pub(crate) struct Transcript {
     length: u64,
     hasher: Hasher,
-    /// What is not in the file yet.
+    /// The lines that are not in the file yet.
     pending: Vec<u8>,
     /// Where the last checkpoint's line ends.
     bound: Option<Bound>,
 }
 
-/// Up to where a transcript was signed when a state item was written, which is bound to it by this (R229).
+/// The part of a transcript that was signed when a state item was written. It binds the state item to the transcript
+/// (R229).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
     /// The number of bytes, to the end of a checkpoint's line.
@@ -64,7 +65,7 @@ impl Transcript {
         self.pending.push(b'\n');
     }
 
-    /// Signs all lines so far (R225, R226). The line before says the same time and step.
+    /// Signs all lines so far (R225, R226). The line before has the same time and step.
     pub(crate) fn sign(&mut self, run: &RunId, at: &str, turn: u64, key: &dyn Signer) {
         let hash = self.hasher.so_far();
         let sig = Base64UrlUnpadded::encode_string(&key.sign(&hash));
@@ -74,23 +75,23 @@ impl Transcript {
         self.bound = Some(Bound { bytes: self.length, hash: self.hasher.so_far() });
     }
 
-    /// Returns up to where it is signed.
+    /// Returns the part that is signed.
     pub(crate) fn bound(&self) -> Option<&Bound> {
         self.bound.as_ref()
     }
 
-    /// Returns what is not in the file yet, and how long the file is without it.
+    /// Returns the length of the file so far, and the lines that are not in it yet.
     pub(crate) fn pending(&self) -> (u64, &[u8]) {
         (self.length - self.pending.len() as u64, &self.pending)
     }
 
-    /// Notes that what was pending is in the file.
+    /// Notes that the pending lines are in the file.
     pub(crate) fn written(&mut self) {
         self.pending.clear();
     }
 }
 
-/// Writes a time without its milliseconds, as signatures have it.
+/// Writes a time without its milliseconds, as in signatures.
 pub(crate) fn whole_second(at: &str) -> String {
     match at.split_once('.') {
         Some((second, _)) => format!("{second}Z"),
@@ -116,7 +117,7 @@ struct TranscriptCheckpoint {
     ts: String,
 }
 
-/// Returns what the checkpoints of a transcript say that was signed, and how. None of it is verified.
+/// Returns the hashes and signatures in the checkpoints of a transcript, without verifying them.
 pub(crate) fn signatures(transcript: &[u8]) -> impl Iterator<Item = (Digest, [u8; 64])> {
     #[derive(Deserialize)]
     struct Said {
@@ -128,30 +129,30 @@ pub(crate) fn signatures(transcript: &[u8]) -> impl Iterator<Item = (Digest, [u8
     })
 }
 
-/// Returns the events of a transcript in order. Lines that are not events, such as one that is half written, are passed
-/// over (R231): who must know that nothing was changed verifies first.
+/// Returns the events of a transcript in order. Lines that are not events, such as a half-written one, are skipped (R231).
+/// To know that nothing was changed, verify the transcript first.
 pub fn transcript_events(bytes: &[u8]) -> impl Iterator<Item = Value> {
     let lines = bytes.split(|byte| *byte == b'\n');
     lines.filter_map(|line| serde_json::from_slice(line).ok()).filter(|line: &Value| line["event_type"].is_string())
 }
 
-/// What verifying a transcript asks for.
+/// The rules for verifying a transcript.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules<'b> {
-    /// Whether a transcript may lack signatures at its end, or at all: what is unsigned there is reported, and proved by nobody
-    /// (R228).
+    /// Whether a transcript may lack signatures at its end, or at all. The unsigned bytes are reported, and nothing proves
+    /// them (R228).
     pub allow_unsigned_trailing: bool,
-    /// What the transcript holds at least, as the run's state item says: without this, nobody can tell that a transcript was
-    /// cut off behind one of its checkpoints (R229).
+    /// The part that the transcript must contain, according to the run's state item. Without it, a transcript that was cut
+    /// off after one of its checkpoints goes unnoticed (R229).
     pub bound: Option<&'b Bound>,
 }
 
-/// A transcript whose signatures hold.
+/// A transcript with valid signatures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedTranscript {
     /// How many checkpoints it has.
     pub checkpoints: u64,
-    /// The bytes behind the last checkpoint, which nobody signed; 0 unless the rules allow some.
+    /// The number of unsigned bytes after the last checkpoint; 0 unless the rules allow some.
     pub unsigned_bytes: u64,
     /// The keys that signed, each once, in the order of their first checkpoint.
     pub signers: Vec<Fingerprint>,
@@ -167,7 +168,7 @@ pub enum TranscriptError {
         /// How long it is.
         unsigned_bytes: u64,
     },
-    /// What comes before a checkpoint is not what was signed.
+    /// The bytes before a checkpoint are not those that were signed.
     #[error("Content hash mismatch at turn {turn}")]
     Content {
         /// The checkpoint's step.
@@ -183,7 +184,7 @@ pub enum TranscriptError {
         /// The key.
         fingerprint: Fingerprint,
     },
-    /// A checkpoint's signature is not its key's.
+    /// A checkpoint's signature was not made with its key.
     #[error("Signature verification failed at turn {turn}")]
     Signature {
         /// The checkpoint's step.
@@ -197,7 +198,7 @@ pub enum TranscriptError {
         /// Where its line begins.
         byte_offset: u64,
     },
-    /// There are bytes that nobody signed.
+    /// There are unsigned bytes after the last checkpoint.
     #[error("Unsigned content after last checkpoint ({unsigned_bytes} bytes after turn {turn})")]
     Trailing {
         /// The last checkpoint's step.
@@ -219,7 +220,7 @@ pub enum TranscriptError {
 }
 
 impl TranscriptError {
-    /// Returns the step of the checkpoint that does not hold (`failed_at_turn`).
+    /// Returns the step of the checkpoint that failed (`failed_at_turn`).
     pub fn failed_at_turn(&self) -> Option<u64> {
         match self {
             Self::Content { turn, .. }
@@ -232,12 +233,12 @@ impl TranscriptError {
     }
 }
 
-/// Verifies the transcript of `run`, all of whose bytes are `bytes`: every checkpoint in order, then that nothing follows the
-/// last (R227). A missing newline at the end is no change.
+/// Verifies the whole transcript `bytes` of `run`: every checkpoint in order, then that nothing follows the last one
+/// (R227). A missing newline at the end is no change.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong.
+/// Returns the first mistake.
 pub fn verify_transcript(
     run: &RunId,
     bytes: &[u8],
@@ -318,7 +319,7 @@ impl FoundCheckpoint {
     }
 }
 
-/// A `state_checkpoint`, as the signature of the checkpoint after it covers it.
+/// A `state_checkpoint`, which the signature of the checkpoint after it covers.
 #[derive(Deserialize)]
 struct Stated {
     timestamp: String,
@@ -332,7 +333,7 @@ struct StatedStep {
     step: Option<u64>,
 }
 
-/// Decides whether a checkpoint's line is what a trusted key signed there.
+/// Decides whether a trusted key signed a checkpoint's line at this position.
 fn judge(
     run: &RunId,
     line: &[u8],
@@ -357,7 +358,7 @@ fn judge(
     if !is_encoded || !key.key.verifies(&hash, &signature) {
         return Err(TranscriptError::Signature { turn });
     }
-    // What is in the line besides: the signed line before it says the same, and nothing else has a place in it.
+    // The other members of the line must agree with the signed line before it, and there must be no more members.
     let says = |stated: &&Stated| {
         stated.event_type == STATE_CHECKPOINT
             && stated.timestamp == found.timestamp

@@ -1,7 +1,7 @@
-//! Attestations: what an audit proves of a run, in a form that other tools read.
+//! Attestations: the facts that an audit proves about a run, in a format that other tools read.
 //!
-//! A statement of in-toto, version 1, in an envelope of DSSE, version 1, signed with Ed25519. Whoever trusts the key need neither
-//! have the journal nor know how one is verified. `docs/attestation.md` says all of it.
+//! An attestation is an in-toto statement, version 1, in a DSSE envelope, version 1, signed with Ed25519. A reader who
+//! trusts the key needs neither the journal nor the means to verify one. `docs/attestation.md` describes the format.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Audit, AuditError, audit_tree};
 
-/// What the payload of the envelope is.
+/// The payload type of the envelope.
 const PAYLOAD: &str = "application/vnd.in-toto+json";
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
-/// What the statement says of a run: documented in `docs/attestation.md`.
+/// The predicate type of the statement, documented in `docs/attestation.md`.
 const PREDICATE: &str = "https://state-graphs.dev/attestation/run/v1";
 
-/// Proves a run and the runs inside it, and attests to that: returns an envelope, one JSON text without a newline.
+/// Proves a run and the runs inside it, and returns an attestation: an envelope as one JSON text without a newline.
 ///
-/// `key` is the public key of the runtime that wrote the journals, `by` the key that attests. What is attested is how the run
-/// stands now. The same journal gives the same text. No input, output or state is in it but as a hash of the output, with secrets
-/// hidden.
+/// `key` is the public key of the runtime that wrote the journals, `by` the key that attests. The attestation is about the
+/// run as it is now. The same journal gives the same text. The text contains no inputs, output or state, only a hash of the
+/// output, with secrets hidden.
 ///
 /// # Errors
 ///
-/// If the run is not proven: as [`audit_tree`].
+/// If the run is not proven, as for [`audit_tree`].
 pub async fn attest(
     machine: Arc<dyn Machine>,
     run: &RunId,
@@ -55,7 +55,7 @@ pub async fn attest(
     Ok(serde_json::to_string(&envelope).expect("an envelope has only texts as keys"))
 }
 
-/// Returns what is signed of a payload: the pre-authentication encoding of DSSE.
+/// Returns the bytes that are signed for a payload: the pre-authentication encoding of DSSE.
 fn encoded(kind: &str, payload: &[u8]) -> Vec<u8> {
     let mut bytes = format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len()).into_bytes();
     bytes.extend_from_slice(payload);
@@ -93,7 +93,7 @@ struct StatementSubject {
     digest: Sha256,
 }
 
-/// A set of digests, as in-toto has them, with the one that is used here.
+/// A digest set of in-toto, with the one algorithm that is used here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Sha256 {
     sha256: Digest,
@@ -112,7 +112,7 @@ struct Predicate {
     ended_on: Option<String>,
     grants: Vec<String>,
     tools: Vec<String>,
-    /// Whether what the nodes wrote and where they led was computed again.
+    /// Whether the audit recomputed the values that nodes wrote and the edges that they took.
     recomputed: bool,
     /// The runs inside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -157,7 +157,7 @@ fn journal_facts(audit: &Audit) -> JournalFacts {
 }
 
 impl Statement {
-    /// What is proven of a run, the first, and of those inside it.
+    /// Builds the statement about the first run and the runs inside it.
     fn of(audits: &[Audit]) -> Self {
         let (audit, inside) = audits.split_first().expect("whoever proves a tree of runs proves its first");
         let mut subject = vec![StatementSubject { name: audit.run.to_string(), digest: Sha256 { sha256: audit.link } }];
@@ -192,17 +192,17 @@ impl Statement {
     }
 }
 
-/// An attestation whose signature is good.
+/// An attestation with a valid signature.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Attestation {
     /// The run.
     pub run: RunId,
-    /// The link of the last record that its journal had then.
+    /// The link of the last record in its journal at that time.
     pub link: Digest,
-    /// How many records that were.
+    /// The number of records at that time.
     pub records: u64,
-    /// How the run stood.
+    /// The run's status at that time.
     pub status: Status,
     /// How many nodes were visited.
     pub steps: u64,
@@ -210,13 +210,13 @@ pub struct Attestation {
     pub graph: String,
     /// The digest of the graph.
     pub digest: Digest,
-    /// The SHA-256 of what it returned, as [`Audit::output`](crate::Audit::output) is.
+    /// The SHA-256 of the run's output, as in [`Audit::output`](crate::Audit::output).
     pub output: Option<Digest>,
-    /// Whose key attested.
+    /// The fingerprint of the key that attested.
     pub by: Fingerprint,
     /// The fingerprint of the key that signed the journal.
     pub journal_key: String,
-    /// All that is attested, as JSON, byte for byte what was signed.
+    /// The whole statement as JSON, byte for byte as it was signed.
     pub statement: String,
 }
 
@@ -224,36 +224,36 @@ pub struct Attestation {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttestationError {
-    /// It is no envelope.
+    /// It is not an envelope.
     #[error("it is no DSSE envelope: {0}")]
     NotAnEnvelope(String),
-    /// No signature is the key's over what is in it.
+    /// The key made none of its signatures, or the payload was changed.
     #[error("it is not signed by {key}, or was changed since")]
     Signature {
         /// The fingerprint of the key that was expected.
         key: Fingerprint,
     },
-    /// What was signed is something else than a statement about a run.
+    /// The signed payload is not a statement about a run.
     #[error("it does not attest to a run: {0}")]
     NotOfARun(String),
     /// The journal was changed.
     #[error("the run's journal is not whole: {0}")]
     Journal(#[from] JournalError),
-    /// The journal is not the one that is attested to.
+    /// The journal is not the attested one.
     #[error("it attests to another journal of run `{0}`: the journal was put back or written again")]
     AnotherJournal(RunId),
 }
 
 impl Attestation {
-    /// Reads an envelope that [`attest`] wrote, or another tool in the same form, if one of its signatures is that of `key`.
+    /// Reads an envelope that [`attest`] or another tool wrote in this format, if `key` verifies one of its signatures.
     ///
     /// # Errors
     ///
-    /// If it is no such envelope, the signature is not good, or it is not about a run.
+    /// If it is not such an envelope, no signature is valid, or the statement is not about a run.
     pub fn verify(envelope: &str, key: &PublicKey) -> Result<Self, AttestationError> {
         let malformed = |error: String| AttestationError::NotAnEnvelope(error);
         let envelope: DsseEnvelope = serde_json::from_str(envelope).map_err(|error| malformed(error.to_string()))?;
-        // Verifiers are to take both alphabets.
+        // A verifier must accept both alphabets of Base64.
         let decode = |text: &str| Base64::decode_vec(text).or_else(|_| Base64Url::decode_vec(text));
         let payload = decode(&envelope.payload).map_err(|_| malformed("its payload is no Base64".to_owned()))?;
         let signed = encoded(&envelope.payload_type, &payload);
@@ -264,7 +264,7 @@ impl Attestation {
         if !is_good {
             return Err(AttestationError::Signature { key: key.fingerprint() });
         }
-        // From here on it is what the key's holder signed.
+        // From here on, the content is known to be signed by the key's holder.
         let other = |what: String| AttestationError::NotOfARun(what);
         if envelope.payload_type != PAYLOAD {
             return Err(other(format!("its payload is `{}`", envelope.payload_type)));
@@ -296,13 +296,13 @@ impl Attestation {
         })
     }
 
-    /// Compares the attestation with the journal of its run, and returns how many records followed since.
+    /// Compares the attestation with the journal of its run, and returns how many records were added since.
     ///
-    /// The journal's own key stands in its first record, which the attested link covers.
+    /// The journal's own key is in its first record, which the attested link covers.
     ///
     /// # Errors
     ///
-    /// If the journal is not whole, or is not the one that is attested to.
+    /// If the journal is not whole, or is not the attested one.
     pub fn covers(&self, records: &[Sealed]) -> Result<u64, AttestationError> {
         let other = || AttestationError::AnotherJournal(self.run.clone());
         let last = self.records.checked_sub(1).and_then(|last| usize::try_from(last).ok());
@@ -312,7 +312,7 @@ impl Attestation {
         }
         let first = records.first().and_then(|first| serde_json::from_str::<Record>(&first.body).ok());
         let Some(Entry::Start(start)) = first.map(|first| first.entry) else { return Err(other()) };
-        // Written as 64 hex digits, as digests are.
+        // The key is written as 64 hex digits, like a digest.
         let key = start.key.parse::<Digest>().ok().and_then(|bytes| PublicKey::from_bytes(bytes.as_bytes()).ok());
         let key = key.filter(|key| key.fingerprint().as_str() == self.journal_key).ok_or_else(other)?;
         Journal::verify(&self.run, records, &key)?;
@@ -320,7 +320,7 @@ impl Attestation {
     }
 }
 
-/// What a statement is about, whatever the rest of it is.
+/// The types of a statement, without the rest of it.
 #[derive(Deserialize)]
 struct Kinds {
     #[serde(rename = "_type")]

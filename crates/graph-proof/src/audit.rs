@@ -1,8 +1,9 @@
-//! Proving a run from its journal: that nobody changed it, and that the engine can have written every record of it.
+//! Proves from a run's journal that nobody changed it, and that the engine can have written every record of it.
 //!
-//! Nothing is called and nothing is written. What came from outside, as what tools returned, is taken from the journal. What the
-//! graph makes of that is computed again and compared: which nodes were visited, what they wrote, which edges were taken, how the run
-//! ended. `docs/journal.md` says of each member of a record whether it is computed, bounded or free. A free member decides nothing.
+//! Nothing is called and nothing is written. Values from outside, such as the results of tools, are taken from the journal.
+//! Everything that the graph computes from them is computed again and compared: the nodes that were visited, the values
+//! that they wrote, the edges that they took, and the end of the run. `docs/journal.md` states for each member of a record
+//! whether it is computed, bounded or free. A free member decides nothing.
 
 mod dated;
 mod ends;

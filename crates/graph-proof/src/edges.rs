@@ -1,4 +1,4 @@
-//! The edges of a graph, to read a run's history with: which was taken at each visit, and how often each was.
+//! The edges of a graph, to interpret a run's history: which edge each visit took, and how often each edge was taken.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,7 @@ use graph_model::program::{Body, Edge, Program};
 
 /// The edges of a graph, node by node.
 ///
-/// A history names an edge by its index in its node's list. This is what that index means:
-/// `Edges::of(&tool_router::PROGRAM)`.
+/// A history names an edge by its index in its node's list. `Edges::of(&tool_router::PROGRAM)` resolves these indices.
 #[derive(Debug, Clone)]
 pub struct Edges {
     /// The nodes in the order of the file, each with its edges.
@@ -19,7 +18,7 @@ pub struct Edges {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Fired<'a> {
-    /// The node that it leads away from.
+    /// The node that it leaves.
     pub from: &'a str,
     /// Its index in the node's list.
     pub index: u16,
@@ -30,7 +29,7 @@ pub struct Fired<'a> {
 }
 
 impl Edges {
-    /// Reads the edges of a graph that was compiled: its module's `PROGRAM`.
+    /// Reads the edges of a compiled graph from its module's `PROGRAM`.
     pub fn of(program: &Program<'_>) -> Self {
         let edges = |body: &str| {
             let body: Body = serde_json::from_str(body).expect("the compiler writes only bodies that can be read");
@@ -46,7 +45,7 @@ impl Edges {
 
     /// Returns the edge that a visit took.
     ///
-    /// `None` if the run ended without one, and if the node failed and led to its `on_error`.
+    /// `None` if the run ended without one, or if the node failed and led to its `on_error`.
     pub fn taken(&self, visit: &Visit) -> Option<&Edge> {
         self.leaving(&visit.node).get(usize::from(visit.edge()?))
     }

@@ -1,7 +1,7 @@
-//! The history of a run: what it was at each of its steps, what differs between two of them, how it would have gone under a changed
-//! graph, and runs that begin where another one was.
+//! The history of a run: its state after each step, the differences between two steps, replays under a changed graph, and
+//! forks, which begin at a step of another run.
 //!
-//! All of it is read from journals, which are verified first. Nothing is called.
+//! All of it is read from journals, which are verified first. No tool is called.
 
 mod fork;
 mod replay;
@@ -18,30 +18,30 @@ use graph_signing::PublicKey;
 pub use fork::{Fork, ForkError, ForkRun};
 pub use replay::{Departure, Deviation, Replay, Stopped, replay};
 
-/// Why a run cannot be looked at.
+/// Why the history of a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PastError {
-    /// The journal was changed, or is of another graph.
+    /// The journal was changed, or belongs to another graph.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// There is no such step.
     #[error("the run has no step {step}: its steps are {first} to {last}")]
     NoSuchStep {
-        /// What was asked for.
+        /// The requested step.
         step: u64,
-        /// The first step of its journal: 0, or of a fork the step where it began.
+        /// The first step of its journal: 0, or for a fork the step where it began.
         first: u64,
         /// The last step that was committed.
         last: u64,
     },
-    /// Its secrets are sealed, and the key is not there.
+    /// Its secrets are sealed, and the key is missing.
     #[error("its secrets are sealed with the key {}, which is not there", .0.as_deref().unwrap_or("of nobody"))]
     Sealed(Option<String>),
     /// Several nodes were visited at once.
     #[error("the run was never at step {step}: the nodes of steps {from} to {to} were visited at once")]
     Between {
-        /// What was asked for.
+        /// The requested step.
         step: u64,
         /// The first of the steps that were committed together.
         from: u64,
@@ -50,7 +50,7 @@ pub enum PastError {
     },
 }
 
-/// Where a run was after a step, or before its first.
+/// The position of a run after a step, or before its first one.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Checkpoint {
@@ -58,19 +58,20 @@ pub struct Checkpoint {
     pub step: u64,
     /// The record that committed it.
     pub record: u64,
-    /// When: RFC 3339 in UTC with milliseconds.
+    /// The record's time: RFC 3339 in UTC with milliseconds.
     pub at: String,
-    /// What the step was: the visits that were committed together; empty before the first step.
+    /// The visits of the step, which were committed together; empty before the first step.
     pub visits: Vec<Visited>,
-    /// The nodes that were to be visited next. Before the first step that is not written down, and is what was visited then.
+    /// The nodes to be visited next. The journal does not record them before the first step; there they are taken from that
+    /// step.
     pub next: Vec<String>,
-    /// How the run stood until it went on: `running`, or as the end says that follows.
+    /// The run's status until it continued: `running`, or the status of the end that follows.
     pub status: Status,
     /// Why it ended there, if it ended with an error.
     pub error: Option<String>,
 }
 
-/// A visit, in short.
+/// A summary of a visit.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Visited {
@@ -82,7 +83,7 @@ pub struct Visited {
     pub edge: Option<u16>,
     /// Why it failed.
     pub error: Option<String>,
-    /// Whether nothing was called, since what it would have returned was in the cache.
+    /// Whether the result came from the cache, so that nothing was called.
     pub cached: bool,
     /// The run of the nested graph.
     pub run: Option<RunId>,
@@ -104,7 +105,8 @@ impl Visited {
     }
 }
 
-/// Returns where a run was, step by step. `key` is the public key of the runtime that wrote the journal.
+/// Returns the checkpoints of a run, in the order of its steps. `key` is the public key of the runtime that wrote the
+/// journal.
 ///
 /// # Errors
 ///
@@ -157,7 +159,7 @@ pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<V
     Ok(all)
 }
 
-/// What a run was after a step.
+/// The state of a run after a step.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct HistoryEntry {
@@ -165,23 +167,24 @@ pub struct HistoryEntry {
     pub step: u64,
     /// When the step was committed, or the run begun: RFC 3339 in UTC with milliseconds.
     pub at: String,
-    /// The state: inputs, keys that are set, `_last_error` and `_retries` where there are any. For secrets there stands `[secret]`.
+    /// The state: inputs, keys that are set, `_last_error` and `_retries` where there are any. Secrets are replaced by
+    /// `[secret]`.
     pub state: Value,
-    /// The nodes that were to be visited next.
+    /// The nodes to be visited next.
     pub next: Vec<String>,
     /// The node that was visited last, if one was.
     pub last: Option<String>,
-    /// The failures that the run had gone on after.
+    /// The failures after which the run had continued.
     pub errors: Vec<SuppressedError>,
 }
 
-/// Returns what a run was after `step` visits, or after its last if no number is given.
+/// Returns the state of a run after `step` visits, or after its last visit if no number is given.
 ///
-/// `machine` is the run's graph, and `seal` what its secrets were sealed with: without it the state is shown all the same.
+/// `machine` is the run's graph, and `seal` the key that sealed its secrets. The state is returned even without that key.
 ///
 /// # Errors
 ///
-/// If the journal was changed or is another graph's, or there is no such step.
+/// If the journal was changed or belongs to another graph, or there is no such step.
 pub fn entry_at(
     machine: &dyn Machine,
     run: &RunId,
@@ -195,7 +198,7 @@ pub fn entry_at(
     Ok(entry_of(&past))
 }
 
-/// Goes to a step, from one that is not behind it; to the last one if no number is given.
+/// Moves forward to a step, or to the last one if no number is given. The current step must not be after the target.
 pub(crate) fn go_to(past: &mut Past<'_>, step: Option<u64>) -> Result<(), PastError> {
     let first = past.position.steps;
     let mut before = first;
@@ -217,7 +220,7 @@ pub(crate) fn go_to(past: &mut Past<'_>, step: Option<u64>) -> Result<(), PastEr
     }
 }
 
-/// Returns where a run is, with its secrets hidden.
+/// Returns the current state of a run, with its secrets hidden.
 pub(crate) fn entry_of(past: &Past<'_>) -> HistoryEntry {
     let (code, position) = (past.graph(), &past.position);
     let name = |node: u16| code.node(node).name.clone();
@@ -231,20 +234,20 @@ pub(crate) fn entry_of(past: &Past<'_>) -> HistoryEntry {
     }
 }
 
-/// What differs between two values at a path.
+/// A difference between two values at a path.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Where: names and places in lists with dots between them.
+    /// The path: names and indices in lists, separated by dots.
     pub path: String,
-    /// What is there in the first; `None` if nothing is.
+    /// The first value at the path; `None` if it has nothing there.
     pub before: Option<Value>,
-    /// What is there in the second.
+    /// The second value at the path; `None` if it has nothing there.
     pub after: Option<Value>,
 }
 
-/// Returns what differs between two states, in the order of the first and then of the second: each difference where it is, not
-/// the objects and lists around it.
+/// Returns the differences between two states, in the order of the first and then of the second. Each difference names the
+/// innermost path, not the objects and lists around it.
 pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare("", before, after, &mut found);

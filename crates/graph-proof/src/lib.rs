@@ -1,8 +1,8 @@
-//! What the journal of a run proves and shows: audits and attestations, the run at each of its steps, a replay under a changed graph,
-//! forks, and one node by itself.
+//! Proves and inspects runs from their journals: audits and attestations, the state after each step, replays under a
+//! changed graph, and forks. Also executes one node by itself.
 //!
-//! A proof has no rules of its own. It asks the functions in [`graph_engine::step`] that the engine asks, and compares what they say
-//! with what the journal says.
+//! A proof has no rules of its own. It calls the same functions in [`graph_engine::step`] as the engine, and compares their
+//! results with the journal.
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

@@ -1,4 +1,4 @@
-//! Single steps: one node of a graph, tried by itself with a state of one's choice.
+//! Single steps: executes one node of a graph by itself, with a given state.
 
 use std::sync::Arc;
 
@@ -20,37 +20,36 @@ use graph_model::value::{AsView, Map, Mismatch, Value};
 
 use crate::history::{PastError, go_to};
 
-/// Which node is executed, and with what.
+/// The node to execute, with its overlay and options.
 #[derive(Debug, Clone, Default)]
 pub struct Single {
     /// The node.
     pub node: String,
-    /// What the state is overlaid with, key by key: keys of the graph, `inputs`, `_last_error` and `_retries` (R264).
+    /// The values that overlay the state, by key: keys of the graph, `inputs`, `_last_error` and `_retries` (R264).
     pub inject: Map<String, Value>,
-    /// What holds for this step: `options.run` is what its own id is made of, and `options.durability` says nothing.
+    /// The options of this step. Its own id is made of `options.run`; `options.durability` has no effect.
     pub options: Options,
 }
 
-/// What came of a single step (R265).
+/// The result of a single step (R265).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stepped {
-    /// The step's own run id: that of the run whose state it had, or of a new run, and `-step` (R266).
+    /// The step's own run id: the id of the run whose state it had, or of a new run, followed by `-step` (R266).
     pub run: RunId,
-    /// Whether the node did not fail.
+    /// Whether the node succeeded.
     pub success: bool,
-    /// How the run would stand: `running` where it would go on, also after a failure.
+    /// The status that the run would have: `running` if it would continue, also after a failure.
     pub status: Status,
-    /// The state behind the step. For secrets there stands `[secret]`.
+    /// The state after the step. Secrets are replaced by `[secret]`.
     pub state: Value,
     /// The node.
     pub executed_node: String,
-    /// The node that would be visited next: after a failure, the one that deals with it. `None` if the run would end
-    /// (R267).
+    /// The node that would be visited next: after a failure, the one that handles it. `None` if the run would end (R267).
     pub next_node: Option<String>,
-    /// How many nodes were visited, this one counted: 1 of a fresh run.
+    /// The number of visited nodes, including this one: 1 for a fresh run.
     pub step_count: u64,
-    /// What the run would return, if the node ends it. For secrets there stands `[secret]`.
+    /// The run's output, if the node ends the run. Secrets are replaced by `[secret]`.
     pub output: Option<Value>,
     /// Why the node failed.
     pub failure: Option<Box<Failure>>,
@@ -87,23 +86,23 @@ pub enum SingleError {
     /// The graph has no such node.
     #[error("Target node '{0}' not found in graph")]
     NoSuchNode(String),
-    /// What is injected does not fit the state.
+    /// An injected value does not fit the state.
     #[error("the state cannot be overlaid with `{key}`: {mismatch}")]
     Inject {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The mismatch between the value and its type.
         mismatch: Mismatch,
     },
-    /// What is injected is no key of the state.
+    /// An injected key is not a key of the state.
     #[error("the graph has no state key `{key}`; it has `{}`", known.join("`, `"))]
     UnknownKey {
-        /// What was to be injected.
+        /// The injected key.
         key: String,
-        /// The keys that there are.
+        /// The graph's state keys.
         known: Vec<String>,
     },
-    /// The runtime has no store in which the run could be.
+    /// The runtime has no store to read the run from.
     #[error("a runtime without a store has no runs whose state a node could be given")]
     NoStore,
     /// The run could not be read.
@@ -114,7 +113,7 @@ pub enum SingleError {
         /// Why.
         source: StoreError,
     },
-    /// The run's journal was changed, or is another graph's.
+    /// The run's journal was changed, or belongs to another graph.
     #[error("cannot take the state of run `{run}`: {reason}")]
     Past {
         /// The run.
@@ -125,16 +124,16 @@ pub enum SingleError {
     /// The graph cannot run here, or its inputs do not fit (R268).
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The step took longer than it may.
+    /// The step exceeded its time limit.
     #[error(transparent)]
     Run(#[from] RunError),
 }
 
 /// Executes single nodes.
 pub trait StepOnce {
-    /// Executes one node, with the state of a run that begins with `inputs`, and goes no further (R263). It includes
-    /// the node's retries and the runs inside it. Nothing of that is written down, and no hooks are notified that a run
-    /// began, continued or ended.
+    /// Executes one node, with the state of a run that begins with `inputs`, and goes no further (R263). This includes the
+    /// node's retries and the runs inside it. Nothing is written to a journal, and no hooks are notified that a run began,
+    /// continued or ended.
     ///
     /// # Errors
     ///
@@ -146,12 +145,12 @@ pub trait StepOnce {
         single: Single,
     ) -> BoxFuture<'_, Result<Stepped, SingleError>>;
 
-    /// As [`step_once`](Self::step_once), with the state of a run in the store as it stands now. That run is only read: not a byte of
-    /// it changes, and its holder is not disturbed (R266).
+    /// Executes one node as [`step_once`](Self::step_once) does, with the current state of a run in the store. That run is
+    /// only read: not a byte of it changes, and its holder is not disturbed (R266).
     ///
     /// # Errors
     ///
-    /// As [`step_once`](Self::step_once); and if there is no such run, or it is another graph's.
+    /// As for [`step_once`](Self::step_once); also if there is no such run, or it belongs to another graph.
     fn step_once_in<'a>(
         &'a self,
         machine: Arc<dyn Machine>,
@@ -201,7 +200,7 @@ async fn step_in(
     go_to(&mut past, None).map_err(past_error)?;
     let Past { position, seen, start, .. } = past;
     let Seen::Plain(state) = seen else { return Err(past_error(PastError::Sealed(start.seal))) };
-    // What the run's first caller did not let it use, the step may not either.
+    // The step may use only the capabilities that the run's first caller allowed.
     if let Some(capabilities) = start.capabilities {
         let own = Grants::new(capabilities);
         single.options.capabilities =
@@ -227,7 +226,7 @@ async fn step(
     let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
     let place = |state: &mut Box<dyn StateFields>, position: &mut Position| {
         if let Some((stood, at)) = stands {
-            // The inputs are those that were just checked; the keys are the run's.
+            // Keeps the inputs that were just checked, and takes the keys of the run.
             let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
             *state = opened(&*machine, state.inputs().to_plain_value()).map_err(misfit)?;
             for key in 0..code.keys.len() {
@@ -255,7 +254,7 @@ async fn step(
     })
 }
 
-/// Lays what is injected over a state.
+/// Overlays a state with the injected values.
 fn overlay(
     code: &GraphTables,
     state: &mut Box<dyn StateFields>,

@@ -1,4 +1,4 @@
-//! Programs of awk and sed: whether they execute what they read.
+//! Programs of awk and sed: whether they execute their input.
 
 use super::programs::interpreter;
 
@@ -20,7 +20,7 @@ enum Token<'t> {
     LineEnd,
 }
 
-/// Whether an awk program starts a command that is not a text of its own: by `system`, or by a pipe.
+/// Whether an awk program starts a command that is not a literal in it: by `system`, or by a pipe.
 fn awk_executes(program: &str) -> bool {
     let tokens = awk_tokens(program);
     let ends = |at: usize| matches!(tokens.get(at), None | Some(Token::LineEnd | Token::Sign(';' | '}' | ')')));
@@ -37,7 +37,7 @@ fn awk_executes(program: &str) -> bool {
                     let is_alone = at < 2 || !matches!(tokens[at - 2], Token::Name(_) | Token::Text(_));
                     !(at > 0 && matches!(tokens[at - 1], Token::Text(_)) && is_alone)
                 }
-                // A command of its own that reads what is printed: a shell executes that.
+                // A literal command that reads the printed text: a shell executes that text.
                 Some(Token::Text(command)) if ends(behind + 1) => {
                     let mut words = command.split_whitespace();
                     words.any(|word| {
@@ -54,7 +54,7 @@ fn awk_executes(program: &str) -> bool {
 fn awk_tokens(program: &str) -> Vec<Token<'_>> {
     let bytes = program.as_bytes();
     let (mut tokens, mut at) = (Vec::new(), 0);
-    // Where a quoted part ends that began before `from`.
+    // Returns the end of a quoted part that began before `from`.
     let closing = |from: usize, quote: u8| {
         let mut end = from;
         while end < bytes.len() && bytes[end] != quote && (quote == b'"' || bytes[end] != b'\n') {
@@ -76,7 +76,7 @@ fn awk_tokens(program: &str) -> Vec<Token<'_>> {
                 tokens.push(Token::Text(program.get(at + 1..end).unwrap_or_default()));
                 at = end + 1;
             }
-            // A regular expression, where no operand stands before it.
+            // A regular expression, if no operand is before it.
             b'/' if !matches!(tokens.last(), Some(Token::Name(_) | Token::Text(_) | Token::Sign(')' | ']' | '$'))) => {
                 at = closing(at + 1, b'/') + 1;
                 tokens.push(Token::Sign('/'));
@@ -96,7 +96,7 @@ fn awk_tokens(program: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// A program of sed, of which commands are read.
+/// A program of sed, from which commands are read.
 struct Sed<'t> {
     rest: &'t str,
 }
@@ -142,7 +142,7 @@ impl Sed<'_> {
         Some(first)
     }
 
-    /// Takes what stands before the first of some characters, and that character.
+    /// Takes the text before the first of some characters, and that character.
     fn until(&mut self, ends: &[char]) -> &str {
         let (taken, rest) = self.rest.split_at(self.rest.find(ends).unwrap_or(self.rest.len()));
         self.rest = rest.strip_prefix(ends).unwrap_or(rest);

@@ -1,7 +1,8 @@
 //! Following values through a command.
 //!
-//! What a variable may hold is collected without regard to the order of the commands, until nothing new is found; then each place is
-//! judged. So a value is followed round a loop too, and a variable that ever held one counts as holding it everywhere.
+//! The values that a variable may hold are collected without regard to the order of the commands, until nothing new is
+//! found; then each place is judged. So a value is followed through a loop too, and a variable that ever held a value
+//! counts as holding it everywhere.
 
 mod builtins;
 mod constants;
@@ -23,7 +24,7 @@ use crate::parse::{
 };
 use crate::{Danger, Foreign, How, ProgramArgument, ValueOrigin, names};
 
-/// How often commands that stand in texts of other commands are read.
+/// The maximum nesting of commands in texts of other commands.
 const MAX_NESTING: usize = 8;
 
 pub(super) fn command(text: &str, foreign: &Foreign) -> Vec<Danger> {
@@ -65,7 +66,7 @@ pub(super) fn program(arguments: &[ProgramArgument<'_>], foreign: &Foreign) -> V
     })
 }
 
-/// What the name of a variable begins with that stands for a program's argument; no variable of a shell has such a name.
+/// The prefix of the variables that stand for a program's arguments; no variable of a shell has such a name.
 const ARGUMENT: &str = "argument ";
 
 pub(super) fn expands(text: &str, name: &str) -> bool {
@@ -78,49 +79,49 @@ pub(super) fn expands(text: &str, name: &str) -> bool {
 
 #[derive(Default)]
 struct CommandFollower {
-    /// The variables that may hold what somebody else chose.
+    /// The variables that may hold untrusted values.
     variables: BTreeMap<String, ValueOrigin>,
-    /// The same of the positional parameters.
+    /// The untrusted value that the positional parameters may hold.
     positional: Option<ValueOrigin>,
     /// Files that such values were written to.
     files: BTreeMap<String, ValueOrigin>,
-    /// Files that programs may have written such values to: they are named beside them.
+    /// Files that programs may have written such values to: their names are arguments of the same program.
     touched: BTreeMap<String, ValueOrigin>,
-    /// Variables with the attribute `-i`, of which every value is evaluated.
+    /// Variables with the attribute `-i`: each of their values is evaluated.
     integers: BTreeSet<String>,
-    /// Associative arrays, whose subscripts are texts, of those that were declared where the walk is now.
+    /// Associative arrays, whose subscripts are texts, that are declared at the current place of the walk.
     associative: Rc<BTreeSet<String>>,
-    /// Variables that the walk has seen an assignment to: they do not become associative arrays any more.
+    /// Variables that the walk has seen an assignment to: they cannot become associative arrays any more.
     assigned: BTreeSet<String>,
     /// Variables that only hold the name of a file that `mktemp` made.
     fresh: BTreeMap<String, bool>,
     /// Variables that only one literal text is ever assigned to.
     constants: BTreeMap<String, Option<String>>,
-    /// What the functions may print.
+    /// The untrusted values that the functions may print.
     functions: BTreeMap<String, Option<ValueOrigin>>,
     dangers: Vec<Danger>,
-    /// Where the text stands that is read, if it stands in another one.
+    /// The place of the text that is read, if it is in another text.
     within: Option<Range<usize>>,
     nesting: usize,
-    /// Whether the stdin of the whole command is somebody else's.
+    /// Whether the stdin of the whole command is untrusted.
     stdin: bool,
-    /// What the command reads that is followed.
+    /// The untrusted value that the current command may read.
     reads: Tainted,
-    /// The same where it is a text in the command, and where that stands.
+    /// The text that the current command reads and its place, if that is a literal in the command.
     here: Option<(String, Range<usize>)>,
-    /// What the command writes to files of its own, by their names without directory; nothing is what cannot be read.
+    /// The scripts that the command writes to its own files, by the files' names without directory.
     scripts: BTreeMap<String, BTreeSet<Script>>,
-    /// What files may be called that somebody else named.
+    /// The untrusted value that may be in the names of files.
     created: Tainted,
     /// Whether the command reads a file whose name is known, and which the author wrote.
     is_file: bool,
-    /// What descriptors hold that `exec` opens for all commands.
+    /// The untrusted value in descriptors that `exec` opens for all commands.
     opened: Tainted,
-    /// What was written to a file whose name cannot be known.
+    /// The untrusted value that was written to a file whose name cannot be known.
     scattered: Tainted,
-    /// Whether what commands write to stderr may be read: error messages have the words in them that a command was given.
+    /// Whether the stderr of commands may be read: error messages repeat the words that a command was given.
     reads_errors: bool,
-    /// Whether the command copies or renames files, so that what was written to one may be in another.
+    /// Whether the command copies or renames files, so that a value that was written to one may be in another.
     moves: bool,
     looks_for: Option<String>,
     found: bool,
@@ -128,16 +129,16 @@ struct CommandFollower {
 
 type Tainted = Option<ValueOrigin>;
 
-/// The text of a script that the command writes, and where that stands; nothing if it cannot be read.
+/// The text of a script that the command writes, and its range; `None` if it cannot be read.
 type Script = Option<(String, usize, usize)>;
 
-/// What the name of a value begins with that is only the name of a variable: it matters where bash evaluates names. No variable of
-/// a shell has such a name.
+/// The prefix of a value that is only the name of a variable. Such a value matters where bash evaluates names. No
+/// variable of a shell has such a name.
 const NAMED: &str = "the name of ";
 
-/// What may be somebody else's, of several values.
+/// Combines the untrusted origins of several values.
 trait JoinOrigins {
-    /// Returns a value itself before the name of a variable.
+    /// Returns one of the two: a value itself rather than the name of a variable.
     fn join(self, other: Tainted) -> Tainted;
     /// Returns the value, if it is more than the name of a variable.
     fn real(&self) -> Tainted;
@@ -161,7 +162,7 @@ fn is_real(origin: &ValueOrigin) -> bool {
     !matches!(origin, ValueOrigin::Variable(name) if name.starts_with(NAMED))
 }
 
-/// Notes whose value something holds.
+/// Notes the origin of the value that something holds.
 fn note(map: &mut BTreeMap<String, ValueOrigin>, name: &str, origin: &ValueOrigin) {
     let known = map.entry(name.to_owned()).or_insert_with(|| origin.clone());
     if !is_real(known) {
@@ -193,7 +194,7 @@ impl CommandFollower {
         dangers
     }
 
-    /// Returns how much is known: it only ever grows.
+    /// Returns a measure of the knowledge so far: it only ever grows.
     fn size(&self) -> usize {
         let weight = |origin: &ValueOrigin| if is_real(origin) { 2 } else { 1 };
         let of = |tainted: &Tainted| tainted.as_ref().map_or(0, weight);
@@ -211,7 +212,7 @@ impl CommandFollower {
             + self.scripts.values().map(BTreeSet::len).sum::<usize>()
     }
 
-    /// Returns a value of somebody else that a variable of the command holds.
+    /// Returns an untrusted value that a variable of the command holds.
     fn environment(&self) -> Tainted {
         self.variables
             .iter()
@@ -219,13 +220,13 @@ impl CommandFollower {
             .map(|(_, origin)| origin.clone())
     }
 
-    /// Returns any value of somebody else that the command may get at.
+    /// Returns any untrusted value that the command may reach.
     fn reach(&self) -> Tainted {
         let stdin = self.stdin.then_some(ValueOrigin::Stdin);
         self.environment().join(self.positional.real()).join(self.reads.real()).join(stdin)
     }
 
-    /// Returns what a text holds that names variables of others.
+    /// Returns the first untrusted variable that a text names, as a value.
     fn named(&self, text: &str) -> Tainted {
         let mut words = text.split(|character: char| !(character.is_ascii_alphanumeric() || character == '_'));
         words.find(|word| self.variables.contains_key(*word)).map(|word| match &self.variables[word] {
@@ -240,14 +241,14 @@ impl CommandFollower {
         })
     }
 
-    /// Returns a value that a text expands, as a shell would that it is given to.
+    /// Returns an untrusted value that a shell would expand in a text.
     fn expanded_in(&self, text: &str) -> Tainted {
         let is_expanded = |name: &str| ["$", "${", "$("].iter().any(|sign| text.contains(&format!("{sign}{name}")));
         let mut held = self.variables.iter().filter(|(_, origin)| is_real(origin));
         held.find(|(name, _)| names::is_variable(name) && is_expanded(name)).map(|(_, origin)| origin.clone())
     }
 
-    /// Notes what the positional parameters hold.
+    /// Notes a value that the positional parameters hold.
     fn pass(&mut self, given: Tainted) {
         self.positional = self.positional.take().join(given);
     }
@@ -272,7 +273,7 @@ impl CommandFollower {
         }
     }
 
-    /// Assigns what may be somebody else's to a variable.
+    /// Assigns a value that may be untrusted to a variable.
     fn assign(&mut self, name: &str, value: &Tainted, range: &Range<usize>) {
         let Some(origin) = value else { return };
         if names::is_read(name, true) {
@@ -319,7 +320,7 @@ impl CommandFollower {
 
     fn command(&mut self, command: &Command, input: Option<&ValueOrigin>) -> Tainted {
         let outer = (std::mem::replace(&mut self.reads, input.cloned()), self.here.clone(), self.is_file);
-        // What is declared in a function, a branch or a subshell need not hold behind it.
+        // A declaration in a function, a branch or a subshell need not hold behind it.
         let declared = (!matches!(command, Command::Simple(_))).then(|| Rc::clone(&self.associative));
         let printed = self.command_inside(command, input);
         (self.reads, self.here, self.is_file) = outer;
@@ -414,7 +415,7 @@ impl CommandFollower {
         let words = self.split_constants(&simple.words);
         let mut printed = self.started(&words, input.as_ref());
         if simple.words.is_empty() && simple.assignments.is_empty() {
-            // `$(< file)` is what the file holds.
+            // `$(< file)` is the contents of the file.
             printed = printed.join(input);
         }
         printed = printed.join(self.said_of(&simple.words)).join(self.said_of(&simple.assignments));
@@ -439,7 +440,7 @@ impl CommandFollower {
         printed
     }
 
-    /// Returns what an error message or a trace may repeat of a command's words, if somebody reads them.
+    /// Returns the untrusted value that an error message or a trace may repeat from a command's words, if stderr may be read.
     fn said_of(&mut self, words: &[ShellWord]) -> Tainted {
         if self.reads_errors { self.any(words).real() } else { None }
     }
@@ -459,11 +460,12 @@ impl CommandFollower {
         if let Some(printed) = self.functions.get(&name).cloned() {
             let given = self.any(arguments);
             self.pass(given.clone());
-            // What the function reads is what the command around it reads; its body was followed where it stands.
+            // The function reads the input of the command around it; its body was followed at its definition.
             if let Some(origin) = input {
                 note(&mut self.variables, STDIN, origin);
             }
-            // Whether the function is there when this is executed cannot be known: the program of its name may be.
+            // It cannot be known whether the function exists when this is executed: a program of the same name may be
+            // started instead.
             let other = self.program_or_builtin(&name, words, input);
             return printed.join(given).join(input.cloned()).join(other);
         }
@@ -471,10 +473,11 @@ impl CommandFollower {
     }
 }
 
-/// Holds what functions read where they are called; no variable of a shell has such a name.
+/// The variable that holds the input of functions where they are called; no variable of a shell has such a name.
 const STDIN: &str = "the stdin";
 
-/// Whether a command leads stderr to where it can be read. What it leads to `/dev/null`, and what it writes to stderr, cannot be.
+/// Whether a command redirects stderr to a place where it can be read. That excludes `/dev/null`, and stdout that is
+/// redirected to stderr.
 fn leads_errors(text: &str) -> bool {
     let mut text = text.replace("\\\n", "").replace("> /dev/null", ">/dev/null").replace("1>/dev/null", ">/dev/null");
     for discarded in [" >/dev/null 2>&1", "&>/dev/null", "2>/dev/null", ">&/dev/null", ">&2"] {

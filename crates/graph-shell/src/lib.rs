@@ -1,10 +1,11 @@
-//! Where the values that a command is given are read as code.
+//! Finds where the values that a command is given are read as code.
 //!
-//! A command of bash is written by one and gets values, in variables and on stdin, from others. [`scan`] finds the places where
-//! the command would not only pass such a value on but execute it, split it, or let it decide what is started. It follows values
-//! through variables, pipes, substitutions and files that the command writes; what it cannot read it reports.
+//! A command of bash has an author, and receives values that somebody else chose, in variables and on stdin: untrusted
+//! values. [`scan`] finds the places where the command would not only pass such a value on but execute it, split it, or
+//! let it decide which program is started. It follows values through variables, pipes, substitutions and files that the
+//! command writes, and reports what it cannot read.
 //!
-//! The compiler asks this of a command that stands in a graph, the runtime again of the command that it is about to start.
+//! The compiler scans the commands in a graph; the runtime scans each command again before it starts it.
 
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -27,7 +28,7 @@ pub struct Danger {
     pub origin: ValueOrigin,
     /// How it is read.
     pub how: How,
-    /// Where, in bytes of the command; of a program's arguments, the argument from 0.
+    /// Its range, in bytes of the command; for the arguments of a program, in arguments from 0.
     pub range: Range<usize>,
 }
 
@@ -36,7 +37,7 @@ pub struct Danger {
 pub enum ValueOrigin {
     /// A variable of the environment.
     Variable(String),
-    /// What the command reads.
+    /// The stdin of the command.
     Stdin,
     /// An argument of the program, from 1; 0 is the program's own name.
     Argument(usize),
@@ -67,15 +68,15 @@ pub enum How {
     Name,
     /// As the program to start.
     Program,
-    /// As code, by this.
+    /// As code that this reader executes.
     Code(String),
     /// As the value of a variable that decides what bash or a program does.
     Environment(String),
-    /// As an option of this program, of which one starts another program.
+    /// As an option of this program, one of whose options starts another program.
     Option(String),
     /// By `${name@P}`, `${!name}` and the like, which expand it once more.
     Expanded,
-    /// By a program whose name only shows when the command runs.
+    /// By a program whose name is not known before the command runs.
     Unknown,
     /// The command cannot be read.
     Unreadable,
@@ -126,12 +127,12 @@ impl How {
     }
 }
 
-/// Which of the values that a command is given somebody else chose.
+/// The untrusted values that a command is given: those that somebody else chose.
 #[derive(Debug, Clone, Default)]
 pub struct Foreign {
-    /// The variables.
+    /// The untrusted variables.
     pub variables: Vec<String>,
-    /// Whether the command's stdin is.
+    /// Whether the command's stdin is untrusted.
     pub stdin: bool,
 }
 
@@ -143,13 +144,13 @@ impl Foreign {
         self
     }
 
-    /// Whether nothing is.
+    /// Whether nothing is untrusted.
     pub fn is_nothing(&self) -> bool {
         self.variables.is_empty() && !self.stdin
     }
 }
 
-/// Finds where a command of bash reads as code what somebody else chose, in the order of the text.
+/// Finds where a command of bash reads untrusted values as code, in the order of the text.
 pub fn scan(command: &str, foreign: &Foreign) -> Vec<Danger> {
     if foreign.is_nothing() {
         return Vec::new();
@@ -157,7 +158,7 @@ pub fn scan(command: &str, foreign: &Foreign) -> Vec<Danger> {
     follow::command(command, foreign)
 }
 
-/// Whether a command of bash expands a variable itself; one that cannot be read does not.
+/// Whether a command of bash expands a variable itself; false if the command cannot be read.
 pub fn expands(command: &str, name: &str) -> bool {
     follow::expands(command, name)
 }
@@ -165,9 +166,9 @@ pub fn expands(command: &str, name: &str) -> bool {
 /// An argument of a program that no shell reads.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramArgument<'a> {
-    /// Its text, or what it is known to begin with.
+    /// Its text, or the known beginning of it.
     pub text: &'a str,
-    /// Whether what follows `text` is somebody else's.
+    /// Whether an untrusted value follows `text`.
     pub is_foreign: bool,
 }
 
@@ -183,7 +184,7 @@ pub fn scan_program(arguments: &[ProgramArgument<'_>], foreign: &Foreign) -> Vec
 mod tests {
     use super::*;
 
-    /// Scans a command whose variable `X` and, where it is asked for, whose stdin somebody else chose.
+    /// Scans a command with untrusted variables and, if `stdin` is true, with an untrusted stdin.
     fn dangers(command: &str, stdin: bool) -> Vec<Danger> {
         scan(command, &Foreign { variables: vec!["X".to_owned(), "Y1".to_owned()], stdin })
     }

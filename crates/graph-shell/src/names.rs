@@ -42,9 +42,10 @@ const EXACT: &[&str] = &[
     "TMPDIR",
     "TMOUT",
     "ZDOTDIR",
-    // Those that bash evaluates as arithmetic, computes, or reads its own state from. Of the variables that bash gives a meaning to,
-    // these are harmless: `COLUMNS`, `LINES`, `EPOCHREALTIME`, `EPOCHSECONDS`, `BASHPID`, `LINENO`, `SECONDS`, `HOSTNAME`,
-    // `HOSTTYPE`, `MACHTYPE`, `OSTYPE`, `LANG`, `MAIL`, `MAPFILE`, `REPLY`, `COMPREPLY` and `_`, which hold texts and numbers alone.
+    // Those that bash evaluates as arithmetic, computes, or reads its own state from. These variables have a meaning for
+    // bash too, but are harmless: `COLUMNS`, `LINES`, `EPOCHREALTIME`, `EPOCHSECONDS`, `BASHPID`, `LINENO`, `SECONDS`,
+    // `HOSTNAME`, `HOSTTYPE`, `MACHTYPE`, `OSTYPE`, `LANG`, `MAIL`, `MAPFILE`, `REPLY`, `COMPREPLY` and `_`, which hold
+    // only texts and numbers.
     "CHILD_MAX",
     "COMP_CWORD",
     "COMP_KEY",
@@ -282,7 +283,7 @@ const EXACT: &[&str] = &[
     "REQUESTS_CA_BUNDLE",
 ];
 
-/// What the names of families of variables begin with.
+/// The prefixes of families of variables.
 const BEGINNINGS: &[&str] = &[
     "BASH_",
     "DYLD_",
@@ -325,8 +326,8 @@ const BEGINNINGS: &[&str] = &[
     "APT_",
 ];
 
-/// What names end with that programs read to decide what they start or load. Authors give such names to variables of their
-/// own too, and then their command expands them.
+/// The suffixes of variables that programs read to decide what they start or load. Authors give such names to variables
+/// of their own too, and then their command expands them.
 const ENDINGS: &[&str] = &[
     "PATH",
     "OPTIONS",
@@ -366,7 +367,7 @@ const ENDINGS: &[&str] = &[
 /// The variables that the runtime sets for each command that it starts.
 pub const RESERVED: [&str; 2] = ["RYE_IDEMPOTENCY_KEY", "RYE_ATTEMPT"];
 
-/// Whether bash copies into a variable what a command gets from elsewhere.
+/// Whether bash fills a variable with values that a command receives from elsewhere.
 pub(super) fn is_copied(name: &str) -> bool {
     let is_of_bash = name.starts_with("BASH_")
         && !matches!(name, "BASH_SOURCE" | "BASH_VERSION" | "BASH_VERSINFO" | "BASH_LINENO" | "BASH_SUBSHELL");
@@ -377,7 +378,7 @@ pub(super) fn is_copied(name: &str) -> bool {
         )
 }
 
-/// Whether what stands in a variable gives programs other names.
+/// Whether the contents of a variable give programs other names.
 pub(super) fn names_programs(name: &str) -> bool {
     matches!(name, "BASH_ALIASES" | "BASH_CMDS")
 }
@@ -404,8 +405,8 @@ pub fn is_variable(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Whether a shell, the loader or a common program reads a variable to decide what it does, so that whoever chooses its value
-/// decides that. `is_expanded` says whether the command itself expands it, as it does a variable of its author.
+/// Whether a shell, the loader or a common program reads a variable to decide what it does, so that its value decides
+/// that. `is_expanded` says whether the command itself expands it, as it does a variable of its author.
 pub fn is_read(name: &str, is_expanded: bool) -> bool {
     !is_variable(name)
         || EXACT.contains(&name)

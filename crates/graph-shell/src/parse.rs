@@ -1,7 +1,7 @@
-//! Reading a command of bash: the parts of it that decide what its expansions are read as.
+//! Reads a command of bash: the parts of it that decide how its expansions are read.
 //!
-//! The reader takes what bash takes, and may take more: it is there to find where values go, not to find mistakes. What it
-//! cannot read is an error, which callers treat as a danger.
+//! The reader accepts the syntax of bash, and may accept more: its purpose is to find where values go, not to find
+//! mistakes. A command that it cannot read is an error, which callers treat as a danger.
 
 mod commands;
 mod expansions;
@@ -10,12 +10,12 @@ mod words;
 
 use std::ops::Range;
 
-/// The commands that may be nested in each other before the reader gives up.
+/// The maximum nesting of commands, beyond which the reader gives up.
 const MAX_DEPTH: usize = 64;
 
-/// A list of pipelines, with whatever operators between them.
+/// A list of pipelines, with any operators between them.
 pub(super) type CommandList = Vec<Pipeline>;
-/// Commands of which each reads what the one before it prints.
+/// Commands, each of which reads the output of the one before it.
 pub(super) type Pipeline = Vec<Command>;
 
 /// A command.
@@ -32,7 +32,7 @@ pub(super) enum Command {
     /// `(( … ))`, and the head of a `for ((…))`.
     Arithmetic(ShellWord),
     Function(String, Box<Command>),
-    /// `coproc …`: what it reads, others write to its descriptor.
+    /// `coproc …`: other commands write its input to its descriptor.
     Coprocess(Box<Command>),
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Simple {
 /// Where a command reads and writes.
 #[derive(Debug, Clone)]
 pub(super) enum Redirect {
-    /// `<`: what is read is a file's.
+    /// `<`: reads a file.
     From(ShellWord),
     /// `>`, `>>` and the like.
     Into(ShellWord),
@@ -61,9 +61,9 @@ pub(super) enum Redirect {
 #[derive(Debug, Clone, Default)]
 pub(super) struct ShellWord {
     pub(super) parts: Vec<WordPart>,
-    /// If it has the form of an assignment: to what.
+    /// The left side, if it has the form of an assignment.
     pub(super) assigns: Option<Assigns>,
-    /// Whether bash makes other words of it: it has a pattern or braces outside of quotes.
+    /// Whether bash expands it to other words: it has a pattern or braces outside of quotes.
     pub(super) expands: bool,
     pub(super) range: Range<usize>,
 }
@@ -113,7 +113,7 @@ pub(super) struct Variable {
     pub(super) range: Range<usize>,
 }
 
-/// What `${…}` does with a variable.
+/// The operation of `${…}` on a variable.
 #[derive(Debug, Clone)]
 pub(super) enum Operation {
     Plain,
@@ -127,13 +127,13 @@ pub(super) enum Operation {
     Transform(char),
     /// `${name:offset:length}`
     Slice(Vec<WordPart>),
-    /// `${name:-word}`, `${name:+word}`, `${name:?word}`, and with `=` what is assigned.
+    /// `${name:-word}`, `${name:+word}`, `${name:?word}`, and `${name:=word}`, for which the flag is set: it assigns.
     Default(Vec<WordPart>, bool),
     /// `${name#pattern}`, `${name/pattern/text}`, `${name^^}`
     Pattern(Vec<WordPart>),
 }
 
-/// Why a command cannot be read: where.
+/// The place where a command cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unreadable(pub(super) usize);
 
@@ -152,7 +152,7 @@ pub(super) fn parse_arithmetic(text: &str) -> Parsed<Vec<WordPart>> {
     parser.arithmetic(|_| false)
 }
 
-/// More than any command needs that a person wrote.
+/// Returns more fuel than any command needs that a person wrote.
 fn fuel(text: &str) -> usize {
     1000 + 16 * text.len()
 }
@@ -162,7 +162,8 @@ struct Parser<'t> {
     at: usize,
     end: usize,
     depth: usize,
-    /// How many more constructs are read: what is `((` may have to be read twice, and so on inside it.
+    /// The number of constructs that may still be read: the contents of `((` may have to be read twice, and again for
+    /// each `((` inside.
     fuel: usize,
     /// The here-documents whose text has not come yet.
     heredocs: Vec<Heredoc>,
@@ -236,7 +237,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Where a word stands.
+/// The context of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WordContext {
     /// A word of a command: it may be an assignment.
@@ -299,7 +300,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && name_length(text) == text.len()
 }
 
-/// Puts the texts of here-documents where they are read, in order. False if there are more texts.
+/// Puts the texts of here-documents where they are read, in order. Returns false if there are more texts.
 fn fill_heredocs(list: &mut [Pipeline], texts: Vec<ShellWord>) -> bool {
     let mut texts = texts.into_iter();
     for command in list.iter_mut().flatten() {
@@ -346,7 +347,7 @@ impl Command {
         own.iter_mut().for_each(visit);
     }
 
-    /// Says of everything in a command that it stands at `range`.
+    /// Sets the place of everything in a command to `range`.
     fn place(&mut self, range: &Range<usize>) {
         let words = |words: &mut [ShellWord]| words.iter_mut().for_each(|word| word.place(range));
         let lists = |list: &mut CommandList| list.iter_mut().flatten().for_each(|command| command.place(range));

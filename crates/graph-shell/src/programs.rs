@@ -1,4 +1,4 @@
-//! What common programs do with their arguments and stdin: which of them they execute.
+//! Common programs: which of their arguments they execute, and whether they execute their stdin.
 
 mod interpreters;
 mod starters;
@@ -38,7 +38,7 @@ pub(super) fn commands_in_options(name: &str, arguments: &[ShellWord]) -> Vec<(&
     for (at, word) in arguments.iter().enumerate() {
         for option in options {
             let known = word.beginning();
-            // Letters of other options may stand before it in the same word.
+            // Letters of other options may be before it in the same word.
             let letters = known.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
             let letter = option.strip_prefix('-').filter(|letter| letter.len() == 1);
             let clustered = letters.zip(letter).and_then(|(letters, letter)| Some(letters.split_once(letter)?.1));
@@ -60,7 +60,7 @@ pub(super) fn has_shell_escapes(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Returns the names of files that a program reads code from though no argument names them.
+/// Returns the names of files from which a program reads code although no argument names them.
 pub(super) fn own_files(name: &str, texts: &[Option<String>]) -> &'static [&'static str] {
     let is_interactive = |text: &String| {
         matches!(text.as_str(), "--login")
@@ -84,7 +84,7 @@ pub(super) fn moves_files(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Whether a program may write what it reads to one of its operands.
+/// Whether a program may write its input to one of its operands.
 pub(super) fn writes_operands(name: &str) -> bool {
     const ALL: [&str; 13] =
         ["tee", "sponge", "dd", "cp", "mv", "install", "ln", "sort", "uniq", "split", "csplit", "xxd", "openssl"];
@@ -96,7 +96,7 @@ pub(super) fn prints_environment(name: &str) -> bool {
     matches!(name, "printenv" | "envsubst" | "ps" | "pargs" | "m4" | "history" | "export" | "systemctl")
 }
 
-/// Whether an option of a program takes an argument that names no program, and nothing that one is read from.
+/// Whether an option of a program takes an argument that names neither a program nor a file that one is read from.
 pub(super) fn is_harmless(name: &str, option: &str) -> bool {
     match name {
         "tar" | "gtar" | "bsdtar" => matches!(option, "-C" | "--directory" | "--exclude" | "--strip-components"),
@@ -153,7 +153,7 @@ pub(super) const CARRIERS: &[&str] = &[
     "rr",
 ];
 
-/// Programs of which every argument may become a part of a command.
+/// Programs whose arguments may each become a part of a command.
 pub(super) const COMPOSERS: &[&str] = &[
     "parallel",
     "sem",
@@ -180,7 +180,7 @@ pub(super) const COMPOSERS: &[&str] = &[
     "sg",
 ];
 
-/// Programs with options that start a program or take one of the command's caller: a value needs `--` before it.
+/// Whether a program has options that start a program, or take one from the command's caller: a value needs `--` before it.
 pub(super) fn has_dangerous_options<'t>(name: &str, mut arguments: impl Iterator<Item = &'t str>) -> bool {
     match name {
         "tar" | "gtar" | "bsdtar" | "rsync" | "scp" | "sftp" | "make" | "gmake" | "man" | "split" | "cpio"
@@ -209,7 +209,7 @@ pub(super) fn takes_patterns(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Whether a program writes what it reads to files that its arguments name.
+/// Whether a program writes its input to files that its arguments name.
 pub(super) fn writes_files(name: &str) -> bool {
     const ALL: [&str; 18] = [
         "curl", "wget", "sort", "shuf", "iconv", "split", "csplit", "patch", "sed", "gsed", "awk", "gawk", "mawk",
@@ -218,7 +218,7 @@ pub(super) fn writes_files(name: &str) -> bool {
     ALL.contains(&name)
 }
 
-/// Whether a module of Python executes what it is given; one that is not known may.
+/// Whether a module of Python executes its arguments; an unknown module may.
 pub(super) fn executes_arguments(module: Option<&str>) -> bool {
     const ALL: [&str; 11] =
         ["timeit", "code", "pdb", "cProfile", "profile", "trace", "runpy", "unittest", "doctest", "pydoc", "IPython"];

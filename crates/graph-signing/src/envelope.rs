@@ -9,25 +9,25 @@ use crate::key::Fingerprint;
 use graph_model::digest::Digest;
 use graph_model::timestamp;
 
-/// What a signature line says.
+/// The content of a signature line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// When the signer says it signed, in UTC with whole seconds. Not covered by the signature.
     pub timestamp: String,
-    /// The SHA-256 of what is covered.
+    /// The SHA-256 of the covered text.
     pub digest: Digest,
     /// The Ed25519 signature over the digest's 64 ASCII hex digits.
     pub signature: [u8; 64],
-    /// Whose key it is.
+    /// The fingerprint of the key that signed.
     pub fingerprint: Fingerprint,
-    /// Who vouches for the file, as `registry@user`. Not covered by the signature.
+    /// The user who vouches for the file, as `registry@user`. Not covered by the signature.
     pub provenance: Option<String>,
 }
 
 /// Why a line that begins like a signature is not one (R24).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    /// The fields are not there.
+    /// The fields are missing.
     #[error("it is not of the form `rye:signed:<time>:<hash>:<signature>:<fingerprint>`")]
     Shape,
     /// The time is not `YYYY-MM-DDTHH:MM:SSZ`.

@@ -1,4 +1,4 @@
-//! Items: where the signature line stands, what it covers, signing and verifying.
+//! Items: the place of the signature line, the text that it covers, signing and verifying.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use graph_model::digest::Digest;
 use graph_model::timestamp;
 use graph_model::value::canonical_json;
 
-/// What kind of item a text is; it decides where the signature stands and what it covers (R23, R29).
+/// The kind of an item, which decides where the signature is and what it covers (R23, R29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemKind {
     /// A graph, a tool, a configuration or key file: everything below the signature line is covered.
     Tool(Comment),
     /// A markdown file with a `<directive>` element, which alone is covered.
     Directive,
-    /// A markdown file: covered is what follows its `---` front matter, or everything below the line if it has no front
+    /// A markdown file: the text after its `---` front matter is covered, or everything below the line if it has no front
     /// matter.
     Knowledge,
 }
@@ -38,8 +38,8 @@ impl ItemKind {
     /// A YAML file.
     pub const YAML: Self = Self::Tool(Comment::Hash);
 
-    /// Tells the kind of the file called `name` that holds `text`: by the directory of items that it is in, by its
-    /// extension, or else by how it begins.
+    /// Determines the kind of the file `name` with the content `text`: by the directory of items that it is in, by its
+    /// extension, or else by its beginning.
     pub fn of(name: &str, text: &str) -> Self {
         let name = name.replace('\\', "/");
         let markdown = || {
@@ -84,7 +84,7 @@ impl ItemKind {
         line.strip_prefix(open)?.strip_suffix(close)
     }
 
-    /// Splits off the first line that may stand above the signature: a tool's `#!/…` (R25).
+    /// Splits off the first line that may precede the signature: a tool's `#!/…` (R25).
     fn split_shebang(self, text: &str) -> (&str, &str) {
         if matches!(self, Self::Tool(_)) && text.starts_with("#!/") {
             text.split_at(text.find('\n').map_or(text.len(), |newline| newline + 1))
@@ -96,7 +96,7 @@ impl ItemKind {
     /// Returns the part of `content`, the text without shebang and signature line, that its signature covers (R29); `None`
     /// for a directive without its element.
     ///
-    /// Whoever acts on an item acts on this part: anybody can change the rest without breaking the signature (R30).
+    /// A program must act on this part of an item only: anybody can change the rest without breaking the signature (R30).
     pub fn covered(self, content: &str) -> Option<&str> {
         match self {
             Self::Tool(_) => Some(content),
@@ -114,7 +114,7 @@ impl ItemKind {
     }
 }
 
-/// Why a text is not the trusted work of a trusted key.
+/// Why a text was not signed, as it is, by a trusted key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// There is no signature line where it must be.
@@ -126,12 +126,12 @@ pub enum SignatureError {
     /// A directive without its element.
     #[error("it has no `<directive>` element, which is what a directive's signature covers")]
     NoDirective,
-    /// What is covered is not what was signed.
+    /// The covered text was changed after it was signed.
     #[error("its content was changed after it was signed: signed was {signed:.12}…, there is {found:.12}…")]
     Altered {
         /// The digest that the line carries.
         signed: Digest,
-        /// The digest of what is there.
+        /// The digest of the text that was found.
         found: Digest,
     },
     /// No key with this fingerprint is trusted.
@@ -140,22 +140,22 @@ pub enum SignatureError {
     /// The key was revoked.
     #[error("it was signed by {fingerprint} ({owner}), a key that was revoked on {revoked_at}")]
     Revoked {
-        /// Whose signature it is.
+        /// The fingerprint of the key that signed.
         fingerprint: Fingerprint,
         /// The key's owner.
         owner: String,
-        /// When it was revoked, as its key file says.
+        /// When it was revoked, according to its key file.
         revoked_at: String,
     },
     /// A file about the key cannot be used, and may have been a revocation.
     #[error("it was signed by {fingerprint}, a key that is blocked, since {} is refused", path.display())]
     Blocked {
-        /// Whose signature it is.
+        /// The fingerprint of the key that signed.
         fingerprint: Fingerprint,
         /// The file among the trusted keys that is refused, or their directory if that cannot be read.
         path: PathBuf,
     },
-    /// The signature is not the key's.
+    /// The signature was not made with the key.
     #[error("its signature was not made by {0}, the key that it names")]
     Forged(Fingerprint),
 }
@@ -166,7 +166,7 @@ pub enum SignError {
     /// A directive without its element.
     #[error("it has no `<directive>` element, which is what a directive's signature covers")]
     NoDirective,
-    /// The file begins with a byte order mark, and nothing may stand before a signature.
+    /// The file begins with a byte order mark, and nothing may precede a signature.
     #[error("it begins with a byte order mark; save it as UTF-8 without one")]
     ByteOrderMark,
 }
@@ -174,18 +174,18 @@ pub enum SignError {
 /// A signature line and the text below it, not verified.
 #[derive(Debug, Clone)]
 pub struct Opened<'t> {
-    /// What the line says.
+    /// The content of the line.
     pub envelope: Envelope,
-    /// The digest of what is covered.
+    /// The digest of the covered text.
     pub digest: Digest,
     /// Everything below the signature line.
     pub content: &'t str,
 }
 
-/// A verified signature: who signed, and what they said.
+/// A verified signature.
 #[derive(Debug, Clone)]
 pub struct Verified<'r> {
-    /// What the line says.
+    /// The content of the line.
     pub envelope: Envelope,
     /// The key that made it.
     pub signer: &'r KeyFile,
@@ -193,16 +193,16 @@ pub struct Verified<'r> {
 
 /// Turns CRLF line ends into LF, as both signing and verifying do before they hash (R31).
 ///
-/// A checkout that rewrites line ends verifies as what was signed. A lone carriage return is content.
+/// A checkout that rewrites line ends still verifies. A lone carriage return is content.
 pub fn normalise(text: &str) -> Cow<'_, str> {
     if text.contains("\r\n") { Cow::Owned(text.replace("\r\n", "\n")) } else { Cow::Borrowed(text) }
 }
 
-/// Reads the signature line of `text`, whose line ends are LF, and hashes what it covers.
+/// Reads the signature line of `text`, whose line ends are LF, and hashes the text that it covers.
 ///
 /// # Errors
 ///
-/// If the line is not where it must be, is malformed, or a directive has no element.
+/// If the line is missing where it must be, is malformed, or a directive has no element.
 pub fn open(kind: ItemKind, text: &str) -> Result<Opened<'_>, SignatureError> {
     let (_, rest) = kind.split_shebang(text);
     let (line, content) = rest.split_once('\n').unwrap_or((rest, ""));
@@ -227,7 +227,7 @@ pub fn verify<'r>(kind: ItemKind, text: &str, ring: &'r KeyRing) -> Result<Verif
     Ok(Verified { envelope, signer })
 }
 
-/// Decides whether the envelope is the trusted signature of what hashes to `digest`.
+/// Decides whether the envelope is a trusted signature of the text with the hash `digest`.
 fn judge<'r>(envelope: &Envelope, digest: &Digest, ring: &'r KeyRing) -> Result<&'r KeyFile, SignatureError> {
     if envelope.digest != *digest {
         return Err(SignatureError::Altered { signed: envelope.digest, found: *digest });
@@ -239,7 +239,7 @@ fn judge<'r>(envelope: &Envelope, digest: &Digest, ring: &'r KeyRing) -> Result<
     Ok(signer)
 }
 
-/// Signs `text`, in place of whatever signature it has, and returns the whole signed text with LF line ends.
+/// Signs `text`, replacing any signature that it has, and returns the whole signed text with LF line ends.
 ///
 /// # Errors
 ///
@@ -268,7 +268,7 @@ fn seal(digest: &Digest, key: &(impl Signer + ?Sized), at: SystemTime) -> Envelo
     }
 }
 
-/// Drops the signature lines at the top of `content`, those of older formats too (R27).
+/// Drops the signature lines at the top of `content`, including those of older formats (R27).
 fn without_signatures(kind: ItemKind, mut content: &str) -> &str {
     const SIGNATURES: [&str; 4] = [PREFIX, "rye:validated:", "kiwi-mcp:signed:", "kiwi-mcp:validated:"];
     while let Some((line, rest)) = content.split_once('\n') {
@@ -281,7 +281,7 @@ fn without_signatures(kind: ItemKind, mut content: &str) -> &str {
     content
 }
 
-/// Says what the reader of an unsigned file may not see.
+/// Returns a hint that a reader of an unsigned file may not see in the file.
 fn why_unsigned(kind: ItemKind, text: &str) -> &'static str {
     let first = text.lines().next().unwrap_or_default();
     if text.starts_with('\u{feff}') {
@@ -300,7 +300,7 @@ fn why_unsigned(kind: ItemKind, text: &str) -> &'static str {
 /// The field of a JSON object that carries its signature (R23).
 const SIGNATURE_FIELD: &str = "_signature";
 
-/// Signs a JSON object over its canonical form, in place of whatever signature it has (R32).
+/// Signs a JSON object over its canonical form, replacing any signature that it has (R32).
 pub fn sign_json(object: &mut Map<String, Value>, key: &SecretKey, at: SystemTime) {
     object.shift_remove(SIGNATURE_FIELD);
     let envelope = seal(&json_digest(object), key, at);
@@ -311,7 +311,7 @@ pub fn sign_json(object: &mut Map<String, Value>, key: &SecretKey, at: SystemTim
 ///
 /// # Errors
 ///
-/// As [`verify`].
+/// As for [`verify`].
 pub fn verify_json<'r>(object: &Map<String, Value>, ring: &'r KeyRing) -> Result<Verified<'r>, SignatureError> {
     let line = match object.get(SIGNATURE_FIELD) {
         Some(Value::String(line)) => line,

@@ -66,21 +66,21 @@ impl fmt::Display for Fingerprint {
 /// Why a key cannot be used. No variant carries any part of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The file is not there.
+    /// There is no such file.
     #[error("no signing key at {}; make one with `graph keys generate`", .0.display())]
     Missing(PathBuf),
     /// The file cannot be read or written.
     #[error("cannot access {}", path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Others than its owner can read the secret key's file.
+    /// Users other than its owner can read the secret key's file.
     #[error("{} can be read by others (mode {mode:04o}); run `chmod 600` on it, and replace the key if anyone may have copied it", path.display())]
     Exposed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
@@ -122,7 +122,7 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// If the bytes are no point on the curve, or a weak one.
+    /// If the bytes are not a point on the curve, or are a weak one.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let key = VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::NotPublic(""))?;
         if key.is_weak() {
@@ -146,7 +146,7 @@ impl PublicKey {
         Fingerprint(hex(&Digest::of(self.to_pem()).as_bytes()[..8]))
     }
 
-    /// Whether `signature` is this key's over the 64 ASCII hex digits of `digest` (R33).
+    /// Whether `signature` was made with this key over the 64 ASCII hex digits of `digest` (R33).
     ///
     /// Strict: signatures that other libraries might accept by leniency, with a small-order point or an unreduced
     /// scalar, are refused.
@@ -154,7 +154,7 @@ impl PublicKey {
         self.verifies_bytes(digest.to_hex().as_bytes(), signature)
     }
 
-    /// Whether `signature` is this key's over the bytes of `message`, as strictly as [`PublicKey::verifies`].
+    /// Whether `signature` was made with this key over the bytes of `message`, as strictly as [`PublicKey::verifies`].
     pub fn verifies_bytes(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
     }
@@ -163,7 +163,7 @@ impl PublicKey {
 /// A secret key. Its bytes are wiped from memory when it is dropped, and are never shown.
 pub struct SecretKey {
     key: SigningKey,
-    /// What a signature is made with (RFC 8032, section 5.1.5): made of the key once, and not for each signature.
+    /// The expanded key that signs (RFC 8032, section 5.1.5), computed from the key once and not for each signature.
     expanded: ExpandedSecretKey,
 }
 
@@ -213,7 +213,7 @@ impl SecretKey {
     ///
     /// # Errors
     ///
-    /// If it is not there, cannot be read, can be read by others, or holds no such key.
+    /// If it does not exist, cannot be read, can be read by others, or holds no such key.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let io = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
@@ -229,14 +229,14 @@ impl SecretKey {
     ///
     /// # Errors
     ///
-    /// As [`SecretKey::load`] and [`SecretKey::save`].
+    /// As for [`SecretKey::load`] and [`SecretKey::save`].
     #[cfg(feature = "random")]
     pub fn load_or_generate(directory: &Path) -> Result<Self, KeyError> {
         match Self::load(&directory.join(PRIVATE_KEY)) {
             Err(KeyError::Missing(_)) => {
                 let key = Self::generate()?;
                 match key.save(directory) {
-                    // Another process was first: its key is the one, and its public half may have been written over.
+                    // Another process was first: its key is used, and its public half may have been overwritten.
                     Err(KeyError::Exists(_)) => {
                         let key = Self::load(&directory.join(PRIVATE_KEY))?;
                         key.save_public(directory).map(|_| key)
@@ -251,8 +251,8 @@ impl SecretKey {
     /// Writes `private_key.pem` (0600) and `public_key.pem` (0644) into `directory`, made if need be (0700) (R35), and a
     /// `.gitignore` that keeps the directory out of repositories and packages.
     ///
-    /// Each file appears whole or not at all, the secret key last and never over another: where there is a secret key, the
-    /// other files are there.
+    /// Each file appears whole or not at all. The secret key is written last and never over another one, so a directory
+    /// with a secret key has the other files too.
     ///
     /// # Errors
     ///
@@ -272,8 +272,8 @@ impl SecretKey {
         })
     }
 
-    /// Writes `public_key.pem` into `directory`, in place of one that is not this key's, as one that a crash left empty. Returns
-    /// whether it had to.
+    /// Writes `public_key.pem` into `directory`, replacing a file that is not this key's, such as one that a crash left
+    /// empty. Returns whether the file was written.
     ///
     /// # Errors
     ///
@@ -298,8 +298,8 @@ impl SecretKey {
         PublicKey(self.key.verifying_key())
     }
 
-    /// Returns 32 bytes that only the holder of this key can make: the same for the same `label`, and telling nothing of the
-    /// key or of what other labels give.
+    /// Returns 32 bytes that only the holder of this key can compute. The same `label` gives the same bytes, and they
+    /// reveal nothing about the key or the bytes of other labels.
     pub fn derive(&self, label: &str) -> Zeroizing<[u8; 32]> {
         let inner = Digest::of_parts(&[b"state graphs: derived bytes", self.key.as_bytes(), label.as_bytes()]);
         // Hashed twice, so that nobody can continue from one label's bytes to those of a longer one.
@@ -311,15 +311,15 @@ impl SecretKey {
         self.sign_bytes(digest.to_hex().as_bytes())
     }
 
-    /// Signs the bytes of `message`, as forms ask that are not this project's own.
+    /// Signs the bytes of `message`, for formats that are not this project's own.
     ///
-    /// What is signed must say what it is: a message of 64 hex digits would be the digest of something else too.
+    /// The message must state its own kind: a message of 64 hex digits could also be the digest of something else.
     pub fn sign_bytes(&self, message: &[u8]) -> [u8; 64] {
         raw_sign::<Sha512>(&self.expanded, message, &self.key.verifying_key()).to_bytes()
     }
 }
 
-/// Who puts signatures to things: a [`SecretKey`], or who knows what one signed before.
+/// Makes signatures with a [`SecretKey`], or returns signatures that one made before.
 pub trait Signer {
     /// Returns the key's fingerprint.
     fn fingerprint(&self) -> Fingerprint;
@@ -349,7 +349,8 @@ const MOST_BYTES: u64 = 64 * 1024;
 const PRIVATE_KEY: &str = "private_key.pem";
 const PUBLIC_KEY: &str = "public_key.pem";
 
-/// Returns where a person's signing key is: `RYE_SIGNING_KEY_DIR`, else `.ai/config/keys/signing` in the user's space (R35).
+/// Returns the directory of the user's signing key: `RYE_SIGNING_KEY_DIR`, else `.ai/config/keys/signing` in the user's
+/// space (R35).
 ///
 /// `None` if the variable is not set and there is no home directory.
 pub fn key_directory() -> Option<PathBuf> {
@@ -358,7 +359,7 @@ pub fn key_directory() -> Option<PathBuf> {
         .or_else(|| Some(variable("USER_SPACE").or_else(std::env::home_dir)?.join(".ai/config/keys/signing")))
 }
 
-/// Says what a text that is not the wanted key seems to be; without quoting it.
+/// Describes what a text that is not the expected key seems to be, without quoting it.
 fn looks_like(pem: &str) -> &'static str {
     let label = pem.lines().find_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
     match label {
@@ -399,7 +400,7 @@ fn create_private_directory(directory: &Path) -> io::Result<()> {
     builder.create(directory)
 }
 
-/// Keeps a directory of keys out of git and of `cargo package`; one that has a `.gitignore` already says itself what to keep out.
+/// Keeps a directory of keys out of git and of `cargo package`. An existing `.gitignore` is not changed.
 fn ignore(directory: &Path) -> Result<(), KeyError> {
     let path = directory.join(".gitignore");
     match write_new(&path, b"*\n", 0o644) {
@@ -411,14 +412,14 @@ fn ignore(directory: &Path) -> Result<(), KeyError> {
 /// Writes a file that must not exist yet, and is whole once it does: a temporary file is linked to the name.
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let temporary = write_temporary(path, bytes, mode)?;
-    // A hard link fails if the name is taken, where a rename would replace what is there.
+    // A hard link fails if the name is taken, whereas a rename would replace the existing file.
     let linked = fs::hard_link(&temporary, path);
     let removed = fs::remove_file(&temporary);
     linked.and(removed)
 }
 
-/// Writes a file beside `path`, of this process and this moment alone, and waits until it is on the disk. What a crash leaves of it has
-/// the name of the file, the process and `.tmp`, and can be removed.
+/// Writes a temporary file with a unique name beside `path`, and waits until it is on the disk. A file that a crash leaves
+/// behind is named after the file and the process, ends in `.tmp`, and can be removed.
 fn write_temporary(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -508,7 +509,7 @@ mod tests {
             assert_eq!(fs::read_to_string(&public).unwrap(), key.public().to_pem());
         }
         assert!(!key.save_public(directory.path()).unwrap());
-        // Another key's attempt changes nothing of a pair that is there.
+        // Another key's attempt does not change an existing pair.
         assert!(matches!(SecretKey::generate().unwrap().save(directory.path()), Err(KeyError::Exists(_))));
         assert_eq!(fs::read_to_string(&public).unwrap(), key.public().to_pem());
     }

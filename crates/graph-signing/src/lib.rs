@@ -1,6 +1,7 @@
-//! Ed25519 keys, and with the feature `keyring` signed items: the `rye:signed:` line, what it covers, and who may have written it.
+//! Ed25519 keys, and with the feature `keyring` signed items: the `rye:signed:` line, the text that it covers, and the keys
+//! that are trusted to sign it.
 //!
-//! The format exists, with signed files in the wild; a file signed here verifies there and the other way round
+//! The format and files signed in it already exist elsewhere. A file signed here verifies there, and the other way round
 //! (R23–R44). The SHA-256 of the covered text is signed with Ed25519, as its 64 ASCII hex digits (R33). The line's own
 //! timestamp and provenance are *not* covered: nothing may be decided by them.
 

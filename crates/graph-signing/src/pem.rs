@@ -1,21 +1,21 @@
-//! Ed25519 keys as PEM (RFC 7468): the encodings of RFC 8410, of which all bytes but the key's are always the same.
+//! Ed25519 keys as PEM (RFC 7468), in the encodings of RFC 8410. All bytes of these except those of the key are constant.
 
 use base64ct::{Base64, Encoding};
 use zeroize::Zeroizing;
 
-/// What stands before the 32 bytes of a public key.
+/// The bytes before the 32 bytes of a public key.
 const PUBLIC: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// What stands before the 32 bytes of a secret key, in version 1 without attributes.
+/// The bytes before the 32 bytes of a secret key, in version 1 without attributes.
 const SECRET: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-/// The same without the length and the version: that the key is one of Ed25519, and 32 bytes.
+/// The same without the length and the version: the key is an Ed25519 key of 32 bytes.
 const OF_ED25519: [u8; 11] = [0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-/// What stands before the public key that follows in version 2 (RFC 5958).
+/// The bytes before the public key that follows in version 2 (RFC 5958).
 const PUBLIC_OF_PAIR: [u8; 3] = [0x81, 0x21, 0x00];
-/// The tag of a sequence, and that of attributes, which say nothing of the key.
+/// The tags of a sequence and of attributes. Attributes have no influence on the key.
 const SEQUENCE: u8 = 0x30;
 const ATTRIBUTES: u8 = 0xa0;
-/// How long a line of PEM is.
+/// The length of a PEM line.
 const WIDTH: usize = 64;
 
 /// Writes a public key with LF line ends and a last newline.
@@ -39,7 +39,7 @@ pub(super) fn write_secret(key: &[u8; 32]) -> Zeroizing<String> {
 /// A secret key as it was read.
 pub(super) struct ReadSecret {
     pub(super) secret: Zeroizing<[u8; 32]>,
-    /// The public key that stands with it, in version 2.
+    /// The public key that follows it, in version 2.
     pub(super) public: Option<[u8; 32]>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn read_secret(pem: &str) -> Option<ReadSecret> {
     Some(ReadSecret { secret: Zeroizing::new(*secret), public })
 }
 
-/// Takes an element of DER with that tag apart: what is in it, and what follows.
+/// Splits a DER element with this tag into its content and the bytes that follow.
 fn element(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = match bytes.strip_prefix(&[tag])? {
         [length @ 0..=0x7f, rest @ ..] => (usize::from(*length), rest),
@@ -73,7 +73,7 @@ fn element(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn write(label: &str, bytes: &[u8]) -> Zeroizing<String> {
     let base64 = Zeroizing::new(Base64::encode_string(bytes));
-    // As large as it will be: a text that grows would leave its beginning behind in memory.
+    // Allocated at its final size: a growing string would leave copies of its beginning in memory.
     let mut pem = Zeroizing::new(String::with_capacity(2 * base64.len() + 64));
     pem.push_str(&format!("-----BEGIN {label}-----\n"));
     for line in base64.as_bytes().chunks(WIDTH) {
@@ -84,8 +84,8 @@ fn write(label: &str, bytes: &[u8]) -> Zeroizing<String> {
     pem
 }
 
-/// Takes the bytes out of PEM of one block: lines of 64 letters, the last of which may be shorter. Text may stand
-/// before the block, but not behind it.
+/// Decodes the bytes of a single PEM block, with lines of 64 letters, of which the last may be shorter. Text may precede
+/// the block, but not follow it.
 fn read(label: &str, pem: &str) -> Option<Zeroizing<Vec<u8>>> {
     let start = pem.match_indices("-----BEGIN ").map(|(at, _)| at);
     let start = start.into_iter().find(|&at| at == 0 || pem[..at].ends_with(['\n', '\r']))?;
@@ -165,7 +165,7 @@ mod tests {
             }
         }
 
-        /// What is read of a text that was changed, a library reads of it too.
+        /// If a changed text still reads as a key, a library reads the same key.
         #[test]
         fn no_text_is_a_key_that_is_none_to_a_library(
             seed: [u8; 32],

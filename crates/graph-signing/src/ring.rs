@@ -1,4 +1,4 @@
-//! Trusted keys: signed TOML files, one a key.
+//! Trusted keys: signed TOML files, one for each key.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,20 +14,21 @@ use crate::key::{Fingerprint, KeyError, PublicKey, SecretKey};
 use graph_model::digest::Digest;
 use graph_model::timestamp;
 
-/// What a trusted key's file says (R37).
+/// The content of a trusted key's file (R37).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile {
     /// The key.
     pub key: PublicKey,
     /// The fingerprint of the key, computed, not merely claimed.
     pub fingerprint: Fingerprint,
-    /// Who owns it.
+    /// The key's owner.
     pub owner: String,
     /// A statement about the owner, if there is one.
     pub attestation: Option<String>,
-    /// The version of the file's form.
+    /// The version of the file's format.
     pub version: String,
-    /// When the key was revoked. Nothing that it ever signed is trusted then: the time on a signature line is a claim.
+    /// When the key was revoked. None of its signatures is trusted then, because the time on a signature line is only a
+    /// claim.
     pub revoked_at: Option<String>,
 }
 
@@ -43,7 +44,7 @@ pub enum KeyFileError {
     /// Its signature is missing, wrong, or by a key that is not trusted.
     #[error(transparent)]
     Signature(#[from] SignatureError),
-    /// It is not TOML of the right form.
+    /// It is not TOML with the expected fields.
     #[error("it is not a key file: {0}")]
     Toml(String),
     /// Its PEM is not a public key.
@@ -52,9 +53,9 @@ pub enum KeyFileError {
     /// Its name or `fingerprint` is not that of its key.
     #[error("its key's fingerprint is {found}, not {claimed}")]
     Fingerprint {
-        /// What the file claims.
+        /// The fingerprint that the file claims.
         claimed: String,
-        /// What the key has.
+        /// The fingerprint of the key.
         found: Fingerprint,
     },
     /// `revoked_at` is not a time.
@@ -83,7 +84,7 @@ pub struct KeyRing {
 
 const MOST_BYTES: u64 = 64 * 1024;
 
-/// A key file. A field that is not known may be a misspelt revocation, so the file is refused.
+/// A key file. An unknown field may be a misspelt revocation, so such a file is refused.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyFileFields {
@@ -114,7 +115,7 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// A key file that was read and whose signature is still to be judged.
+/// A key file that was read and whose signature is not verified yet.
 struct CandidateKey {
     path: PathBuf,
     file: KeyFile,
@@ -123,19 +124,21 @@ struct CandidateKey {
 }
 
 impl KeyRing {
-    /// A ring that trusts one key; for tests and for those who trust their own signature.
+    /// Makes a ring that trusts one key; for tests, and for programs that trust their own signature.
     pub fn of(key: &PublicKey, owner: &str) -> Self {
         let file = KeyFile::new(key.clone(), owner);
         Self { keys: BTreeMap::from([(file.fingerprint.clone(), file)]), ..Self::default() }
     }
 
-    /// Reads every `*.toml` in `directories`, the first directory's word on a key counting before the next one's (R38).
+    /// Reads every `*.toml` in `directories`. An earlier directory's file about a key takes precedence over a later one's
+    /// (R38).
     ///
     /// A key file must be signed, by the key in it or by another key of any of the directories that is not revoked; keys
     /// that vouch only for each other are not trusted (R39). A key that one directory revokes is revoked, whatever the
-    /// others say. Files that are refused come back with the reason, and block the key that they are named after: whoever
-    /// could spoil the file of a revocation would undo it otherwise. A directory that cannot be read blocks every key. A
-    /// directory that does not exist holds no keys. The paths of all files read come last, refused ones too.
+    /// others say. Files that are refused are returned with the reason, and block the key that they are named after.
+    /// Otherwise, one could undo a revocation by damaging its file. A directory that cannot be read blocks every key. A
+    /// directory that does not exist holds no keys. The last element of the result lists the paths of all files that were
+    /// read, including refused ones.
     pub fn load(directories: &[&Path]) -> (Self, Vec<RejectedKey>, Vec<PathBuf>) {
         let (mut unreadable, mut candidates, mut read) = (Vec::new(), Vec::new(), Vec::new());
         let mut known = Known::default();
@@ -159,12 +162,12 @@ impl KeyRing {
                 }
             }
         }
-        // A revocation, or a file to refuse, may be found only after the key has vouched for others: then all is judged
-        // again, knowing of it.
+        // A revocation, or a file to refuse, may be found only after the key has vouched for others. Then all files are
+        // verified again with this knowledge.
         let mut rejected: Vec<RejectedKey> = Vec::new();
         let ring = loop {
             let (ring, refused, found) = Self::admit(&candidates, &known);
-            // Why a file was refused first is the reason: later ones only follow from other refusals.
+            // The first reason for refusing a file is kept: later ones only follow from other refusals.
             let new =
                 refused.into_iter().filter(|new| rejected.iter().all(|old| old.path != new.path)).collect::<Vec<_>>();
             rejected.extend(new);
@@ -178,7 +181,7 @@ impl KeyRing {
         (ring, rejected, read)
     }
 
-    /// Returns the key with that fingerprint, also if it is revoked.
+    /// Returns the key with that fingerprint, even if it is revoked.
     pub fn get(&self, fingerprint: &Fingerprint) -> Option<&KeyFile> {
         self.keys.get(fingerprint)
     }
@@ -193,7 +196,7 @@ impl KeyRing {
         self.blocked.iter().map(|(fingerprint, path)| (fingerprint, path.as_path()))
     }
 
-    /// Returns the key with that fingerprint, if signatures of it count.
+    /// Returns the key with that fingerprint, if its signatures are trusted.
     ///
     /// # Errors
     ///
@@ -218,8 +221,8 @@ impl KeyRing {
         self.keys.values()
     }
 
-    /// Admits candidates until no candidate is left whose signer is trusted, and returns what is known of keys then:
-    /// `known`, the revocations in the files that were admitted, and the keys that the refused files block.
+    /// Admits candidates until no candidate is left whose signer is trusted. Returns the ring, the refused files, and the
+    /// extended knowledge: `known`, the revocations in the admitted files, and the keys that the refused files block.
     fn admit(candidates: &[CandidateKey], known: &Known) -> (Self, Vec<RejectedKey>, Known) {
         let mut ring = Self { keys: BTreeMap::new(), blocked: known.blocked.clone(), unread: known.unread.clone() };
         let (mut rejected, mut found) = (Vec::new(), known.clone());
@@ -261,7 +264,7 @@ impl KeyRing {
         }
         let signer = match self.signer(&envelope.fingerprint) {
             Ok(signer) => signer,
-            // A key vouches for its own file, revoked or not: whether that makes it trusted is not for this file to say.
+            // A key, revoked or not, vouches for its own file. That alone does not decide whether the key is trusted.
             Err(_) if envelope.fingerprint == file.fingerprint => file,
             Err(error) => return Err(error),
         };
@@ -273,7 +276,7 @@ impl KeyRing {
     }
 }
 
-/// What is known of keys while their files are judged. It only grows.
+/// The knowledge of keys while their files are verified. It only grows.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Known {
     revoked: BTreeMap<Fingerprint, String>,
@@ -299,7 +302,7 @@ impl Known {
 fn key_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
-        // A link that leads nowhere is no missing directory.
+        // A dangling link does not count as a missing directory.
         Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(directory).is_err() => {
             return Ok(Vec::new());
         }
@@ -318,7 +321,7 @@ fn key_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 
 impl CandidateKey {
     fn read(path: &Path) -> Result<Self, KeyFileError> {
-        // Before it is opened: a pipe would hold up the reader until somebody writes to it.
+        // Checked before the file is opened: reading a pipe would block until somebody writes to it.
         let metadata = fs::metadata(path)?;
         if !metadata.is_file() {
             return Err(io::Error::other("it is no regular file").into());
@@ -342,7 +345,7 @@ impl CandidateKey {
 }
 
 impl KeyFile {
-    /// Describes a key that `owner` owns.
+    /// Makes the file of a key that `owner` owns.
     pub fn new(key: PublicKey, owner: &str) -> Self {
         let fingerprint = key.fingerprint();
         Self {
@@ -519,7 +522,7 @@ mod tests {
         let content = text.split_once('\n').unwrap().1;
         let time = "\"2026-01-02T03:04:05Z\"";
         for spoilt in [
-            // Behind the last table's head, a field is that table's.
+            // After the header of the last table, a field belongs to that table.
             format!("{content}revoked_at = {time}\n"),
             format!("revoked = {time}\n{content}"),
             format!("Revoked_at = {time}\n{content}"),

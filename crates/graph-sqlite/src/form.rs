@@ -1,4 +1,4 @@
-//! The tables: opening a file, making the tables in a new one, and bringing an older one to the newest form.
+//! The tables: opens a file, creates the tables in a new one, and migrates an older one to the newest format version.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -13,36 +13,39 @@ use graph_engine::store::StoreError;
 
 /// Marks the file as ours: "grph".
 pub(super) const APPLICATION: i64 = 0x6772_7068;
-/// The newest form of the tables.
+/// The newest format version of the tables.
 pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
-/// The form that added the run that a run is inside of, and the holder of a run.
+/// The format version that added the parent of a run and the holders of runs.
 const FACTS: i64 = 3;
-/// The lower half of a key: a record's number is smaller. In form 2, that of a row behind the records, which held the token.
+/// The highest value of the lower half of a key; a record's number is smaller. In format version 2, it was the key of a row
+/// after the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
 
-/// How much of the file the connection that writes may keep in memory, in KiB and negative as SQLite wants it: the last
-/// page of each running run, of a few thousand. What is not kept is read again with every step.
+/// How much of the file the connection that writes may keep in memory, in KiB and negative as SQLite requires. It is enough
+/// for the last page of each of a few thousand running runs. A page that is not in memory is read again with every step.
 const CACHE: i64 = -16_384;
-/// How many pages the log has at most before it is written into the file, as long as runs write one at a time. A log that grows costs
-/// more than twice as much for each step as one that is written over, so it is kept short.
+/// The maximum number of pages of the log before it is written into the file, as long as runs write one at a time. A
+/// growing log costs more than twice as much for each step as one that is overwritten, so it is kept short.
 const SHORT_LOG: i64 = 1_000;
-/// The same where many runs write at once. A step of each of 250 runs needs as many pages: with a short log every fourth transaction
-/// would wait for the file.
+/// The same if many runs write at once. A step of each of 250 runs needs as many pages: with a short log, every fourth
+/// transaction would wait for the file.
 const LONG_LOG: i64 = 4_000;
 
-/// Lets the log grow, since many runs write at once.
+/// Lets the log grow, because many runs write at once.
 pub(super) fn lengthen_log(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.pragma_update(None, "wal_autocheckpoint", LONG_LOG)
 }
 
 pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 
-/// What brings a file from each form to the next, beginning with a new file, whose form is 0. What a file lacks is done in one
-/// transaction with the number that says so: what dies on the way leaves the form that was there.
+/// The migrations from each format version to the next, beginning with a new file, whose version is 0. All missing
+/// migrations and the new version number are committed in one transaction, so a process that dies in between leaves the old
+/// version.
 pub(super) const MIGRATIONS: [Migration; 4] = [tables, ends, facts, listing];
 
-/// A record's key is its run's number and its own, so that a run's records lie together in one tree without an index. A step
-/// writes there and nowhere else, and what it writes is the last of the run's: each page more is four kilobytes more to wait for.
+/// A record's key is made of its run's number and its own, so that a run's records are adjacent in one tree without an
+/// index. A step writes only there, at the end of the run's records. Each further page would be four kilobytes more to wait
+/// for.
 fn tables(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     transaction.execute_batch(
         "CREATE TABLE runs (
@@ -64,10 +67,10 @@ fn tables(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     transaction.pragma_update(None, "application_id", APPLICATION)
 }
 
-/// Form 2 has the row behind a run's records. Journals of form 1 are of a version that is not read any more, and say so
-/// themselves.
+/// Format version 2 has the row after a run's records. Journals in version 1 are of a journal version that is not read any
+/// more, and name that version themselves.
 fn ends(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
-    // Early files of form 1 counted the records in the table of runs.
+    // Early files of version 1 counted the records in the table of runs.
     let counts = "SELECT count(*) FROM pragma_table_info('runs') WHERE name = 'records'";
     if transaction.query_row(counts, [], |row| row.get::<_, i64>(0))? > 0 {
         transaction.execute_batch("ALTER TABLE runs DROP COLUMN records")?;
@@ -80,9 +83,9 @@ fn ends(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
-/// Form 3 says of a run what it is inside of, and when it began and changed; who holds it and when the holder was heard
-/// of last; and who wishes that a run stop. And the token of the last record is in its row: with a row behind the
-/// records, no record is the last entry of the tree, and SQLite splits pages in the middle for each few of them.
+/// Format version 3 adds the parent of a run, the times when it began and changed, its holder with the last heartbeat, and
+/// requests to stop a run. The token of the last record is now in the record's own row. With a row after the records, no
+/// record is the last entry of the tree, and SQLite splits pages in the middle after every few records.
 fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     transaction.execute_batch(
         "ALTER TABLE runs ADD COLUMN parent TEXT;
@@ -111,7 +114,7 @@ fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
             WHERE key IN (SELECT max(key) FROM records WHERE key & 4294967295 <> 4294967295 GROUP BY key >> 32);
         DELETE FROM records WHERE key & 4294967295 = 4294967295;",
     )?;
-    // What the rows lack the journals say. One that cannot be read is for whoever verifies it.
+    // The new columns are filled from the journals. A journal that cannot be read is left to the program that verifies it.
     transaction.execute_batch(
         "UPDATE runs SET
             parent = (SELECT CASE WHEN json_valid(body) THEN json_extract(body, '$.parent.run') END
@@ -127,9 +130,9 @@ fn facts(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
-/// Form 4 says of a run which graph it is of, by version and digest, and the code of the failure that it ended with; and finds the
-/// runs of a graph and those that have not ended. A run that somebody wished to stop is one from then on, and not until it is
-/// leased again: `stop` is not the token of a holder any more.
+/// Format version 4 adds the version and digest of a run's graph and the code of the failure that it ended with, and
+/// indexes for the runs of a graph and for those that have not ended. A request to stop a run now stays in effect when the
+/// run is leased again: `stop` is not the token of a holder any more.
 fn listing(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     transaction.execute_batch(
         "ALTER TABLE runs ADD COLUMN digest TEXT;
@@ -146,9 +149,9 @@ fn listing(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
-/// Makes the connection that writes see to it that a run's last record alone has a token: one that is inserted takes it from the
-/// one before, and one that does not follow the last is not inserted, which is no error. So a step is written in one statement:
-/// each more is a good part of what it costs beside the disk.
+/// Installs a trigger in the connection that writes, which ensures that only a run's last record has a token. An inserted
+/// record removes the token of the one before. A record that does not follow the last one is not inserted, without an
+/// error. So a step is written in one statement: each further statement would add a good part of the cost without the disk.
 pub(super) fn forget_ends(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.execute_batch(
         "PRAGMA temp_store = MEMORY;
@@ -159,8 +162,8 @@ pub(super) fn forget_ends(connection: &Connection) -> Result<(), rusqlite::Error
     )
 }
 
-/// Makes a file that only its owner may read and write, unless it exists: it has the inputs and results of all runs.
-/// What SQLite makes beside it has the same mode. The mode of a file that is there is its owner's to choose.
+/// Creates a file that only its owner may read and write, unless it exists: it has the inputs and results of all runs. The
+/// files that SQLite creates beside it have the same mode. The mode of an existing file is its owner's choice.
 pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -176,7 +179,7 @@ pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Opens a file to write to it.
+/// Opens a file for writing.
 pub(super) fn connect(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(error, path))?;
@@ -184,7 +187,7 @@ pub(super) fn connect(path: &Path, patience: Duration) -> Result<Connection, Sto
     Ok(connection)
 }
 
-/// Opens a file to read it only.
+/// Opens a file for reading only.
 pub(super) fn connect_to_read(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
     let explain = |error: rusqlite::Error| explain(error, path);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -198,21 +201,20 @@ pub(super) fn connect_to_read(path: &Path, patience: Duration) -> Result<Connect
     Ok(connection)
 }
 
-/// Whether reading failed because SQLite wants to make a file beside the database, as it does with a write-ahead log, and
-/// cannot.
+/// Whether reading failed because SQLite cannot create a file beside the database, as it does with a write-ahead log.
 fn needs_to_write(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
-/// Whether the file holds everything, so that nothing is in a log beside it.
+/// Whether the file holds everything, with nothing in a log beside it.
 fn is_whole(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     std::fs::metadata(log).map_or(true, |log| log.len() == 0)
 }
 
-/// Opens a file in a place where nothing can be written, and so changed meanwhile.
+/// Opens a file in a place where nothing can be written, so that the file cannot change in the meantime.
 pub(super) fn connect_unchanging(path: &Path) -> Result<Connection, StoreError> {
     let explain = |error: rusqlite::Error| explain(error, path);
     let mut uri = "file:".to_owned();
@@ -231,7 +233,8 @@ pub(super) fn connect_unchanging(path: &Path) -> Result<Connection, StoreError> 
     Ok(connection)
 }
 
-/// Refuses what is no store or of a newer form, and lets a file of an older form be read as if it were of the newest.
+/// Refuses a file that is not a store or has a newer format version. Makes a file with an older version readable as if it
+/// had the newest one.
 fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(), StoreError> {
     known(form, path)?;
     if form.application != APPLICATION {
@@ -239,7 +242,7 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
     }
     own_only(connection, path)?;
     if form.number == FACTS {
-        // A name without its schema means the temporary one first.
+        // A name without a schema refers to the temporary schema first.
         connection
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, parent, created, updated, leased,
@@ -264,7 +267,7 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
     Ok(())
 }
 
-/// What a file says that it is.
+/// The type and format version of a file, according to the file.
 #[derive(Debug, Clone, Copy)]
 struct FileForm {
     application: i64,
@@ -286,8 +289,8 @@ fn known(form: FileForm, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses a file with triggers or views, which no version of this program makes in one: they would change what is written, or what
-/// is read.
+/// Refuses a file with triggers or views, which no version of this program creates in a file: they would change the data
+/// that is written or read.
 fn own_only(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let first = "SELECT type, name FROM main.sqlite_schema WHERE type IN ('trigger', 'view') ORDER BY name LIMIT 1";
     let found = connection
@@ -304,7 +307,7 @@ fn foreign(path: &Path) -> StoreError {
     StoreError::unreadable(path.display(), "it is a database of another program")
 }
 
-/// Explains why a file cannot be brought to the next form: as a rule, its tables are not those of the form that it says it has.
+/// Explains why a file cannot be migrated: usually, its tables are not those of the format version that it claims.
 fn no_such_form(error: rusqlite::Error, form: FileForm, path: &Path) -> StoreError {
     if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
         return explain(error, path);
@@ -317,12 +320,12 @@ fn no_such_form(error: rusqlite::Error, form: FileForm, path: &Path) -> StoreErr
     StoreError::unreadable(path.display(), reason).with_source(error)
 }
 
-/// Sets the modes, and brings the file to the newest form.
+/// Sets the modes, and migrates the file to the newest format version.
 pub(super) fn prepare(connection: &mut Connection, path: &Path, patience: &Patience) -> Result<(), StoreError> {
     prepare_with(connection, path, patience, &MIGRATIONS)
 }
 
-/// As [`prepare`], with the first of the migrations only.
+/// Does the same as [`prepare`], with only the given first migrations.
 pub(super) fn prepare_with(
     connection: &mut Connection,
     path: &Path,
@@ -330,7 +333,7 @@ pub(super) fn prepare_with(
     migrations: &[Migration],
 ) -> Result<(), StoreError> {
     let explain = |error: rusqlite::Error| explain(error, path);
-    // SQLite opens what it cannot write for reading, and says so only at the first write.
+    // SQLite opens a file that it cannot write for reading, and reports that only at the first write.
     if connection.is_readonly("main").map_err(explain)? {
         return Err(read_only(path));
     }
@@ -353,7 +356,7 @@ pub(super) fn prepare_with(
     }
     let begin = || Transaction::new_unchecked(connection, TransactionBehavior::Immediate);
     let transaction = patience.wait(path, begin).map_err(explain)?;
-    // Another process may have done it while this one waited.
+    // Another process may have migrated the file while this one waited.
     let form = form_of(&transaction).map_err(explain)?;
     if !is_ready(form)? {
         let done = if form.tables == 0 { 0 } else { usize::try_from(form.number).unwrap_or_default() };

@@ -1,4 +1,5 @@
-//! Who holds runs: a locked file beside the database, and a row in it that says who and when they were heard of last.
+//! The holders of runs. Each has a locked file beside the database, and a row in the database with its identity and its
+//! last heartbeat.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -10,12 +11,12 @@ use graph_model::digest::hex;
 use crate::problem::read_only;
 use graph_engine::store::StoreError;
 
-/// What this store is known by as long as it is open.
+/// The identity of this store as long as it is open.
 #[derive(Debug)]
 pub(super) struct HolderIdentity {
     pub(super) name: String,
     path: PathBuf,
-    /// Open, and locked where the file system has locks; the operating system unlocks it when the process ends.
+    /// Open, and locked if the file system has locks; the operating system unlocks it when the process ends.
     _lock: File,
 }
 
@@ -71,10 +72,10 @@ pub(super) fn lock_of(database: &Path, name: &str) -> Lock {
     let file = match File::open(lock_path(database, name)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Lock::Free,
-        // Somebody else's file may be one that may not be opened, and says nothing then.
+        // Another user's file may not be accessible, and so shows nothing.
         Err(_) => return Lock::Unknown,
     };
-    // Shared, so that two who look do not take each other for the holder.
+    // The lock is shared, so that two processes that check it do not take each other for the holder.
     match file.try_lock_shared() {
         Ok(()) => Lock::Free,
         Err(TryLockError::WouldBlock) => Lock::Held,
@@ -82,7 +83,7 @@ pub(super) fn lock_of(database: &Path, name: &str) -> Lock {
     }
 }
 
-/// Removes the files of stores whose processes are gone.
+/// Removes the lock files of stores whose processes have ended.
 fn sweep(database: &Path) {
     let Some(stem) = database.file_name().and_then(|name| name.to_str()) else { return };
     let directory = database.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -90,7 +91,7 @@ fn sweep(database: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let holder = name.to_str().and_then(|name| name.strip_prefix(stem)?.strip_prefix('.')?.strip_suffix(".lock"));
-        // A file that was made a moment ago may not be locked yet: leave it for the next sweep.
+        // A file that was just created may not be locked yet, so it is left for the next sweep.
         let is_old = entry
             .metadata()
             .and_then(|data| data.modified())
@@ -105,7 +106,7 @@ fn sweep(database: &Path) {
     }
 }
 
-/// Where this process is, as a person calls it.
+/// Returns the name of this host, for people.
 pub(super) fn host() -> String {
     #[cfg(unix)]
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -114,8 +115,8 @@ pub(super) fn host() -> String {
     if name.is_empty() { "an unnamed host".to_owned() } else { name }
 }
 
-/// What all processes have in common whose locks see each other: the system that was booted. Containers may have other host names
-/// and the same system.
+/// Returns the id of the booted system, which all processes share that see each other's locks. Containers may have other
+/// host names and the same system.
 pub(super) fn machine() -> String {
     match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(id) => id.trim().to_owned(),

@@ -1,13 +1,13 @@
-//! The store in a file: SQLite, with one writer that commits what concurrent runs append together.
+//! The store in a file: SQLite, with one writer that commits the appends of concurrent runs together.
 //!
-//! Write-ahead log with `synchronous=FULL`: what `append` returned `Ok` for survives the loss of power. One connection
-//! writes. A run that finds it free writes by itself, for being woken by another thread can take as long as the disk; while
-//! it is in use, further appends queue up for a thread that takes all of them into the next transaction.
+//! The file uses a write-ahead log with `synchronous=FULL`: records for which `append` returned `Ok` survive a power loss.
+//! One connection writes. If it is free, a run writes on its own thread, because a wake-up by another thread can take as
+//! long as the disk. While it is in use, further appends queue up for a thread that writes all of them in the next
+//! transaction.
 //!
-//! A lock of the operating system on a file beside the database shows who holds a run: it is gone when its process is,
-//! however that ended, so a run can be taken over at once. If the lock of a process cannot be seen from here, the last
-//! time that the process said it was alive decides. The fencing token makes sure that a holder which was taken for dead
-//! writes nothing more.
+//! An operating system lock on a file beside the database shows that the holder of a run is alive. The lock ends with its
+//! process, however that ends, so a run can be taken over at once. If the lock of a process is not visible here, the last
+//! heartbeat of the process decides. The fencing token ensures that a holder that was considered dead writes nothing more.
 
 mod form;
 mod holder;
@@ -46,8 +46,8 @@ use write::{Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked
 
 /// A store in a file.
 ///
-/// When the last of its clones is dropped, the one that drops it waits until what was asked is written, and no store that has the
-/// file open any more means that all of it is in that one file.
+/// Dropping the last of its clones waits until all requests are written. When no store has the file open any more, all data
+/// is in that one file.
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     shared: Arc<OpenStore>,
@@ -56,28 +56,28 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct OpenStore {
     path: PathBuf,
-    /// The connection that reads; the writer has its own. Who waits for it does so without a thread.
+    /// The connection that reads; the writer has its own. Waiting for it does not block a thread.
     reader: Arc<tokio::sync::Mutex<Connection>>,
     machine: String,
     options: SqliteOptions,
-    /// Nothing where the file is only read.
+    /// `None` if the file is only read.
     writing: Option<WriterThread>,
-    /// The runs that this store leased and that were not given back.
+    /// The runs that this store leased and has not released.
     held: Arc<Held>,
 }
 
 #[derive(Debug)]
 struct WriterThread {
     requests: Sender<WriteRequest>,
-    /// How many requests were sent and not taken yet.
+    /// The number of requests that were sent and are not received yet.
     queued: Arc<AtomicUsize>,
     writer: Arc<Mutex<WriteConnection>>,
-    /// Answers the requests, and ends when nobody can send any more.
+    /// Answers the requests, and ends when no sender is left.
     thread: JoinHandle<()>,
     own: holder::HolderIdentity,
 }
 
-/// How a store in a file is opened.
+/// Options for opening a store in a file.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     lease_ttl: Duration,
@@ -102,16 +102,16 @@ impl Default for SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// How long nothing may be heard of the holder of a run before another may take the run over. 30 s if not named. All who open
-    /// a file must name the same: a holder says that it is alive three times in what it was told itself.
+    /// Sets the time without a heartbeat of its holder after which a run may be taken over; 30 s by default. All programs
+    /// that open a file must use the same value: a holder sends three heartbeats within its own value of this time.
     #[must_use]
     pub fn lease_ttl(mut self, ttl: Duration) -> Self {
         self.lease_ttl = ttl;
         self
     }
 
-    /// How long another program may keep the file locked before that is [`StoreError::Busy`]. A minute if not named: a run that
-    /// waits is better than one that has to be resumed. See [`on_wait`](Self::on_wait).
+    /// Sets how long another program may keep the file locked before an operation fails with [`StoreError::Busy`]; a minute
+    /// by default. A run that waits is better than one that has to be resumed. See [`on_wait`](Self::on_wait).
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience.most = patience;
@@ -119,26 +119,27 @@ impl SqliteOptions {
     }
 
     /// Sets the function that receives the file and the time waited, each time another twelfth of the patience is over.
-    /// That is every 5 s if the patience is not named. If no function is named, a warning is logged.
+    /// That is every 5 s with the default patience. By default, a warning is logged.
     #[must_use]
     pub fn on_wait(mut self, tell: impl Fn(&Path, Duration) + Send + Sync + 'static) -> Self {
         self.patience.tell = Arc::new(tell);
         self
     }
 
-    /// Tells the time of leases. The computer's clock if not named.
+    /// Sets the clock for leases; the computer's clock by default.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Opens the store in the file at `path`, which is made if it does not exist, and brought to the newest form if it is of an
-    /// older one.
+    /// Opens the store in the file at `path`. The file is created if it does not exist, and migrated to the newest format
+    /// version if it has an older one.
     ///
     /// # Errors
     ///
-    /// If the directory does not exist, the file cannot be written, is locked, is not a store, or is of a newer form.
+    /// If the directory does not exist, or the file cannot be written, is locked, is not a store, or has a newer format
+    /// version.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
         let path = path.as_ref().to_owned();
         tokio::task::spawn_blocking(move || SqliteStore::open_blocking(path, self))
@@ -146,12 +147,12 @@ impl SqliteOptions {
             .map_err(|_| StoreError::Closed)?
     }
 
-    /// Opens the store in the file at `path` to read it only, which needs no right to write there. What would change something
-    /// is [`StoreError::ReadOnly`].
+    /// Opens the store in the file at `path` for reading only, which needs no right to write there. An operation that would
+    /// change something fails with [`StoreError::ReadOnly`].
     ///
     /// # Errors
     ///
-    /// If there is no such file, or it cannot be read, is not a store, or is of a newer form.
+    /// If there is no such file, or it cannot be read, is not a store, or has a newer format version.
     pub async fn open_read_only(self, path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
         let path = path.as_ref().to_owned();
         let open = move || {
@@ -166,7 +167,7 @@ impl SqliteOptions {
     }
 }
 
-/// Says what no database can be at.
+/// Refuses a path at which there can be no database.
 fn check_place(path: &Path) -> Result<(), StoreError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let problem = |reason: &str| Err(StoreError::open(path.display(), reason));
@@ -178,26 +179,26 @@ fn check_place(path: &Path) -> Result<(), StoreError> {
 }
 
 impl SqliteStore {
-    /// Begins to say how a store is opened.
+    /// Returns the default options for opening a store.
     pub fn options() -> SqliteOptions {
         SqliteOptions::default()
     }
 
-    /// Opens the store in the file at `path`, which is made if it does not exist, and brought to the newest form if it is of an
-    /// older one.
+    /// Opens the store in the file at `path`. The file is created if it does not exist, and migrated to the newest format
+    /// version if it has an older one.
     ///
     /// # Errors
     ///
-    /// As [`SqliteOptions::open`].
+    /// As for [`SqliteOptions::open`].
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::options().open(path).await
     }
 
-    /// Opens the store in the file at `path` to read it only.
+    /// Opens the store in the file at `path` for reading only.
     ///
     /// # Errors
     ///
-    /// As [`SqliteOptions::open_read_only`].
+    /// As for [`SqliteOptions::open_read_only`].
     pub async fn open_read_only(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::options().open_read_only(path).await
     }
@@ -268,7 +269,7 @@ impl SqliteStore {
         answered.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Reads on another thread than the caller's: a query waits for the disk.
+    /// Reads on another thread than the caller's, because a query waits for the disk.
     async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&OpenStore, &Connection) -> Result<T, StoreError> + Send + 'static,
@@ -279,9 +280,9 @@ impl SqliteStore {
         tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Asks for a lease; `None` if somebody was quicker.
+    /// Requests a lease; `None` if another store was quicker.
     ///
-    /// Whoever asks may stop waiting: the lease is given back then. So it is waited for in a task of its own.
+    /// The caller may stop waiting, and the lease is released then. So a separate task waits for the lease.
     async fn leased(&self, run: &RunId, work: WriteTask) -> Result<Option<Lease>, StoreError> {
         let (store, run) = (self.clone(), run.clone());
         let leased = async move {
@@ -305,7 +306,7 @@ impl SqliteStore {
             if let Some(holder) = &found.holder {
                 return Err(self.shared.leased(run, holder));
             }
-            // Whoever was quicker is seen in the next round.
+            // The next round sees the store that was quicker.
             if let Some(lease) = self.leased(run, WriteTask::Lease { run: run.clone(), seen, ignores_cancel }).await? {
                 return Ok(lease);
             }
@@ -319,8 +320,8 @@ impl SqliteStore {
         lease
     }
 
-    /// Gives a lease back. Nobody waits until that is written: this store knows at once, and others see that its lock is gone
-    /// where it is closed before.
+    /// Releases a lease without waiting until that is written. This store knows it at once. If the store is closed before
+    /// it is written, others see that its lock is gone.
     fn release(&self, run: RunId, token: u64) {
         if self.forget(&run, token)
             && let Some(writing) = &self.shared.writing
@@ -330,7 +331,7 @@ impl SqliteStore {
         }
     }
 
-    /// Holds a run no longer; false if this store did not.
+    /// Stops holding a run. Returns `false` if this store did not hold it.
     fn forget(&self, run: &RunId, token: u64) -> bool {
         let mut held = locked(&self.shared.held);
         let is_held = held.get(run).is_some_and(|(current, _)| *current == token);
@@ -340,7 +341,7 @@ impl SqliteStore {
         is_held
     }
 
-    /// Returns what the file says of a run, and who holds it.
+    /// Returns the token and the summary of a run, with its holder.
     async fn look(&self, run: &RunId) -> Result<(u64, RunSummary), StoreError> {
         let id = run.clone();
         self.read(move |shared, connection| {
@@ -350,14 +351,14 @@ impl SqliteStore {
         .await
     }
 
-    /// Makes the file smaller by what is free in it, and returns whether it did. It does nothing while somebody holds a
-    /// run of the file, who would have to wait meanwhile. Free space that stays in the file is used for later records.
+    /// Shrinks the file by its free space, and returns whether it did. It does nothing while a run of the file has a
+    /// holder, which would have to wait. Free space that stays in the file is used for later records.
     ///
     /// # Errors
     ///
-    /// If there is not the space for a copy, or the file cannot be written.
+    /// If there is not enough space for a copy, or the file cannot be written.
     pub async fn shrink(&self) -> Result<bool, StoreError> {
-        // What a process left that died while it removed something.
+        // Deletes what a process left that died while it removed a run.
         while let WriteOutcome::Raced = self.ask(WriteTask::Sweep).await? {}
         let (filter, mut page) = (RunFilter::default(), Page::default());
         loop {
@@ -384,7 +385,7 @@ impl Drop for OpenStore {
         if thread.join().is_err() {
             tracing::warn!(path = %self.path.display(), "the thread that writes for a store panicked");
         }
-        // Until here the store was in use.
+        // The lock must be held until the writer has ended.
         drop(own);
     }
 }
@@ -403,7 +404,7 @@ impl OpenStore {
         })
     }
 
-    /// Says who holds a run.
+    /// Returns an error that names the holder of a run.
     fn leased(&self, run: &RunId, holder: &graph_engine::store::Holder) -> StoreError {
         let ours = locked(&self.held).contains_key(run) && holder.process == Some(std::process::id());
         let holder = if ours { format!("this process: {holder}") } else { holder.to_string() };
@@ -421,9 +422,9 @@ impl WriterThread {
         self.requests.send(WriteRequest { work, answer }).map_err(|_| StoreError::Closed)
     }
 
-    /// Writes on the caller's thread, if that may wait for the disk and nobody else writes or waits to.
+    /// Writes on the caller's thread, if that may wait for the disk and no other request is being written or is waiting.
     fn write_here(&self, work: &WriteTask) -> Option<Result<WriteOutcome, StoreError>> {
-        // Only the engine appends; what else is asked may be asked from where waiting is not allowed.
+        // Only the engine appends. Other requests may come from code that must not block.
         if !matches!(work, WriteTask::Append { .. }) || !may_block_run() || self.queued.load(Ordering::SeqCst) > 0 {
             return None;
         }
@@ -490,7 +491,7 @@ impl Store for SqliteStore {
             let (filter, size) = (filter.clone(), page.size);
             let before = page.after.as_ref().map(Cursor::number).transpose()?;
             self.read(move |shared, connection| {
-                // One more says whether there is another page.
+                // One more run shows whether there is another page.
                 let mut found = read::page(connection, &filter, before, size.saturating_add(1), &shared.path)?;
                 let is_last = found.len() <= size;
                 found.truncate(size);
@@ -516,7 +517,7 @@ impl Store for SqliteStore {
                     (Some(_), _) | (None, Status::Running) => {}
                     (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
                 }
-                // What ended meanwhile is seen in the next round.
+                // If the run ended in the meantime, the next round sees that.
                 if let WriteOutcome::Well = self.ask(WriteTask::Stop { run: run.clone(), token }).await? {
                     if let Some((held, wish)) = locked(&self.shared.held).get(run)
                         && *held == token
@@ -550,8 +551,8 @@ impl Store for SqliteStore {
                     break;
                 }
             }
-            // Bit by bit, so that what runs append does not wait for long. What is left by a process that dies is deleted with
-            // the next run that is removed.
+            // In small parts, so that appends do not wait for long. If the process dies, the rest is deleted with the next
+            // run that is removed.
             while let WriteOutcome::Raced = self.ask(WriteTask::Sweep).await? {}
             Ok(())
         })

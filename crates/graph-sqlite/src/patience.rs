@@ -1,4 +1,4 @@
-//! How long an operation waits for other processes.
+//! The time that an operation waits for other processes.
 
 use std::fmt;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use crate::problem::is_busy;
 
-/// How long a store waits for a file that another program keeps locked, and whom it tells.
+/// The time that a store waits for a file that another program keeps locked, and the function that is notified.
 #[derive(Clone)]
 pub(crate) struct Patience {
     pub(crate) most: Duration,
     pub(crate) tell: Arc<Tell>,
 }
 
-/// Hears of a file that is waited for, and for how long.
+/// Receives the path of a file that is waited for, and the time waited.
 pub(crate) type Tell = dyn Fn(&Path, Duration) + Send + Sync;
 
 impl fmt::Debug for Patience {
@@ -24,12 +24,12 @@ impl fmt::Debug for Patience {
 }
 
 impl Patience {
-    /// How long SQLite itself waits before it says that the file is locked.
+    /// Returns the time that SQLite itself waits before it reports that the file is locked.
     pub(crate) fn slice(&self) -> Duration {
         self.most / 12
     }
 
-    /// Does something again as long as another program keeps the file locked and there is time left.
+    /// Repeats an operation as long as another program keeps the file locked and there is time left.
     pub(crate) fn wait<T>(
         &self,
         path: &Path,

@@ -1,4 +1,4 @@
-//! What SQLite says that went wrong, in the words of stores.
+//! Translates the errors of SQLite into those of stores.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use graph_engine::store::StoreError;
 use rusqlite::ErrorCode;
 
-/// Says of a file that it cannot be written.
+/// Returns the error of a file that cannot be written.
 pub(crate) fn read_only(path: &Path) -> StoreError {
     StoreError::read_only(path.display(), "it, its directory or its disk is read-only")
 }
@@ -17,7 +17,7 @@ pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed))
 }
 
-/// Says in the words of any store what SQLite says in its own. What several requests failed by is shared.
+/// Translates an error of SQLite into one of stores. If several requests failed by it, they share it.
 pub(crate) fn explain(error: impl Into<Arc<rusqlite::Error>>, path: &Path) -> StoreError {
     let error = error.into();
     let place = path.display();
@@ -42,7 +42,7 @@ pub(crate) fn explain(error: impl Into<Arc<rusqlite::Error>>, path: &Path) -> St
     explained.with_source(error)
 }
 
-/// Says of a file that it is damaged, and how to save what is in it.
+/// Returns the error of a damaged file, with advice for saving its contents.
 pub(crate) fn damaged(error: &rusqlite::Error, path: &Path) -> StoreError {
     let place = path.display();
     let reason = format!(

@@ -1,4 +1,4 @@
-//! What is asked of the file without changing it.
+//! Queries, which do not change the file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::problem::explain;
 use graph_engine::record::{Sealed, Status};
 use graph_engine::store::{Holder, RunFilter, RunSummary, StoreError, Within};
 
-/// What the table says of a run.
+/// The row of a run in the table.
 pub(super) struct FoundRun {
     pub(super) number: i64,
     pub(super) run: String,
@@ -85,14 +85,14 @@ impl FoundRun {
         (summary.created, summary.updated) = (created, updated);
         (summary.parent, summary.holder) = (parent, holder);
         summary.is_cancelling = self.stop != 0;
-        // An invalid digest is left to whoever verifies the journal, which has the digest too.
+        // An invalid digest is ignored here: verifying the journal, which has the digest too, detects it.
         summary.digest = self.digest.and_then(|digest| digest.parse().ok());
         (summary.version, summary.code) = (self.version, self.code);
         Ok(summary)
     }
 }
 
-/// What the file says of when; nothing if an older version wrote it.
+/// Returns a time from the file; `None` if an older version wrote the row.
 fn time(milliseconds: i64) -> Option<SystemTime> {
     (milliseconds > 0).then(|| from_unix_milliseconds(milliseconds))
 }
@@ -101,27 +101,27 @@ fn corrupt(path: &Path, reason: String) -> StoreError {
     StoreError::unreadable(path.display(), reason)
 }
 
-/// What is needed to tell whether a holder is alive.
+/// The data that determines whether a holder is alive.
 pub(super) struct Eyes<'a> {
     pub(super) path: &'a Path,
     pub(super) machine: &'a str,
     /// Now, in milliseconds.
     pub(super) now: i64,
-    /// How long a holder may not be heard of, in milliseconds.
+    /// The maximum time between two heartbeats of a holder, in milliseconds.
     pub(super) ttl: i64,
     /// This store's own name.
     pub(super) own: &'a str,
     /// Whether this store holds a run.
     pub(super) holds: &'a dyn Fn(&RunId) -> bool,
-    /// What was seen of the others' locks.
+    /// The states of other stores' locks, as far as they were checked.
     pub(super) locks: HashMap<String, holder::Lock>,
 }
 
 impl Eyes<'_> {
-    /// Returns who holds a run, if they are alive.
+    /// Returns the holder of a run, if it is alive.
     ///
-    /// A lock of this machine shows whether its process is there. If no lock is seen, the time decides at which the
-    /// holder was heard of last.
+    /// A lock of this machine shows whether its process is alive. If no lock is visible, the time of the holder's last
+    /// heartbeat decides.
     pub(super) fn holder_of(&mut self, run: &RunId, found: &FoundRun) -> Option<Holder> {
         let is_alive = match &found.holder {
             name if name.is_empty() => false,
@@ -131,9 +131,9 @@ impl Eyes<'_> {
                 let mut lock = || *self.locks.entry(name.clone()).or_insert_with(|| holder::lock_of(path, name));
                 let is_here = found.machine.as_deref() == Some(self.machine);
                 match (found.beat, lock()) {
-                    // The operating system knows better than any clock, which somebody may set.
+                    // The lock of the operating system is more reliable than a clock, which somebody may set.
                     (_, holder::Lock::Held) => true,
-                    // A program that knows locks only holds it.
+                    // The holder is a program that uses only locks, and its lock is not held.
                     (None, _) => false,
                     (Some(_), holder::Lock::Free) if is_here => false,
                     (Some(beat), _) => self.now.saturating_sub(beat) <= self.ttl,
@@ -180,7 +180,7 @@ pub(super) fn find(connection: &Connection, run: &RunId, path: &Path) -> Result<
         .ok_or_else(|| StoreError::NotFound(run.clone()))
 }
 
-/// Returns as many of the runs that a filter accepts as `size` says, the newest first, from the one before number `before` on.
+/// Returns up to `size` of the runs that a filter accepts, the newest first, beginning before the number `before`.
 pub(super) fn page(
     connection: &Connection,
     filter: &RunFilter,
@@ -195,8 +195,8 @@ pub(super) fn page(
         .map_err(|error| explain(error, path))
 }
 
-/// Writes the query of a [`page`]: its text and its values. Runs are numbered as they begin, so the order of numbers is that of the
-/// list, and a query reads from the cursor on until the page is full.
+/// Returns the query of a [`page`]: its text and its values. Runs are numbered as they begin, so the list is in the order
+/// of the numbers, and a query reads from the cursor on until the page is full.
 pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (String, Vec<Value>) {
     let RunFilter { graph, version, digest, statuses, within } = filter;
     let (mut conditions, mut values) = (vec!["status <> 'removed'".to_owned()], Vec::<Value>::new());
@@ -221,7 +221,8 @@ pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (St
         Within::TopLevel => conditions.push("parent IS NULL".to_owned()),
         Within::Run(parent) => compare("parent", "=", Value::Text(parent.to_string())),
     }
-    // Words of our own, in the text: an index that has only runs of one status is used where the text says so.
+    // These fixed words are part of the text, because SQLite uses an index over the runs of one status only if the text
+    // names that status.
     let words: Vec<String> = statuses.iter().map(|status| format!("'{}'", status.name())).collect();
     match words.as_slice() {
         [] => {}
@@ -235,8 +236,7 @@ pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (St
 
 /// Returns a run and all runs inside it, the run first.
 pub(super) fn tree(connection: &Connection, run: &RunId) -> Result<Vec<FoundRun>, rusqlite::Error> {
-    // Runs that are inside each other are a mistake of whoever wrote them, and no reason to go round for ever: `UNION`
-    // drops what was found before.
+    // If runs are wrongly inside each other, the query must still end: `UNION` drops rows that were found before.
     let numbers = "WITH RECURSIVE tree (at, name) AS (
             SELECT number, id FROM runs WHERE id = ?1
             UNION SELECT number, id FROM runs JOIN tree ON parent = name

@@ -1,4 +1,4 @@
-//! What is particular to the store in a file; what it has in common with others is in the suite.
+//! Tests that are specific to the store in a file. The behaviour that all stores share is tested by the suite.
 
 use std::fs::{self, File};
 use std::time::SystemTime;
@@ -175,7 +175,7 @@ async fn a_lock_file_that_nobody_holds_is_no_holder() {
     let store = SqliteStore::open(&path).await.unwrap();
     drop(store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap());
     drop(store);
-    // What a killed process leaves behind: its name in the database, its file, and no lock.
+    // A killed process leaves behind its name in the database and its file, without a lock.
     let changes = Connection::open(&path).unwrap();
     changes.execute("UPDATE runs SET holder = 'dead'", []).unwrap();
     let beats = |machine: &str| {
@@ -197,13 +197,13 @@ fn id(name: &str) -> RunId {
     RunId::new(name).unwrap()
 }
 
-/// Opens a store whose clock stands still so many seconds after the others' zero.
+/// Opens a store whose clock is stopped at `seconds` after the common zero.
 async fn open_at(path: &Path, seconds: u64) -> SqliteStore {
     let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000 + seconds));
     SqliteStore::options().clock(Arc::new(clock)).open(path).await.unwrap()
 }
 
-/// Makes the holders of a file ones of another machine, whose locks are not seen from here.
+/// Moves the holders of a file to another machine, whose locks are not visible here.
 fn move_away(path: &Path) {
     Connection::open(path).unwrap().execute("UPDATE holders SET machine = 'another machine'", []).unwrap();
     for entry in fs::read_dir(path.parent().unwrap()).unwrap() {
@@ -220,7 +220,7 @@ async fn a_lock_that_is_held_counts_before_any_clock() {
     let path = directory.path().join("runs.db");
     let holder = open_at(&path, 0).await;
     let lease = holder.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
-    // Somebody set the clock by a minute or a year; the holder keeps the run all the same.
+    // The clock was set forward by half a minute or a year; the holder keeps the run nevertheless.
     for seconds in [31, 86_400 * 365] {
         let error = open_at(&path, seconds).await.lease(&run()).await.unwrap_err();
         assert!(matches!(&error, StoreError::Leased { .. }), "{error:?}");
@@ -240,7 +240,7 @@ async fn a_lock_file_that_may_not_be_opened_is_not_taken_for_free() {
     let lock = lock_path(&path, "somebody");
     File::create(&lock).unwrap();
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o000)).unwrap();
-    // The superuser may open it too, and sees that nobody holds it.
+    // The superuser can open the file too, and sees that it is not locked.
     if File::open(&lock).is_err() {
         assert_eq!(holder::lock_of(&path, "somebody"), holder::Lock::Unknown);
     }
@@ -336,7 +336,7 @@ async fn of_two_that_want_a_run_one_gets_it_and_the_other_is_told_who() {
     let (one, two) = (SqliteStore::open(&path).await.unwrap(), SqliteStore::open(&path).await.unwrap());
     drop(one.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap());
     for seq in 1..20 {
-        // What was given back is written down before whatever is asked next.
+        // A released lease is written before the next request.
         drop(one.create(&id(&format!("one-{seq}")), "test/graph", Vec::new()).await.unwrap());
         drop(two.create(&id(&format!("two-{seq}")), "test/graph", Vec::new()).await.unwrap());
         let spawn = |store: &SqliteStore| {
@@ -374,7 +374,7 @@ async fn who_waits_is_told_by_another_process_that_a_run_should_stop() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
-    // A short time to live makes for a short pace; the clock stands still, so nobody loses a lease by it.
+    // A short time to live gives a short pace. The clock is stopped, so no lease is lost because of it.
     let options = SqliteStore::options().clock(clock).lease_ttl(Duration::from_millis(30));
     let (holder, other) = (options.clone().open(&path).await.unwrap(), options.open(&path).await.unwrap());
     let lease = holder.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
@@ -391,7 +391,7 @@ async fn who_waits_is_told_by_another_process_that_a_run_should_stop() {
     );
 }
 
-/// The tables as they were before form 3, early and late ones.
+/// The tables as they were before format version 3, early and late ones.
 const OLD_RUNS: &str = "CREATE TABLE runs (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, graph TEXT NOT NULL, status TEXT NOT NULL,
     token INTEGER NOT NULL, holder TEXT NOT NULL) STRICT;";
@@ -403,7 +403,7 @@ const OLD_RECORDS: &str = "CREATE TABLE records (
     run INTEGER GENERATED ALWAYS AS (key >> 32) VIRTUAL,
     seq INTEGER GENERATED ALWAYS AS (key & 4294967295) VIRTUAL) STRICT;";
 
-/// Writes a file of an old form with a run `run`, one `run-1` inside it, and one whose journal is no JSON.
+/// Writes a file of an old format version with a run `run`, a run `run-1` inside it, and a run whose journal is not JSON.
 fn old_file(path: &Path, form: i64, runs: &str) {
     let connection = Connection::open(path).unwrap();
     connection.pragma_update(None, "journal_mode", "WAL").unwrap();
@@ -537,7 +537,7 @@ async fn a_crash_during_migration_leaves_the_old_store_intact() {
             }
         }
     };
-    // Killed in the middle: everything is written, and not committed.
+    // Killed in the middle: everything is written but not committed.
     let mut connection = connect(&path, Duration::ZERO).unwrap();
     connection.pragma_update(None, "cache_spill", 1).unwrap();
     let transaction = connection.transaction().unwrap();
@@ -610,7 +610,7 @@ async fn read_only_stores_change_nothing_and_need_no_write_access() {
         assert!(matches!(&refused, Err(StoreError::ReadOnly { .. })), "{refused:?}");
     }
     drop(reads);
-    // Who only reads leaves the log as it is. Then nobody has it open, and everything is in the one file.
+    // A reader leaves the log as it is. After this checkpoint, everything is in the one file.
     Connection::open(&path).unwrap().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let before = fs::read(&path).unwrap();
     let unchanging = connect_unchanging(&path).unwrap();
@@ -658,11 +658,11 @@ async fn a_damaged_page_is_found_and_said_what_to_do() {
     let records = (0..500).map(|seq| record(seq, 1000)).collect();
     drop(store.create(&run(), "test/graph", records).await.unwrap());
     drop(store);
-    // The last connection to close writes the log into the file; the store's thread may be that.
+    // The last connection to close writes the log into the file, and that may be the one of the store's thread.
     Connection::open(&path).unwrap().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let mut bytes = fs::read(&path).unwrap();
     for page in 20..60 {
-        // What kind of page it is, and how many cells it has.
+        // Overwrites the page's kind and its number of cells.
         bytes[page * 4096..page * 4096 + 8].fill(0xee);
     }
     fs::write(&path, &bytes).unwrap();
@@ -732,7 +732,7 @@ async fn the_next_remove_clears_crash_leftovers_and_the_file_shrinks() {
         store.append(&lease, 1, records, Status::Completed).await.unwrap();
     }
     let held = store.create(&run(), "test/graph", vec![record(0, 10)]).await.unwrap();
-    // Out of sight, and then the process died.
+    // The runs are hidden, and then the process died.
     let seen = vec![(1, 1)];
     assert!(matches!(store.ask(WriteTask::Hide { run: id("one"), seen }).await, Ok(WriteOutcome::Well)));
     assert!(matches!(store.load(&id("one")).await, Err(StoreError::NotFound(_))));
@@ -898,8 +898,8 @@ async fn whoever_stops_waiting_for_a_lease_holds_none() {
     }
 }
 
-/// Pages of a store with very many runs: what SQLite reads for one is not more than the page, where an index has what is asked for,
-/// and it never sorts.
+/// Pages of a store with very many runs: if an index covers the filter, SQLite reads no more than the page, and it never
+/// sorts.
 #[tokio::test]
 async fn a_page_is_read_from_an_index_and_never_sorted() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What changes the file: requests, and the one connection that does them.
+//! Changes to the file: requests, and the one connection that executes them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use graph_engine::Clock;
 use graph_engine::record::{Sealed, Status};
 use graph_engine::store::{CancelRequest, RunStart, StoreError, failure_code};
 
-/// What the writer is asked to do, and whom to answer.
+/// A task for the writer, and the sender for its answer.
 pub(super) struct WriteRequest {
     pub(super) work: WriteTask,
-    /// Nobody, where nobody waits for it.
+    /// `None` if nobody waits for the answer.
     pub(super) answer: Option<oneshot::Sender<Result<WriteOutcome, StoreError>>>,
 }
 
@@ -41,60 +41,61 @@ pub(super) enum WriteTask {
         records: Vec<Sealed>,
         status: Status,
     },
-    /// Leases a run whose token still is the one that was seen.
+    /// Leases a run, if its token is still the one that was seen.
     Lease {
         run: RunId,
         seen: u64,
-        /// Whether it is forgotten that the run is to end as cancelled.
+        /// Whether a request to cancel the run is dropped.
         ignores_cancel: bool,
     },
-    /// Gives a lease back.
+    /// Releases a lease.
     Release {
         run: RunId,
         token: u64,
     },
-    /// Writes down that the run is to end as cancelled, whose token still is the one that was seen.
+    /// Records a request to cancel a run, if its token is still the one that was seen.
     Stop {
         run: RunId,
         token: u64,
     },
-    /// Takes a run and those inside it out of sight, if they still are those that were seen, with these tokens.
+    /// Hides a run and those inside it, if they are still those that were seen, with these tokens.
     Hide {
         run: RunId,
         seen: Vec<(i64, u64)>,
     },
-    /// Deletes some of what is out of sight.
+    /// Deletes some records of hidden runs.
     Sweep,
 }
 
-/// What was done.
+/// The outcome of a task.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WriteOutcome {
     /// Leased.
     Leased {
         token: u64,
-        /// Whether somebody wishes that the run stop.
+        /// Whether there is a request to stop the run.
         stops: bool,
     },
     /// Appended.
     Appended {
-        /// Whether somebody wishes that the run stop.
+        /// Whether there is a request to stop the run.
         stops: bool,
     },
-    /// Done as asked.
+    /// The task was done.
     Well,
-    /// Nothing, since somebody else changed what was seen.
+    /// Nothing was done, because another process changed what was seen.
     Raced,
 }
 
-/// How many requests one transaction takes at most.
+/// The maximum number of requests in one transaction.
 const BATCH: usize = 256;
-/// From how many requests in one transaction on the log may grow.
+/// The number of requests in one transaction from which on the log may grow.
 const MANY: usize = 16;
-/// How many records one transaction deletes at most.
+/// The maximum number of records that one transaction deletes.
 const SWEEP: usize = 256;
 
-/// The runs that a store leased and that were not given back, each with its token and with how to tell its engine to stop.
+/// The runs that a store leased and has not released, each with its token and with the cancel request that its engine
+/// watches.
 pub(super) type Held = Mutex<HashMap<RunId, (u64, CancelRequest)>>;
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -111,18 +112,18 @@ pub(super) struct WriteConnection {
     pub(super) host: String,
     pub(super) machine: String,
     pub(super) clock: Arc<dyn Clock>,
-    /// How long a holder may not be heard of.
+    /// The maximum time between two heartbeats of a holder.
     pub(super) ttl: Duration,
     pub(super) patience: Patience,
-    /// When the store said last that it is alive, in milliseconds; nothing as long as it has held no run.
+    /// The time of the store's last heartbeat, in milliseconds; `None` as long as it has held no run.
     pub(super) beat: Option<i64>,
-    /// Whether the log may grow, since many runs wrote at once.
+    /// Whether the log may grow, because many runs wrote at once.
     pub(super) has_long_log: bool,
-    /// The numbers of the rows of runs that the store holds and has written to. Each is checked before it is used.
+    /// The row numbers of runs that the store holds and has written to. Each is checked before it is used.
     pub(super) numbers: HashMap<RunId, i64>,
 }
 
-/// Answers requests until no store is left to send any, and meanwhile says of a store that holds runs that it is alive.
+/// Answers requests until no store is left to send any. Meanwhile, writes the heartbeats of a store that holds runs.
 pub(super) fn answer(
     writer: &Mutex<WriteConnection>,
     inbox: &Receiver<WriteRequest>,
@@ -162,13 +163,13 @@ impl WriteConnection {
         unix_milliseconds(self.clock.now())
     }
 
-    /// Whether it is time to say that this store is alive.
+    /// Whether the next heartbeat is due.
     fn is_due(&self, now: i64) -> bool {
         let pace = i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX) / 3;
         self.beat.is_none_or(|beat| now.saturating_sub(beat) >= pace || now < beat)
     }
 
-    /// Says that this store is alive, and tells the runs that somebody wishes to stop.
+    /// Writes a heartbeat, and notifies the runs that are requested to stop.
     fn tend(&mut self, held: &Held) {
         let now = self.now();
         if self.is_due(now) {
@@ -193,12 +194,12 @@ impl WriteConnection {
         }
     }
 
-    /// Takes this store out of the holders.
+    /// Removes this store from the holders.
     fn leave(&mut self) {
         if self.beat.is_none() {
             return;
         }
-        // A courtesy, for which whoever closes the store does not wait long.
+        // This is a courtesy, so closing the store does not wait for it for long.
         let short = self.connection.busy_timeout(Duration::from_millis(100));
         let left = short.and_then(|()| self.connection.execute("DELETE FROM holders WHERE name = ?1", [&self.holder]));
         if let Err(error) = left {
@@ -206,8 +207,8 @@ impl WriteConnection {
         }
     }
 
-    /// Does a batch in one transaction. If that fails for want of space, each request is tried alone, so that one which cannot be
-    /// done does not stand in the way of those that can.
+    /// Executes a batch in one transaction. If that fails, for example because the disk is full, each request is tried
+    /// alone, so that one that fails does not block the others.
     fn commit(&mut self, batch: Vec<WriteRequest>) {
         let works: Vec<&WriteTask> = batch.iter().map(|request| &request.work).collect();
         let results = match self.transact(&works) {
@@ -215,7 +216,7 @@ impl WriteConnection {
             Err(error) => {
                 let error = Arc::new(error);
                 match explain(Arc::clone(&error), &self.path) {
-                    // What would fail each of them alike is not waited for so many times.
+                    // These errors would affect each request, so the requests are not tried again one by one.
                     StoreError::Busy { .. }
                     | StoreError::ReadOnly { .. }
                     | StoreError::Unreadable { .. }
@@ -228,7 +229,7 @@ impl WriteConnection {
             }
         };
         for (request, result) in batch.into_iter().zip(results) {
-            // Whoever asked may have stopped waiting; what was written stays written.
+            // The caller may have stopped waiting. The written records stay.
             if let Some(answer) = request.answer {
                 drop(answer.send(result));
             } else if let Err(error) = result {
@@ -237,7 +238,7 @@ impl WriteConnection {
         }
     }
 
-    /// Does one request in a transaction of its own.
+    /// Executes one request in a transaction of its own.
     pub(super) fn write_one(&mut self, work: &WriteTask) -> Result<WriteOutcome, StoreError> {
         match self.transact(&[work]) {
             Ok(results) => results.into_iter().next().unwrap_or(Err(StoreError::Closed)),
@@ -245,8 +246,8 @@ impl WriteConnection {
         }
     }
 
-    /// Appends a record in one statement, as nearly all are: it is one, the lease still is this one, and of the run's row nothing
-    /// changes. False if that is not so: nothing was written then.
+    /// Appends a record in one statement, which suffices for nearly all appends: there is one record, the lease is still
+    /// this one, and the run's row does not change. Returns `false`, with nothing written, if that is not so.
     fn append_one(&self, work: &WriteTask) -> Result<bool, rusqlite::Error> {
         let WriteTask::Append { run, token, expected, records, status: Status::Running } = work else {
             return Ok(false);
@@ -258,7 +259,7 @@ impl WriteConnection {
         let appended = self
             .connection
             .prepare_cached(
-                // No record is before -1, so none is inserted.
+                // No record precedes -1, so nothing is inserted.
                 "INSERT INTO records (key, body, signature, token) VALUES (
                     coalesce((SELECT ?1 FROM runs
                         WHERE number = ?5 AND id = ?6 AND token = ?7 AND stop = 0 AND status = 'running'), -1),
@@ -324,20 +325,20 @@ impl WriteConnection {
         Ok(results)
     }
 
-    /// Gives what is free in the file back to the disk, and forgets stores that died and held nothing that is still there.
+    /// Returns the free space of the file to the disk, and removes dead stores that hold no run that still exists.
     pub(super) fn shrink(&mut self) -> Result<(), StoreError> {
         let long_ago = self.now().saturating_sub(i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX));
         self.connection
-            // One that is alive and holds nothing says again that it is when it leases a run.
+            // A store that is alive and holds no run is inserted again when it leases one.
             .execute("DELETE FROM holders WHERE beat < ?1 AND name NOT IN (SELECT holder FROM runs)", [long_ago])
             .and_then(|_| self.connection.execute_batch("VACUUM"))
-            // What the log holds is the whole file now.
+            // The log holds the whole file now.
             .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
             .map_err(|error| explain(error, &self.path))
     }
 }
 
-/// What the row of a run says.
+/// The row of a run.
 struct RunRow {
     number: i64,
     token: u64,
@@ -351,7 +352,7 @@ fn find(transaction: &Connection, run: &RunId) -> Result<Option<RunRow>, rusqlit
         .optional()
 }
 
-/// A transaction, who writes in it, and when.
+/// A transaction, the holder that writes in it, and the time.
 struct WriteContext<'t> {
     transaction: &'t Connection,
     path: &'t Path,
@@ -359,11 +360,11 @@ struct WriteContext<'t> {
     now: i64,
 }
 
-/// What came of a request, or why nothing was written for it.
+/// The outcome of a request, or why nothing was written for it.
 type WriteAnswer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
 
 impl WriteContext<'_> {
-    /// Does one request. What the request itself is to blame for is found before anything is written for it.
+    /// Executes one request. Errors that the request itself causes are found before anything is written for it.
     fn do_one(&self, work: &WriteTask, numbers: &mut HashMap<RunId, i64>) -> WriteAnswer<WriteOutcome> {
         let Self { transaction, holder, now, .. } = *self;
         Ok(Ok(match work {
@@ -413,7 +414,7 @@ impl WriteContext<'_> {
                     return Ok(Ok(WriteOutcome::Raced));
                 }
                 let mut hide = transaction.prepare_cached(
-                    // No run id has such a letter, so nobody finds it any more, and its name is free.
+                    // No run id contains a `#`, so the run is not found any more, and its id is free.
                     "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0
                      WHERE number = ?1",
                 )?;
@@ -465,7 +466,7 @@ impl WriteContext<'_> {
         Ok(Ok(WriteOutcome::Leased { token, stops: false }))
     }
 
-    /// Appends records; returns where the run's row is too.
+    /// Appends records. Also returns the number of the run's row.
     fn append(
         &self,
         run: &RunId,
@@ -492,11 +493,11 @@ impl WriteContext<'_> {
             let found = count(transaction, number)?;
             return Ok(Err(StoreError::Conflict { run: run.clone(), expected, found }));
         }
-        // A run that ended is held by nobody.
+        // A run that ended has no holder.
         let holder = if status == Status::Running { holder } else { "" };
         transaction
             .prepare_cached(
-                // That a run failed is not what somebody wished who cancelled it.
+                // A failed run keeps its cancel request, because it did not end as cancelled.
                 "UPDATE runs SET status = ?2, holder = ?3, updated = ?4, code = ?5,
                     stop = CASE WHEN ?2 IN ('running', 'error') THEN stop ELSE 0 END
                  WHERE number = ?1 AND status <> ?2",
@@ -505,20 +506,20 @@ impl WriteContext<'_> {
         Ok(Ok((number, WriteOutcome::Appended { stops: stop != 0 })))
     }
 
-    /// Says that a run has the highest token that there is.
+    /// Returns the error of a run that has the highest possible token.
     fn spent(&self, run: &RunId) -> StoreError {
         let reason = format!("no lease can follow the last one of run `{run}`, whose token is the highest there is");
         StoreError::unreadable(self.path.display(), reason)
     }
 }
 
-/// Returns the token behind another, where SQLite has a number for it.
+/// Returns the token after another, if SQLite can represent it.
 fn next_token(token: u64) -> Option<u64> {
     token.checked_add(1).filter(|next| i64::try_from(*next).is_ok())
 }
 
-/// Returns the highest token of the runs that were removed: a new run of an old name begins above it, so that an old lease is
-/// worth nothing.
+/// Returns the highest token of the runs that were removed. A new run with an old id begins above it, so that an old lease
+/// is worthless.
 fn removed(transaction: &Connection) -> Result<u64, rusqlite::Error> {
     let found = transaction
         .prepare_cached("SELECT value FROM marks WHERE name = 'removed'")?
@@ -527,13 +528,13 @@ fn removed(transaction: &Connection) -> Result<u64, rusqlite::Error> {
     Ok(found.unwrap_or_default())
 }
 
-/// Says why a run that was leased is not there.
+/// Returns the error of a leased run that does not exist any more.
 fn gone(transaction: &Connection, run: &RunId, token: u64) -> Result<StoreError, rusqlite::Error> {
     let was_removed = token <= removed(transaction)?;
     Ok(if was_removed { StoreError::LeaseLost(run.clone()) } else { StoreError::NotFound(run.clone()) })
 }
 
-/// Deletes some records of a run that was removed, and its row when there are none left.
+/// Deletes some records of a run that was removed, and its row after the last record.
 fn sweep(transaction: &Connection) -> Result<WriteOutcome, rusqlite::Error> {
     let number: Option<i64> = transaction
         .prepare_cached("SELECT number FROM runs WHERE status = 'removed' LIMIT 1")?
@@ -552,7 +553,7 @@ fn sweep(transaction: &Connection) -> Result<WriteOutcome, rusqlite::Error> {
     Ok(WriteOutcome::Raced)
 }
 
-/// Counts the records of a run: its last key tells.
+/// Counts the records of a run by its last key.
 fn count(transaction: &Connection, number: i64) -> Result<u64, rusqlite::Error> {
     transaction
         .prepare_cached("SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records WHERE key BETWEEN ?1 AND ?2")?
@@ -565,13 +566,13 @@ fn has_room(expected: u64, records: &[Sealed]) -> bool {
         && records.iter().all(|record| record.seq < END.unsigned_abs())
 }
 
-/// Whether records are what comes behind so many.
+/// Whether records directly follow the first `expected` ones.
 fn is_next(expected: u64, records: &[Sealed]) -> bool {
     records.iter().zip(expected..).all(|(record, seq)| record.seq == seq)
 }
 
-/// Inserts records, each of which follows the one before; false, with none inserted, if the first does not follow the last that is
-/// there.
+/// Inserts records, each of which follows the one before. Returns `false`, with nothing inserted, if the first does not
+/// follow the last stored one.
 fn insert(transaction: &Connection, number: i64, records: &[Sealed]) -> Result<bool, rusqlite::Error> {
     let insert = "INSERT INTO records (key, body, signature, token) VALUES (?1, ?2, ?3, ?4)";
     let mut statement = transaction.prepare_cached(insert)?;
@@ -587,7 +588,7 @@ fn key(number: i64, record: &Sealed) -> i64 {
     (number << 32) | i64::try_from(record.seq).unwrap_or(END - 1)
 }
 
-/// Returns the token of a record. One that came without is the last one all the same.
+/// Returns the token of a record. A record without a token is still the last one.
 fn end(record: &Sealed) -> &[u8] {
     record.end.as_ref().map_or(&[], <[u8; 32]>::as_slice)
 }

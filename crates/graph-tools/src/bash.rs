@@ -1,7 +1,7 @@
 //! `rye/bash`: a command, in a process group of its own.
 //!
-//! Values reach the command as environment variables and stdin, or as part of its text where the graph puts them there;
-//! nothing is looked at for templates again.
+//! Values reach the command as environment variables and stdin, or as part of its text where the graph puts them there.
+//! Nothing is searched for templates again.
 
 use graph_model::value::{FromValue, IndexMap, Value};
 use tokio::process::Command;
@@ -38,7 +38,7 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
     if params.command.contains('\0') {
         return Err(ActionError::permanent("a command cannot contain a zero byte"));
     }
-    // Not in the `PATH` of the call: whoever chooses that would choose what is started.
+    // Not in the `PATH` of the call: a value in it would decide which program is started.
     let mut process = Command::new(process::find_in_path("bash")?);
     process.arg("-c").arg(&params.command);
     let BashParams { command, cwd, env, stdin, ok_exit_codes, .. } = params;
@@ -46,9 +46,9 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
     setting.execute(call, process, "bash", |name| graph_shell::expands(&command, name)).await
 }
 
-/// Refuses a command in which values that somebody else chose would be read as code.
+/// Refuses a command that would read untrusted values as code.
 ///
-/// The compiler asks the same of a command that stands in the graph. This is for commands and variables that are known only now.
+/// The compiler checks commands in the graph in the same way. This check is for commands and variables that are known only now.
 fn guard(call: &Call, params: &BashParams) -> Result<(), ActionError> {
     let untrusted = call.untrusted();
     if !untrusted.part("command").is_nothing() {

@@ -1,4 +1,4 @@
-//! What a program allows the built-in tools.
+//! The permissions that a program gives to the built-in tools.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use cap_std::fs::Dir;
 
 use graph_engine::{BuildError, ToolSettings};
 
-/// What a program allows the built-in tools; nothing that is not named here.
+/// The permissions that a program gives to the built-in tools; anything not named here is refused.
 ///
-/// It is given to [`Builder::tools`](graph_engine::Builder::tools) and holds for every run of the runtime. It comes on top of
-/// capabilities: a run needs both.
+/// The settings are passed to [`Builder::tools`](graph_engine::Builder::tools) and apply to every run of the runtime. They
+/// apply in addition to capabilities: a run needs both.
 ///
 /// ```
 /// # fn allow() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,7 +45,7 @@ pub struct ToolConfig {
 }
 
 impl ToolSettings for ToolConfig {
-    /// Returns what is allowed as a text, with directories as they are now.
+    /// Returns the settings as a text, with directories as they are now.
     fn shown(&self) -> String {
         #[cfg(feature = "files")]
         {
@@ -58,7 +58,7 @@ impl ToolSettings for ToolConfig {
 }
 
 impl ToolConfig {
-    /// Allows nothing.
+    /// Returns settings that allow nothing.
     pub fn new() -> Self {
         Self {
             #[cfg(feature = "files")]
@@ -73,9 +73,9 @@ impl ToolConfig {
         }
     }
 
-    /// Lets the file tools (`rye/file-system/…`) work below `directory`, and nowhere else.
+    /// Allows the file tools (`rye/file-system/…`) to work below `directory`, and nowhere else.
     ///
-    /// The directory is opened now: what stands at its path later makes no difference.
+    /// The directory is opened now: a later change of its path makes no difference.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl ToolConfig {
         Ok(self)
     }
 
-    /// Limits the size of files that the file tools write, and how much of one they read at a time: 16 MiB if not named.
+    /// Limits the size of files that the file tools write, and how much of a file they read at a time: 16 MiB by default.
     #[cfg(feature = "files")]
     #[must_use]
     pub fn file_limit(mut self, bytes: u64) -> Self {
@@ -97,14 +97,14 @@ impl ToolConfig {
         self
     }
 
-    /// Names the directory from which tools of `tool_type: subprocess` are started: a `command` such as `bin/charge` and a
-    /// relative `cwd` begin there. It is the tree's: the directory with `tools` in it.
+    /// Sets the directory from which tools of `tool_type: subprocess` are started: a `command` such as `bin/charge` and a
+    /// relative `cwd` are resolved against it. It is the directory of the tree, which has `tools` in it.
     ///
-    /// Whoever can write there decides what runs, unless the contracts pin their programs with `sha256`.
+    /// A user who can write there decides which code runs, unless the contracts pin their programs with `sha256`.
     ///
     /// # Errors
     ///
-    /// If it is no directory.
+    /// If it is not a directory.
     pub fn programs(mut self, directory: impl AsRef<Path>) -> Result<Self, BuildError> {
         let path = directory.as_ref();
         let failed = |source| BuildError::Directory { path: path.to_owned(), source };
@@ -116,7 +116,7 @@ impl ToolConfig {
         Ok(self)
     }
 
-    /// Says where `rye/http/request` may send requests.
+    /// Sets the hosts to which `rye/http/request` may send requests.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn http(mut self, policy: super::HttpPolicy) -> Self {

@@ -1,4 +1,4 @@
-//! `rye/exec`: a program and its arguments, which no shell reads.
+//! `rye/exec`: a program and its arguments, without a shell.
 
 use std::path::{Path, PathBuf};
 
@@ -45,11 +45,11 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
     command.args(&params.args);
     let ExecParams { program, cwd, env, stdin, ok_exit_codes, .. } = params;
     let setting = Setting { cwd, env, stdin, limits, ok_exit_codes };
-    // No shell expands anything: a variable is there for the program to read.
+    // No shell expands anything: the program itself reads the variables.
     setting.execute(call, command, &format!("`{program}`"), |_| false).await
 }
 
-/// Returns the path of a program: an absolute one as it is, a name where `PATH` has it.
+/// Returns the path of a program: an absolute path as it is, a name as found in `PATH`.
 fn find(program: &str) -> Result<PathBuf, ActionError> {
     let refused =
         |why: &str| Err(ActionError::permanent(format!("`{}` could not be started: {why}", program.escape_debug())));
@@ -65,7 +65,7 @@ fn find(program: &str) -> Result<PathBuf, ActionError> {
     process::find_in_path(program)
 }
 
-/// Refuses to start a program that would read as code what somebody else chose.
+/// Refuses to start a program that would read untrusted values as code.
 fn guard(call: &Call, params: &ExecParams) -> Result<(), ActionError> {
     let untrusted = call.untrusted();
     let of_program = untrusted.part("program");

@@ -1,10 +1,10 @@
 //! `rye/file-system/…`: files below the directory that the program names.
 //!
-//! Paths are resolved by `cap-std`, from the opened directory on: with `openat2` and `RESOLVE_BENEATH` where the kernel has
-//! it, else one component at a time without following links blindly. So there is no moment between the check of a path and
-//! its use in which somebody could put a link there.
+//! `cap-std` resolves paths, starting from the opened directory: with `openat2` and `RESOLVE_BENEATH` if the kernel has it,
+//! else one component at a time without blindly following links. Nobody can therefore put a link in place between the check
+//! of a path and its use.
 //!
-//! The work is done on a thread for blocking calls. A call that nobody waits for any more is still finished there.
+//! The work is done on a thread for blocking calls. It is finished there even if the caller no longer waits.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
@@ -20,7 +20,8 @@ use super::{Encoding, bytes, config};
 use graph_engine::ActionError;
 use graph_engine::Call;
 
-/// The entries of a directory that are listed at most; more are an error, for a part would look like the whole.
+/// The maximum number of entries of a directory that are listed. More entries are an error, because a part would look like
+/// the whole.
 const MOST_ENTRIES: usize = 10_000;
 
 #[derive(Debug)]
@@ -65,7 +66,7 @@ graph_engine::__object!(ListParams { 0 path: "path" = "\".\"" });
 pub(super) async fn read(call: &Call, params: Value) -> Result<Value, ActionError> {
     let params = ReadParams::from_value(params)?;
     let offset = bytes(params.offset, "offset", i64::MAX.unsigned_abs())?;
-    // What is left out shows in `truncated`, so a smaller limit of the program's is no failure.
+    // `truncated` shows that something was left out, so a smaller limit of the program is not a failure.
     let limit = bytes(params.limit, "limit", i64::MAX.unsigned_abs())?.min(config(call).most_bytes());
     let path = Relative::file(&params.path)?;
     let encoding = Encoding::named(&params.encoding)?;
@@ -76,7 +77,7 @@ pub(super) async fn read(call: &Call, params: Value) -> Result<Value, ActionErro
         file.seek(SeekFrom::Start(offset))
             .and_then(|_| file.take(limit).read_to_end(&mut content))
             .map_err(|error| path.failed("read", &error))?;
-        // A file may grow or shrink meanwhile: its end is where nothing more came.
+        // A file may grow or shrink meanwhile: its end is where a read returns nothing more.
         let mut end = offset.saturating_add(u64::try_from(content.len()).unwrap_or(u64::MAX));
         let content = match encoding {
             Encoding::Base64 => Base64::encode_string(&content),
@@ -96,17 +97,17 @@ pub(super) async fn read(call: &Call, params: Value) -> Result<Value, ActionErro
     .await
 }
 
-/// Makes a text of bytes, without the part of a character at the end where the file continues; says how many bytes that
-/// was.
+/// Converts bytes to a text. If the file continues, omits an incomplete character at the end, and returns the number of its
+/// bytes.
 ///
-/// The error is the first byte that is no text.
+/// The error is the position of the first byte that is not UTF-8.
 fn as_text(bytes: Vec<u8>, goes_on: bool) -> Result<(String, u64), usize> {
     String::from_utf8(bytes).map(|text| (text, 0)).or_else(|error| {
         let (at, is_cut) = (error.utf8_error().valid_up_to(), error.utf8_error().error_len().is_none());
         let mut bytes = error.into_bytes();
         let rest = u64::try_from(bytes.len() - at).unwrap_or(u64::MAX);
         bytes.truncate(at);
-        // With nothing before it, a reader that continues where this ends would never get further.
+        // With no character before it, a reader that continues from the end of this part would make no progress.
         if !goes_on || !is_cut || at == 0 {
             return Err(at);
         }
@@ -186,7 +187,7 @@ fn describe(entry: &DirEntry) -> std::io::Result<(&'static str, u64)> {
     })
 }
 
-/// Does `work` in the directory that the program names, on a thread that may block.
+/// Runs `work` in the directory that the program allows, on a thread that may block.
 async fn blocking(
     call: &Call,
     work: impl FnOnce(&Dir) -> Result<Value, ActionError> + Send + 'static,
@@ -200,7 +201,7 @@ async fn blocking(
     tokio::task::spawn_blocking(move || work(&root)).await?
 }
 
-/// A path below the root, as far as its text can tell.
+/// A path below the root, as far as its text shows.
 struct Relative(PathBuf);
 
 impl Relative {
@@ -224,7 +225,7 @@ impl Relative {
         Ok(Self(path))
     }
 
-    /// A path that names something in the root, and not the root itself.
+    /// Returns the path of an entry of the root, not of the root itself.
     fn file(text: &str) -> Result<Self, ActionError> {
         let path = Self::new(text)?;
         if path.0.as_os_str().is_empty() || text.ends_with('/') {
@@ -238,7 +239,7 @@ impl Relative {
     }
 
     fn failed(&self, done: &str, error: &std::io::Error) -> ActionError {
-        // cap-std's own refusal; what the system refuses has a number.
+        // This is cap-std's own refusal; a refusal of the system has an error number.
         let leads_out = error.kind() == std::io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
         if leads_out {
             return ActionError::permanent(format!("`{self}` leads out of the directory that the program names"));
@@ -253,7 +254,7 @@ impl std::fmt::Display for Relative {
     }
 }
 
-/// Opens a regular file. A pipe at its place is not waited for.
+/// Opens a regular file. Does not wait for the writer of a pipe.
 fn open_to_read(root: &Dir, path: &Relative) -> Result<File, ActionError> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -275,7 +276,7 @@ fn do_not_wait(options: &mut OpenOptions) {
 #[cfg(not(unix))]
 fn do_not_wait(_: &mut OpenOptions) {}
 
-/// Opens the directory in which a file is to be written; everything else happens in what was opened here.
+/// Opens the directory of a file to write; all later steps use this open directory.
 fn directory_of<'p>(root: &Dir, path: &'p Relative, create: bool) -> Result<(Dir, &'p Path), ActionError> {
     let failed = |error: std::io::Error| path.failed("written", &error);
     let name = path.0.file_name().map(Path::new).ok_or_else(|| ActionError::permanent("a path without a file"))?;
@@ -291,7 +292,7 @@ fn directory_of<'p>(root: &Dir, path: &'p Relative, create: bool) -> Result<(Dir
     Ok((directory, name))
 }
 
-/// Returns what stands at the place to be written; only a regular file may.
+/// Returns the metadata of the file to replace, if there is one. Only a regular file may be replaced.
 fn replaceable(directory: &Dir, name: &Path, path: &Relative) -> Result<Option<cap_std::fs::Metadata>, ActionError> {
     match directory.symlink_metadata(name) {
         Ok(metadata) if metadata.is_file() => Ok(Some(metadata)),
@@ -317,7 +318,7 @@ fn append_to(directory: &Dir, name: &Path, content: &[u8]) -> std::io::Result<()
     sync(directory)
 }
 
-/// Puts what `write` writes in the place of a file, durably, or leaves the file as it is.
+/// Replaces a file durably by the output of `write`, or leaves the file as it is.
 fn replace(
     directory: &Dir,
     name: &Path,
@@ -338,7 +339,7 @@ fn replace(
     sync(directory)
 }
 
-/// A file that goes away if it does not come into its place.
+/// A temporary file that is removed on drop, unless it was renamed to its final name.
 struct Temporary<'d> {
     directory: &'d Dir,
     name: String,
@@ -355,13 +356,13 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Makes the names in a directory durable.
+/// Makes the entries of a directory durable.
 #[cfg(unix)]
 fn sync(directory: &Dir) -> std::io::Result<()> {
     directory.open(".")?.sync_all()
 }
 
-/// Windows has no such call, and does not need it.
+/// Does nothing: Windows has no such call and does not need one.
 #[cfg(not(unix))]
 fn sync(_: &Dir) -> std::io::Result<()> {
     Ok(())
@@ -385,7 +386,7 @@ mod tests {
     }
 
     impl Tree {
-        /// A directory `root`, and beside it a `secret`.
+        /// Creates a directory `root`, and a file `secret` beside it.
         fn new() -> Self {
             let outside = tempfile::tempdir().unwrap();
             fs::create_dir(outside.path().join("root")).unwrap();
@@ -410,7 +411,7 @@ mod tests {
             list(&self.call, params).await.map_err(|error| format!("{error:?}"))
         }
 
-        /// The names in the root, hidden ones too.
+        /// Returns the names in the root, including hidden ones.
         fn names(&self) -> Vec<String> {
             let entries = fs::read_dir(self.path(".")).unwrap();
             let mut names: Vec<String> =
@@ -462,7 +463,7 @@ mod tests {
         assert_eq!(read, json!({"content": "üb", "size": 4, "truncated": false}));
         let read = tree.read(json!({"path": "a", "offset": 9})).await.unwrap();
         assert_eq!(read, json!({"content": "", "size": 4, "truncated": false}));
-        // A part that begins within a character, or is too small for one, is no text.
+        // A part that begins within a character, or is too small for one, is not a text.
         assert!(tree.read(json!({"path": "a", "offset": 2})).await.unwrap_err().contains("(byte 2)"));
         assert!(tree.read(json!({"path": "a", "offset": 1, "limit": 1})).await.unwrap_err().contains("(byte 1)"));
     }

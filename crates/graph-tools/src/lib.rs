@@ -1,7 +1,7 @@
-//! The tools that the runtime performs itself, and what a program allows them.
+//! The tools that the runtime performs itself, and the settings that allow them.
 //!
-//! `rye/bash` and `rye/exec` need no more than their capability. The others reach for things that the program must name first, in a
-//! [`ToolConfig`]: files are read and written below a directory, requests go to listed hosts. What is not named is refused.
+//! `rye/bash` and `rye/exec` need only their capability. For the other tools, the program must name the resources in a
+//! [`ToolConfig`]: files are read and written below a directory, and requests go to listed hosts. All else is refused.
 
 #[cfg(unix)]
 mod bash;
@@ -35,7 +35,7 @@ use std::sync::LazyLock;
 use graph_engine::ActionError;
 use graph_engine::Call;
 
-/// The ids of the built-in tools, whether or not this system and these features have them.
+/// The ids of the built-in tools, including those that this system or the enabled features lack.
 pub const BUILTIN_IDS: [&str; 6] = [
     "rye/bash",
     "rye/exec",
@@ -45,8 +45,7 @@ pub const BUILTIN_IDS: [&str; 6] = [
     "rye/http/request",
 ];
 
-/// Performs the built-in tool called `id`, for graphs whose tools are known only when they run; `None` if there is no
-/// such tool.
+/// Performs the built-in tool `id`, for graphs whose tools are known only at run time; `None` if there is no such tool.
 pub fn perform_builtin<'a>(
     id: &'a str,
     call: &'a Call,
@@ -55,40 +54,41 @@ pub fn perform_builtin<'a>(
     BUILTIN_IDS.contains(&id).then(|| perform(id, call, params))
 }
 
-/// Performs a built-in tool. Generated code calls this where a contract says `tool_type: builtin`.
+/// Performs a built-in tool. Generated code calls this for a contract with `tool_type: builtin`.
 ///
 /// # Errors
 ///
-/// What the tool fails with.
+/// The error of the tool.
 pub async fn builtin<P: AsView + Send, R: FromValue>(id: &str, call: &Call, params: P) -> Result<R, ActionError> {
     let params = params.view().to_plain_value();
     let result = perform(id, call, params).await?;
     Ok(R::from_value(result)?)
 }
 
-/// Starts the program of a tool whose contract says `tool_type: subprocess`; `spec` is that contract's [`Subprocess`] as
-/// JSON. The program reads its parameters as JSON from stdin; what it prints is its result if it is JSON (R184).
+/// Starts the program of a tool whose contract has `tool_type: subprocess`; `spec` is the contract's [`Subprocess`] as JSON.
+/// The program reads its parameters as JSON from stdin. Its output is the result if it is JSON (R184).
 ///
 /// # Errors
 ///
-/// If the program cannot be started, is not the one that the contract pins, fails, or returns what is not of the type `R`.
+/// If the program cannot be started, differs from the one that the contract pins, fails, or returns a value that is not of
+/// the type `R`.
 pub async fn subprocess<P: AsView + Send, R: FromValue>(spec: &str, call: &Call, params: P) -> Result<R, ActionError> {
     let params = params.view().to_plain_value();
     let spec = Subprocess::from_json(spec)?;
     Ok(R::from_value(perform_subprocess(&spec, call, params).await?)?)
 }
 
-/// As [`subprocess`], for graphs whose tools are known only when they run.
+/// Starts a program like [`subprocess`], for graphs whose tools are known only at run time.
 ///
 /// # Errors
 ///
-/// If the program cannot be started, is not the one that the contract pins, or fails.
+/// If the program cannot be started, differs from the one that the contract pins, or fails.
 #[cfg(unix)]
 pub async fn perform_subprocess(spec: &Subprocess, call: &Call, params: Value) -> Result<Value, ActionError> {
     subprocess::perform(spec, call, &params).await
 }
 
-/// As [`subprocess`], for graphs whose tools are known only when they run.
+/// Fails, because this system cannot start a program as [`subprocess`] does.
 ///
 /// # Errors
 ///
@@ -127,13 +127,13 @@ pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Valu
     }
 }
 
-/// Returns what the program allows the tools of a call.
+/// Returns the settings that the program made for the tools of a call.
 fn config(call: &Call) -> &ToolConfig {
     static NOTHING: LazyLock<ToolConfig> = LazyLock::new(ToolConfig::new);
     call.tool_settings().unwrap_or(&NOTHING)
 }
 
-/// How bytes become a text, and the other way round.
+/// The encoding of bytes as a text.
 #[cfg(any(feature = "files", feature = "http"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
@@ -161,7 +161,7 @@ fn seconds(number: f64, name: &str) -> Result<Duration, ActionError> {
     })
 }
 
-/// Reads the parameter `name` as a number of bytes, of which there may be `most`.
+/// Reads the parameter `name` as a number of bytes, at most `most`.
 #[cfg(any(feature = "files", feature = "http"))]
 fn bytes(number: i64, name: &str, most: u64) -> Result<u64, Mismatch> {
     let bytes = u64::try_from(number).ok().filter(|bytes| *bytes <= most);
@@ -179,7 +179,7 @@ mod tests {
         let call = testing::call(ToolConfig::new(), &[]);
         assert!(perform_builtin("rye/none", &call, json!({})).is_none());
         for id in BUILTIN_IDS {
-            // Each misses a parameter, or what the program would have to allow; no id is unknown.
+            // Each call lacks a parameter or a permission, but no id is unknown.
             let performing = perform_builtin(id, &call, json!({})).unwrap();
             let error = performing.await.unwrap_err().to_string();
             assert!(!error.contains("on this system"), "{id}: {error}");

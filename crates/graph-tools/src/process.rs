@@ -1,8 +1,8 @@
-//! Processes that tools start: each in a process group of its own, with a small environment, within limits.
+//! Processes that tools start: each runs in its own process group, with a small environment and within limits.
 //!
-//! A process does not see the program's own environment, which may hold secrets. When it ends, is stopped, or nobody waits
-//! for it any more, its whole process group is killed. So it is when the program itself dies, in whatever way: a watchdog leads the
-//! group, which ends with the program.
+//! A process does not see the program's own environment, which may hold secrets. When the process ends or is stopped, or its
+//! caller no longer waits, its whole process group is killed. The same happens when the program itself dies for any reason:
+//! the leader of the group is a watchdog that notices the end of the program.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -24,7 +24,7 @@ use crate::seconds;
 use graph_engine::ActionError;
 use graph_engine::Call;
 
-/// How a process is started, whichever it is.
+/// The settings with which any process is started.
 pub(super) struct Setting {
     pub(super) cwd: Option<String>,
     pub(super) env: Option<IndexMap<String, String>>,
@@ -34,7 +34,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    /// Starts a process and waits for its end. `shown` is how messages call it, and `expands` says which variables it reads itself.
+    /// Starts a process and waits for its end. `shown` is its name in messages; `expands` says which variables it reads itself.
     pub(super) async fn execute(
         self,
         call: &Call,
@@ -60,13 +60,13 @@ impl Setting {
     }
 }
 
-/// What a process sees of the program's environment, besides what the graph requires and what it is given.
+/// The variables that a process inherits from the program, besides those that the graph requires and those of the call.
 const INHERITED: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ"];
 
-/// How long the rest of the output is waited for, once the process and its group are gone.
+/// How long to wait for the rest of the output after the process and its group have ended.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a process may run and how much it may print.
+/// The limits of a process: its running time and the size of its output.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) time: Duration,
@@ -74,7 +74,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Makes them of a tool's parameters `timeout` and `output_limit`.
+    /// Reads the limits from a tool's parameters `timeout` and `output_limit`.
     pub(super) fn of(timeout: f64, output_limit: i64) -> Result<Self, ActionError> {
         let time = seconds(timeout, "timeout")?;
         match usize::try_from(output_limit) {
@@ -86,23 +86,23 @@ impl Limits {
     }
 }
 
-/// What a process left.
+/// The result of a process.
 pub(super) struct EndedProcess {
-    /// The exit code; as shells do, 128 and the number of the signal where one ended the process.
+    /// The exit code; if a signal ended the process, 128 plus the number of the signal, as in shells.
     pub(super) code: i32,
-    /// What it printed, without the newlines at the end.
+    /// Its output, without the newlines at the end.
     pub(super) stdout: String,
-    /// The same of stderr.
+    /// Its output on stderr, likewise.
     pub(super) stderr: String,
 }
 
 impl EndedProcess {
-    /// Returns the result that commands have in common.
+    /// Returns the result that all commands share.
     pub(super) fn to_value(&self) -> Value {
         json!({"stdout": self.stdout, "stderr": self.stderr, "exit_code": self.code})
     }
 
-    /// Returns the failure that an exit code is, unless it is one of `ok`.
+    /// Returns the failure for an exit code, unless the code is one of `ok`.
     pub(super) fn failure(&self, ok: &[i64]) -> Option<ActionError> {
         if ok.contains(&i64::from(self.code)) {
             return None;
@@ -112,20 +112,20 @@ impl EndedProcess {
     }
 }
 
-/// Why a process was stopped before it ended.
+/// The reason that a process was stopped before it ended.
 enum ProcessStop {
     Timeout,
     Output,
-    /// The watchdog ended first: the process would outlive the program.
+    /// The watchdog ended first, so the process could outlive the program.
     Unguarded,
 }
 
-/// Clears the environment of `command`, and sets what every process of the graph may see.
+/// Clears the environment of `command`, and sets the variables that every process of the graph may see.
 pub(super) fn small_environment(command: &mut Command, call: &Call) {
     command.env_clear();
     let names = INHERITED.into_iter().chain(call.env().iter().map(String::as_str));
     command.envs(names.filter_map(|name| Some((name, std::env::var_os(name)?))));
-    // By these a program that does a thing once can tell that it is asked for the same thing again.
+    // With these, a program that must act only once can recognize a repeated request.
     let [key, attempt] = graph_shell::RESERVED;
     command.env(key, call.idempotency_key()).env(attempt, call.attempt().to_string());
 }
@@ -134,8 +134,8 @@ pub(super) fn small_environment(command: &mut Command, call: &Call) {
 ///
 /// # Errors
 ///
-/// If a name cannot be one, is the runtime's, or is one by which bash or programs decide what they do, and its value somebody
-/// else's.
+/// If a name is not valid or is reserved for the runtime. Also if a name controls the behavior of bash or of programs and its
+/// value is untrusted.
 pub(super) fn environment(
     command: &mut Command,
     env: Option<&IndexMap<String, String>>,
@@ -161,7 +161,7 @@ pub(super) fn environment(
     Ok(())
 }
 
-/// Returns which of the variables and whether the stdin of a call are somebody else's.
+/// Returns the variables of a call whose values are untrusted, and whether its stdin is.
 pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrusted) -> graph_shell::Foreign {
     let of_env = untrusted.part("env");
     let names = env.into_iter().flatten().map(|(name, _)| name).filter(|name| !of_env.part(name).is_nothing());
@@ -170,18 +170,18 @@ pub(super) fn foreign(env: Option<&IndexMap<String, String>>, untrusted: &Untrus
         .in_directory(is_foreign("cwd"))
 }
 
-/// Returns the refusal that a danger is.
+/// Returns the error for a danger.
 pub(super) fn refusal(danger: &graph_shell::Danger) -> ActionError {
     ActionError::permanent(format!("the command is refused: {} {}; {}", danger.origin, danger.how, danger.how.help()))
 }
 
-/// Finds a program in the directories of the `PATH` of the program that embeds the graph.
+/// Finds a program in the `PATH` of the program that embeds the graph.
 ///
 /// # Errors
 ///
 /// If no directory has it.
 pub(super) fn find_in_path(program: &str) -> Result<PathBuf, ActionError> {
-    // A relative directory in `PATH` would make what runs depend on the working directory.
+    // With a relative directory in `PATH`, the working directory would decide which program runs.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute()).map(|place| place.join(program));
     places.find(|place| is_executable(place)).ok_or_else(|| {
@@ -195,13 +195,13 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// A process that was started, and the group that it is in.
+/// A running process and its group.
 pub(super) struct RunningProcess {
     child: Child,
     group: Group,
 }
 
-/// Starts `command` in a process group of its own; `stdin` says whether there is something for it to read.
+/// Starts `command` in its own process group; `stdin` says whether it receives input.
 pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<RunningProcess> {
     let group = Group::new()?;
     let stdin = if stdin { Stdio::piped() } else { Stdio::null() };
@@ -210,11 +210,11 @@ pub(super) fn start(command: &mut Command, stdin: bool) -> std::io::Result<Runni
     Ok(RunningProcess { child, group })
 }
 
-/// Waits until a process that [`start`] started has ended, and collects what it printed.
+/// Waits until a process that [`start`] started has ended, and collects its output.
 ///
 /// # Errors
 ///
-/// If it was stopped because of `limits`, or printed what is no text.
+/// If it was stopped because of `limits`, or if its output is not UTF-8 text.
 pub(super) async fn finish(
     running: RunningProcess,
     stdin: Option<Vec<u8>>,
@@ -222,7 +222,7 @@ pub(super) async fn finish(
 ) -> Result<EndedProcess, ActionError> {
     let RunningProcess { mut child, mut group } = running;
     let (out, err) = (Arc::default(), Arc::default());
-    // Dropping the set stops the tasks, so nothing of a process that is not waited for stays.
+    // Dropping the set stops the tasks, so that an abandoned process leaves nothing behind.
     let mut pipes = JoinSet::new();
     let (full, mut overflow) = mpsc::channel(1);
     if let Some(stdout) = child.stdout.take() {
@@ -234,7 +234,7 @@ pub(super) async fn finish(
     drop(full);
     if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), stdin) {
         pipes.spawn(async move {
-            // A process need not read what it is given.
+            // A process need not read all of its input.
             if let Err(error) = pipe.write_all(&bytes).await {
                 tracing::debug!(%error, "the command did not read all of its stdin");
             }
@@ -242,13 +242,13 @@ pub(super) async fn finish(
     }
     let ended = tokio::select! {
         biased;
-        // First: a process whose output is not read any more may end by that.
+        // This comes first: a process may end because its output is no longer read.
         Some(()) = overflow.recv() => Err(ProcessStop::Output),
         status = child.wait() => Ok(status?),
         _ = group.watchdog.wait() => Err(ProcessStop::Unguarded),
         () = tokio::time::sleep(limits.time) => Err(ProcessStop::Timeout),
     };
-    // What the process left behind in its group goes with it; else a `sleep 1000 &` would keep the pipes open.
+    // Processes that it left in its group are killed too; otherwise a `sleep 1000 &` would keep the pipes open.
     group.kill();
     group.watchdog.wait().await?;
     let status = match ended {
@@ -269,7 +269,7 @@ pub(super) async fn finish(
             });
         }
     };
-    // A process that left the group may hold the pipes for ever; what it prints is not the command's.
+    // A process that left the group may hold the pipes forever; its output does not belong to the command.
     if tokio::time::timeout(GRACE, async { while pipes.join_next().await.is_some() {} }).await.is_err() {
         tracing::debug!("a process that the command started holds on to its output");
     }
@@ -283,18 +283,18 @@ fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// What the watchdog does: it waits for the end of a pipe that only the program holds, and then kills its own group. The signals that
-/// a command may send to its whole group do not end it.
+/// The script of the watchdog: it waits for the end of a pipe that only the program holds open, and then kills its own group.
+/// It ignores the signals that a command may send to its whole group.
 const WATCHDOG: &str =
     "trap '' HUP INT QUIT ABRT ALRM TERM USR1 USR2 PIPE TSTP TTIN TTOU; while read -r _; do :; done; kill -KILL 0";
 
-/// A process group that is killed when this is dropped, and when the program ends in which this is.
+/// A process group that is killed when this value is dropped or when its program ends.
 ///
-/// Its leader is a watchdog, so the group's number cannot become another group's while this is there.
+/// Its leader is a watchdog, so the number of the group cannot be reused while this value exists.
 struct Group {
     watchdog: Child,
     leader: Pid,
-    /// The end of the pipe that the watchdog waits for. It is closed when a program is executed, so no child keeps it open.
+    /// The end of the pipe on which the watchdog waits. It is closed on exec, so that no child keeps it open.
     _line: Option<ChildStdin>,
     is_killed: bool,
 }
@@ -313,7 +313,7 @@ impl Group {
         Ok(Self { watchdog, leader, _line: line, is_killed: false })
     }
 
-    /// Kills everything in the group, the watchdog too.
+    /// Kills all processes in the group, including the watchdog.
     fn kill(&mut self) {
         if !std::mem::replace(&mut self.is_killed, true)
             && let Err(error) = kill_process_group(self.leader, Signal::KILL)
@@ -331,7 +331,7 @@ impl Drop for Group {
 
 type Buffer = Arc<Mutex<Vec<u8>>>;
 
-/// Reads a pipe to its end, or until there is more than may be; then it notifies `full`.
+/// Reads a pipe to its end. If there is more than `limit`, stops and notifies `full`.
 async fn read(mut pipe: impl AsyncRead + Unpin, buffer: Buffer, limit: usize, full: mpsc::Sender<()>) {
     let mut chunk = vec![0; 16 * 1024];
     loop {

@@ -1,7 +1,7 @@
-//! Tools that are programs of their own: parameters as JSON on stdin, the result as JSON on stdout.
+//! Tools that are separate programs: parameters as JSON on stdin, the result as JSON on stdout.
 //!
-//! The contract is signed, so what it says is trusted: the program's name and its arguments. No shell reads them, and nothing
-//! of the graph's values gets among them. The program's file is not signed; a contract may pin it with `sha256`.
+//! The contract is signed, so its program name and arguments are trusted. No shell reads them, and no value of the graph
+//! becomes part of them. The program's file is not signed; a contract may pin it with `sha256`.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -51,11 +51,11 @@ pub(super) async fn perform(spec: &Subprocess, call: &Call, params: &Value) -> R
     }
 }
 
-/// What the program printed if it is JSON, else what any command returns (R184).
+/// Returns the program's output if it is JSON, else the result of any command (R184).
 ///
 /// # Errors
 ///
-/// If it is JSON with a name twice in an object, or a whole number that cannot be kept exactly.
+/// If an object in it has a name twice, or an integer cannot be represented exactly.
 fn result(ended: &EndedProcess) -> Result<Value, ActionError> {
     match read_json(&ended.stdout) {
         Ok(value) => Ok(value),
@@ -64,7 +64,7 @@ fn result(ended: &EndedProcess) -> Result<Value, ActionError> {
     }
 }
 
-/// Finds a program: at its place if there is a `/` in its name, else in the directories of `PATH`.
+/// Finds a program: by its path if the name contains a `/`, else in the directories of `PATH`.
 fn find(program: &str, config: &ToolConfig) -> Result<PathBuf, ActionError> {
     if program.contains('/') {
         return below_programs(program, config);
@@ -72,7 +72,7 @@ fn find(program: &str, config: &ToolConfig) -> Result<PathBuf, ActionError> {
     process::find_in_path(program)
 }
 
-/// Resolves a path of the contract against the directory that the program names.
+/// Resolves a path in the contract against the directory that the program names.
 fn below_programs(path: &str, config: &ToolConfig) -> Result<PathBuf, ActionError> {
     if Path::new(path).is_absolute() {
         return Ok(path.into());
@@ -85,9 +85,10 @@ fn below_programs(path: &str, config: &ToolConfig) -> Result<PathBuf, ActionErro
     Ok(directory.join(path))
 }
 
-/// Compares the program's file with what the contract pins.
+/// Compares the program's file with the digest that the contract pins.
 ///
-/// It is read just before it is started, and not held meanwhile: who can write to the file at that very moment gets through.
+/// The file is read just before the start and is not locked meanwhile: a user who can write to it at that moment can bypass
+/// the check.
 async fn verify(program: &str, path: PathBuf, pinned: Digest) -> Result<(), ActionError> {
     let found = tokio::task::spawn_blocking(move || digest(&path)).await?;
     let found = found.map_err(|error| ActionError::permanent(format!("`{program}` could not be read: {error}")))?;
@@ -128,7 +129,7 @@ mod tests {
             .map_err(|error| format!("{error:?}"))
     }
 
-    /// A directory with the program `bin/tool`.
+    /// Returns a directory with the program `bin/tool`.
     fn programs(script: &str) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("bin")).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of the tools have in common.
+//! Helpers for the tests of the tools.
 
 use graph_engine::Call;
 use graph_model::name::ItemId;
@@ -7,13 +7,13 @@ use graph_model::value::{Struct, Value};
 
 use super::ToolConfig;
 
-/// A call by a node of whose parameters these parts are somebody else's.
+/// Returns a call by a node whose parameters are untrusted in these parts.
 #[cfg(unix)]
 pub(super) fn guarded_call(untrusted: Untrusted) -> Call {
     call_with(ToolConfig::new(), &[], untrusted)
 }
 
-/// A call by a graph that requires the environment variables `env`.
+/// Returns a call by a graph that requires the environment variables `env`.
 pub(super) fn call(config: ToolConfig, env: &[&str]) -> Call {
     call_with(config, env, Untrusted::Nothing)
 }
@@ -23,7 +23,7 @@ fn call_with(config: ToolConfig, env: &[&str], untrusted: Untrusted) -> Call {
     Call::alone(ItemId::new("rye/bash").unwrap(), env, untrusted, config)
 }
 
-/// Compares the parameters that a tool reads with those of its contract: names, in order, and defaults.
+/// Asserts that the parameters of a tool are those of its contract: names in order, and defaults.
 pub(super) fn assert_contract<P: Struct>(contract: &str) {
     let (_, properties) = contract.split_once("\n  properties:\n").expect("the contract has parameters");
     let lines: Vec<&str> = properties.lines().take_while(|line| line.starts_with("    ")).collect();

@@ -16,15 +16,15 @@ pub(crate) struct AttestArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The graph's file [default: the one of the run's graph in the tree `graphs`]
+    /// The file of the run's graph [default: found by its id in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
-    /// The public key of who signed the files, a PEM file [default: that of who ran it]
+    /// The public key that verifies the files, a PEM file [default: the one that verifies the journal]
     #[arg(long, value_name = "FILE", requires = "files")]
     files_key: Option<PathBuf>,
-    /// The secret key that attests [default: your own]
+    /// The secret key that signs the attestation [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Write the attestation to this file, which is replaced as a whole [default: stdout]
@@ -59,7 +59,7 @@ pub(crate) struct VerifyAttestationArguments {
     /// The attestation's file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The public key of who attests, a PEM file [default: your own]
+    /// The public key that verifies the attestation, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
     /// Compare it with the run's journal in this SQLite file

@@ -1,4 +1,4 @@
-//! `graph cache`: what a project keeps of the results of nodes, listed and removed.
+//! `graph cache`: list and remove the results of nodes that a project caches.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -15,9 +15,9 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Subcommand)]
 pub(crate) enum Caches {
-    /// List what is kept
+    /// List the cached results
     Ls(CacheLsArguments),
-    /// Remove it, so that calls are made again
+    /// Remove cached results, so that calls are made again
     Clear(CacheClearArguments),
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Caches {
 pub(crate) struct CacheLsArguments {
     #[command(flatten)]
     of: CacheArguments,
-    /// Print it as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }
@@ -40,10 +40,10 @@ pub(crate) struct CacheClearArguments {
     /// Only results of nodes of this name
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Only results that were kept as long ago, as `12h` or `30d`
+    /// Only results that were cached at least this long ago, such as `12h` or `30d`
     #[arg(long, value_name = "TIME", value_parser = stored::age)]
     older_than: Option<Duration>,
-    /// Only say what would be removed
+    /// Only print what would be removed
     #[arg(long)]
     dry_run: bool,
     /// Print what was removed as JSON
@@ -51,18 +51,18 @@ pub(crate) struct CacheClearArguments {
     json: bool,
 }
 
-/// Which cache, and who signed what is in it.
+/// The cache to use, and the key that verifies its entries.
 #[derive(Args)]
 struct CacheArguments {
-    /// The directory in whose .ai the results are [default: the nearest one above the working directory that holds .ai]
+    /// The directory whose .ai holds the results [default: the nearest one above the working directory that has .ai]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// The public key of who keeps them, a PEM file [default: your own]
+    /// The public key that verifies the results, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
 }
 
-/// An entry: what it says, or why it would not be used.
+/// An entry of the cache: its content, or the reason that it would not be used.
 struct FoundEntry {
     key: Digest,
     bytes: usize,
@@ -70,7 +70,7 @@ struct FoundEntry {
 }
 
 impl FoundEntry {
-    /// Says what it is on a line.
+    /// Describes the entry in one line.
     fn line(&self) -> String {
         match &self.entry {
             Ok(entry) => format!("{:.12}  {}  {} of {}", self.key, entry.cached_at, entry.node, entry.graph),
@@ -100,7 +100,7 @@ impl CacheArguments {
         let signer = verifying_key(self.public_key.as_deref())?;
         let mut all = Vec::new();
         for key in keys {
-            // One that somebody else removed meanwhile is not there.
+            // Skips an entry that another process has removed meanwhile.
             let (bytes, entry) = match cache.text(&key) {
                 Ok(None) => continue,
                 Ok(Some(text)) => {
@@ -143,7 +143,7 @@ fn clear(arguments: &CacheClearArguments) -> CommandResult {
     };
     let is_meant = |found: &&FoundEntry| match &found.entry {
         Ok(entry) => is_one_of(graph, &entry.graph) && is_one_of(node, &entry.node) && is_old(entry),
-        // Whose it is, and of when, nobody vouches for.
+        // Nothing proves the graph, the node or the time of such an entry.
         Err(_) => graph.is_none() && node.is_none() && older_than.is_none(),
     };
     let meant: Vec<&FoundEntry> = all.iter().filter(is_meant).collect();

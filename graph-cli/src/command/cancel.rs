@@ -13,7 +13,7 @@ use serde_json::json;
 use super::stored::{self, Access};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
-/// How often a run that is waited for is looked at.
+/// How often `--wait` looks at the run.
 const PACE: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
@@ -21,10 +21,10 @@ pub(crate) struct CancelArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The SQLite file that keeps it
+    /// The SQLite file that holds the run
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
-    /// Wait until it has stopped, so many seconds at most
+    /// Wait until the run has stopped, for at most this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait: Option<Duration>,
     /// Print what was done as JSON
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &CancelArguments) -> CommandResult {
     done.map(|_| CommandOutcome::Well)
 }
 
-/// Asks; returns who was asked, and how the run stands then if it was waited for.
+/// Requests the cancellation. Returns the process that holds the run, and with `--wait` the run after it has stopped.
 async fn attempt(arguments: &CancelArguments) -> Result<(Option<Holder>, Option<RunSummary>), Error> {
     let store = stored::open(&arguments.store, Access::Write).await?;
     let holder = store.find(&arguments.run).await?.holder;

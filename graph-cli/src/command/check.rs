@@ -20,19 +20,19 @@ pub(crate) struct CheckArguments {
     /// Graphs, or directories of graphs
     #[arg(value_name = "PATH", default_value = "graphs")]
     paths: Vec<PathBuf>,
-    /// How to say what was found; json and sarif are one document on stdout
+    /// The format of the findings; json and sarif print one document on stdout
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = FindingsFormat::Human)]
     format: FindingsFormat,
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Say what a run of each graph can come to at most: steps, calls, calls at a time
+    /// Print the upper bounds for a run of each graph: steps, calls, concurrent calls
     #[arg(long)]
     budget: bool,
     /// Fail on warnings too
     #[arg(long)]
     deny_warnings: bool,
-    /// Make the changes that are certain, in the files below PATH; they must be reviewed and signed again
+    /// Apply the fixes that are certain to the files below PATH; review and sign these files again afterwards
     #[arg(long)]
     fix: bool,
     /// Check again whenever a file changes, until Ctrl-C
@@ -40,7 +40,7 @@ pub(crate) struct CheckArguments {
     watch: bool,
 }
 
-/// How findings are said.
+/// The format of the findings.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FindingsFormat {
     /// For people, in a terminal
@@ -56,7 +56,7 @@ impl CheckArguments {
         if self.json { FindingsFormat::Json } else { self.format }
     }
 
-    /// Says what was found, and whether all is well.
+    /// Reports the findings, and returns whether all is well.
     fn report(&self, findings: &Findings, fixed: &fix::Fixed) -> CommandOutcome {
         match self.format() {
             FindingsFormat::Human => human::report(findings, fixed, self.budget),
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> CommandResult {
     if arguments.fix {
         let fixed = fix::fix(&trees, &findings, &arguments.paths)?;
         if !fixed.is_empty() {
-            // What is said of the files now is what there is to say, that they are to be signed again included.
+            // The report is about the files as they are now. It therefore also says that they must be signed again.
             return Ok(arguments.report(&Trees::find(&arguments.paths)?.check(), &fixed));
         }
     }

@@ -1,4 +1,4 @@
-//! `graph explain`: what a code means and how to mend what it reports.
+//! `graph explain`: explain a diagnostic code, and how to fix the mistake that it reports.
 
 use clap::Args;
 use graph_compiler::code::{ALL, DiagnosticCode, Level};
@@ -6,12 +6,12 @@ use graph_compiler::diagnostic::nearest;
 
 use crate::outcome::{CommandOutcome, CommandResult};
 
-/// How many characters a line has.
+/// The width of a line, in characters.
 const WIDTH: usize = 100;
 
 #[derive(Args)]
 pub(crate) struct ExplainArguments {
-    /// A code, as G0102; 102 will do. Without one, all codes are listed
+    /// A code such as G0102, or 102 for short; without a code, all codes are listed
     #[arg(value_name = "CODE")]
     code: Option<String>,
 }
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
-/// Writes out what people shorten: `g102`, `102` and `G102` are `G0102`.
+/// Completes a short form: `g102`, `102` and `G102` become `G0102`.
 fn full(written: &str) -> String {
     let written = written.trim().trim_matches(['[', ']']);
     let digits = written.strip_prefix(['g', 'G']).unwrap_or(written);

@@ -1,4 +1,4 @@
-//! `graph files`: the files that a project keeps of its runs, written again from a store and compared with it.
+//! `graph files`: rebuild the files of a project's runs from a store, and compare them with it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Subcommand)]
 pub(crate) enum Files {
-    /// Write the files of runs again from their journals
+    /// Rebuild the files of runs from their journals
     Rebuild(FilesRebuildArguments),
     /// Verify the files of a run, and compare them with its journal
     Verify(FilesVerifyArguments),
@@ -31,7 +31,7 @@ pub(crate) struct FilesRebuildArguments {
     /// All runs of the store that no process is running
     #[arg(long, conflicts_with = "runs")]
     all: bool,
-    /// The SQLite file that keeps them
+    /// The SQLite file that holds the runs
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
     #[command(flatten)]
@@ -49,12 +49,12 @@ pub(crate) struct FilesVerifyArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The SQLite file with whose journal they are compared [default: the journal among the files]
+    /// Compare them with the journal in this SQLite file [default: the journal among the files]
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
     #[command(flatten)]
     of: FilesArguments,
-    /// The public key of who signed the files, a PEM file [default: that of who ran it]
+    /// The public key that verifies the files, a PEM file [default: the one that verifies the journal]
     #[arg(long, value_name = "FILE")]
     files_key: Option<PathBuf>,
     /// Print what was found as JSON
@@ -62,13 +62,13 @@ pub(crate) struct FilesVerifyArguments {
     json: bool,
 }
 
-/// Whose files, and of which runs.
+/// The options that `graph files` commands share.
 #[derive(Args)]
 struct FilesArguments {
-    /// The public key of who ran them, a PEM file [default: your own]
+    /// The public key that verifies the journals, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
-    /// The graph's file [default: the one of the run's graph in the tree `graphs`]
+    /// The file of the run's graph [default: found by its id in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     /// The project's directory [default: the nearest one above the working directory that holds .ai]
@@ -76,18 +76,18 @@ struct FilesArguments {
     project: Option<PathBuf>,
 }
 
-/// What the commands work with.
+/// The open store, the key and the project that the commands work with.
 struct FilesDesk {
     tokio: tokio::runtime::Runtime,
     /// Where the journals are.
     store: Box<dyn Store>,
-    /// The public key of who wrote them.
+    /// The public key that verifies them.
     key: PublicKey,
     project: PathBuf,
 }
 
 impl FilesArguments {
-    /// Opens the store, or in its place the files themselves.
+    /// Opens the store; without one, the project's files in its place.
     fn open(&self, store: Option<&Path>) -> Result<FilesDesk, Error> {
         let project = project_here(self.project.as_ref(), "--project DIR")?;
         let key = verifying_key(self.public_key.as_deref())?;
@@ -157,12 +157,12 @@ fn rebuild_one(
     Ok(desk.tokio.block_on(files.rebuild(&*desk.store, &desk.key, run, machine.graph()))?)
 }
 
-/// What was found of a run's files.
+/// The findings about a run's files.
 struct FilesFindings {
     graph: Option<String>,
-    /// The files that are not what the journal says.
+    /// The files that differ from the journal.
     differing: Vec<PathBuf>,
-    /// How many bytes of a transcript are signed, or what does not hold: of it, of the state item or of the journal.
+    /// The number of transcript bytes that are signed, or the first mistake in the transcript, the state item or the journal.
     signed: Result<u64, String>,
 }
 
@@ -195,7 +195,7 @@ fn verify(arguments: &FilesVerifyArguments) -> CommandResult {
     Ok(CommandOutcome::of(is_well))
 }
 
-/// Looks at the files of a run.
+/// Verifies the files of a run, and compares them with its journal.
 ///
 /// # Errors
 ///
@@ -203,7 +203,7 @@ fn verify(arguments: &FilesVerifyArguments) -> CommandResult {
 fn look(arguments: &FilesVerifyArguments, desk: &FilesDesk, signer: &PublicKey) -> Result<FilesFindings, Error> {
     let FilesVerifyArguments { run, store, of, .. } = arguments;
     let FilesDesk { tokio, store: journals, key, project } = desk;
-    // A journal that is one of the files may be what was changed.
+    // Without `--store`, the journal is one of the files, and may itself have been changed.
     let changed = |error: Error| match store {
         None => Ok(FilesFindings { graph: None, differing: Vec::new(), signed: Err(error.to_string()) }),
         Some(_) => Err(error),

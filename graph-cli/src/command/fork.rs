@@ -1,4 +1,4 @@
-//! `graph fork`: begin a run where another one was.
+//! `graph fork`: begin a run at a step of another one.
 
 use std::path::PathBuf;
 
@@ -14,25 +14,25 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
 pub(crate) struct ForkArguments {
-    /// The run that it begins in
+    /// The run to fork
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The SQLite file that keeps it
+    /// The SQLite file that holds the run
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
-    /// After how many visits of it [default: after its last]
+    /// Fork after this many visits of the run [default: after its last]
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// A state key that gets another value, in JSON; may be given several times
+    /// Set a state key to another value, in JSON; may be given several times
     #[arg(long = "set", value_name = "KEY=JSON", value_parser = setting)]
     set: Vec<(String, Value)>,
-    /// The new run's id [default: the graph's name, the time, and chance]
+    /// The new run's id [default: made from the graph's name, the time and a random part]
     #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text))]
     run_id: Option<RunId>,
-    /// A capability that it may use, in place of what the graph declares; may be given several times
+    /// A capability that the new run may use, in place of those that the graph declares; may be given several times
     #[arg(long = "grant", value_name = "PATTERN", value_parser = |text: &str| Pattern::new(text))]
     grants: Vec<Pattern>,
-    /// The graph's file [default: the one of the run's graph in the tree `graphs`]
+    /// The file of the run's graph [default: found by its id in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     /// The secret key that signs the store's journals [default: your own]
@@ -46,7 +46,7 @@ pub(crate) struct ForkArguments {
     json: bool,
 }
 
-/// Takes `key=json` apart.
+/// Splits `key=json`.
 fn setting(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write `key=json`")?;
     let value = read_json(value).map_err(|error| {

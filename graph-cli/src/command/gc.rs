@@ -1,4 +1,4 @@
-//! `graph gc`: remove runs from a store that are not kept any longer.
+//! `graph gc`: remove old runs from a store.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -14,19 +14,19 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
 pub(crate) struct GcArguments {
-    /// The SQLite file that keeps the runs
+    /// The SQLite file that holds the runs
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
-    /// Only runs that ended as long ago, as `12h` or `30d`; 0 for all that ended
+    /// Only runs that ended at least this long ago, such as `12h` or `30d`; 0 for all runs that have ended
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = stored::age)]
     older_than: Duration,
-    /// Only runs that ended so; several with commas between [default: any way]
+    /// Only runs that ended with this status; separate several with commas [default: any status]
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = ended)]
     status: Vec<Status>,
-    /// How many of the newest runs of each graph stay in any case
+    /// Always keep this many of the newest runs of each graph
     #[arg(long, value_name = "N", default_value_t = 0)]
     keep: usize,
-    /// Only say what would be removed
+    /// Only print what would be removed
     #[arg(long)]
     dry_run: bool,
     /// Print what was removed as JSON
@@ -41,12 +41,12 @@ fn ended(text: &str) -> Result<Status, &'static str> {
     }
 }
 
-/// What was done.
+/// The result of the command.
 struct Removed {
     runs: Vec<RunId>,
     /// Whether the file was made smaller.
     shrunk: bool,
-    /// How large it was and is, in bytes.
+    /// The size of the file before and after, in bytes.
     bytes: (u64, u64),
 }
 
@@ -94,7 +94,7 @@ async fn attempt(arguments: &GcArguments) -> Result<Removed, Error> {
     for run in runs.drain(..) {
         match store.remove(&run).await {
             Ok(()) => removed.push(run),
-            // Somebody took it up, or removed it, since it was picked.
+            // Another process has resumed or removed it since it was picked.
             Err(StoreError::Leased { .. } | StoreError::NotFound(_)) => {}
             Err(error) => {
                 let done = removed.len();

@@ -1,4 +1,4 @@
-//! Runs that are kept in a store, or in the files of a project: finding them, their graphs and the keys that they are verified with.
+//! Stored runs, in a store or in the files of a project: finds them, their graphs and the keys that verify them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,43 +16,43 @@ use super::stored::{self, Access};
 use super::{read, signing_key};
 use crate::outcome::Error;
 
-/// Where runs are kept, and what they are verified with.
+/// The place where runs are stored, and the keys that verify them.
 #[derive(Args)]
 pub(crate) struct Kept {
     #[command(flatten)]
     place: RunLocation,
-    /// The public key of who ran it, a PEM file [default: your own]
+    /// The public key that verifies the run, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
-    /// The key that seals its secrets; without it, what a graph with secrets computes is not computed again
+    /// The key that seals the run's secrets; without it, values that depend on secrets are not computed again
     #[arg(long, value_name = "FILE")]
     seal_key: Option<PathBuf>,
 }
 
-/// Where runs are read.
+/// The place that runs are read from.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct RunLocation {
-    /// The SQLite file that keeps it
+    /// The SQLite file that holds the run
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
-    /// The project's directory, in whose .ai the files of the run are, in place of a store
+    /// The directory of a project whose .ai holds the files of the run, in place of a store
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
 }
 
-/// A store that was opened to be read.
+/// A store that is open for reading.
 pub(crate) struct OpenedStore {
     pub(crate) tokio: tokio::runtime::Runtime,
     pub(crate) store: Box<dyn Store>,
-    /// The same, if it is the files of a project.
+    /// The same store, if it is the files of a project.
     pub(crate) files: Option<ProjectStore>,
     pub(crate) key: PublicKey,
     pub(crate) seal: Option<SealKey>,
 }
 
 impl Kept {
-    /// Opens the store and reads the keys. A store that is not there is not made.
+    /// Opens the store and reads the keys. Does not create a store that does not exist.
     pub(crate) fn open(&self) -> Result<OpenedStore, Error> {
         let key = verifying_key(self.public_key.as_deref())?;
         let seal = self.seal_key.as_ref().map(|path| SealKey::load(path)).transpose()?;
@@ -70,20 +70,20 @@ impl Kept {
 }
 
 impl fmt::Display for Kept {
-    /// Says where runs are kept.
+    /// Writes the path of the store or of the project.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.place.store.as_ref().or(self.place.files.as_ref());
         place.map_or(Ok(()), |place| write!(f, "{}", place.display()))
     }
 }
 
-/// Says that a run is not among the files of a project.
+/// Returns the error that a run is not among the files of a project.
 pub(crate) fn not_filed(run: &RunId, place: impl fmt::Display) -> Error {
     let help = "`graph files rebuild` makes it again from the store";
     Error::new(format!("there is no journal of run `{run}` among the files in {place}; {help}"))
 }
 
-/// Reads the public key of that file, or returns that of the person's own key.
+/// Reads the public key in a PEM file, or returns the user's own.
 pub(crate) fn verifying_key(pem: Option<&Path>) -> Result<PublicKey, Error> {
     match pem {
         Some(pem) => public_key(pem),
@@ -96,12 +96,12 @@ pub(crate) fn verifying_key(pem: Option<&Path>) -> Result<PublicKey, Error> {
     }
 }
 
-/// Loads the graph of a run: from its file, or the one of that name in the tree `graphs`. Where it is looked for is no proof that it
-/// is the run's.
+/// Loads the graph of a run: from its file, or by its id from the tree `graphs`. This does not prove that it is the graph
+/// that was run.
 ///
 /// # Errors
 ///
-/// If it is not there or has mistakes; what is to be done is said with `option`, which names its file.
+/// If the graph does not exist or has mistakes. The message names `option` as the way to give the graph's file.
 pub(crate) fn own_graph(records: &[Sealed], file: Option<&Path>, option: &str) -> Result<Interpreted, Error> {
     if let Some(file) = file {
         return load(file);
@@ -123,7 +123,7 @@ pub(crate) fn public_key(pem: &Path) -> Result<PublicKey, Error> {
     PublicKey::from_pem(&read(pem)?).map_err(|error| Error::new(format!("{}: {error}", pem.display())))
 }
 
-/// Returns the id of the graph that a run is of, as its journal says.
+/// Returns the id of a run's graph, as its journal has it.
 pub(crate) fn graph_name(records: &[Sealed]) -> Option<String> {
     match serde_json::from_str::<Record>(&records.first()?.body).ok()?.entry {
         Entry::Start(start) => Some(start.graph),

@@ -16,7 +16,7 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 pub(crate) enum Keys {
     /// Make a key pair of your own
     Generate(KeysGenerateArguments),
-    /// Make a key that seals secrets in the stores of runs
+    /// Make a key that seals secrets in stores
     Seal(KeysSealArguments),
     /// Trust a public key: your own, or the one in a PEM file
     Trust(KeysTrustArguments),
@@ -28,14 +28,14 @@ pub(crate) enum Keys {
 
 #[derive(Args)]
 pub(crate) struct KeysGenerateArguments {
-    /// The directory to write it to [default: RYE_SIGNING_KEY_DIR, else .ai/config/keys/signing in USER_SPACE or the home directory]
+    /// The directory for it [default: RYE_SIGNING_KEY_DIR, else .ai/config/keys/signing in USER_SPACE or the home directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(crate) struct KeysSealArguments {
-    /// The file to write it to; it must not exist yet
+    /// The file to write the key to; it must not exist yet
     file: PathBuf,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct KeysSealArguments {
 pub(crate) struct KeysTrustArguments {
     /// The public key's PEM file; your own public key if not given
     public_key: Option<PathBuf>,
-    /// Who owns the key
+    /// The owner of the key
     #[arg(long, value_name = "NAME", default_value = "self")]
     owner: String,
     /// The directory of trusted keys
@@ -87,7 +87,7 @@ fn generate(generate: KeysGenerateArguments) -> CommandResult {
     let directory = generate.dir.map_or_else(own_key_directory, Ok)?;
     let key = SecretKey::generate()?;
     match key.save(&directory) {
-        // What a crash left of the public key is mended; the secret key is never replaced.
+        // Writes the public key again if a crash left it incomplete. The secret key is never replaced.
         Err(exists @ KeyError::Exists(_)) => {
             let key = SecretKey::load(&directory.join("private_key.pem"))?;
             if !key.save_public(&directory)? {

@@ -1,4 +1,4 @@
-//! `graph replay`: where a run would have gone differently under a changed graph.
+//! `graph replay`: find where a run would have gone differently with a changed graph.
 
 use std::path::PathBuf;
 
@@ -18,12 +18,12 @@ pub(crate) struct ReplayArguments {
     /// The changed graph's file
     #[arg(long, value_name = "FILE")]
     graph: PathBuf,
-    /// The file of the graph that the run was of [default: the one of that name in the tree `graphs`]
+    /// The file of the run's own graph [default: found by its id in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     original: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
-    /// Print it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -35,7 +35,7 @@ use signals::{Signal, Signals};
 // The exit codes, as `docs/cli.md` lists them.
 /// The graph has mistakes, or the run failed.
 const PROBLEMS: u8 = 1;
-/// The command line is wrong, or the inputs.
+/// The command line or the inputs are wrong.
 const USAGE: u8 = 2;
 
 #[derive(Args)]
@@ -46,50 +46,50 @@ pub(crate) struct RunArguments {
     /// An input, read as the graph's schema says; may be given several times
     #[arg(long = "input", value_name = "NAME=VALUE", value_parser = inputs::pair, conflicts_with = "resume")]
     inputs: Vec<(String, String)>,
-    /// Inputs as a JSON object, or `-` to read it from stdin until that ends
+    /// Inputs as a JSON object, or `-` to read them from stdin until it ends
     #[arg(long, value_name = "JSON", conflicts_with = "resume")]
     json: Option<String>,
     /// An input that is a secret, from an environment variable or a file; may be given several times
-    // Read later: an error of clap's would quote what may be the secret itself.
+    // Parsed later: an error of clap would quote the value, which may be the secret itself.
     #[arg(long = "secret", value_name = "NAME=env:VAR|file:PATH", conflicts_with = "resume")]
     secrets: Vec<String>,
-    /// A capability that the run may use, in place of what the graph declares; may be given several times
+    /// A capability that the run may use, in place of those that the graph declares; may be given several times
     #[arg(long = "grant", value_name = "PATTERN", value_parser = |text: &str| Pattern::new(text))]
     grants: Vec<Pattern>,
-    /// Keep the run in this SQLite file, signed, so that it can be resumed
+    /// Store the run in this SQLite file, signed, so that it can be resumed
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
     /// The key that seals secrets in the store, as `graph keys seal` makes it
     #[arg(long, value_name = "FILE")]
     seal_key: Option<PathBuf>,
-    /// The run's id [default: the graph's name, the time, and chance]
+    /// The run's id [default: made from the graph's name, the time and a random part]
     #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text), conflicts_with = "resume")]
     run_id: Option<RunId>,
     /// Resume a run of the store where it was stopped
     #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text), requires = "store")]
     resume: Option<RunId>,
-    /// Resume it although somebody cancelled it before; otherwise it ends as cancelled
+    /// Resume the run although it was cancelled before; otherwise it ends as cancelled
     #[arg(long, requires = "resume")]
     ignore_cancel: bool,
-    /// When a step counts as taken: when it is in the store, when it is on its way there, or at once, and stored at the end
+    /// When a step must be in the store: before the next one (sync), soon after it (async), or at the end of the run (exit)
     #[arg(long, value_name = "MODE", value_enum, default_value = "sync", requires = "store")]
     durability: DurabilityMode,
-    /// The graph as it was, to say what was changed where it is not the graph of the run that is resumed
+    /// The graph as it was when the run began; if it has changed since, the error lists the changes
     #[arg(long, value_name = "FILE")]
     old_graph: Option<PathBuf>,
-    /// Execute this node only, and keep nothing; with `--resume`, with the state of that run
+    /// Execute only this node, and store nothing; with `--resume`, use the state of that run
     #[arg(long, value_name = "NAME", conflicts_with = "history")]
     node: Option<String>,
-    /// What the state is overlaid with before that, a JSON object
+    /// Values that replace those of the state before the node is executed, as a JSON object
     #[arg(long, value_name = "JSON", requires = "node")]
     inject_state: Option<String>,
-    /// How many steps it may take, in place of what the graph says
+    /// The maximum number of steps, in place of the graph's own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_steps: Option<u32>,
-    /// How long it may take, as `90s`, `10m` or a number of seconds; 0 for as long as it takes
+    /// The time limit, such as `90s`, `10m` or a number of seconds; 0 for no limit
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout)]
     timeout: Timeout,
-    /// How many graphs may be nested below it; never more than the graph says
+    /// How many levels of graphs may be nested below it; never more than the graph allows
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
     /// The directory that the file tools may use [default: none]
@@ -98,10 +98,10 @@ pub(crate) struct RunArguments {
     /// A host that requests may go to; may be given several times [default: none]
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<String>,
-    /// The same, also if it is on this machine or in its network
+    /// Like --allow-host, but also for hosts on this machine or in its network; may be given several times
     #[arg(long, value_name = "HOST")]
     allow_internal_host: Vec<String>,
-    /// Where the programs of subprocess tools are [default: the tree of the graph]
+    /// The directory of the programs of subprocess tools [default: the tree of the graph]
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
     /// The project's directory [default: the nearest one above the graph that holds .ai]
@@ -116,39 +116,39 @@ pub(crate) struct RunArguments {
     /// The secret key that signs the store's journals and items [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Keep the files of the run in the project's .ai: transcript, state, page, objects, registry
+    /// Write the files of the run to the project's .ai: transcript, state, page, objects, registry
     #[arg(long, requires = "store", conflicts_with = "node")]
     files: bool,
-    /// The directory in whose .ai results of nodes with `cache_result` are kept and found [default: with a store, the project's]
+    /// The directory whose .ai caches the results of nodes with `cache_result` [default: with a store, the project's]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// Keep no results of nodes, and use none
+    /// Cache no results of nodes, and use no cached ones
     #[arg(long, conflicts_with = "cache")]
     no_cache: bool,
-    /// What results that are kept depend on besides, as the version of a program that is called
+    /// A text that cached results also depend on, such as the version of a called program
     #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "no_cache", hide_default_value = true)]
     cache_salt: String,
-    /// Return as soon as the run has begun, and let it go on in a process of its own
+    /// Return as soon as the run has begun; it continues in a process of its own
     #[arg(long, requires = "store")]
     background: bool,
     /// The role of a run in the background, given by the command that starts it
     #[arg(long, requires = "store", hide = true, conflicts_with = "background")]
     detached: bool,
-    /// Where a run in the background writes what it has to say [default: in the project's .ai, else beside the store]
+    /// The log file of a run in the background [default: in the project's .ai, else beside the store]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Add every committed visit to the result
     #[arg(long)]
     history: bool,
-    /// Write no progress, notes and warnings to stderr
+    /// Write no progress, notes or warnings to stderr
     #[arg(long)]
     quiet: bool,
-    /// Print the result over several lines
+    /// Pretty-print the result over several lines
     #[arg(long)]
     pretty: bool,
 }
 
-/// When a step counts as taken.
+/// When a step must be in the store.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum DurabilityMode {
     Sync,
@@ -171,22 +171,22 @@ impl From<DurabilityMode> for Durability {
 struct Timeout(Option<Duration>);
 
 fn timeout(text: &str) -> Result<Timeout, duration::DurationError> {
-    // A number is one of seconds, as in a graph.
+    // A bare number counts seconds, as in a graph.
     let time = text.parse().map_or_else(|_| duration::parse(text), |seconds| Ok(Duration::from_secs(seconds)))?;
     Ok(Timeout((!time.is_zero()).then_some(time)))
 }
 
-/// What is printed, and the exit code.
+/// The JSON to print, and the exit code.
 struct RunReport {
     result: Value,
     code: u8,
 }
 
-/// Why there is no run, or no result of it.
+/// The reason that there is no run, or no result.
 struct RunCommandFailure {
     code: u8,
     error: String,
-    /// Whether stderr has said it.
+    /// Whether it is already on stderr.
     shown: bool,
     run: Option<RunId>,
 }
@@ -196,17 +196,17 @@ impl RunCommandFailure {
         Self { code, error: error.to_string(), shown: false, run: None }
     }
 
-    /// Of the command line.
+    /// Returns a failure of the command line.
     fn usage(error: impl fmt::Display) -> Self {
         Self::new(USAGE, error)
     }
 
-    /// Of an error with its causes.
+    /// Returns a failure with the texts of an error and of its causes.
     fn of<E: std::error::Error + 'static>(code: u8, error: E) -> Self {
         Self::new(code, Error::from(error))
     }
 
-    /// What is printed in place of a run's result (R22).
+    /// Returns the JSON that is printed in place of a run's result (R22).
     fn result(&self) -> Value {
         let mut result = json!({"success": false, "status": "error", "error": self.error});
         if let Some(run) = &self.run {
@@ -237,7 +237,7 @@ pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
 pub(crate) fn refuse(message: &str) {
     let error = message.lines().next().unwrap_or_default();
     let failure = RunCommandFailure::usage(error.strip_prefix("error: ").unwrap_or(error));
-    // The code is clap's, which is the same.
+    // The exit code is the one that clap uses.
     print(&failure.result(), false, failure.code);
 }
 
@@ -257,7 +257,7 @@ fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
     if arguments.detached {
         background::detach()?;
     }
-    // Before anything else that takes time, so that what writes to it and what reads the graph work at the same time.
+    // Starts to read stdin before all else, so that the program that writes to it works while the graph is loaded.
     let given = inputs::Given::begin(arguments.json.as_deref(), arguments.resume.is_some());
     let voice = Voice::of(arguments);
     let (library, graph, file) = load(arguments, voice)?;
@@ -271,12 +271,12 @@ fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
     let tokio = tokio.map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let ended =
         tokio.block_on(go(arguments, builder, handover, RunSubject { graph, begun }, &places, &authority, voice));
-    // Whatever still waits for a pipe or a lock is not waited for.
+    // Tasks that still wait for a pipe or a lock are abandoned.
     tokio.shutdown_background();
     ended
 }
 
-/// Reads what the run begins with.
+/// Reads the inputs of a new run, or the id of the run to resume.
 fn beginning(
     arguments: &RunArguments,
     given: inputs::Given,
@@ -300,7 +300,7 @@ fn beginning(
     Ok(Beginning::Resume(run))
 }
 
-/// Gives a runtime its tools, spaces, grants and voice.
+/// Adds tools, spaces, grants and progress output to a runtime.
 fn equip(
     arguments: &RunArguments,
     library: &Library,
@@ -318,7 +318,7 @@ fn equip(
     Ok(if voice.quiet { builder } else { builder.observer(Progress::stderr()) })
 }
 
-/// Gives a runtime its store and cache, and runs the graph or one node of it.
+/// Adds the store and the cache to a runtime, and runs the graph or one node of it.
 async fn go(
     arguments: &RunArguments,
     builder: Builder,
@@ -332,7 +332,7 @@ async fn go(
     let project = caching::project_of_files(arguments, places.project.as_deref())?;
     let (builder, files) = keep(arguments, builder, &begun, project.as_deref()).await?;
     let builder = match &cache {
-        // What is kept is signed with the person's own key, which others can verify, and later runs.
+        // The user's own key signs the cached results, so that others and later runs can verify them.
         Some(_) if arguments.store.is_none() => builder.sign_with(signing_key(arguments.key.as_ref())?),
         _ => builder,
     };
@@ -365,7 +365,7 @@ async fn go(
     ended
 }
 
-/// Gives a runtime the store that is named, and what keeps the files of its runs in `project`.
+/// Adds the store to a runtime, and the observer that writes the files of its runs to `project`.
 async fn keep(
     arguments: &RunArguments,
     builder: Builder,
@@ -376,7 +376,7 @@ async fn keep(
         if !arguments.history {
             return Ok((builder, None));
         }
-        // What a run did before it failed, only its journal tells; nobody else ever sees this one.
+        // `--history` reads a journal, the only record of a run that failed. Nobody else sees this one, so its keys are new.
         let key = SecretKey::generate().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
         let seal = SealKey::generate().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
         return Ok((builder.store(MemoryStore::new()).sign_with(key).seal_with(seal), None));
@@ -393,7 +393,7 @@ async fn keep(
     Ok((builder, files))
 }
 
-/// The graph that is run, and how that begins.
+/// The graph to run, and how its run begins.
 struct RunSubject {
     graph: Interpreted,
     begun: Beginning,
@@ -405,7 +405,7 @@ enum Beginning {
     Resume(RunId),
 }
 
-/// What is written to stderr besides errors.
+/// The setting for messages on stderr other than errors.
 #[derive(Clone, Copy)]
 struct Voice {
     quiet: bool,
@@ -424,12 +424,12 @@ impl Voice {
     }
 }
 
-/// Loads the graph, and says what is wrong with it as `graph check` does. Returns its file too.
+/// Loads the graph, and reports its mistakes as `graph check` does. Also returns the graph's file.
 fn load(arguments: &RunArguments, voice: Voice) -> Result<(Library, Interpreted, PathBuf), RunCommandFailure> {
     let working = std::env::current_dir().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let path = working.join(&arguments.file);
     let (library, file) = if path.exists() {
-        // A file's path determines the tree that it is part of, so it must not lead through `..` and links.
+        // A file's path determines the tree that it is part of, so `..` and links in it are resolved first.
         let path = path.canonicalize().map_err(|error| Error::file("read", &path, &error))?;
         (Library::around(&working, &path, Toolbox::new()), path)
     } else {
@@ -470,7 +470,7 @@ fn load(arguments: &RunArguments, voice: Voice) -> Result<(Library, Interpreted,
     }
 }
 
-/// Where items are.
+/// The directories that items are in.
 struct Places {
     project: Option<PathBuf>,
     user: Option<PathBuf>,
@@ -514,7 +514,7 @@ fn spaces(arguments: &RunArguments, library: &Library, places: &Places) -> Resul
     for system in &arguments.system {
         spaces = spaces.system(system);
     }
-    // Only a graph that signs needs a key, and it reports itself that there is no key.
+    // Only a graph that signs needs a key, and it reports a missing key itself.
     match signing_key(arguments.key.as_ref()) {
         Ok(key) => Ok(spaces.sign_with(key)),
         Err(error) if arguments.key.is_some() => Err(error.into()),
@@ -522,12 +522,12 @@ fn spaces(arguments: &RunArguments, library: &Library, places: &Places) -> Resul
     }
 }
 
-/// What is to be run.
+/// A run to perform.
 struct RunJob {
     graph: Interpreted,
     begun: Beginning,
     options: Options,
-    /// What a run in the background lets go of its caller by.
+    /// Releases the caller of a run in the background.
     handover: Handover,
 }
 
@@ -555,7 +555,7 @@ async fn perform(
     if !arguments.detached {
         tell_store(voice, &id, arguments.store.as_deref());
     }
-    // A run that has ended already does not begin.
+    // A resumed run that had already ended emits no start event, so its caller is released here.
     if let Err(error) = handover.finish(&id, &graph_id) {
         canceller.cancel();
         err!("error: the run `{id}` is stopped, for whoever started it could not be told of it: {error}");
@@ -584,11 +584,11 @@ async fn perform(
     Ok(ended)
 }
 
-/// What is printed of a run that a second signal stops at once.
+/// Returns the report of a run that a second signal stops at once.
 async fn given_up(arguments: &RunArguments, runtime: &Runtime, id: &RunId, signal: Signal) -> RunReport {
     let error = format!("stopped by {signal} before its step had ended");
     let mut result = json!({"success": false, "status": "cancelled", "graph_run_id": id, "error": error});
-    // Where nothing is kept, nobody knows how far it came.
+    // Without a journal, the number of its steps is unknown.
     if let Ok(visits) = runtime.history(id).await {
         result["steps"] = json!(visits.len());
     }
@@ -596,7 +596,7 @@ async fn given_up(arguments: &RunArguments, runtime: &Runtime, id: &RunId, signa
     RunReport { result, code: signal.exit_code() }
 }
 
-/// What is printed of a run that failed or was stopped by a signal.
+/// Returns the report of a run that failed or was stopped by a signal.
 fn failed(id: &RunId, error: &RunError, stopped: Option<Signal>) -> RunReport {
     let code = match (error, stopped) {
         (RunError::Cancelled { .. }, Some(signal)) => signal.exit_code(),
@@ -605,7 +605,7 @@ fn failed(id: &RunId, error: &RunError, stopped: Option<Signal>) -> RunReport {
     };
     let mut result = error.to_value();
     if let (RunError::Store { .. }, Some(fields)) = (error, result.as_object_mut()) {
-        // The cause says what to do about it, and then the run can continue.
+        // The cause says what to do about it. After that, the run can be resumed.
         let error = format!("{}; the run can be resumed with `--resume {id}`", Error::of(error));
         err!("error: {error}");
         fields.insert("error".to_owned(), error.into());
@@ -613,14 +613,14 @@ fn failed(id: &RunId, error: &RunError, stopped: Option<Signal>) -> RunReport {
     RunReport { result, code }
 }
 
-/// Says where a run is kept.
+/// Writes a note about where a run is stored.
 fn tell_store(voice: Voice, run: &RunId, store: Option<&Path>) {
     if let Some(store) = store {
         voice.note(format_args!("the run `{run}` is kept in {}", store.display()));
     }
 }
 
-/// Adds `history` to a result, if it is asked for. A journal that cannot be read takes nothing away from the result.
+/// Adds `history` to a result if `--history` is given. If the journal cannot be read, the result stays as it is.
 async fn add_history(arguments: &RunArguments, runtime: &Runtime, run: &RunId, result: &mut Value) {
     if !arguments.history {
         return;
@@ -646,7 +646,7 @@ fn unstarted(error: StartError) -> RunCommandFailure {
     RunCommandFailure::of(code, error)
 }
 
-/// Says why a run is not resumed; of a graph that was changed since, what of it.
+/// Returns the failure to resume a run. If the graph has changed since and `--old-graph` is given, it lists the changes.
 fn unresumed(error: ResumeError, arguments: &RunArguments, graph: &Interpreted) -> RunCommandFailure {
     match error {
         ResumeError::Start(error @ StartError::NoSealKey { .. }) => unstarted(error),
@@ -654,7 +654,7 @@ fn unresumed(error: ResumeError, arguments: &RunArguments, graph: &Interpreted) 
             let help = match arguments.old_graph.as_deref().map(kept::load) {
                 Some(Ok(old)) => format!("; since then there was {}", graph.changes_since(&old)),
                 Some(Err(error)) => {
-                    // It becomes a part of the JSON on stdout.
+                    // The message becomes part of the JSON on stdout, so its colours are removed.
                     let error = error.to_string();
                     format!("; what was changed since cannot be told: {}", anstream::adapter::strip_str(&error))
                 }

@@ -17,10 +17,10 @@ pub(crate) struct RunsArguments {
     /// One run [default: all]
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: Option<RunId>,
-    /// The SQLite file that keeps them
+    /// The SQLite file that holds the runs
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
-    /// Only those that stand so; several with commas between
+    /// Only runs with this status; separate several with commas
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = stored::status)]
     status: Vec<Status>,
     /// Print them as JSON
@@ -55,8 +55,8 @@ pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
-/// Reads the runs with one of these statuses, or all runs if no status is named, a page at a time: a store may have
-/// very many others.
+/// Reads the runs with one of these statuses, or all runs if no status is named. Reads a page at a time, because a store may
+/// hold very many others.
 async fn read_all(store: &impl Store, statuses: Vec<Status>) -> Result<Vec<RunSummary>, StoreError> {
     let filter = RunFilter { statuses, ..RunFilter::default() };
     let (mut page, mut all) = (Page { size: 1000, after: None }, Vec::new());

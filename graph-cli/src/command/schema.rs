@@ -15,7 +15,7 @@ pub(crate) struct SchemaArguments {
     /// A directory of graphs, or one graph
     #[arg(value_name = "PATH", default_value = "graphs")]
     path: PathBuf,
-    /// The file to write it to, in place of stdout
+    /// The file to write the schema to, in place of stdout
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }

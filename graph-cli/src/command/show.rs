@@ -1,4 +1,4 @@
-//! `graph show`: where a run was, step by step, and what its state was; and `graph diff`.
+//! `graph show`: list the steps of a run, or show its state after one; and `graph diff`.
 
 use std::path::PathBuf;
 
@@ -15,15 +15,15 @@ pub(crate) struct ShowArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// Show the state after so many visits, in place of the list of steps
+    /// Show the state after this many visits, in place of the list of steps
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// The graph's file, of which the state is [default: the one of the run's graph in the tree `graphs`]
+    /// The file of the run's graph [default: found by its id in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
-    /// Print it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -56,7 +56,7 @@ fn of_run(run: &RunId, error: impl std::error::Error + 'static) -> Error {
     Error::new(format!("run {run}: {}", Error::from(error)))
 }
 
-/// Returns what a run was after a step.
+/// Returns the state and the position of a run after a step.
 fn entry_of(
     opened: &OpenedStore,
     run: &RunId,
@@ -151,7 +151,7 @@ fn table(all: &[Checkpoint]) {
 
 #[derive(Args)]
 pub(crate) struct DiffArguments {
-    /// The run; or a run and a step, as `RUN@3`, or `RUN@` for its last
+    /// The run; or a run and a step, such as `RUN@3`, or `RUN@` for its last step
     #[arg(value_name = "RUN")]
     first: String,
     /// The first step; or the other run and step
@@ -160,12 +160,12 @@ pub(crate) struct DiffArguments {
     /// The second step
     #[arg(value_name = "B")]
     third: Option<u64>,
-    /// The graph's file, of both runs [default: the ones of the runs' graphs in the tree `graphs`]
+    /// The file of the graph of both runs [default: found by their ids in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
-    /// Print it as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -174,7 +174,7 @@ pub(crate) struct DiffArguments {
 type StepPlace = (RunId, Option<u64>);
 
 impl DiffArguments {
-    /// Returns what is compared.
+    /// Returns the two steps to compare.
     fn places(&self) -> Result<(StepPlace, StepPlace), Error> {
         let wrong = "name a run and two steps, as `RUN 1 2`, or two runs with a step each, as `RUN@1 OTHER@2`";
         let run = |text: &str| RunId::new(text).map_err(Error::from);

@@ -1,4 +1,4 @@
-//! Runs that are kept in a store, for the commands that look after them.
+//! Helpers for the commands that manage the runs of a store.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) enum Access {
     Write,
 }
 
-/// Opens a store that exists; does not make one.
+/// Opens an existing store; does not create one.
 pub(super) async fn open(path: &Path, access: Access) -> Result<SqliteStore, Error> {
     if !path.is_file() {
         return Err(Error::new(format!("there is no store at {}", path.display())));
@@ -28,7 +28,7 @@ pub(super) async fn open(path: &Path, access: Access) -> Result<SqliteStore, Err
     })
 }
 
-/// Returns the options to open a store for writing: a note tells the user that the store is waited for.
+/// Returns the options to open a store for writing. While another program locks the store, a note reports the wait.
 pub(super) fn options() -> SqliteOptions {
     SqliteOptions::default().on_wait(|path, waited| {
         let (path, seconds) = (path.display(), waited.as_secs());
@@ -36,12 +36,12 @@ pub(super) fn options() -> SqliteOptions {
     })
 }
 
-/// What the commands wait with.
+/// Returns the tokio runtime that the commands use.
 pub(super) fn tokio() -> Result<tokio::runtime::Runtime, Error> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Reads how long ago something is at least.
+/// Reads a minimum age.
 pub(super) fn age(text: &str) -> Result<Duration, duration::DurationError> {
     if text == "0" { Ok(Duration::ZERO) } else { duration::parse(text) }
 }
@@ -52,7 +52,7 @@ pub(super) fn status(text: &str) -> Result<Status, &'static str> {
         .map_err(|_| "write `running`, `completed`, `completed_with_errors`, `error` or `cancelled`")
 }
 
-/// What a list says of a run (R289).
+/// Returns a run as an element of a JSON list (R289).
 pub(super) fn as_json(run: &RunSummary) -> Value {
     let time = |time: Option<_>| time.map(timestamp::milliseconds);
     json!({

@@ -17,15 +17,15 @@ pub(crate) struct VerifyRunArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The graph's file [default: the one of the run's graph in the tree `graphs`]
+    /// The file of the run's graph [default: found by its id in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     #[command(flatten)]
     kept: Kept,
-    /// The public key of who signed the files, a PEM file [default: that of who ran it]
+    /// The public key that verifies the files, a PEM file [default: the one that verifies the journal]
     #[arg(long, value_name = "FILE", requires = "files")]
     files_key: Option<PathBuf>,
-    /// Print what is proven as JSON
+    /// Print the proof as JSON
     #[arg(long)]
     json: bool,
 }
@@ -47,23 +47,23 @@ pub(crate) fn run(arguments: &VerifyRunArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
-/// A run that is proven.
+/// A proven run.
 pub(super) struct Proof {
     /// Its graph.
     pub(super) machine: Arc<dyn Machine>,
-    /// What is proven: of the run first, then of those inside it.
+    /// The audits: that of the run first, then those of the runs inside it.
     pub(super) audits: Vec<Audit>,
 }
 
-/// Why a run is not proven.
+/// A reason that a run is not proven.
 pub(super) struct ProofProblem {
     /// The run, or one inside it.
     pub(super) run: RunId,
     pub(super) what: String,
 }
 
-/// Proves a run and those inside it; where they are the files of a project, also that all of these are what the journals say.
-/// Returns the proof, or what is not so.
+/// Proves a run and the runs inside it. For the files of a project, also proves that they all match the journals. Returns the
+/// proof, or the problems.
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ pub(super) fn prove(
         loaded => loaded?,
     };
     let machine: Arc<dyn Machine> = Arc::new(own_graph(&records, graph, "--graph")?);
-    // The audit reads the journal itself: a long one is not to be in memory twice.
+    // The audit reads the journal itself, and a long journal must not be in memory twice.
     drop(records);
     let graph = Arc::clone(&machine);
     let audit = match files {
@@ -113,7 +113,7 @@ pub(super) fn prove(
     }
 }
 
-/// Says what is wrong with a journal among the files of a project.
+/// Describes what is wrong with a journal among the files of a project.
 fn damaged(error: &StoreError) -> String {
     format!("{error}; if a process was killed while it wrote, `graph files rebuild` makes it again from the store")
 }

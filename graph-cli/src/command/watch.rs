@@ -15,7 +15,7 @@ use super::stored::{self, Access};
 use crate::outcome::Error;
 use crate::output::{self, UNDONE};
 
-/// How often the store is looked at.
+/// How often the store is polled.
 const PACE: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
@@ -23,20 +23,20 @@ pub(crate) struct WatchArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The SQLite file that keeps it
+    /// The SQLite file that holds the run
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
-    /// The public key of who runs it, a PEM file [default: your own]
+    /// The public key that verifies the run, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
-    /// Print a JSON value a line
+    /// Print JSON, one value a line
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
     match stored::tokio().and_then(|tokio| tokio.block_on(follow(arguments))) {
-        // Nobody reads any more: how the run ends is not waited for.
+        // `None` means that nobody reads the output any more, so the end of the run is not waited for.
         Ok(None | Some(Status::Completed | Status::CompletedWithErrors)) => output::finish(0),
         Ok(Some(_)) => output::finish(1),
         Err(error) => {
@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
     }
 }
 
-/// Prints each step as it is committed, until the run has ended, and returns how; or until nobody reads what is printed.
+/// Prints each step as it is committed, until the run has ended or nobody reads the output. Returns the final status of a run
+/// that has ended.
 async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
     let WatchArguments { run, store: path, public_key, json } = arguments;
     let mut follower = Follower::new(run.clone(), verifying_key(public_key.as_deref())?);
@@ -54,7 +55,7 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
     let mut teller = Teller { json: *json, graph: String::new(), keys: BTreeSet::new() };
     let mut end = None;
     loop {
-        // Reads first who holds the run, then what was written, so that nothing is missed that the holder wrote last.
+        // Looks up the holder before it reads the records, so that the last records of the holder are not missed.
         let found = store.find(run).await?;
         let sealed = store.load_from(run, follower.next()).await?;
         let records = follower.read(&sealed);
@@ -79,7 +80,7 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
     }
 }
 
-/// Says what records say.
+/// Prints the records of a run.
 struct Teller {
     json: bool,
     /// The graph's short name.
@@ -89,7 +90,7 @@ struct Teller {
 }
 
 impl Teller {
-    /// Returns the end, if that is what the record is.
+    /// Prints a record, or returns the end if the record is one.
     fn tell(&mut self, entry: Entry) -> Option<End> {
         match entry {
             Entry::Start(start) => start.graph.rsplit('/').next().unwrap_or_default().clone_into(&mut self.graph),

@@ -1,4 +1,4 @@
-//! `graph check` and `graph explain`: what is said, in each of its forms, and what is changed.
+//! `graph check` and `graph explain`: the diagnostics in each output format, and the changes of `--fix`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::place::Place;
 
-/// A graph with an error that can be mended, a warning, and a tool whose contract is not signed.
+/// A graph with an error that can be fixed, a warning, and a tool whose contract is not signed.
 const GRAPH: &str = "version: \"1.0.0\"
 tool_type: graph
 executor_id: rye/core/runtimes/state-graph/runtime
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// A tree with two graphs, of which both call a tool whose contract nobody signed.
+/// A tree with two graphs, both of which call a tool whose contract is not signed.
 fn shop() -> Place {
     let place = Place::with_key();
     place.signed("graphs/buy.yaml", GRAPH);
@@ -160,7 +160,7 @@ config:
     );
     let (code, document) = place.json(&["--budget"]);
     assert_eq!(code, 0, "{document:#}");
-    // Six cards, two tries each; three rounds of a call that is tried four times, which no run does without.
+    // Six cards with two attempts each, and three rounds of a call with four attempts. Every run makes these calls.
     let budget = serde_json::json!({
         "shortest": 5, "steps": 5, "bounded_by": "edges", "calls": 24, "at_a_time": 4, "levels": 0,
     });
@@ -184,7 +184,7 @@ fn a_settings_file_sets_lint_levels_only_if_it_is_signed() {
     place.signed("graphs/graphs.toml", "[lints]\n");
     place.write("Cargo.toml", "[package]\nname = \"shop\"\n[package.metadata.graphs.lints]\nG0152 = \"deny\"\n");
     assert_eq!(place.graph(&["check"]).out, "checked 1 graph: 1 error\n");
-    // The manifest is the one above the tree, wherever the command is run.
+    // The manifest above the tree counts, not the one above the working directory.
     place.write("elsewhere/Cargo.toml", "[package]\nname = \"other\"\n");
     let output = place.command(&["check", "../graphs"]).current_dir(place.path("elsewhere")).output().unwrap();
     assert_eq!(place.ran(output).out, "checked 1 graph: 1 error\n");
@@ -222,7 +222,7 @@ fn a_file_outside_the_given_paths_is_not_fixed() {
     let ran = place.graph(&["check", "graphs/two words/again.yaml", "--fix"]);
     assert_eq!((ran.code, ran.out.as_str()), (1, "checked 1 graph: 1 error\n"));
     assert_eq!(place.read("graphs/tools/shop/pay.yaml"), before);
-    // A link is no way out either.
+    // A fix does not follow a link out of the tree either.
     #[cfg(unix)]
     {
         place.signed("elsewhere.yaml", &UNREAD.replace("start: count", "start: coutn"));
@@ -238,7 +238,7 @@ fn a_file_outside_the_given_paths_is_not_fixed() {
 #[test]
 fn a_fix_after_which_something_new_is_wrong_is_not_made() {
     let place = Place::with_key();
-    // With the slip mended, the key would stand twice.
+    // With the slip corrected, the key would occur twice.
     let text = UNREAD.replace("next: done }", "next: done, nxet: done }").replace("start: count", "start: coutn");
     place.signed("graphs/count.yaml", &text);
     let (code, document) = place.json(&["--fix"]);
@@ -314,7 +314,7 @@ fn a_watched_tree_is_checked_again_when_it_changes() {
     assert_eq!(lines.next().unwrap(), "checked 1 graph: 1 error, 1 warning");
     std::fs::remove_file(place.path("graphs/count.yaml")).unwrap();
     place.signed("graphs/other.yaml", &UNREAD.replace("assign: { unread: 1 }, ", ""));
-    // The one may be seen gone before the other has come.
+    // The removal of the first file may be seen before the second file.
     let last = lines.find(|line| line.ends_with("no errors")).unwrap();
     assert_eq!(last, "checked 1 graph: no errors");
     place.signed("graphs/graphs.toml", "[lints]\nG0001 = \"warn\"\n");

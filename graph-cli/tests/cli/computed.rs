@@ -1,4 +1,4 @@
-//! What `graph run` performs: computed ids, what is refused before a run begins, and numbers on their way in and out.
+//! `graph run` with computed ids, with refusals before a run begins, and with numbers in inputs and outputs.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ fn error(ran: &Ran) -> String {
     error.ok_or(&ran.out).unwrap()
 }
 
-/// A graph that calls what an input names, and keeps the result.
+/// A graph that calls the item that an input names, and returns its result.
 fn calls(id: &str, params: &str) -> String {
     format!(
         "permissions: [rye.execute.tool.*]
@@ -34,7 +34,7 @@ fn run(place: &Place, file: &str, which: &str) -> Ran {
     place.graph(&["run", file, "--input", &format!("which={which}")])
 }
 
-/// A tree with a tool that is a program, which returns what it was given.
+/// A tree with a tool that is a program and returns its parameters.
 fn with_program() -> Place {
     let place = Place::with_key();
     place.sign(
@@ -68,7 +68,7 @@ fn a_computed_id_reaches_a_program_as_its_contract_says() {
     let said = error(&run(&place, "graphs/g.yaml", "cat"));
     assert!(said.contains("`t/cat` has no parameter `nubmer`"), "{said}");
     assert!(error(&run(&place, "graphs/g.yaml", "none")).contains("nothing performs `t/none`"));
-    // A contract that nobody vouches for is not used.
+    // A contract without a valid signature is not used.
     place.write("graphs/tools/t/cat.yaml", &place.read("graphs/tools/t/cat.yaml").replace("cm", "mm"));
     assert_ne!(run(&place, "graphs/g.yaml", "cat").code, 0);
 }

@@ -1,11 +1,11 @@
-//! Runs that are kept: what is proven, attested, shown, compared, replayed and begun again from their journals.
+//! Stored runs: their journals are proven, attested, shown, compared, replayed, forked and resumed.
 
 use serde_json::{Value, json};
 
 use crate::place::Place;
 use crate::run::commands;
 
-/// A place with a run `r` that completed, in `runs.db`.
+/// A place with a completed run `r` in `runs.db`.
 fn with_run() -> Place {
     let place = Place::with_graph(&commands("echo a", "echo b"));
     let ran = place.run(&["--store", "runs.db", "--run-id", "r"]);
@@ -25,7 +25,7 @@ fn attest_writes_an_attestation_that_verifies_with_its_journal() {
     assert!(verified.out.ends_with("; the journal in the store is that one\n"), "{}", verified.out);
     let statement: Value = serde_json::from_str(&verify(&["--json"]).out).unwrap();
     assert_eq!(statement["predicate"]["tools"], json!(["rye/bash"]));
-    // Somebody else's word.
+    // The key of another signer.
     let other = Place::with_key();
     place.write("other.pem", &other.read(".ai/config/keys/signing/public_key.pem"));
     let refused = verify(&["--public-key", "other.pem"]);
@@ -80,7 +80,8 @@ fn a_run_is_shown_step_by_step_and_two_steps_are_compared() {
     assert!(wrong.code == 3 && wrong.err.contains("name a run and two steps"), "{}", wrong.err);
 }
 
-/// Makes a directory a tree of its own, which trusts the keys that `graphs` trusts: two graphs of one id cannot be in one tree.
+/// Makes a directory a tree of its own that trusts the same keys as `graphs`: one tree cannot have two graphs with one
+/// id.
 fn trusts_the_same(place: &Place, directory: &str) {
     for key in std::fs::read_dir(place.path("graphs/keys")).unwrap() {
         let name = key.unwrap().file_name().into_string().unwrap();
@@ -109,7 +110,7 @@ fn a_run_is_replayed_against_a_changed_graph() {
     assert!(other.out.ends_with("no answer is recorded to its call of `rye/bash`\n"), "{}", other.out);
     let json: Value = serde_json::from_str(&replay(&["--graph", "changed/graphs/g.yaml", "--json"]).out).unwrap();
     assert_eq!((&json["deviations"][0]["kind"], &json["stopped"]["node"]), (&"calls".into(), &"two".into()));
-    // The graph was changed in its place, so what the run was of is not at hand.
+    // The graph was changed in its place, so the graph of the run is not at hand.
     place.sign("graphs/g.yaml", &commands("echo a", "echo c"));
     let lost = replay(&["--graph", "graphs/g.yaml"]);
     assert!(lost.code == 3 && lost.err.contains("name the file as it was with `--original`"), "{}", lost.err);
@@ -142,7 +143,7 @@ fn a_run_is_forked_changed_and_gone_on_with() {
     assert!(wrong.code == 2 && wrong.err.contains("a text stands in quotes"), "{}", wrong.err);
 }
 
-/// Returns all rows of runs and records that a store holds.
+/// Returns all rows of the store's tables of runs and records.
 fn everything(place: &Place) -> Vec<String> {
     let database = rusqlite::Connection::open(place.path("runs.db")).unwrap();
     let mut all = Vec::new();
@@ -259,7 +260,7 @@ fn resume_refuses_a_changed_graph_and_leaves_the_run_unchanged() {
         assert_eq!(failed.code, 3, "{more:?}: {}", failed.err);
     }
     assert_eq!(everything(&place), before, "a resume that fails changes nothing");
-    // And nobody holds the run.
+    // No failed resume still holds the run.
     place.write("ready", "");
     assert_eq!(place.run(&["--store", "runs.db", "--resume", "r"]).code, 0);
 }

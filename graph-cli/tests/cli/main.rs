@@ -1,4 +1,4 @@
-//! The command line as its user meets it: what it prints, how it exits, what it leaves behind.
+//! The command line as its user sees it: its output, its exit codes and the files that it leaves.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

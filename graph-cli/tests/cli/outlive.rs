@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::place::Place;
 use crate::run::commands;
 
-/// Waits until `is_so`; fails the test if that takes too long.
+/// Waits until `is_so` holds; fails the test if that takes too long.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -15,7 +15,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process is there and no zombie.
+/// Whether a process exists and is not a zombie.
 fn lives(id: &str) -> bool {
     let ps = Command::new("ps").args(["-o", "stat=", "-p", id]).output().unwrap();
     let state = String::from_utf8(ps.stdout).unwrap();
@@ -44,7 +44,7 @@ fn a_command_dies_with_a_graph_that_is_killed() {
         assert!(lives(&outer) && lives(&inner));
         signal(&child, how);
         if how != "KILL" {
-            // The first one lets the step end; this command never does.
+            // After the first signal the step may end, but this command never does.
             std::thread::sleep(Duration::from_millis(100));
             signal(&child, how);
         }
@@ -66,7 +66,7 @@ fn a_command_dies_with_a_graph_that_is_killed() {
 
 #[test]
 fn a_resumed_run_does_not_meet_its_command_of_before() {
-    // Each copy holds a lock as long as it lives; one that finds the lock taken says so.
+    // Each copy holds a lock while it lives. A copy that finds the lock taken creates the file `both`.
     let command = "exec 9> lock; flock -n 9 || touch both; echo $$ >> begun; sleep 600";
     let place = Place::with_graph(&commands(command, "true"));
     let rounds = std::env::var("RESUMES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3);
@@ -79,7 +79,7 @@ fn a_resumed_run_does_not_meet_its_command_of_before() {
         let next = start(&place, &["--resume", "r", "--store", "runs.db"]);
         child.wait().unwrap();
         child = next;
-        // A resume that finds the run still held is refused; whoever wants the run tries again.
+        // A resume is refused while the run is still held, and is then tried again.
         let began = Instant::now();
         while count() <= begun {
             assert!(began.elapsed() < Duration::from_secs(60), "the command did not begin again");

@@ -16,7 +16,7 @@ config:
     say: { type: return, output: { said: \"yes\" } }
 ";
 
-/// A place with a store that has the finished run `r`, and each verb that prints a result, with what it needs.
+/// A place with a store that holds the finished run `r`, and each verb that prints a result, with its arguments.
 fn prepared() -> (Place, Vec<Vec<&'static str>>) {
     let place = Place::with_key();
     place.write("graphs/g.yaml", GRAPH);
@@ -116,7 +116,7 @@ fn a_file_beyond_the_limit_is_an_error_and_ends_no_program() {
     let place = Place::with_key();
     place.write("graphs/g.yaml", GRAPH);
     place.graph(&["sign", "graphs/g.yaml"]);
-    // In blocks of 512 bytes: less than the database of a store needs.
+    // The limit is in blocks of 512 bytes, and is less than the database of a store needs.
     let script = "ulimit -f 20; exec \"$0\" run graphs/g.yaml --store runs.db --quiet";
     let mut command = Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_graph")]).current_dir(place.root()).env("HOME", place.root());

@@ -1,15 +1,15 @@
-//! A place in which `graph` is run, with a home of its own.
+//! A directory in which `graph` runs, with a home directory of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A directory with a home of its own, in which `graph` is run.
+/// A directory in which `graph` runs, and which is its home directory.
 pub(crate) struct Place {
     directory: tempfile::TempDir,
 }
 
-/// What a command did.
+/// The exit code and the output of a command.
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,
@@ -39,7 +39,7 @@ impl Place {
         self.directory.path()
     }
 
-    /// The command, with nothing on stdin and nothing of the tests' own environment but where programs are.
+    /// The command, with an empty stdin and with no environment variables except `HOME` and `PATH`.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
         command.args(arguments).current_dir(self.root()).env_clear().env("HOME", self.root()).stdin(Stdio::null());
@@ -59,7 +59,7 @@ impl Place {
         Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// A place with a key, which the tree `graphs` trusts.
+    /// A place with a key that the tree `graphs` trusts.
     pub(crate) fn with_key() -> Self {
         let place = Self::new();
         assert_eq!(place.graph(&["keys", "generate"]).code, 0);

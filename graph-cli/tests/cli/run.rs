@@ -1,4 +1,4 @@
-//! `graph run` as its user meets it: one JSON value on stdout, everything else on stderr, and the exit code.
+//! `graph run` as its user sees it: one JSON value on stdout, everything else on stderr, and the exit code.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ executor_id: rye/core/runtimes/state-graph/runtime
 category: test
 ";
 
-/// A graph with inputs of all kinds, which returns them.
+/// A graph with inputs of all kinds, which it returns.
 const ECHO: &str = "permissions: [rye.execute.tool.rye.bash]
 config_schema:
   type: object
@@ -86,14 +86,14 @@ impl Place {
         self.graph(&[&["run", "graphs/g.yaml"], arguments].concat())
     }
 
-    /// Runs it with something on stdin.
+    /// Runs `graphs/g.yaml` with a text on stdin.
     fn pipe(&self, arguments: &[&str], stdin: &str) -> Ran {
         let mut child = self.start(arguments);
         child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
         self.ran(child.wait_with_output().unwrap())
     }
 
-    /// Starts it, with a pipe for stdin that stays open.
+    /// Starts `graphs/g.yaml` with a pipe for stdin that stays open.
     fn start(&self, arguments: &[&str]) -> Child {
         let mut command = self.command(&[&["run", "graphs/g.yaml"], arguments].concat());
         piped(&mut command)
@@ -109,7 +109,7 @@ fn piped(command: &mut Command) -> Child {
 }
 
 impl Ran {
-    /// What stdout holds: one JSON value on one line.
+    /// Returns the result on stdout: one JSON value on one line.
     fn result(&self) -> Value {
         assert_eq!(self.out.matches('\n').count(), 1, "{}{}", self.out, self.err);
         serde_json::from_str(&self.out).unwrap()
@@ -166,7 +166,7 @@ fn inputs_are_read_as_the_graph_says_and_those_by_name_win() {
     assert_eq!(place.run(&["--json", json, "--input", "count=3"]).result()["output"], output);
     assert_eq!(place.pipe(&["--input", "count=3"], json).result()["output"], output);
     assert_eq!(place.pipe(&["--json", "-", "--input", "count=3"], json).result()["output"], output);
-    // Where the JSON is on the command line, stdin is somebody else's.
+    // If the JSON is on the command line, stdin is not read.
     assert_eq!(place.pipe(&["--json", json, "--input", "count=3"], "").result()["output"], output);
     assert_eq!(place.pipe(&["--input", "name=ann"], " \n").result()["output"]["said"], "ann");
 }
@@ -184,7 +184,7 @@ fn an_open_and_silent_stdin_holds_nothing_up() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(out.contains("\"said\":\"ann\""), "{out}");
     assert!(ran.err.contains("note: stdin is open and silent"), "{}", ran.err);
-    // Without inputs by name, some may still be on their way.
+    // If no input is named on the command line, inputs may still arrive on stdin.
     let mut child = place.start(&[]);
     let stdin = child.stdin.take().unwrap();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -335,7 +335,7 @@ fn verify_run_proves_a_journal_and_refuses_a_changed_one() {
     assert!(proven.out.starts_with("r: completed after 3 steps, resumed once, as `test/g` ("), "{}", proven.out);
     let json: Value = serde_json::from_str(&verify(&["--json"]).out).unwrap();
     assert_eq!((json["runs"][0]["steps"].as_u64(), json["runs"][0]["recomputed"].as_bool()), (Some(3), Some(true)));
-    // Another graph of the same name is not the run's.
+    // Another graph of the same name does not fit the run.
     let own = place.read("graphs/g.yaml");
     place.sign("graphs/g.yaml", &commands("echo b", "true"));
     let other = verify(&[]);
@@ -422,7 +422,7 @@ fn kill(child: &Child, signal: &str) {
 
 #[test]
 fn a_signal_stops_a_run_after_its_step_and_a_second_one_at_once() {
-    // The command waits until it may continue, so that no time decides what the test sees.
+    // The command waits until it may continue, so that the result does not depend on timing.
     let place = Place::with_graph(&commands("touch begun; while ! test -e go; do sleep 0.01; done; echo a", "echo b"));
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
         let mut child = place.start(&["--json", "{}", "--run-id", "r"]);
@@ -456,7 +456,7 @@ fn a_signal_stops_a_run_after_its_step_and_a_second_one_at_once() {
     assert_eq!((ran.code, ran.result()["status"].as_str()), (143, Some("cancelled")));
 }
 
-/// Runs `graphs/g.yaml` as the thread `t-1` would, whose file holds `thread`.
+/// Runs `graphs/g.yaml` as the thread `t-1`, whose file contains `thread`.
 fn as_thread(place: &Place, thread: Option<&str>, arguments: &[&str]) -> Ran {
     let path = ".ai/state/threads/t-1/thread.json";
     match thread {
@@ -624,7 +624,7 @@ config:
     assert_eq!((ran.code, &ran.result()["node"]), (1, &json!("a")), "{}", ran.out);
 }
 
-/// A graph that hands a secret to a command, which prints it, and returns it.
+/// A graph that hands a secret to a command that prints it, and that returns the secret.
 const SECRET: &str = "permissions: [rye.execute.tool.rye.bash]
 config_schema:
   type: object
@@ -659,14 +659,14 @@ fn a_secret_is_given_beside_the_command_line_and_shown_nowhere() {
     let expected = json!({"said": "I am [secret]", "err": "[secret]", "kept": "[secret]"});
     assert_eq!((ran.code, &result["output"]), (0, &expected), "{result}{}", ran.err);
     assert_eq!(result["history"][0]["changes"]["kept"], "[secret]");
-    // What is written down is not yet in the file where it is in the log beside it.
+    // Records that are not yet in the database file are in its write-ahead log.
     for file in ["runs.db", "runs.db-wal"] {
         let bytes = std::fs::read(place.path(file)).unwrap_or_default();
         assert!(!bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes()), "{file}");
     }
     assert!(!ran.out.contains(CANARY) && !ran.err.contains(CANARY), "{}{}", ran.out, ran.err);
 
-    // What it did is proven without the key, and computed again with it.
+    // The run is proven without the key, and recomputed with it.
     assert_eq!(place.graph(&["keys", "seal", "other.key"]).code, 0);
     let verify = |more: &[&str]| place.graph(&[&["verify-run", "one", "--store", "runs.db"], more].concat());
     let (sealed, opened) = (verify(&[]), verify(&["--seal-key", "seal.key"]));
@@ -676,7 +676,7 @@ fn a_secret_is_given_beside_the_command_line_and_shown_nowhere() {
     let other = verify(&["--seal-key", "other.key"]);
     assert!(other.code == 1 && other.err.contains("its secrets are sealed with another key"), "{}", other.err);
 
-    // The run ended; its result is read with the key, and with no other.
+    // The run has ended; its result is read with this key and with no other.
     let resume = ["--store", "runs.db", "--resume", "one"];
     let again = place.run(&[resume.as_slice(), &["--seal-key", "seal.key"]].concat());
     assert_eq!((again.code, &again.result()["output"]), (0, &expected), "{}", again.err);
@@ -712,7 +712,7 @@ fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
         assert!(ran.code == 2 && ran.error().contains(said), "{arguments:?}: {}", ran.out);
         assert!(!ran.out.contains(CANARY) && !ran.err.contains(CANARY), "{}{}", ran.out, ran.err);
     }
-    // What stdin holds nobody else sees.
+    // Nobody else sees stdin.
     let ran = place.pipe(&["--json", "-"], &json!({"password": CANARY, "user": ""}).to_string());
     assert_eq!((ran.code, &ran.result()["output"]["kept"]), (0, &json!("[secret]")), "{}", ran.out);
 }

@@ -42,7 +42,7 @@ fn run(place: &Place, graph: &str, json: Value) -> (i32, Value) {
     (ran.code, serde_json::from_str(&ran.out).unwrap())
 }
 
-/// The same of a run that completes, and returns its output.
+/// Runs a graph that completes, and returns its output.
 fn output(place: &Place, graph: &str, json: Value) -> Value {
     let (code, mut result) = run(place, graph, json);
     assert_eq!((code, &result["status"]), (0, &json!("completed")), "{result}");
@@ -92,7 +92,7 @@ fn expressions_find_what_they_name() {
 fn a_condition_sees_what_its_own_node_assigned() {
     let (place, graph) = (seeds(), "workflows/example/check_status");
     let output = |url: &str| output(&place, graph, json!({"health_url": url}))["healthy"] == 0;
-    // Where there is no `curl`, nothing is healthy.
+    // Without `curl`, the check fails for every URL.
     let has_curl = std::process::Command::new("curl").arg("--version").output().is_ok();
     assert_eq!(output("file:///dev/null"), has_curl);
     assert!(!output("file:///nonexistent"));
@@ -197,8 +197,8 @@ fn items_are_fetched_looked_for_read_and_signed() {
     assert_eq!(output["signer"], "be8cd119b32a2931");
 }
 
-/// What an agent does that was handed the directive: it builds the parameters of what is given, executes the graph, and
-/// returns what the directive says.
+/// Acts as an agent that was given the directive: builds the parameters from its inputs, executes the graph, and checks
+/// the outputs that the directive promises.
 #[tokio::test]
 async fn the_state_graph_directive_is_data_and_runs_as_it_describes() {
     let place = seeds();

@@ -1,4 +1,4 @@
-//! The runs of a store as their owner meets them: listed, cancelled, followed and removed.
+//! The runs of a store as their owner sees them: listed, cancelled, followed and removed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -27,7 +27,7 @@ fn started(place: &Place, id: &str) -> Child {
     reached(place, id, "one")
 }
 
-/// Runs `graphs/g.yaml`, and returns when it is at that node.
+/// Runs `graphs/g.yaml`, and returns when `node` is running.
 fn reached(place: &Place, id: &str, node: &str) -> Child {
     let mut command = place.command(&["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", id]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -36,7 +36,7 @@ fn reached(place: &Place, id: &str, node: &str) -> Child {
     child
 }
 
-/// Waits for a file named `go` for a minute.
+/// Waits up to a minute for a file named `go`.
 const WAITS: &str = "for i in $(seq 6000); do test -e go && exit 0; sleep 0.01; done; exit 1";
 
 #[test]
@@ -195,7 +195,7 @@ fn a_background_run_outlives_the_command_and_can_be_watched() {
         "signal": null,
     });
     assert_eq!(serde_json::from_str::<Value>(end).unwrap(), expected);
-    // The process may still be on its way out.
+    // The process may not have exited yet.
     let log = loop {
         let log = place.read(&log);
         if log.ends_with("}\n") {
@@ -354,7 +354,7 @@ fn watch_shows_cache_hits_and_signals_and_refuses_changed_runs() {
     let told: Vec<Value> = told.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&told[0]["cached"], &told[1]["cached"], &told[2]["signal"]), (&json!(true), &json!(false), &json!(15)));
     assert!(place.stored(&["show", "r"]).out.contains("one (cached)"));
-    // Somebody else's key is not who ran it, and a journal that was changed tells nothing.
+    // Nothing is shown with another key, or of a journal that was changed.
     fs::create_dir(place.path("other")).unwrap();
     let mut other = place.command(&["keys", "generate"]);
     assert!(other.env("RYE_SIGNING_KEY_DIR", place.path("other")).status().unwrap().success());

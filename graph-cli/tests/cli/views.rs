@@ -1,4 +1,4 @@
-//! What a project keeps of runs besides their journals: their files, and the results of nodes.
+//! The data that a project keeps of its runs besides their journals: files, and cached results of nodes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const TRANSCRIPT: &str = ".ai/state/threads/r/transcript.jsonl";
 const ITEM: &str = ".ai/knowledge/graphs/test/g/r.md";
 const CACHE: &str = ".ai/state/objects/cache/nodes";
 
-/// A graph whose first command writes a line for each time that it is run, and whose result may be kept.
+/// A graph whose first command writes a line each time it runs, and whose result may be cached.
 fn cached(command: &str) -> String {
     let graph = commands(&format!("echo x >> calls; {command}"), "echo b");
     graph.replace("assign: { first:", "cache_result: true\n      assign: { first:")
@@ -42,7 +42,7 @@ fn the_files_of_a_run_are_kept_rebuilt_and_verified() {
     let well = files(&["verify", "r"]);
     assert_eq!(well.code, 0, "{}", well.err);
     assert!(well.out.starts_with("r: its files are what its journal says, and signed by "), "{}", well.out);
-    // A line that was changed is found, and written again byte for byte.
+    // A changed line is found, and is restored byte for byte.
     place.write(TRANSCRIPT, &transcript.replace("\"one\"", "\"two\""));
     fs::remove_file(place.path(ITEM)).unwrap();
     let bad = files(&["verify", "r", "--json"]);
@@ -56,7 +56,7 @@ fn the_files_of_a_run_are_kept_rebuilt_and_verified() {
     assert_eq!((rebuilt.code, rebuilt.out.as_str()), (0, "rebuilt the files of r\n"), "{}", rebuilt.err);
     assert_eq!((place.read(TRANSCRIPT), place.read(ITEM)), (transcript.clone(), item));
     assert_eq!(json_of(&files(&["verify", "r", "--json"]))["transcript_bytes"], json!(transcript.len()));
-    // A run whose files were not kept gets them too.
+    // A run that was executed without `--files` gets its files too.
     assert_eq!(place.run(&["--store", "runs.db", "--run-id", "s"]).code, 0);
     assert!(!place.path(".ai/state/threads/s/transcript.jsonl").exists());
     assert_eq!(files(&["verify", "s"]).code, 1);
@@ -89,7 +89,7 @@ fn a_run_is_proven_from_files_without_a_store_or_secret_key() {
     let attested = place.graph(&["attest", "r", "--store", "runs.db"]);
     let seen = place.graph(&["show", "r", "--store", "runs.db"]);
     assert_eq!(place.graph(&["attest", "r", "--files", "."]).out, attested.out);
-    // The files are given away, with the graphs and the public key.
+    // The files are given to somebody else, with the graphs and the public key.
     let keys = place.path(".ai/config/keys/signing");
     fs::rename(keys.join("public_key.pem"), place.path("runner.pem")).unwrap();
     fs::remove_dir_all(keys).unwrap();
@@ -103,7 +103,7 @@ fn a_run_is_proven_from_files_without_a_store_or_secret_key() {
     assert_eq!(graph(&["show", "r", "--files", "."]).out, seen.out);
     let well = graph(&["files", "verify", "r-1"]);
     assert_eq!((well.code, well.err.as_str()), (0, ""));
-    // A result that is not what its receipt says, of the run inside.
+    // A result of the nested run that contradicts its receipt.
     let objects = place.path(".ai/state/objects/objects");
     let result = walk(&objects).into_iter().find(|file| {
         let text = fs::read_to_string(file).unwrap();
@@ -120,7 +120,7 @@ fn a_run_is_proven_from_files_without_a_store_or_secret_key() {
         assert!(changed.err.contains("is not what ") && changed.err.lines().count() == 1, "{}", changed.err);
     }
     fs::write(&result, text).unwrap();
-    // A journal that was changed, cut short, or is not there.
+    // A journal that was changed, was cut short, or is missing.
     let path = ".ai/state/threads/r-1/journal.jsonl";
     let journal = place.read(path);
     for (changed, why) in [
@@ -167,7 +167,7 @@ fn files_are_kept_in_a_project_and_of_runs_in_a_store() {
     assert!(place.path("elsewhere").join(ITEM).exists() && !place.path(ITEM).exists());
     let verify = |more: &[&str]| place.graph(&[&["files", "verify", "r", "--store", "runs.db"], more].concat());
     assert_eq!((verify(&[]).code, verify(&["--project", "elsewhere"]).code), (1, 0));
-    // What cannot be written is said, and the run is whole.
+    // Files that cannot be written are reported, and the run still completes.
     fs::write(place.path("elsewhere/.ai/knowledge/graphs/test/h"), "in the way").unwrap();
     place.sign("graphs/h.yaml", &commands("echo a", "echo b"));
     let graph = ["run", "graphs/h.yaml", "--store", "runs.db", "--run-id", "h", "--files", "--project", "elsewhere"];
@@ -192,7 +192,7 @@ fn a_result_is_kept_in_the_project_and_used_by_other_runs() {
         let proven = place.graph(&[verb, run, "--store", "runs.db"]);
         assert_eq!(proven.code, 0, "{}", proven.err);
     }
-    // Only with a store, where nothing else is said.
+    // Without other options, only a run with a store uses the cache.
     for (more, calls) in [
         (&[][..], 2),
         (&["--cache", "."], 2),
@@ -203,7 +203,7 @@ fn a_result_is_kept_in_the_project_and_used_by_other_runs() {
         let ran = place.run(more);
         assert_eq!((ran.code, place.calls()), (0, calls), "{more:?}: {}", ran.err);
     }
-    // In another directory a command is another one, and a changed graph has no results of the old one.
+    // A command in another directory is another call, and a changed graph does not use the results of the old one.
     fs::create_dir(place.path("elsewhere")).unwrap();
     let mut away = place.command(&["run", "../graphs/g.yaml", "--cache", "..", "--quiet"]);
     let away = place.ran(away.current_dir(place.path("elsewhere")).output().unwrap());
@@ -236,7 +236,7 @@ fn what_is_kept_is_listed_and_removed() {
     assert_eq!((cache(&["clear", "--node", "two"]).code, place.entries()), (0, 2));
     let cleared = json_of(&cache(&["clear", "--graph", "test/h", "--json"]));
     assert_eq!((&cleared["count"], place.entries()), (&json!(1), 1));
-    // What somebody changed is shown as what it is, belongs to no graph, and goes with the rest.
+    // A changed entry is listed as unused, belongs to no graph, and is removed with the rest.
     let left = fs::read_dir(place.path(CACHE)).unwrap().next().unwrap().unwrap().path();
     let text = fs::read_to_string(&left).unwrap();
     fs::write(&left, text.replace("\"stdout\":\"a\"", "\"stdout\":\"z\"")).unwrap();

@@ -1,4 +1,4 @@
-//! What a run can come to at most.
+//! The upper bounds of a run.
 
 use graph_definition::definition::{ForeachDefinition, NodeKind, Reaction, TermKind};
 use graph_model::path::Root;
@@ -11,12 +11,12 @@ use super::coverage::Coverage;
 use super::model::Model;
 use crate::graph::Budget;
 
-/// How often a call is tried again by default where its node does not say.
+/// The default number of retries of a call whose node does not set one.
 const BUILT_IN_RETRIES: u64 = 3;
-/// How often a hook can have a call tried again, and how many times `max_steps` hooks can let a run take.
+/// The number of retries of a call that a hook can ask for, and the factor by which hooks can raise `max_steps`.
 const MOST_BY_HOOKS: u64 = 100;
 
-/// Works out the budget of a graph whose parts fit together. `None` if no run of it can end.
+/// Computes the budget of a graph whose parts fit together. `None` if no run of it can end.
 pub(crate) fn budget(model: &Model<'_>, coverage: &[Option<Coverage<'_>>], flow: &ControlFlow) -> Option<Budget> {
     let start = model.start.filter(|_| model.is_whole())?;
     let shortest = match model.definition.settings.on_max_steps {
@@ -58,7 +58,7 @@ fn greatest<N: Default + Ord>(mut numbers: impl Iterator<Item = Option<N>>) -> O
     numbers.try_fold(N::default(), |most, one| Some(most.max(one?)))
 }
 
-/// How many steps `max_steps` and the hooks that raise it allow.
+/// Returns the number of steps that `max_steps` and the hooks that raise it allow.
 fn limit(model: &Model<'_>) -> u64 {
     let most = u64::from(model.definition.settings.max_steps);
     let is_raised = model.definition.hooks.iter().any(|hook| hook.event == Event::Limit);
@@ -67,8 +67,8 @@ fn limit(model: &Model<'_>) -> u64 {
 
 /// Returns how many visits of a component's nodes a run can make; `None` if the graph sets no bound.
 ///
-/// A loop is bounded where every path round leads through nodes that ask for `visit.number` and lead on round only up to some
-/// number: these are visited so often at most, and between two of their visits no node is visited twice.
+/// A loop is bounded if every path around it leads through nodes that compare `visit.number` and continue the loop only up to
+/// some number. Each of these nodes is visited at most that often, and between two of their visits no node is visited twice.
 fn visits(
     model: &Model<'_>,
     coverage: &[Option<Coverage<'_>>],
@@ -80,7 +80,7 @@ fn visits(
     }
     let bounded = |&node: &usize| -> Option<(usize, u64)> {
         let followed = &coverage[node].as_ref()?.followed;
-        // A failure asks for no number.
+        // A failure does not depend on the number of the visit.
         let is_inside = |next: usize| flow.component_of[next] == flow.component_of[node];
         if model.error_successor(node).is_some_and(is_inside) {
             return None;
@@ -118,7 +118,7 @@ fn reached(flow: &ControlFlow, start: usize) -> Vec<usize> {
     (0..seen.len()).filter(|&node| seen[node]).collect()
 }
 
-/// Returns how many calls one visit of a node can make, each try counted.
+/// Returns how many calls one visit of a node can make, counting every attempt.
 fn calls_at(model: &Model<'_>, node: usize) -> Option<u64> {
     let definition = &model.definition.nodes[node];
     let Some(call) = definition.call() else { return Some(0) };
@@ -136,10 +136,10 @@ fn calls_at(model: &Model<'_>, node: usize) -> Option<u64> {
     items.checked_mul(own.checked_add(again)?)?.checked_mul(each)
 }
 
-/// Returns how often hooks can have a call tried again.
+/// Returns how many retries hooks can ask for.
 fn retries_by_hooks(model: &Model<'_>) -> u64 {
     let of_hook = |reaction: &Reaction| match reaction {
-        // What a tool answers is not known.
+        // A tool's answer is not known.
         Reaction::Call(_) => MOST_BY_HOOKS,
         Reaction::Steer(term) => {
             let TermKind::Object(params) = &term.kind else { return MOST_BY_HOOKS };
@@ -180,7 +180,7 @@ fn most_items(model: &Model<'_>, path: &graph_model::path::Path) -> Option<u64> 
     schema.rules.iter().find(|rule| rule.keyword == "maxItems")?.value.as_u64()
 }
 
-/// Returns how many calls a visit of a node can have under way at once; `None` where nobody can say.
+/// Returns how many calls a visit of a node can have under way at the same time; `None` if that is not known.
 fn fan_out(model: &Model<'_>, node: usize) -> Option<u64> {
     let definition = &model.definition.nodes[node];
     let Some(call) = definition.call() else { return Some(0) };

@@ -1,4 +1,4 @@
-//! What nodes and hooks call, and what they need to be allowed to.
+//! The calls of nodes and hooks, and the capabilities that they need.
 
 use graph_definition::definition::{
     CallDefinition, CalledItem, Contract, Definition, HookDefinition, NodeDefinition, NodeKind, Reaction,
@@ -12,28 +12,28 @@ use super::reads::Site;
 use crate::items::{Items, Nested};
 use crate::types::Type;
 
-/// The key that distinguishes calls: what is done, with what kind of item, and its id, empty where that is not known.
+/// The key that distinguishes calls: the verb, the kind of item, and its id, empty if that is not known.
 pub(crate) type ToolKey<'d> = (Verb, ItemType, &'d str);
 
 pub(crate) fn tool_key(call: &CallDefinition) -> ToolKey<'_> {
     (call.verb, call.item_type, call.id().map_or("", |id| id.as_str()))
 }
 
-/// What nodes and hooks call.
+/// A tool, graph or other item that nodes and hooks call.
 pub(crate) struct CalledTool<'d> {
     pub(crate) key: ToolKey<'d>,
     pub(crate) by: Executor,
     pub(crate) capability: Option<Capability>,
     pub(crate) contract: Option<&'d Contract>,
     pub(crate) graph: Option<&'d Nested>,
-    /// What it takes, where that is known.
+    /// The type of its parameters, if that is known.
     pub(crate) params: Option<Type>,
-    /// What it returns.
+    /// The type of its result.
     pub(crate) result: Type,
 }
 
 impl<'d> CalledTool<'d> {
-    /// Gathers what is known of what a call calls.
+    /// Gathers the facts about the item that a call names.
     pub(crate) fn new(call: &'d CallDefinition, items: &'d Items) -> Self {
         let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
         let id = call.id().filter(|_| is_tool);
@@ -61,17 +61,17 @@ impl<'d> CalledTool<'d> {
     }
 }
 
-/// What a call needs to be allowed (R169).
+/// The capability that a call needs (R169).
 pub(crate) enum Need {
-    /// Nothing: the engine's own tools (R173).
+    /// None: the engine's own tools (R173).
     Nothing,
-    /// This.
+    /// This capability.
     Capability(Capability),
-    /// Something that begins like this; the rest is known at each call.
+    /// A capability that begins like this; the rest is known only at each call.
     Beginning(String),
 }
 
-/// Returns what a call needs.
+/// Returns the capability that a call needs.
 pub(crate) fn need(call: &CallDefinition) -> Need {
     let capability = |id| Need::Capability(Capability::new(call.verb, call.item_type, id));
     match &call.item.value {
@@ -86,8 +86,8 @@ pub(crate) fn need(call: &CallDefinition) -> Need {
     }
 }
 
-/// Returns the capability patterns that a graph's own calls need, each once, in the order of the file: of an id that is known
-/// only at each call, what it begins with and a star.
+/// Returns the capability patterns that a graph's own calls need, each once, in the order of the file. For an id that
+/// is known only at each call, the pattern is the known beginning and a star.
 pub(crate) fn needs(definition: &Definition) -> Vec<String> {
     let (mut needs, mut known) = (Vec::new(), HashSet::default());
     for (_, call) in calls(definition) {
@@ -103,7 +103,7 @@ pub(crate) fn needs(definition: &Definition) -> Vec<String> {
     needs
 }
 
-/// Who makes a call.
+/// The node or hook that makes a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Caller<'d> {
     /// A node, with its index.
@@ -125,7 +125,7 @@ impl std::fmt::Display for Caller<'_> {
 }
 
 impl Caller<'_> {
-    /// Returns where the parameters of its call stand.
+    /// Returns the place of the call's parameters.
     pub(crate) fn site(&self) -> (usize, Site) {
         match self {
             Self::Node(at, NodeDefinition { kind: NodeKind::Foreach(_), .. }) => (*at, Site::Item),
@@ -135,7 +135,7 @@ impl Caller<'_> {
     }
 }
 
-/// Returns what nodes and hooks call, in the order of the file.
+/// Returns the calls of nodes and hooks, in the order of the file.
 pub(crate) fn calls(definition: &Definition) -> impl Iterator<Item = (Caller<'_>, &CallDefinition)> {
     let nodes = definition.nodes.iter().enumerate();
     let hooks = definition.hooks.iter().enumerate().filter_map(|(at, hook)| match &hook.reaction {

@@ -44,7 +44,7 @@ pub(crate) fn strongly_connected(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
     components
 }
 
-/// Says of each node whether a path leads from it back to it.
+/// Returns for each node whether a path leads from it back to it.
 pub(crate) fn cyclic(next: &[Vec<usize>]) -> Vec<bool> {
     let mut cyclic = vec![false; next.len()];
     for component in strongly_connected(next) {

@@ -1,4 +1,4 @@
-//! The graph as nodes that lead to nodes: what its conditions allow, which nodes go round together, and how long a path can be.
+//! The graph as nodes that lead to nodes: the edges that its conditions allow, its loops, and the lengths of its paths.
 
 use graph_definition::hash::{HashMap, HashSet};
 
@@ -7,27 +7,28 @@ use super::coverage::{Coverage, Followed};
 use super::edges::edges;
 use super::model::Model;
 
-/// Of how many nodes it is worked out when the visits that they ask for are made: for each, all nodes are looked at.
+/// For how many nodes the numbers of visits in their conditions are taken into account: for each, all nodes are traversed.
 const MOST_LATE: usize = 64;
 
-/// Where each node can lead, and which nodes lead to each other.
+/// The successors of each node, and the nodes that lead to each other.
 pub(crate) struct ControlFlow {
     /// For each node, the nodes that its edges and its failure can lead to.
     pub(crate) next: Vec<Vec<usize>>,
     /// Whether a run can end at a node.
     pub(crate) ends: Vec<bool>,
-    /// For each node, on which of its visits it can lead to each of the nodes in `next` for the first time, or an earlier one.
+    /// For each node and each of the nodes in `next`, the number of the first visit on which it can lead there, or a
+    /// lower number.
     first: Vec<Vec<u64>>,
-    /// For each node, on which of its visits a run can end there for the first time, or an earlier one.
+    /// For each node, the number of the first visit on which a run can end there, or a lower number.
     first_end: Vec<u64>,
-    /// The components of nodes that lead to each other, those that are led to first.
+    /// The strongly connected components, each after those that it leads to.
     pub(crate) components: Vec<Vec<usize>>,
     /// For each node, its component.
     pub(crate) component_of: Vec<usize>,
 }
 
 impl ControlFlow {
-    /// Finds where each node can lead, by what its conditions come to.
+    /// Finds the successors of each node, as its conditions allow them.
     pub(crate) fn analyse(model: &Model<'_>, coverage: &[Option<Coverage<'_>>]) -> Self {
         let count = model.definition.nodes.len();
         let followed = |node: usize| coverage[node].as_ref().map(|coverage| &coverage.followed);
@@ -38,7 +39,7 @@ impl ControlFlow {
                 let open =
                     model.edge_indices(node).zip(model.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
                 let open = open.map(|(edge, to)| (to, first(edge)));
-                // A failure may come on any visit.
+                // A failure may occur on any visit.
                 let mut next: Vec<(usize, u64)> = open.chain(model.error_successor(node).map(|to| (to, 1))).collect();
                 next.sort_unstable();
                 next.dedup_by_key(|(to, _)| *to);
@@ -74,20 +75,19 @@ impl ControlFlow {
         Self { next, ends, first, first_end, components, component_of }
     }
 
-    /// Whether the nodes of a component go round: there are several, or the one leads to itself.
+    /// Whether a component is a loop: it has several nodes, or its one node leads to itself.
     pub(crate) fn is_cyclic(&self, component: &[usize]) -> bool {
         component.len() > 1 || component.iter().any(|&node| self.next[node].contains(&node))
     }
 
-    /// Whether the nodes of a component go round even if they may not lead to `without`.
+    /// Whether a component still has a loop if the nodes in `without` are removed.
     pub(crate) fn is_cyclic_without(&self, component: &[usize], without: &[usize]) -> bool {
         self.longest(component, without).is_none()
     }
 
-    /// Returns how many nodes of a component, except those in `without`, can follow each other; `None` if there is no
-    /// end to it.
+    /// Returns how many nodes of a component, except those in `without`, can follow each other; `None` if they form a loop.
     pub(crate) fn longest(&self, component: &[usize], without: &[usize]) -> Option<u64> {
-        // A graph may have many components: nothing here is about all nodes.
+        // A graph may have many components, so nothing here traverses all nodes.
         let without: HashSet<usize> = without.iter().copied().collect();
         let own: Vec<usize> = component.iter().copied().filter(|node| !without.contains(node)).collect();
         let place: HashMap<usize, usize> = own.iter().enumerate().map(|(at, &node)| (node, at)).collect();
@@ -108,10 +108,10 @@ impl ControlFlow {
         Some(longest.into_iter().max().unwrap_or_default())
     }
 
-    /// Returns how many steps a run that begins at a node takes at least until it ends, and the shortest path that can be
-    /// taken in so many; `None` if no path leads to an end.
+    /// Returns how many steps a run that begins at a node takes at least until it ends, and the shortest path that is
+    /// possible in that many steps; `None` if no path leads to an end.
     ///
-    /// Where an edge can be followed only on a later visit of its node, the run goes round until then.
+    /// If an edge can be followed only on a later visit of its node, the run stays in the loop until then.
     pub(crate) fn fewest_steps(&self, from: usize) -> Option<(u64, Vec<usize>)> {
         let bounds = self.bounds(from);
         let bound = |node: usize, to: Option<usize>| bounds.get(&(node, to)).copied().unwrap_or_default();
@@ -128,8 +128,8 @@ impl ControlFlow {
         })
     }
 
-    /// Returns how many steps a run takes at least that follows an edge which needs several visits of its node; without a
-    /// target for an end.
+    /// Returns, for each edge that needs several visits of its node, how many steps a run takes at least that follows
+    /// it. An end has no target.
     fn bounds(&self, from: usize) -> HashMap<(usize, Option<usize>), u64> {
         let edges = |node: usize| {
             let next = self.next[node].iter().zip(&self.first[node]).map(|(&to, &first)| (Some(to), first));
@@ -147,7 +147,7 @@ impl ControlFlow {
         let mut bounds = HashMap::default();
         for node in late {
             let before = steps(self.shortest(&[from], |at| at == node, |_, _| true));
-            // From the node to itself: as many nodes as are visited between two of its visits, and one of these.
+            // From the node to itself: the nodes that are visited between two of its visits, and one of the two.
             let round = steps(self.shortest(&self.next[node], |at| at == node, |_, _| true));
             for (to, first) in edges(node) {
                 let behind = to.map_or(0, |to| to_end[to]);
@@ -158,8 +158,8 @@ impl ControlFlow {
         bounds
     }
 
-    /// Returns, for each node, how many nodes are visited from it to where a run can end, both included; where no path leads to
-    /// an end, `u64::MAX`.
+    /// Returns, for each node, how many nodes are visited from it to a node where a run can end, including both;
+    /// `u64::MAX` if no path leads to an end.
     fn steps_to_end(&self) -> Vec<u64> {
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.next.len()];
         for (node, next) in self.next.iter().enumerate() {
@@ -180,7 +180,8 @@ impl ControlFlow {
         steps
     }
 
-    /// Returns the shortest path from one of several nodes to one that is looked for, along the edges that may be followed.
+    /// Returns the shortest path from one of several nodes to a node for which `is_found` holds, along edges for which
+    /// `may_follow` holds.
     fn shortest(
         &self,
         from: &[usize],

@@ -1,8 +1,8 @@
 //! Conditions as logic: which edges of a node can be followed, and in which cases no edge is followed.
 //!
-//! The values of every path that the edges look at are cut into cases that the comparisons do not tell apart further. Then
-//! all combinations of cases are tried. Paths are taken to be independent of each other, so more combinations are looked at
-//! than there may be: an edge that is said never to be followed never is.
+//! The values of every path that the edges read are divided into cases that the comparisons do not distinguish further.
+//! Then all combinations of cases are tried. Paths are assumed to be independent of each other, so more combinations
+//! are tried than can occur: an edge that is reported as never followed is certainly never followed.
 
 pub(crate) mod domain;
 
@@ -21,20 +21,20 @@ use super::reads::Site;
 use super::type_env::TypeEnv;
 use domain::{Case, Decision, Domain, KnownValues};
 
-/// How many combinations of cases are looked at; a list of edges with more of them is not verdicts.
+/// How many combinations of cases are tried; a list of edges with more combinations is not analysed.
 const MOST_COMBINATIONS: usize = 20_000;
 
-/// How many comparisons of one node are looked at: each of them cuts the values into more cases, and is decided in all of them.
+/// How many comparisons of one node are analysed: each adds cases, and is decided in all of them.
 const MOST_TESTS: usize = 200;
 
-/// What the conditions of a node's edges come to.
+/// The result for the conditions of a node's edges.
 pub(crate) struct Coverage<'d> {
     pub(crate) table: Table<'d>,
     pub(crate) verdicts: Verdicts,
     pub(crate) followed: Followed,
 }
 
-/// What the conditions of a node's edges allow.
+/// The edges that the conditions of a node allow.
 pub(crate) struct Followed {
     /// For each edge, whether it can be followed.
     pub(crate) can_follow: Vec<bool>,
@@ -48,15 +48,16 @@ pub(crate) struct Followed {
     pub(crate) first_open: u64,
 }
 
-/// Works out, for each node, what the conditions of its edges come to; `None` where they say nothing, or too much.
+/// Analyses the conditions of each node's edges; `None` for a node where they decide nothing, or there are too many
+/// combinations.
 pub(crate) fn analyse<'d>(env: TypeEnv<'_, 'd>) -> Vec<Option<Coverage<'d>>> {
     let cyclic = LazyCell::new(|| env.model.cyclic());
     let is_cyclic = |node: usize| cyclic[node];
     (0..env.model.definition.nodes.len()).map(|node| coverage_of(env, node, &is_cyclic)).collect()
 }
 
-/// Works out what the conditions of a node's edges come to; `is_cyclic` says of nodes whether their edges lead back to them in
-/// the end, whatever their conditions say.
+/// Analyses the conditions of a node's edges; `is_cyclic` returns whether the edges of a node lead back to it in the
+/// end, whatever their conditions are.
 fn coverage_of<'d>(env: TypeEnv<'_, 'd>, node: usize, is_cyclic: &dyn Fn(usize) -> bool) -> Option<Coverage<'d>> {
     let RouteDefinition::First(list) = env.model.definition.nodes[node].next() else { return None };
     let table = Table::of(env, node, &list.edges, is_cyclic)?;
@@ -71,18 +72,18 @@ fn coverage_of<'d>(env: TypeEnv<'_, 'd>, node: usize, is_cyclic: &dyn Fn(usize) 
     Some(Coverage { table, verdicts, followed })
 }
 
-/// The conditions of a list of edges, with how every comparison comes out in every case of its path.
+/// The conditions of a list of edges, with the result of every comparison in every case of its path.
 pub(crate) struct Table<'d> {
     pub(crate) paths: Vec<(&'d Path, Domain<'d>, Vec<Case>)>,
-    /// The comparisons: which one, its path, and how it comes out in each case of that.
+    /// The comparisons: the test, the index of its path, and its result in each case of that path.
     pub(crate) tests: Vec<(&'d TestDefinition, usize, Vec<Decision>)>,
     /// The conditions of the edges, over the comparisons' indices.
     pub(crate) conditions: Vec<Condition<usize>>,
-    /// Where the edges lead; nowhere where the run ends.
+    /// The targets of the edges; `None` if the run ends.
     targets: Vec<Option<&'d str>>,
 }
 
-/// What all combinations together say.
+/// The result of all combinations together.
 pub(crate) struct Verdicts {
     pub(crate) edges: Vec<Verdict>,
     /// The first combination in which no edge is followed: a case of each path.
@@ -91,23 +92,23 @@ pub(crate) struct Verdicts {
     open_cases: Vec<Vec<bool>>,
 }
 
-/// What all combinations say of an edge.
+/// The result of all combinations for one edge.
 #[derive(Default)]
 pub(crate) struct Verdict {
-    /// Whether its condition holds in any.
+    /// Whether its condition holds in any combination.
     pub(crate) can_hold: bool,
-    /// Whether it is followed in any.
+    /// Whether it is followed in any combination.
     pub(crate) is_followed: bool,
-    /// Whether the run would go elsewhere without it, where it is followed.
+    /// Whether, in a combination in which it is followed, the run would go elsewhere without it.
     pub(crate) matters: bool,
-    /// The edges that were followed where its condition held too.
+    /// The edges that were followed instead, although its condition held too.
     pub(crate) instead: Vec<usize>,
     /// For each path, the cases in which it is followed.
     cases: Vec<Vec<bool>>,
 }
 
 impl<'d> Table<'d> {
-    /// Looks at the edges of a node. `None` where there is nothing to decide, or too much.
+    /// Builds the table for the edges of a node. `None` if there is nothing to decide, or too much.
     fn of(
         env: TypeEnv<'_, 'd>,
         node: usize,
@@ -124,7 +125,7 @@ impl<'d> Table<'d> {
             let mut each = Vec::new();
             edge.when.tests(&mut |test| each.push(test));
             let mut each = each.into_iter();
-            // `try_map` visits the tests in the same order, and only by shorter borrows.
+            // `try_map` visits the tests in the same order, but lends them for a shorter time.
             let condition = edge.when.try_map(&mut |_| match each.next() {
                 Some(test) => number(test, &mut tests),
                 None => Err(()),
@@ -181,7 +182,7 @@ impl<'d> Table<'d> {
             if self.is_possible(&combination) {
                 self.try_one(&combination, &mut verdicts);
             }
-            // The next one, as one counts.
+            // The next combination, as in counting.
             let Some(at) = (0..combination.len()).find(|&at| combination[at] + 1 < self.paths[at].2.len()) else {
                 return verdicts;
             };
@@ -198,7 +199,7 @@ impl<'d> Table<'d> {
         followed.map(|(case, _)| domain.most(case)).try_fold(0, |most, one| Some(most.max(one?)))
     }
 
-    /// Returns the number of the first of the visits that these cases are of, or a lower one.
+    /// Returns the number of the first visit in these cases, or a lower number.
     fn first_visit(&self, seen: &[Vec<bool>]) -> u64 {
         let Some((at, seen)) = self.number_of_visits().and_then(|at| Some((at, seen.get(at)?))) else { return 1 };
         let (_, domain, cases) = &self.paths[at];
@@ -206,7 +207,7 @@ impl<'d> Table<'d> {
         followed.map(|(case, _)| domain.least(case)).min().unwrap_or(1)
     }
 
-    /// Returns which of the paths is `visit.number`.
+    /// Returns the index of the path `visit.number`.
     pub(crate) fn number_of_visits(&self) -> Option<usize> {
         let is_number =
             |path: &Path| path.root == Root::Visit && matches!(path.segments.as_slice(), [one] if one == "number");
@@ -221,7 +222,7 @@ impl<'d> Table<'d> {
         seen.iter_mut().zip(combination).for_each(|(seen, &case)| seen[case] = true);
     }
 
-    /// Whether a combination does not contradict itself: nothing is in what is nothing.
+    /// Whether a combination does not contradict itself: a part of null is null.
     fn is_possible(&self, combination: &[usize]) -> bool {
         let is_null = |at: usize| self.paths[at].2[combination[at]] == Case::Null;
         let is_inside = |inner: &Path, outer: &Path| {
@@ -247,7 +248,7 @@ impl<'d> Table<'d> {
             })
         };
         let mut followed = None;
-        // What would be without the edge that is followed: another is, or the node fails.
+        // The result without the edge that is followed: another edge is followed, or the node fails.
         let mut otherwise = None;
         for (at, condition) in self.conditions.iter().enumerate() {
             let decided = decide(condition);
@@ -283,7 +284,7 @@ impl<'d> Table<'d> {
     }
 }
 
-/// Whether a key may be nothing only because it is not set on every path, which is reported where it is read.
+/// Whether a key may be null only because it is not set on every path, which is reported where the key is read.
 fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&TestDefinition]) -> bool {
     let (Root::State, [name]) = (path.root, path.segments.as_slice()) else { return false };
     let Some(key) = env.model.key_or_last_error(name).filter(|_| name != RETRIES) else { return false };
@@ -291,7 +292,7 @@ fn is_missed(env: TypeEnv<'_, '_>, node: usize, path: &Path, tests: &[&TestDefin
     !can_be_null && !env.is_set(node, Site::Next, key) && !tests.iter().any(|test| guards::asks_for_null(test))
 }
 
-/// Returns what is known of the values at a path beyond their type.
+/// Returns the known restrictions of the values at a path, beyond their type.
 fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(usize) -> bool) -> KnownValues<'d> {
     match (path.root, path.segments.as_slice()) {
         (Root::State, [name]) => {
@@ -299,7 +300,7 @@ fn known<'d>(env: TypeEnv<'_, 'd>, node: usize, path: &Path, is_cyclic: &dyn Fn(
             KnownValues { values: values.map(Cow::Owned), ..KnownValues::default() }
         }
         (Root::Visit, [number]) if number == "number" => {
-            // A node that nothing leads back to is visited once.
+            // A node to which no path leads back is visited once.
             let once = (env.model.is_whole() && !is_cyclic(node)).then(|| Cow::Owned(vec![Value::from(1)]));
             KnownValues { bounds: (Some(Value::from(1)), None), values: once, ..KnownValues::default() }
         }
@@ -333,7 +334,7 @@ mod tests {
         TestDefinition { span: 0..0, path, operator, value: Spanned { value, span: 0..0 } }
     }
 
-    /// The cases in words, and how the comparisons come out in each.
+    /// Returns the cases in words, with the result of each comparison.
     fn table(kind: TypeKind, nullable: bool, bounds: domain::Bounds, tests: &[TestDefinition]) -> Vec<String> {
         let ty = Type { nullable, ..Type::of(kind) };
         let known = KnownValues { bounds, ..KnownValues::default() };

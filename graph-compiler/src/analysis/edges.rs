@@ -5,16 +5,16 @@ use graph_definition::hash::HashMap;
 use graph_model::condition::Condition;
 use graph_model::name::NodeName;
 
-/// Where a node may lead, by index.
+/// The nodes that a node may lead to, by index.
 pub(crate) struct Onward {
-    /// The targets of its edges, in order, without those behind an edge that always matches.
+    /// The targets of its edges, in order, without those after an edge that always matches.
     pub(crate) next: Vec<usize>,
-    /// Which edges these are.
+    /// The indices of these edges.
     pub(crate) edges: Vec<usize>,
     pub(crate) on_error: Option<usize>,
 }
 
-/// Returns where a node may lead; `by_name` are the indices of the nodes.
+/// Returns the nodes that a node may lead to; `by_name` has the indices of the nodes.
 pub(crate) fn onward(node: &NodeDefinition, by_name: &HashMap<&str, usize>) -> Onward {
     let index = |to: &Spanned<NodeName>| by_name.get(to.value.as_str()).copied();
     let targets = followed(node.next()).into_iter().enumerate().filter_map(|(at, edge)| Some((index(edge.to?)?, at)));
@@ -51,7 +51,8 @@ pub(crate) fn edges<'n>(next: &'n RouteDefinition) -> Vec<EdgeView<'n>> {
     }
 }
 
-/// Returns the edges that can be followed: of a list of which the first is taken, those up to the first that always matches.
+/// Returns the edges that can be followed. If only the first match is followed, edges after one that always matches are
+/// left out.
 pub(crate) fn followed(next: &RouteDefinition) -> Vec<EdgeView<'_>> {
     let mut edges = edges(next);
     if !matches!(next, RouteDefinition::All(_))

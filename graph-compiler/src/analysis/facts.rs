@@ -1,4 +1,4 @@
-//! The facts about each node that the compiler passes to the runtime, so that the runtime need not look for them.
+//! The facts about each node that the compiler passes to the runtime, so that the runtime need not compute them.
 
 use graph_definition::definition::{Conduct, NodeDefinition, RouteDefinition};
 use graph_model::path::Root;
@@ -34,7 +34,7 @@ pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
     all
 }
 
-/// Whether all that a node does is at most to call a tool of the program once, compute, and follow an edge.
+/// Whether a node at most calls a tool of the program once, computes, and follows an edge.
 fn is_plain(model: &Model<'_>, node: &NodeDefinition) -> bool {
     if node.each().is_some() || node.ends_run() {
         return false;

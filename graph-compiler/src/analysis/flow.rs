@@ -1,8 +1,9 @@
-//! What is sure before each node: which state keys are set, and which paths lead to something, on every path that leads there.
+//! The facts that are sure before each node: the state keys that are set, and the paths that lead to a value, whichever
+//! way the run came.
 //!
-//! Where paths meet, that is sure which is sure on all of them. Where a node waits for branches, it is also what is sure at the end
-//! of a branch that is surely begun: all such branches have been gone through. A fact that another branch may end is not sure in any
-//! of them; that a key is set cannot be undone.
+//! Where paths meet, a fact is sure if it is sure on all of them. At a node that waits for branches, the facts at the
+//! end of a branch that surely begins are sure too, since all such branches have finished. A fact that another branch
+//! may make false is not sure in any of them; a key that is set stays set.
 
 use std::borrow::Cow;
 
@@ -18,36 +19,36 @@ use super::reads::{ProgramPoint, Site};
 use super::set::Set;
 use crate::types::TypeKind;
 
-/// The segment behind a path that stands for the fact that the list there is not empty. No path that is written has it.
+/// The segment after a path that marks the fact that the list there is not empty. It cannot occur in a path of a graph.
 const NOT_EMPTY: &str = "\0";
 
-/// How many facts about copies are kept at most; further copies prove nothing.
+/// How many facts about copies are tracked at most; further copies prove nothing.
 const MOST_COPIES: usize = 10_000;
 
-/// How many copies of one value are followed that a node makes.
+/// How many copies of one value in one node are tracked.
 const MOST_COPIES_OF_ONE: usize = 16;
 
-/// In how many edges of a node it is looked for what they prove together: each looks at all before it.
+/// Up to how many edges of a node are analysed together: each is compared with all edges before it.
 const MOST_EDGES: usize = 200;
 
 /// The result of a forward analysis over the graph: an intersection over all paths.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// For each node, what is sure on all paths to it; `None` where no path leads.
+    /// For each node, the facts that are sure on all paths to it; `None` if no path leads to it.
     before: Vec<Option<Set>>,
     joins: Joins,
     /// For each node, the keys that it is sure to write.
     writes: Vec<Vec<usize>>,
     /// For each node, the keys that it may write.
     touches: Vec<Vec<usize>>,
-    /// For each node and key that it may write, the first assignment that does.
+    /// For each node and key that it may write, the first assignment that writes it.
     first_touch: HashMap<(usize, usize), usize>,
-    /// For each node, what its edges prove.
+    /// For each node, the facts that its edges prove.
     gains: Vec<Gains>,
-    /// For each node and each of its assignments, the facts about the key that it writes: those that hold if another fact does,
+    /// For each assignment of each node, the facts about the key that it writes: those that follow from another fact,
     /// and those that hold in any case.
     carried: Vec<Vec<Carried>>,
-    /// How many keys there are; behind them comes the last error, then the paths, then the alternatives.
+    /// The number of keys. Facts are numbered: the keys, the last error, the paths, the alternatives.
     keys: usize,
     paths: HashMap<Path, usize>,
     /// For each key, the paths into it.
@@ -56,28 +57,30 @@ pub(crate) struct Flow {
     key_of: HashMap<usize, usize>,
     /// For the paths of each expression with `||`, the fact that one of them is set.
     alternatives: HashMap<Vec<Path>, usize>,
-    /// The same by where the paths are in memory: an expression may be long.
+    /// The same facts by the address of the paths in memory, since an expression may be long.
     alternatives_at: HashMap<usize, usize>,
-    /// For each of these, in their order, the facts of which any makes it one.
+    /// For each of these facts, in their order, the facts of which any one implies it.
     members: Vec<Vec<usize>>,
     /// For each fact, the alternatives of which it is a member.
     member_of: HashMap<usize, Vec<usize>>,
 }
 
-/// What the edges of a node prove. There may be many, and each proves what those before it do if they are not followed.
+/// The facts that the edges of a node prove. There may be many edges, and each also proves that the conditions before
+/// it did not hold.
 #[derive(Debug, Default)]
 struct Gains {
-    /// What is proven by edges that are not followed, in their order, each fact once.
+    /// The facts that are proven by edges that are not followed, in the order of the edges, each once.
     passed: Vec<usize>,
-    /// For each edge that can be followed, in the order of [`Model::edge_indices`]: how many of `passed` hold there, and what it proves
-    /// itself.
+    /// For each edge that can be followed, in the order of [`Model::edge_indices`]: how many of `passed` hold there,
+    /// and the facts that it proves itself.
     edges: Vec<(usize, Vec<usize>)>,
 }
 
-/// The facts that an assignment hands on, each with the one that it follows from, if it does not hold in any case.
+/// The facts that an assignment carries over to its key, each with the fact that it follows from; `None` if it holds in
+/// any case.
 type Carried = Vec<(Option<usize>, usize)>;
 
-/// A node, one of its assignments, and the path that it copies.
+/// A node, one of its assignments, and the path that the assignment copies.
 type Copied<'d> = (usize, usize, &'d Path);
 
 impl Flow {
@@ -118,7 +121,7 @@ impl Flow {
         let mut changed = true;
         while changed {
             changed = false;
-            // In this order, the nodes before a node need no second pass, except those to which an edge leads back.
+            // In this order, a node comes after all nodes that lead to it, so only edges that lead back need another pass.
             for &node in &order {
                 for (next, known) in flow.leaving(model, node) {
                     if flow.joins.of(next).is_none() {
@@ -136,7 +139,8 @@ impl Flow {
         flow
     }
 
-    /// Returns where a node may lead, each target with what is sure on the way: along its edges in order, then where it fails.
+    /// Returns the targets of a node, each with the facts that are sure on the edge to it: its edges in order, then its
+    /// failure.
     fn leaving(&self, model: &Model<'_>, node: usize) -> Vec<(usize, Set)> {
         let Some(mut passed) = self.at(node, ProgramPoint::After) else { return Vec::new() };
         let (mut done, gains) = (0, &self.gains[node]);
@@ -161,10 +165,10 @@ impl Flow {
         &self.joins
     }
 
-    /// Returns what is sure where a node has waited for its branches; `None` while a branch that is surely begun was not
-    /// followed to its end.
+    /// Returns the facts that are sure where a node has waited for its branches; `None` until every branch that surely
+    /// begins was followed to its end.
     ///
-    /// What was sure at the fan-out, and what is sure at the end of each branch that is surely begun, wherever it ends.
+    /// These are the facts at the fan-out, and those at the end of each branch that surely begins, wherever the branch ends.
     fn at_join(&self, model: &Model<'_>, node: usize) -> Option<Set> {
         let join = self.joins.of(node)?;
         let mut known = self.at(join.fan, ProgramPoint::After)?;
@@ -182,14 +186,14 @@ impl Flow {
                 known.unite(&arrived?);
             }
         }
-        // A join that does not close its fan-out comes only where a branch arrives.
+        // A join that does not close its fan-out is visited only if a branch arrives.
         if !join.closes {
             known.unite(&any?);
         }
         Some(known)
     }
 
-    /// Returns what is sure at the end of a branch, whichever way it arrives at its join or ends before.
+    /// Returns the facts that are sure at the end of a branch, whether it arrives at its join or ends before.
     fn arrived(&self, model: &Model<'_>, node: usize, join: &NodeJoin, branch: &JoinedBranch) -> Option<Set> {
         let direct = (branch.first == node).then_some((join.fan, Some(branch.edge)));
         let inside = join.of.iter().filter(|&&source| branch.region[source]).map(|&source| (source, None));
@@ -216,7 +220,7 @@ impl Flow {
         Some(sure)
     }
 
-    /// Removes what nodes of other branches may end that write these keys. A key that is set stays set.
+    /// Removes the facts that nodes of other branches may make false by writing these keys. A key that is set stays set.
     fn forget(&self, known: &mut Set, keys: &[usize]) {
         for &key in keys {
             for &fact in &self.into[key] {
@@ -231,7 +235,7 @@ impl Flow {
         }
     }
 
-    /// Removes the fact that one of several is set, if no member is known to be set.
+    /// Removes the fact that one of several alternatives is set, if no member is known to be set.
     fn keep_alternative(&self, known: &mut Set, one: usize) {
         let members = &self.members[one - self.keys - 1 - self.paths.len()];
         if !members.iter().any(|&member| known.contains(member)) {
@@ -243,17 +247,17 @@ impl Flow {
         self.keys + 1 + self.paths.len() + self.members.len()
     }
 
-    /// Adds a fact, and the alternatives that it decides.
+    /// Adds a fact, and the alternatives that follow from it.
     fn learn(&self, known: &mut Set, fact: usize) {
         known.insert(fact);
         self.member_of.get(&fact).into_iter().flatten().for_each(|&one| known.insert(one));
     }
 
-    /// Works out what assignments hand on: what is known of a value is known of its copy.
+    /// Computes the facts that assignments carry over: a fact about a value is also one about its copy.
     fn carry(&mut self, model: &Model<'_>) {
         let nodes = &model.definition.nodes;
         self.carried = nodes.iter().map(|node| vec![Vec::new(); node.assign().len()]).collect();
-        // The copies of what a key or an input holds.
+        // The copies by the key or input that they copy from.
         let mut copies: HashMap<(Root, &str), Vec<Copied<'_>>> = HashMap::default();
         for (node, definition) in nodes.iter().enumerate() {
             for (at, assignment) in definition.assign().iter().enumerate() {
@@ -300,7 +304,7 @@ impl Flow {
         }
     }
 
-    /// Gathers the expressions with `||` of which a state key is a part.
+    /// Gathers the expressions with `||` that contain a state key or an input.
     fn gather_alternatives(&mut self, model: &Model<'_>) {
         let mut found: Vec<&[Path]> = Vec::new();
         model.reads(&mut |read| {
@@ -330,7 +334,7 @@ impl Flow {
         }
     }
 
-    /// Returns the fact that what a path begins with is set: a state key, or the input at the path.
+    /// Returns the fact that the first part of a path is set: a state key, or the input at the path.
     fn member(&self, model: &Model<'_>, path: &Path) -> Option<usize> {
         match path.root {
             Root::State => model.key_or_last_error(path.segments.first()?),
@@ -338,7 +342,8 @@ impl Flow {
         }
     }
 
-    /// Adds to what edges prove the alternatives of which each case of an `any` proves one.
+    /// Adds to the facts of each edge the alternatives that its conditions imply: each case of an `any` proves one of
+    /// their members.
     fn prove_alternatives(&mut self, model: &Model<'_>) {
         if self.alternatives.is_empty() {
             return;
@@ -371,7 +376,7 @@ impl Flow {
         proven.into_iter().for_each(|(node, place, fact)| self.gains[node].edges[place].1.push(fact));
     }
 
-    /// Takes what one path to a node leaves of what was sure there; says whether that is news.
+    /// Restricts the facts at a node to those that hold on one more path to it; returns whether they changed.
     fn reach(&mut self, node: usize, mut known: Set) -> bool {
         self.forget(&mut known, self.joins.beside(node));
         match &mut self.before[node] {
@@ -383,7 +388,7 @@ impl Flow {
         }
     }
 
-    /// Returns what each edge of a node proves, and gives every path that an edge proves an index.
+    /// Returns the facts that each edge of a node proves, and assigns an index to every path that an edge proves.
     fn gains_of(&mut self, model: &Model<'_>, node: usize) -> Gains {
         let (edges, is_first) = match model.definition.nodes[node].next() {
             RouteDefinition::First(list) => (&list.edges, true),
@@ -402,7 +407,7 @@ impl Flow {
             if !is_first {
                 continue;
             }
-            // Behind it in the list, it did not hold.
+            // Edges after this one are followed only if its condition did not hold.
             gains
                 .passed
                 .extend(self.proven_by(model, node, edge, false).into_iter().filter(|&fact| known.insert(fact)));
@@ -413,7 +418,7 @@ impl Flow {
     /// Returns the facts that an edge's condition proves if it holds, or if it does not.
     fn proven_by(&mut self, model: &Model<'_>, node: usize, edge: &EdgeDefinition, holds: bool) -> Vec<usize> {
         let proven = guards::proven(&edge.when, holds);
-        // What only a failure tells of is there because the node has failed.
+        // A value that exists only after a failure proves that the node has failed.
         let failed = proven.iter().any(|path| model.is_of_failure(node, path)).then_some(self.keys);
         let copies: Vec<Path> = proven.iter().flat_map(|path| copies_of(model, node, path)).collect();
         let mut found: Vec<usize> =
@@ -427,7 +432,7 @@ impl Flow {
         found
     }
 
-    /// Returns the index of the fact that a path leads to something.
+    /// Returns the index of the fact that a path leads to a value.
     fn fact(&mut self, model: &Model<'_>, path: &Path) -> Option<usize> {
         let key = match (path.root, path.segments.first()) {
             (Root::State, Some(name)) => Some(model.key_or_last_error(name)?),
@@ -436,7 +441,7 @@ impl Flow {
         };
         let next = self.keys + 1 + self.paths.len();
         let fact = *self.paths.entry(path.clone()).or_insert(next);
-        // A fact that is new has the highest index.
+        // A new fact has the highest index.
         if let Some(key) = key
             && fact == next
         {
@@ -446,7 +451,8 @@ impl Flow {
         Some(fact)
     }
 
-    /// Returns the facts that a path which is not null means: itself, all on the way to it, and that its key is set.
+    /// Returns the facts that follow from a path that is not null: the path itself, all its beginnings, and that its
+    /// key is set.
     fn facts_of(&mut self, model: &Model<'_>, path: &Path) -> Vec<usize> {
         let key = match (path.root, path.segments.first()) {
             (Root::State, Some(name)) => match model.key_or_last_error(name) {
@@ -454,7 +460,7 @@ impl Flow {
                 None => return Vec::new(),
             },
             (Root::Inputs, Some(_)) => None,
-            // What a node returned is known in the node alone.
+            // A node's result is known only in the node itself.
             _ => return Vec::new(),
         };
         let mut found: Vec<usize> = key.into_iter().collect();
@@ -465,11 +471,11 @@ impl Flow {
         found
     }
 
-    /// Returns what is sure at a point of a node; `None` where no path leads to it.
+    /// Returns the facts that are sure at a point of a node; `None` if no path leads to it.
     pub(crate) fn at(&self, node: usize, point: ProgramPoint) -> Option<Set> {
         let mut known = self.before[node].clone()?;
         let made = point.made();
-        // The assignments themselves are made one after the other; whether the edges see them is another matter.
+        // The assignments run one after the other; the edges may be reached without them.
         let is_written = point != ProgramPoint::After || self.writes[node].len() == self.touches[node].len();
         for (at, &key) in self.touches[node].iter().enumerate().take(made) {
             let holds = |from: &Option<usize>| is_written && from.is_none_or(|from| known.contains(from));
@@ -480,7 +486,8 @@ impl Flow {
                 self.learn(&mut known, key);
                 carried.into_iter().for_each(|fact| known.insert(fact));
             } else {
-                // Where it was not written it is what it was, and where it was, it may be nothing: as with a key that is set.
+                // If the key was not written, it has its old value. If it was, the new value may be null, as with every
+                // key that is set.
                 self.member_of.get(&key).into_iter().flatten().for_each(|&one| self.keep_alternative(&mut known, one));
             }
         }
@@ -493,14 +500,14 @@ impl Flow {
         self.at(node, point).is_some_and(|known| known.contains(fact))
     }
 
-    /// Whether a list is sure to have an element, if it is there, because a condition on every path to here says so.
+    /// Whether a list, if it exists, is sure to have an element, because a condition on every path to here requires it.
     pub(crate) fn is_not_empty(&self, node: usize, point: ProgramPoint, list: &Path) -> bool {
         let mut list = list.clone();
         list.segments.push(NOT_EMPTY.to_owned());
         self.is_something(node, point, &list)
     }
 
-    /// Whether a path is sure to lead to something, because a condition on every path to here says so.
+    /// Whether a path is sure to lead to a value, because a condition on every path to here requires it.
     pub(crate) fn is_something(&self, node: usize, point: ProgramPoint, path: &Path) -> bool {
         let Some(&fact) = self.paths.get(path) else { return false };
         let is_touched = || self.key_of.get(&fact).is_some_and(|&key| self.touches_within(node, point, key));
@@ -510,17 +517,17 @@ impl Flow {
         }
     }
 
-    /// Whether a node may have written a key when it has come to a point.
+    /// Whether a node may have written a key before it reaches a point.
     fn touches_within(&self, node: usize, point: ProgramPoint, key: usize) -> bool {
         self.first_touch.get(&(node, key)).is_some_and(|&first| first < point.made())
     }
 
-    /// Whether any condition proves that a path leads to something.
+    /// Whether any condition proves that a path leads to a value.
     pub(crate) fn knows_paths(&self) -> bool {
         !self.paths.is_empty()
     }
 
-    /// Whether a key is sure to be set at a point of a node. Where no path leads to the node, nothing is missed.
+    /// Whether a key is sure to be set at a point of a node. If no path leads to the node, every key counts as set.
     pub(crate) fn is_set(&self, node: usize, point: ProgramPoint, key: usize) -> bool {
         let may_be_skipped = point == ProgramPoint::After && self.writes[node].is_empty();
         (!may_be_skipped && self.touches_within(node, point, key))
@@ -532,9 +539,9 @@ impl Flow {
         self.before[node].is_some()
     }
 
-    /// Returns the shortest path from the start to a node on which nothing sets one of the keys: the nodes in order, the last
-    /// one included. An edge that `is_closed`, by its node and its place among its followed edges, is not taken. `None` if every
-    /// path sets one.
+    /// Returns the shortest path from the start to a node on which nothing sets one of the keys, as the nodes in order,
+    /// including the last one. An edge for which `is_closed` holds, given its node and its index among the followed
+    /// edges, is not taken. `None` if every path sets one of the keys.
     pub(crate) fn path_without(
         &self,
         model: &Model<'_>,
@@ -606,17 +613,17 @@ impl Flow {
     }
 }
 
-/// Returns the keys that a node is sure to have written when it is left along its edges.
+/// Returns the keys that a node is sure to have written when one of its edges is followed.
 fn writes(model: &Model<'_>, node: usize) -> Vec<usize> {
     if model.may_skip_assign(node) { Vec::new() } else { touches(model, node) }
 }
 
-/// Returns the keys that a node may write, in the order in which it does.
+/// Returns the keys that a node may write, in the order of its assignments.
 fn touches(model: &Model<'_>, node: usize) -> Vec<usize> {
     model.definition.nodes[node].written().filter_map(|key| model.key(key.value.as_str())).collect()
 }
 
-/// Returns the path that an assignment copies, if it does nothing else.
+/// Returns the path that an assignment copies, if it only copies one.
 fn copied(term: &TermDefinition) -> Option<&Path> {
     let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else { return None };
     match expression.paths.as_slice() {
@@ -648,9 +655,9 @@ fn is_something(model: &Model<'_>, node: usize, at: usize, term: &TermDefinition
     }
 }
 
-/// Returns the paths into the state at which, behind a node's assignments, there is what stands at a path: its copies.
+/// Returns the paths into the state that, after a node's assignments, hold a copy of the value at a path.
 fn copies_of(model: &Model<'_>, node: usize, path: &Path) -> Vec<Path> {
-    // Where a failure leads along the edges, nothing was assigned.
+    // If a failure continues along the edges, nothing was assigned.
     if model.may_skip_assign(node) {
         return Vec::new();
     }
@@ -682,7 +689,7 @@ pub(crate) fn backwards(model: &Model<'_>) -> Vec<usize> {
     finished(model, model.start.into_iter().chain(0..model.definition.nodes.len()))
 }
 
-/// Returns the nodes that can be reached from others, in the order in which a search in depth is done with them.
+/// Returns the nodes that can be reached from others, in the order in which a depth-first search finishes them.
 fn finished(model: &Model<'_>, from: impl Iterator<Item = usize>) -> Vec<usize> {
     let onward = |node| model.successors(node).chain(model.error_successor(node));
     let mut seen = vec![false; model.definition.nodes.len()];

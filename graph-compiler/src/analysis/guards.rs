@@ -1,4 +1,4 @@
-//! What a condition proves: which paths lead to something where it holds, and where it does not.
+//! The facts that a condition proves: the paths that lead to a value if it holds, and if it does not.
 
 use graph_definition::definition::{EdgeDefinition, TestDefinition};
 use graph_definition::hash::HashSet;
@@ -16,7 +16,7 @@ pub(crate) fn proven(condition: &Condition<TestDefinition>, holds: bool) -> Vec<
         (Condition::All(all), true) | (Condition::Any(all), false) => {
             all.iter().flat_map(|one| proven(one, holds)).collect()
         }
-        // One of them decided, and it is not known which: what all of them prove.
+        // One of them decided, but it is not known which, so only the facts that all of them prove are sure.
         (Condition::All(all), false) | (Condition::Any(all), true) => {
             let mut each = all.iter().map(|one| proven(one, holds));
             let Some(first) = each.next() else { return Vec::new() };
@@ -28,7 +28,7 @@ pub(crate) fn proven(condition: &Condition<TestDefinition>, holds: bool) -> Vec<
     }
 }
 
-/// Returns the paths at which there is not an empty list if the condition holds, or if it does not. There may be nothing at all.
+/// Returns the paths at which there is no empty list if the condition holds, or if it does not. There may be no value at all.
 pub(crate) fn not_empty(condition: &Condition<TestDefinition>, holds: bool) -> Vec<&Path> {
     let is_empty = |value: &Value| matches!(value, Value::Array(list) if list.is_empty());
     decided(condition, holds)
@@ -44,7 +44,7 @@ pub(crate) fn not_empty(condition: &Condition<TestDefinition>, holds: bool) -> V
         .collect()
 }
 
-/// Returns the comparisons of which it is known how they came out if the condition holds, or if it does not.
+/// Returns the comparisons whose result is known if the condition holds, or if it does not.
 pub(crate) fn decided(condition: &Condition<TestDefinition>, holds: bool) -> Vec<(&TestDefinition, bool)> {
     match (condition, holds) {
         (Condition::Always, _) => Vec::new(),
@@ -53,7 +53,7 @@ pub(crate) fn decided(condition: &Condition<TestDefinition>, holds: bool) -> Vec
         (Condition::All(all), true) | (Condition::Any(all), false) => {
             all.iter().flat_map(|one| decided(one, holds)).collect()
         }
-        // One of them decided, and it is not known which.
+        // One of them decided, but it is not known which.
         (Condition::All(all) | Condition::Any(all), _) => match all.as_slice() {
             [one] => decided(one, holds),
             _ => Vec::new(),
@@ -61,7 +61,7 @@ pub(crate) fn decided(condition: &Condition<TestDefinition>, holds: bool) -> Vec
     }
 }
 
-/// Whether one of `paths` is not null if the condition holds, or if it does not; which one may be open.
+/// Whether one of `paths` is not null if the condition holds, or if it does not; it need not be known which one.
 pub(crate) fn proves_one(condition: &Condition<TestDefinition>, holds: bool, paths: &[Path]) -> bool {
     match (condition, holds) {
         (Condition::Always, _) => false,
@@ -85,19 +85,19 @@ fn proven_by_test(test: &TestDefinition, holds: bool) -> bool {
     let null = test.value.value.is_null();
     match test.operator {
         Operator::Exists => holds,
-        // Null equals null only.
+        // Null equals only null.
         Operator::Eq => holds != null,
         Operator::Ne => holds == null,
         Operator::In => match &test.value.value {
             Value::Array(list) => holds != list.contains(&Value::Null),
             _ => false,
         },
-        // Of null, none of these holds.
+        // None of these holds for null.
         Operator::Gt | Operator::Gte | Operator::Lt | Operator::Lte | Operator::Contains | Operator::Regex => holds,
     }
 }
 
-/// Whether a comparison asks only if there is a value, so that it may well look at a key that is not set.
+/// Whether a comparison only asks if there is a value, so that it may read a key that is not set.
 pub(crate) fn asks_for_null(test: &TestDefinition) -> bool {
     match test.operator {
         Operator::Exists => true,
@@ -107,14 +107,14 @@ pub(crate) fn asks_for_null(test: &TestDefinition) -> bool {
     }
 }
 
-/// Returns the comparisons of which it is known how they came out where an edge of a list is followed.
+/// Returns the comparisons whose result is known where an edge of a list is followed.
 pub(crate) fn decided_on_edge(edges: &[EdgeDefinition], edge: usize) -> Vec<(&TestDefinition, bool)> {
     let before = edges[..edge].iter().flat_map(|edge| decided(&edge.when, false));
     before.chain(decided(&edges[edge].when, true)).collect()
 }
 
-/// Calls `visit` with each test of a condition, and the paths that are known not to be null when it is decided: those in
-/// `known`, and what the tests before it prove.
+/// Calls `visit` with each test of a condition, and the paths that are known not to be null when it is decided: those
+/// in `known`, and those that the tests before it prove.
 pub(crate) fn walk<'c>(
     condition: &'c Condition<TestDefinition>,
     known: &mut Vec<&'c Path>,
@@ -125,7 +125,7 @@ pub(crate) fn walk<'c>(
         Condition::Always => {}
         Condition::Test(test) => visit(test, known),
         Condition::Not(inner) => walk(inner, known, visit),
-        // The next one is decided only if this one held, or did not.
+        // The next condition is decided only if this one held, or only if it did not.
         Condition::All(all) | Condition::Any(all) => {
             let holds = matches!(condition, Condition::All(_));
             for one in all {
@@ -168,7 +168,7 @@ mod tests {
             (Operator::Regex, json!("x"), true, false),
         ] {
             let condition = test("state.a", operator, value.clone());
-            // What the runtime does with null decides.
+            // The reference is the runtime's result for null.
             let null = operator.holds(graph_model::value::View::Null, &value, |_| true).unwrap();
             assert_eq!(if_it_holds, !null, "{operator} {value}");
             assert_eq!(!shown(&condition, true).is_empty(), if_it_holds, "{operator} {value}");

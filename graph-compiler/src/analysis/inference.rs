@@ -1,4 +1,4 @@
-//! Inference: the types of state keys from what is assigned to them.
+//! Inference: the types of state keys, from the values that are assigned to them.
 
 use std::collections::BTreeSet;
 
@@ -15,18 +15,18 @@ use super::type_env::TypeEnv;
 use super::types::StateTypes;
 use crate::types::Type;
 
-/// Something that writes a key: a node and its assignment, or its `collect`.
+/// A writer of a key: a node and its assignment, or its `collect`.
 type KeyWriter = (usize, Option<usize>);
 
-/// Learns the types of keys until nothing new is learned. Types only grow, and not beyond `any`, so this ends.
+/// Infers the types of the keys, until no type changes. Types only grow, up to `any`, so this ends.
 ///
-/// The writers are looked at in the order of the file, again and again; from the second time on, only those that read a key
+/// The writers are evaluated in the order of the file, repeatedly; from the second time on, only those that read a key
 /// whose type has grown.
 pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> StateTypes {
     let mut types = StateTypes::new(model);
     let (mut writers, mut readers): (Vec<KeyWriter>, Vec<Vec<usize>>) =
         (Vec::new(), vec![Vec::new(); types.keys.len()]);
-    // Those that read the state as a whole: they take of it whether there is a secret in it.
+    // Those that read the state as a whole: their types depend on whether there is a secret in it.
     let mut readers_of_all = Vec::new();
     for (at, node) in model.definition.nodes.iter().enumerate() {
         let over = match &node.kind {
@@ -74,7 +74,8 @@ pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> StateTypes {
     }
 }
 
-/// Learns what one writer says; returns the key and whether that had a secret before, if its type has grown.
+/// Learns the type that one writer assigns. If the key's type has grown, returns the key and whether the type had a
+/// secret before.
 fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut StateTypes, (at, index): KeyWriter) -> Option<(usize, bool)> {
     let env = TypeEnv { model, flow, types };
     let node = &model.definition.nodes[at];
@@ -112,7 +113,7 @@ fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut StateTypes, (at, index
     has_grown.then_some((key, had_secret))
 }
 
-/// Adds what a key may be; says whether that is new.
+/// Adds a type that a key may have; returns whether the key's type changed.
 fn learn(types: &mut StateTypes, key: usize, ty: Type, span: &Span) -> bool {
     let known = &types.keys[key].ty;
     let joined = known.clone().join(ty.clone());
@@ -124,7 +125,7 @@ fn learn(types: &mut StateTypes, key: usize, ty: Type, span: &Span) -> bool {
     is_new
 }
 
-/// Returns the types that a value may have: of `a || b`, that of each path by itself.
+/// Returns the types that a value may have: for `a || b`, the type of each path by itself.
 fn alternatives(env: TypeEnv<'_, '_>, node: usize, site: Site, term: &TermDefinition) -> Vec<Type> {
     let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else {
         return vec![env.type_of_term(node, site, term)];

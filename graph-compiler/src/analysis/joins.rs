@@ -1,7 +1,7 @@
 //! Fan-outs and the nodes that wait for their branches.
 //!
-//! A node that leads along all of its edges, or to a node for each element of a list, begins branches. A node with `waits_for`
-//! joins the branches of the innermost fan-out that all of its sources are inside of.
+//! A node that follows all of its edges that match, or leads to a node for each element of a list, begins branches. A
+//! node with `waits_for` joins the branches of the innermost fan-out that all of its sources are inside of.
 
 use graph_definition::definition::RouteDefinition;
 use graph_model::condition::Condition;
@@ -11,7 +11,7 @@ use super::model::Model;
 /// The joins of a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
-    /// For each node, how it waits. Empty where no node of the graph does.
+    /// For each node, its join. Empty if no node of the graph waits.
     joins: Vec<Option<NodeJoin>>,
     /// For each node, the keys that nodes of other branches may write while it runs. Empty where there are no branches.
     beside: Vec<Vec<usize>>,
@@ -34,11 +34,11 @@ pub(crate) struct NodeJoin {
 /// A branch of a fan-out that may lead to a join.
 #[derive(Debug)]
 pub(crate) struct JoinedBranch {
-    /// Which edge of the fan-out begins it, among those that are followed.
+    /// The index of the fan-out's edge that begins it, among the edges that can be followed.
     pub(crate) edge: usize,
-    /// The node that it begins with; the join itself if the branch has no node before it.
+    /// The first node of the branch; the join itself if the branch has no node before it.
     pub(crate) first: usize,
-    /// Whether the branch is begun whenever the fan-out is, and has reached the join or ended when the join comes.
+    /// Whether the branch begins at every visit of the fan-out, and has reached the join or ended when the join is visited.
     pub(crate) is_sure: bool,
     /// The nodes at which it may end before the join.
     pub(crate) ends: Vec<usize>,
@@ -49,7 +49,7 @@ pub(crate) struct JoinedBranch {
 }
 
 impl Joins {
-    /// Finds the joins of a graph. `touches` are the keys that each node may write.
+    /// Finds the joins of a graph. `touches` has the keys that each node may write.
     pub(crate) fn find(model: &Model<'_>, touches: &[Vec<usize>]) -> Self {
         let nodes = &model.definition.nodes;
         let begins = |route: &RouteDefinition| matches!(route, RouteDefinition::All(_) | RouteDefinition::Each(_));
@@ -73,7 +73,7 @@ impl Joins {
         Self { joins, beside }
     }
 
-    /// Returns how a node waits.
+    /// Returns the join of a node.
     pub(crate) fn of(&self, node: usize) -> Option<&NodeJoin> {
         self.joins.get(node)?.as_ref()
     }
@@ -92,7 +92,7 @@ impl Joins {
 /// For each node, the fan-outs whose branches it is in, the innermost last; `None` if no path leads to it.
 type Stacks = Vec<Option<Vec<usize>>>;
 
-/// Works out the fan-outs that each node is inside of.
+/// Computes the fan-outs that each node is inside of.
 fn stacks(model: &Model<'_>, fans: &[bool]) -> Stacks {
     let nodes = &model.definition.nodes;
     let mut stacks: Stacks = vec![None; nodes.len()];
@@ -131,7 +131,7 @@ fn stacks(model: &Model<'_>, fans: &[bool]) -> Stacks {
     }
 }
 
-/// Returns the fan-outs that a token is inside of that goes from a node to the next.
+/// Returns the fan-outs that a run is inside of after it went from a node to the next.
 fn inside(stacks: &Stacks, fans: &[bool], node: usize, next: usize, model: &Model<'_>) -> Option<Vec<usize>> {
     let mut stack = stacks[node].clone()?;
     if fans[node] && model.successors(node).any(|one| one == next) {
@@ -153,13 +153,13 @@ struct Finder<'m, 'd> {
 }
 
 impl Finder<'_, '_> {
-    /// The fan-out that a node joins.
+    /// Returns the fan-out that a node joins.
     fn fan_of(&self, node: usize) -> Option<usize> {
         if self.model.definition.nodes[node].waits_for.is_empty() {
             return None;
         }
         let depth = self.stacks[node].as_ref()?.len();
-        // All of its sources are inside of one fan-out more than it is itself.
+        // All of its sources are inside of one more fan-out than the node itself.
         let sources = self.sources(node);
         let mut fans = sources
             .iter()
@@ -173,7 +173,7 @@ impl Finder<'_, '_> {
         (0..self.stacks.len()).filter(leads).collect()
     }
 
-    /// Finds how a node waits. What is sure of its branches is worked out when all joins are known.
+    /// Finds the join of a node. Whether its branches surely end is determined when all joins are known.
     fn join(&self, node: usize) -> Option<NodeJoin> {
         let fan = self.fan_of(node)?;
         let regions: Vec<Vec<bool>> =
@@ -183,7 +183,7 @@ impl Finder<'_, '_> {
             let regions = regions.iter().enumerate().filter(|(at, _)| is_meant(*at)).map(|(_, region)| region);
             self.touched(regions)
         };
-        // Branches of a list are of one edge, and each is beside others of the same nodes.
+        // All branches of a list begin with the same edge, so each runs concurrently with others of the same nodes.
         let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
         let branch = |(edge, first): (usize, usize)| JoinedBranch {
             edge,
@@ -202,7 +202,7 @@ impl Finder<'_, '_> {
         })
     }
 
-    /// Says of each followed edge of a fan-out whether it is always taken.
+    /// Returns for each edge of a fan-out that can be followed whether it is always followed.
     fn is_begun(&self, fan: usize) -> Vec<bool> {
         match self.model.definition.nodes[fan].next() {
             RouteDefinition::All(list) => {
@@ -214,7 +214,7 @@ impl Finder<'_, '_> {
         }
     }
 
-    /// Returns the nodes that are visited from a node on, up to nodes at which the branch `ends`.
+    /// Returns the nodes that may be visited starting at a node, up to nodes at which the branch `ends`.
     fn region(&self, first: usize, ends: impl Fn(usize) -> bool) -> Vec<bool> {
         let mut region = vec![false; self.stacks.len()];
         let mut open = vec![first];
@@ -236,14 +236,14 @@ impl Finder<'_, '_> {
         keys
     }
 
-    /// Returns the join that every branch of a fan-out reaches or ends before.
+    /// Returns the join that every branch of a fan-out either reaches or ends before.
     fn closing(&self, fan: usize) -> Option<usize> {
         if !self.fans[fan] {
             return None;
         }
         let mut joins = (0..self.stacks.len()).filter(|&node| self.fan_of(node) == Some(fan));
         let join = joins.next()?;
-        // Behind another join of the same branches, or outside of all of them, nothing is sure of this one.
+        // If there is another join of the same branches, or a path leads out of all of them, nothing is sure about this join.
         let depth = self.stacks[fan].as_ref()?.len();
         let leaves = |region: Vec<bool>| {
             let outside = |node: usize| self.stacks[node].as_ref().is_none_or(|stack| stack.len() <= depth);
@@ -253,8 +253,7 @@ impl Finder<'_, '_> {
         (joins.next().is_none() && !is_left).then_some(join)
     }
 
-    /// Returns the nodes at which a branch may end before a join; `None` if that is not known, or the branch does not
-    /// come to an end.
+    /// Returns the nodes at which a branch may end before a join; `None` if that is not known, or if the branch does not end.
     fn ends(&self, first: usize, join: usize, closing: &[Option<usize>]) -> Option<Vec<usize>> {
         let nodes = &self.model.definition.nodes;
         let mut seen = vec![false; nodes.len()];
@@ -269,7 +268,7 @@ impl Finder<'_, '_> {
             }
             open.extend(self.model.error_successor(node));
             if self.fans[node] {
-                // Its branches may end; what comes behind them comes all the same.
+                // Its branches may end, but the nodes after their join are visited all the same.
                 open.push(closing[node]?);
             } else {
                 open.extend(self.model.successors(node));
@@ -320,13 +319,13 @@ mod tests {
     #[derive(Debug, Clone, Default)]
     struct Gate {
         writes: BTreeSet<usize>,
-        /// The targets, each with whether its edge has no condition; without a target the branch ends.
+        /// The targets, each with whether its edge has no condition; an edge without a target ends the branch.
         edges: Vec<(Option<usize>, bool)>,
         is_fan: bool,
         waits: bool,
     }
 
-    /// Random graphs in which fan-outs and their joins are nested.
+    /// A generator of random graphs with nested fan-outs and joins.
     struct Builder {
         seed: u64,
         gates: Vec<Gate>,
@@ -344,7 +343,7 @@ mod tests {
             self.gates.len() - 1
         }
 
-        /// Makes a part that leads to `next`, and returns its first gate.
+        /// Creates a part that leads to `next`, and returns its first gate.
         fn part(&mut self, depth: usize, next: usize) -> usize {
             match if depth == 0 { 0 } else { self.below(5) } {
                 0 => self.gate(vec![(Some(next), true)]),
@@ -373,7 +372,7 @@ mod tests {
         }
     }
 
-    /// Writes the gates as a file with first-match lists, and makes fan-outs and joins of what it says.
+    /// Writes the gates as a file with first-match lists, and turns these into the fan-outs and joins of the gates.
     fn define(gates: &[Gate], start: usize) -> Definition {
         let mut text = format!(
             "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/walker\ncategory: test\n\
@@ -423,11 +422,11 @@ mod tests {
         set: BTreeSet<usize>,
         /// The node of each token, with the fan-outs that it is inside of. No graph here visits a fan-out twice.
         tokens: Vec<(usize, Vec<usize>)>,
-        /// The fan-outs whose join has not come, each with its join and those around it.
+        /// The fan-outs whose join was not visited yet, each with its join and the fan-outs around it.
         open: Vec<(usize, usize, Vec<usize>)>,
     }
 
-    /// Finds which keys are set before each node in all runs, by following every run.
+    /// Returns the keys that are set before each node in all runs, by following every run.
     fn oracle(gates: &[Gate], start: usize, joins: &[Option<usize>]) -> Vec<Option<BTreeSet<usize>>> {
         let mut sure: Vec<Option<BTreeSet<usize>>> = vec![None; gates.len()];
         let first = Run { set: BTreeSet::new(), tokens: vec![(start, Vec::new())], open: Vec::new() };
@@ -437,7 +436,7 @@ mod tests {
                 continue;
             }
             assert!(seen.len() < 400_000, "the graph is too large");
-            // A join comes when nothing inside of its fan-out runs any more.
+            // A join is visited when nothing inside of its fan-out runs any more.
             let comes = run.open.iter().position(|(fan, join, _)| {
                 run.tokens.iter().all(|(node, frames)| node == join || !frames.contains(fan))
                     && !run.open.iter().any(|(_, _, around)| around.contains(fan))

@@ -1,4 +1,4 @@
-//! Where values of two known types meet and nothing is known of the result.
+//! Places where values of two known types meet and the type of the result is not known.
 
 use graph_definition::definition::{TermDefinition, TermKind, locate};
 use graph_definition::hash::HashMap;
@@ -37,8 +37,8 @@ pub(crate) fn inside(env: TypeEnv<'_, '_>, (node, site): (usize, Site), term: &T
     }
 }
 
-/// Returns the first of several values whose type is known, as is that of those before it, and not that of both together; with
-/// the type of those before it and its own.
+/// Returns the first value at which the joined type of the values so far is no longer known, although its own type and
+/// that of the values before it are; with these two types, the earlier one first.
 fn first_loss<T>(mut types: impl Iterator<Item = (T, Type)>) -> Option<(T, Type, Type)> {
     let (_, mut known) = types.next()?;
     for (value, ty) in types {
@@ -51,14 +51,14 @@ fn first_loss<T>(mut types: impl Iterator<Item = (T, Type)>) -> Option<(T, Type,
     None
 }
 
-/// Whether two types that say something meet in one that says less than either.
+/// Whether two known types join to a type that says less than either.
 pub(crate) fn loses(one: &Type, two: &Type, joined: &Type) -> bool {
     match (&one.kind, &two.kind, &joined.kind) {
         (TypeKind::Any, ..) | (_, TypeKind::Any, _) => false,
         (_, _, TypeKind::Any) => true,
         (TypeKind::List(one), TypeKind::List(two), TypeKind::List(joined))
         | (TypeKind::Map(one), TypeKind::Map(two), TypeKind::Map(joined)) => loses(one, two, joined),
-        // An object among maps is one more map: all its fields are values.
+        // An object among maps counts as one more map: all its fields are values.
         (TypeKind::Object(fields), TypeKind::Map(values), _) | (TypeKind::Map(values), TypeKind::Object(fields), _) => {
             let values = std::iter::once(((), (**values).clone()));
             first_loss(values.chain(fields.iter().map(|field| ((), field.ty.clone())))).is_some()

@@ -1,15 +1,15 @@
-//! What is known of a graph before rules look at it.
+//! The analysis of a graph, whose results the rules use.
 //!
 //! Each pass is a function of the results of earlier passes:
 //!
-//! | pass | asks | says |
+//! | pass | input | result |
 //! |---|---|---|
-//! | [`model`], with [`calls`], [`edges`] and [`reads`] | | names resolved, edges, what is called, what is read |
-//! | [`flow`] | model | what is sure before each node, by what conditions prove ([`guards`]) |
+//! | [`model`], with [`calls`], [`edges`] and [`reads`] | | names resolved, edges, calls, reads |
+//! | [`flow`] | model | the facts that are sure before each node, by the conditions that prove them ([`guards`]) |
 //! | [`inference`] | model, flow | the types of state keys, and where they are lost; [`type_env`] answers for every place |
-//! | [`coverage`] | model, flow, types | which edges conditions allow, and the cases that they leave open |
-//! | [`control_flow`] | model, coverage | which nodes lead to each other, and how long paths are |
-//! | [`output`], [`budget`] | model, types, coverage, control flow | what a run returns, and what it can come to |
+//! | [`coverage`] | model, flow, types | the edges that conditions allow, and the cases that they leave open |
+//! | [`control_flow`] | model, coverage | the nodes that lead to each other, and the lengths of paths |
+//! | [`output`], [`budget`] | model, types, coverage, control flow | the output of a run, and its upper bounds |
 
 pub(crate) mod budget;
 pub(crate) mod calls;
@@ -53,13 +53,13 @@ use crate::types::{Type, TypeKind};
 pub(crate) struct Analysis<'d> {
     /// Names and edges.
     pub(crate) model: Model<'d>,
-    /// What is sure before each node.
+    /// The facts that are sure before each node.
     pub(crate) flow: Flow,
     /// The types of the state's keys.
     pub(crate) types: StateTypes,
-    /// For each node, what its conditions come to; `None` where they say nothing, or too much.
+    /// For each node, the coverage of its conditions; `None` if they decide nothing, or there are too many combinations.
     pub(crate) coverage: Vec<Option<Coverage<'d>>>,
-    /// Where the conditions let nodes lead.
+    /// The edges that the conditions allow.
     pub(crate) control_flow: ControlFlow,
 }
 
@@ -74,12 +74,12 @@ impl<'d> Analysis<'d> {
         Self { model, flow, types, coverage, control_flow }
     }
 
-    /// Returns what answers for the type of what stands at a place.
+    /// Returns the types of paths and terms at every place.
     pub(crate) fn type_env(&self) -> TypeEnv<'_, 'd> {
         TypeEnv { model: &self.model, flow: &self.flow, types: &self.types }
     }
 
-    /// Returns what the graph looks like from outside.
+    /// Returns the graph's interface.
     pub(crate) fn interface(&self) -> Interface {
         let definition = self.model.definition;
         let fields = |ty: &Type| match &ty.kind {

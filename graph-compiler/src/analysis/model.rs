@@ -1,4 +1,4 @@
-//! A graph as it is read: names resolved, edges, what is called. Nothing here is worked out over paths.
+//! A graph with its names resolved: edges, calls and reads. Nothing here depends on paths through the graph.
 
 use std::borrow::Cow;
 
@@ -24,23 +24,23 @@ use crate::types::{Type, TypeKind, TypedField};
 /// A definition whose names are resolved.
 pub(crate) struct Model<'d> {
     pub(crate) definition: &'d Definition,
-    /// What there is in the tree for actions to be about.
+    /// The items of the tree that actions can refer to.
     pub(crate) items: &'d Items,
     /// The first node, if `start` names one.
     pub(crate) start: Option<usize>,
     /// The tools, each once, in the order of the file.
     pub(crate) tools: Vec<CalledTool<'d>>,
-    /// What the inputs are.
+    /// The type of the inputs.
     pub(crate) inputs: Type,
     /// The keys of the state: those of `config.state`, then those that are written, in the order of the file.
     pub(crate) keys: Vec<StateKey<'d>>,
     nodes_by_name: HashMap<&'d str, usize>,
     keys_by_name: HashMap<&'d str, usize>,
-    /// Where each input is among the fields of `inputs`.
+    /// The index of each input among the fields of `inputs`.
     inputs_by_name: HashMap<String, usize>,
-    /// Where each call begins in the file, in that order, with its tool.
+    /// The position at which each call begins in the file, in that order, with its tool.
     tools_by_place: Vec<(usize, usize)>,
-    /// For each node, where `next` and where `on_error` may lead.
+    /// For each node, the targets of `next` and of `on_error`.
     onward: Vec<Onward>,
     is_whole: bool,
     /// The names of the nodes that could not be read.
@@ -87,7 +87,7 @@ impl<'d> Model<'d> {
         model
     }
 
-    /// Returns an input, where the graph declares its inputs and it is one of them.
+    /// Returns an input, if the graph declares its inputs and has one with this name.
     pub(crate) fn input(&self, name: &str) -> Option<&TypedField> {
         let TypeKind::Object(fields) = &self.inputs.kind else { return None };
         fields.get(*self.inputs_by_name.get(name)?)
@@ -98,7 +98,7 @@ impl<'d> Model<'d> {
         self.keys_by_name.get(name).copied()
     }
 
-    /// Returns the index of a key, or the one behind all keys for the last error.
+    /// Returns the index of a key; for the last error, the index after all keys.
     pub(crate) fn key_or_last_error(&self, name: &str) -> Option<usize> {
         if name == LAST_ERROR { Some(self.keys.len()) } else { self.key(name) }
     }
@@ -120,17 +120,17 @@ impl<'d> Model<'d> {
         self.definition.nodes.iter().map(|node| node.name.value.as_str())
     }
 
-    /// Whether an edge may lead to this name: a node that could not be read is not the edge's mistake.
+    /// Whether an edge may lead to this name. A node that could not be read counts: that is not the edge's mistake.
     pub(crate) fn is_node(&self, name: &str) -> bool {
         self.nodes_by_name.contains_key(name) || self.unreadable.contains(name)
     }
 
-    /// Whether every edge leads to a node that could be read, so that it can be determined what no run can do.
+    /// Whether every edge leads to a node that could be read, so that statements about all runs are possible.
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// Says of each node whether its edges lead back to it in the end, whatever their conditions say.
+    /// Returns for each node whether its edges lead back to it in the end, whatever their conditions are.
     pub(crate) fn cyclic(&self) -> Vec<bool> {
         let next = |onward: &Onward| onward.next.iter().copied().chain(onward.on_error).collect();
         let next: Vec<Vec<usize>> = self.onward.iter().map(next).collect();
@@ -148,12 +148,12 @@ impl<'d> Model<'d> {
         self.definition.is_complete && self.start.is_some() && self.definition.nodes.iter().all(targets)
     }
 
-    /// Returns the nodes that `next` may lead to, in order, leaving out edges behind one that always matches.
+    /// Returns the nodes that `next` may lead to, in order, without edges after one that always matches.
     pub(crate) fn successors(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.onward[node].next.iter().copied()
     }
 
-    /// Returns which edges lead to the nodes of [`Model::successors`]: their indices in the list.
+    /// Returns the indices, in the list of edges, of the edges that lead to the nodes of [`Model::successors`].
     pub(crate) fn edge_indices(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.onward[node].edges.iter().copied()
     }
@@ -162,7 +162,7 @@ impl<'d> Model<'d> {
         self.onward[node].on_error
     }
 
-    /// Whether the run may end at this node: it returns, has no `next`, or none of its edges need match.
+    /// Whether the run may end at this node: it returns, has no `next`, or it is possible that none of its edges matches.
     pub(crate) fn may_end(&self, node: usize) -> bool {
         let next = self.definition.nodes[node].next();
         let edges = followed(next);
@@ -170,7 +170,7 @@ impl<'d> Model<'d> {
         match next {
             RouteDefinition::End => true,
             RouteDefinition::To(_) => false,
-            // An empty list begins no branch, and a join is visited all the same.
+            // An empty list begins no branch, but a join is visited all the same.
             RouteDefinition::Each(_) => false,
             RouteDefinition::By(by) => by.to.iter().any(|(_, to)| to.is_none()),
             RouteDefinition::First(_) | RouteDefinition::All(_) => {
@@ -180,12 +180,12 @@ impl<'d> Model<'d> {
         }
     }
 
-    /// Whether a run that has taken all its steps ends as if the last node had led nowhere.
+    /// Whether a run that has used up its steps ends as if its last node had no edge to follow.
     pub(crate) fn may_end_anywhere(&self) -> bool {
         self.definition.settings.on_max_steps != OnMaxSteps::Fail
     }
 
-    /// Returns what nodes and hooks call, in the order of the file.
+    /// Returns the calls of nodes and hooks, in the order of the file.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (Caller<'d>, &'d CallDefinition)> {
         calls(self.definition)
     }
@@ -203,7 +203,7 @@ impl<'d> Model<'d> {
         self.definition.permissions.iter().flat_map(|permissions| &permissions.value)
     }
 
-    /// What `result` is at a place; `None` if there is no `result`.
+    /// Returns the type of `result` at a place; `None` if there is no `result`.
     pub(crate) fn result_at(&self, node: usize, site: Site) -> Option<Cow<'_, Type>> {
         if site == Site::Hook {
             return None;
@@ -217,7 +217,7 @@ impl<'d> Model<'d> {
         }
     }
 
-    /// What `visit.previous` is in a node: what its last visit that succeeded returned, or nothing.
+    /// Returns the type of `visit.previous` in a node: the result of its last successful visit, or null.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl<'d> Model<'d> {
         if definition.conduct().is_some_and(|conduct| !conduct.feedback) {
             return Err("the node says `feedback: false`");
         }
-        // A visit that failed leaves nothing to look back at.
+        // A failed visit leaves no previous result.
         let result = match (definition.call(), definition.each()) {
             (Some(_), Some(each)) if each.collect.is_some() => self.collected(node),
             (Some(call), None) => self.tool(call).result.clone(),
@@ -249,7 +249,8 @@ impl<'d> Model<'d> {
             && matches!(&node.kind, NodeKind::Action(action) if action.on_error.is_none())
     }
 
-    /// Whether a path leads to what `result` has only where the node has failed: to a field that its tool does not return (R125).
+    /// Whether a path leads to a field of `result` that exists only if the node has failed: one that its tool does not
+    /// return (R125).
     pub(crate) fn is_of_failure(&self, node: usize, path: &Path) -> bool {
         let (Root::Result, [field, ..]) = (path.root, path.segments.as_slice()) else { return false };
         let Some(call) = self.definition.nodes[node].call().filter(|_| self.may_skip_assign(node)) else {
@@ -259,8 +260,8 @@ impl<'d> Model<'d> {
         !is_returned && matches!(field.as_str(), "status" | "error")
     }
 
-    /// Returns what a foreach collects: a list with a result an item. Where failures do not end the run, one that failed leaves
-    /// its failure in its place (R113).
+    /// Returns the type that a foreach collects: a list with one result for each item. If failures do not end the run,
+    /// a failed item has its failure in the list (R113).
     pub(crate) fn collected(&self, node: usize) -> Type {
         let NodeKind::Foreach(each) = &self.definition.nodes[node].kind else { return Type::any() };
         let result = &self.tool(&each.call).result;
@@ -275,7 +276,8 @@ impl<'d> Model<'d> {
     }
 }
 
-/// Returns the tools that are called, each once, and where each call begins in the file, in that order, with its tool.
+/// Returns the tools that are called, each once, and the position at which each call begins in the file, in that order,
+/// with its tool.
 fn called_tools<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<CalledTool<'d>>, Vec<(usize, usize)>) {
     let (mut tools, mut by_key): (Vec<CalledTool<'d>>, HashMap<_, usize>) = Default::default();
     let mut by_place = Vec::new();

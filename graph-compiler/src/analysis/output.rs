@@ -1,4 +1,4 @@
-//! What a run returns: at each node where it can end, and wherever that is.
+//! The output of a run: at each node where it can end, and of all ends together.
 
 use graph_definition::definition::{NodeDefinition, NodeKind, Return};
 
@@ -10,8 +10,8 @@ use super::type_env::TypeEnv;
 use crate::graph::{Exit, TypedKey};
 use crate::types::{Type, TypeKind, join_all};
 
-/// Returns the nodes at which a run can end by itself, each with what it returns there. That a node has conditions is not
-/// enough: they must leave a case open.
+/// Returns the nodes at which a run can end by itself, each with the type of its output there. A node with conditions
+/// counts only if they leave a case open.
 pub(crate) fn exits(env: TypeEnv<'_, '_>, control_flow: &ControlFlow) -> Vec<Exit> {
     if returned_keys(env.model, control_flow) > MOST_RETURNED {
         return Vec::new();
@@ -21,10 +21,10 @@ pub(crate) fn exits(env: TypeEnv<'_, '_>, control_flow: &ControlFlow) -> Vec<Exi
     ends.map(exit).collect()
 }
 
-/// How many keys the ends of a graph may return together: each end that returns the state has a type of all of them.
+/// How many keys the ends of a graph may return together: the output of each end that returns the state has all keys.
 pub(crate) const MOST_RETURNED: usize = 500_000;
 
-/// Returns how many keys the ends of a graph return together, where that is the state.
+/// Returns how many keys the ends of a graph that return the state return together.
 pub(crate) fn returned_keys(model: &Model<'_>, control_flow: &ControlFlow) -> usize {
     let returns_state = |node: &NodeDefinition| !matches!(&node.kind, NodeKind::Return(Return { output: Some(_) }));
     let ends = model
@@ -37,11 +37,11 @@ pub(crate) fn returned_keys(model: &Model<'_>, control_flow: &ControlFlow) -> us
     ends.saturating_mul(model.keys.len())
 }
 
-/// Returns what a run returns, wherever it ends.
+/// Returns the type of a run's output, wherever the run ends.
 pub(crate) fn output(env: TypeEnv<'_, '_>, exits: &[Exit]) -> Type {
     let mut ends: Vec<Type> = exits.iter().map(|exit| exit.ty.clone()).collect();
     if env.model.may_end_anywhere() {
-        // The first node is always visited, before any other the steps may have run out.
+        // The first node is always visited; the steps may have run out before any other.
         let mut entered = vec![false; env.model.definition.nodes.len()];
         for at in 0..entered.len() {
             env.model.successors(at).chain(env.model.error_successor(at)).for_each(|next| entered[next] = true);
@@ -61,7 +61,7 @@ pub(crate) fn output(env: TypeEnv<'_, '_>, exits: &[Exit]) -> Type {
     }
 }
 
-/// Returns what a run returns that ends at a node: the output that the node declares, or else the state.
+/// Returns the type of a run's output if it ends at a node: the output that the node declares, or else the state.
 fn returned(env: TypeEnv<'_, '_>, at: usize) -> Type {
     match &env.model.definition.nodes[at].kind {
         NodeKind::Return(Return { output: Some(term) }) => env.type_of_term(at, Site::Output, term),
@@ -69,7 +69,7 @@ fn returned(env: TypeEnv<'_, '_>, at: usize) -> Type {
     }
 }
 
-/// Returns the state at a place as an object: keys that are set on every path there are plain.
+/// Returns the type of the state at a place as an object. Keys that are set on every path there are not nullable.
 fn state(env: TypeEnv<'_, '_>, at: usize, site: Site) -> Type {
     let key = |key: &TypedKey| field(&key.name, env.type_of_key(at, site, &key.name));
     Type::of(TypeKind::Object(env.types.keys.iter().map(key).collect()))

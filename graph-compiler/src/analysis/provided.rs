@@ -1,4 +1,4 @@
-//! The types of values that the runtime itself makes.
+//! The types of values that the runtime itself creates.
 
 use crate::types::{Type, TypeKind, TypedField};
 
@@ -6,18 +6,18 @@ pub(crate) fn field(name: &str, ty: Type) -> TypedField {
     TypedField { name: name.into(), ty, default: None, description: None }
 }
 
-/// Returns what `state._last_error` is.
+/// Returns the type of `state._last_error`.
 pub(crate) fn last_error() -> Type {
     let text = |name| field(name, Type::of(TypeKind::String));
     Type::of(TypeKind::Object(vec![text("node"), text("error")])).or_null()
 }
 
-/// Returns what `state._retries` is (R136).
+/// Returns the type of `state._retries` (R136).
 pub(crate) fn retries() -> Type {
     Type::of(TypeKind::Map(Box::new(Type::of(TypeKind::Integer))))
 }
 
-/// Returns what `result` is in the edges of a node that may have failed: the tool's result, or status and error (R125).
+/// Returns the type of `result` in the edges of a node that may have failed: the tool's result, or status and error (R125).
 pub(crate) fn or_failure(result: &Type) -> Type {
     let text = |name| field(name, Type::of(TypeKind::String));
     let failure = Type::of(TypeKind::Object(vec![text("status"), text("error")]));
@@ -27,7 +27,7 @@ pub(crate) fn or_failure(result: &Type) -> Type {
     }
 }
 
-/// Returns what the run of a graph is for the node that nests it, where the graph returns `output` (R188).
+/// Returns the type of a nested run as its node sees it, if the nested graph returns `output` (R188).
 pub(crate) fn run_of(output: &Type) -> Type {
     let (any, text) = (|| Box::new(Type::any()), || Type::of(TypeKind::String));
     Type::of(TypeKind::Object(vec![

@@ -1,4 +1,4 @@
-//! What a graph reads, and where.
+//! The paths that a graph reads, and their places.
 
 use graph_definition::definition::{
     CallDefinition, Definition, EdgeList, HookDefinition, NodeDefinition, Reaction, RouteDefinition, Spanned,
@@ -8,7 +8,7 @@ use graph_definition::diagnostic::SourcePlace;
 use graph_definition::source::Span;
 use graph_model::path::Path;
 
-/// Where in a node an expression stands; it decides what `result` and other names are.
+/// The place of an expression in a node. It determines the meaning of `result` and other names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
     /// In an action's parameters: before there is a result.
@@ -17,7 +17,7 @@ pub enum Site {
     Over,
     /// In the action of a foreach, which sees the item.
     Item,
-    /// In `assign`; the assignments before this index were made.
+    /// In `assign`, after the assignments before this index.
     Assign(usize),
     /// In the condition of an edge.
     Next,
@@ -28,7 +28,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// Returns the point of the node at which what stands here is looked at; `None` for a hook.
+    /// Returns the point of the node at which an expression at this place is evaluated; `None` for a hook.
     pub(crate) fn point(self) -> Option<ProgramPoint> {
         match self {
             Self::Params | Self::Over | Self::Item | Self::Output => Some(ProgramPoint::Before),
@@ -39,19 +39,19 @@ impl Site {
     }
 }
 
-/// A point between the steps of a node, for what is known there.
+/// A point in the execution of a node, at which facts are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramPoint {
     /// Before the node does anything.
     Before,
-    /// In its assignments, when the first so many were made.
+    /// In its assignments, after the first so many of them.
     Assigned(usize),
     /// When its edges are chosen.
     After,
 }
 
 impl ProgramPoint {
-    /// How many assignments were made, at most.
+    /// Returns how many assignments were made at most.
     pub(crate) fn made(self) -> usize {
         match self {
             Self::Before => 0,
@@ -63,18 +63,18 @@ impl ProgramPoint {
 
 /// A path that is read somewhere.
 pub(crate) struct PathRead<'d> {
-    /// The node, or the hook where it stands in one.
+    /// The index of the node, or of the hook if the path is in a hook.
     pub(crate) node: usize,
     pub(crate) site: Site,
     pub(crate) path: &'d Path,
     stands: Stands<'d>,
-    /// Whether another path stands behind it, for when it leads to nothing.
+    /// Whether another path follows it after `||`, in case it leads to no value.
     pub(crate) has_fallback: bool,
-    /// The paths that stand with it in one expression, with `||` between them; it is one of them.
+    /// All paths of its expression, separated by `||`, including this one.
     pub(crate) alternatives: &'d [Path],
 }
 
-/// Where a path stands in the file.
+/// The place of a path in the file.
 #[derive(Clone, Copy)]
 enum Stands<'d> {
     At(&'d Span),
@@ -83,19 +83,19 @@ enum Stands<'d> {
 }
 
 impl<'d> PathRead<'d> {
-    /// What a comparison of a node's edges reads, or of a hook's condition.
+    /// Returns the read of a comparison, in a node's edges or a hook's condition.
     pub(crate) fn of_test(node: usize, site: Site, test: &'d TestDefinition) -> Self {
         Self::of_path(node, site, &test.path)
     }
 
-    /// What is read where a path stands alone.
+    /// Returns the read of a path outside of an expression.
     fn of_path(node: usize, site: Site, path: &'d Spanned<Path>) -> Self {
         let (path, span) = (&path.value, &path.span);
         let alternatives = std::slice::from_ref(path);
         Self { node, site, path, stands: Stands::At(span), has_fallback: false, alternatives }
     }
 
-    /// Returns where the path stands.
+    /// Returns the place of the path.
     pub(crate) fn place(&self, definition: &Definition) -> SourcePlace {
         match self.stands {
             Stands::At(span) => definition.place(span),

@@ -4,24 +4,23 @@ use std::sync::Arc;
 
 /// How many words a part of a set has.
 const WORDS: usize = 32;
-/// How many numbers a part of a set is about.
+/// How many numbers a part of a set covers.
 const NUMBERS: usize = WORDS * 64;
 
-/// A set of numbers below a count that is set when it is made.
+/// A set of numbers below a bound that is given when it is created.
 ///
-/// Sets of neighbouring nodes differ in few numbers, and there may be as many numbers as nodes. So parts that are the same are
-/// kept once.
+/// Sets of neighbouring nodes differ in few numbers, and there may be as many numbers as nodes. So equal parts are shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Set(Vec<Arc<[u64; WORDS]>>);
 
 impl Set {
-    /// An empty set that can hold the numbers below `count`.
+    /// Creates an empty set that can hold the numbers below `count`.
     pub(crate) fn empty(count: usize) -> Self {
         let none = Arc::new([0; WORDS]);
         Self((0..count.div_ceil(NUMBERS)).map(|_| Arc::clone(&none)).collect())
     }
 
-    /// A set that holds all numbers below `count`.
+    /// Creates a set that holds all numbers below `count`.
     pub(crate) fn full(count: usize) -> Self {
         let mut set = Self::empty(count);
         (0..count).for_each(|number| set.insert(number));
@@ -44,7 +43,7 @@ impl Set {
         self.0[number / NUMBERS][number % NUMBERS / 64] >> (number % 64) & 1 == 1
     }
 
-    /// Keeps what `other` has too; says whether that took anything away.
+    /// Keeps only the numbers that `other` has too; returns whether the set changed.
     pub(crate) fn intersect(&mut self, other: &Self) -> bool {
         let mut changed = false;
         for (one, two) in self.0.iter_mut().zip(&other.0) {
@@ -61,7 +60,7 @@ impl Set {
         changed
     }
 
-    /// Adds what `other` has.
+    /// Adds the numbers of `other`.
     pub(crate) fn unite(&mut self, other: &Self) {
         for (one, two) in self.0.iter_mut().zip(&other.0) {
             if Arc::ptr_eq(one, two) || is_part(two, one) {
@@ -78,7 +77,7 @@ impl Set {
 
 /// Whether all numbers of `one` are in `other`.
 fn is_part(one: &[u64; WORDS], other: &[u64; WORDS]) -> bool {
-    // Without a way out of the loop: all words at once are faster than the first that differs.
+    // Without an early exit: comparing all words at once is faster than looking for the first difference.
     one.iter().zip(other).fold(0, |beyond, (one, other)| beyond | (one & !other)) == 0
 }
 

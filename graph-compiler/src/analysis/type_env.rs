@@ -1,4 +1,4 @@
-//! What is known of the value at each place of a graph: its type, and whether there is one.
+//! The compiler's knowledge of the value at each place of a graph: its type, and whether there is one.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ use super::reads::Site;
 use super::types::{StateTypes, least_by_schema, least_of_term};
 use crate::types::{Type, TypeKind, join_all};
 
-/// The types of paths and terms, by the place at which they stand.
+/// The types of paths and terms at the places where they occur.
 ///
-/// It only borrows, so inference asks it too while `types` grow.
+/// It only borrows, so inference can use it while `types` grow.
 #[derive(Clone, Copy)]
 pub(crate) struct TypeEnv<'a, 'd> {
     pub(crate) model: &'a Model<'d>,
@@ -26,12 +26,12 @@ pub(crate) struct TypeEnv<'a, 'd> {
 }
 
 impl<'a, 'd> TypeEnv<'a, 'd> {
-    /// Returns what is known of the value at a path.
+    /// Returns the type of the value at a path.
     pub(crate) fn type_of_path(&self, node: usize, site: Site, path: &Path) -> Type {
         let (root, segments) = match path.root {
             Root::Now => return Type::of(TypeKind::String),
             Root::Timestamp => return Type::of(TypeKind::Integer),
-            // There may be many inputs.
+            // A lookup by name, since there may be many inputs.
             Root::Inputs => match path.segments.split_first() {
                 Some((name, rest)) if matches!(self.model.inputs.kind, TypeKind::Object(_)) => {
                     match self.model.input(name) {
@@ -67,8 +67,8 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         };
         let (mut ty, mut done) = (root, path.segments.len() - segments.len());
         for segment in segments {
-            // A part that no value has is reported by its own rule. When the graph runs, it is null. Were it any value here, a key
-            // that is assigned a part of itself, which another node gives it, would lose its type.
+            // A part that no value has is reported by its own rule. When the graph runs, it is null. If its type were
+            // `any` here, a key that is assigned a part of itself, which another node writes, would lose its type.
             let Ok(mut part) = ty.step(segment) else { return Type::null() };
             if let (TypeKind::List(items), false) = (&ty.kind, ty.nullable)
                 && self.has_element(node, site, path, done)
@@ -88,7 +88,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         ty
     }
 
-    /// Takes from the fields of the value at a path the null that a condition on the way to here rules out.
+    /// Removes null from the fields of the value at a path where a condition on the way to here excludes it.
     fn narrow(&self, node: usize, site: Site, path: &mut Path, ty: &mut Type) {
         let TypeKind::Object(fields) = &mut ty.kind else { return };
         for field in fields {
@@ -101,13 +101,13 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         }
     }
 
-    /// Returns what is known of a state key, at a place where it may not be set yet.
+    /// Returns the type of a state key at a place where it may not be set yet.
     pub(crate) fn type_of_key(&self, node: usize, site: Site, name: &str) -> Type {
         let (Some(key), false) = (self.model.key_or_last_error(name), name == RETRIES) else {
             return if name == RETRIES { retries() } else { Type::any() };
         };
         let ty = if name == LAST_ERROR { last_error() } else { self.types.keys[key].ty.clone() };
-        // A failure leaves nothing else in the last error.
+        // If the last error is set, a failure has set it, and it is not null.
         let ty = if name == LAST_ERROR { ty.not_null() } else { ty };
         let path = Path { root: Root::State, segments: vec![name.to_owned()] };
         match site.point() {
@@ -122,7 +122,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         site.point().is_none_or(|point| self.flow.is_set(node, point, key))
     }
 
-    /// Whether the first parts of a path lead to something for sure, since a condition on the way to here says so.
+    /// Whether the first parts of a path are sure to lead to a value, because a condition on the way to here requires it.
     pub(crate) fn is_something(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
         let Some(point) = site.point() else { return false };
         if !matches!(path.root, Root::State | Root::Inputs) {
@@ -141,12 +141,12 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         (needed == 1 && is_not_empty()) || self.least_items(node, site, &list) >= needed
     }
 
-    /// Whether one of several paths is sure to be set at a place: the keys that they begin with, the inputs that they name.
+    /// Whether one of several paths is sure to be set at a place: the key that it begins with, or the input that it names.
     pub(crate) fn is_one_set(&self, node: usize, site: Site, paths: &[Path]) -> bool {
         paths.len() > 1 && site.point().is_some_and(|point| self.flow.is_one_set(node, point, paths))
     }
 
-    /// Whether one of several paths is sure to lead to something at a place, whichever it is.
+    /// Whether one of several paths, whichever it is, is sure to lead to a value at a place.
     pub(crate) fn is_one_something(&self, node: usize, site: Site, paths: &[Path]) -> bool {
         self.is_one_set(node, site, paths) && paths.iter().all(|path| !self.type_where_set(path).nullable)
     }
@@ -157,7 +157,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         of_state.any(|path| self.type_where_set(path).nullable)
     }
 
-    /// Returns what is known of the value at a path where the state key or input that it begins with is there.
+    /// Returns the type of the value at a path if the state key or input that it begins with is set.
     fn type_where_set(&self, path: &Path) -> Type {
         let (first, rest) = match (path.root, path.segments.split_first()) {
             (Root::Now | Root::Timestamp, _) => return Type::of(TypeKind::String),
@@ -176,7 +176,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         rest.iter().fold(first, step)
     }
 
-    /// Returns the ids that a computed one can be, where all of them are known: those that are put together of words of an `enum`.
+    /// Returns the ids that a computed id can be, if all of them are known: those that consist of words of an `enum`.
     pub(crate) fn ids(&self, node: usize, site: Site, call: &CallDefinition) -> Option<Vec<String>> {
         const MOST_IDS: usize = 64;
         let TermKind::Template { template, .. } = &call.computed()?.0.kind else { return None };
@@ -205,19 +205,19 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         })
     }
 
-    /// What an item of the list is that a foreach goes over.
+    /// Returns the type of an item of the list that a foreach goes over.
     fn item_of(&self, node: usize) -> Type {
         let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return Type::any() };
         let over = self.type_of_term(node, Site::Over, &each.over);
         match over.kind {
             TypeKind::List(items) => *items,
-            // What is not known yet, or null, which is no item at all.
+            // The type is not known yet, or is null, and null has no items.
             TypeKind::Never => Type::never(),
             _ => Type::any_of(over.has_secret()),
         }
     }
 
-    /// Returns what is known of a value with templates.
+    /// Returns the type of a value with templates.
     pub(crate) fn type_of_term(&self, node: usize, site: Site, term: &TermDefinition) -> Type {
         match &term.kind {
             TermKind::Unreadable => Type::any(),
@@ -239,7 +239,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
             }
             TermKind::Template { template, .. } => {
                 let mut paths = template.expressions().flat_map(|expression| &expression.paths);
-                // A text with a secret in it is one.
+                // A text with a secret in it is a secret.
                 let secret = paths.any(|path| self.type_of_path(node, site, path).has_secret());
                 Type { secret, ..Type::of(TypeKind::String) }
             }

@@ -11,7 +11,7 @@ use super::model::{Model, StateKey};
 use crate::graph::TypedKey;
 use crate::types::Type;
 
-/// Values of two known types that meet inside a term, where nothing is known of the result.
+/// Values of two known types that meet inside a term, so that the type of the result is not known.
 #[derive(Debug, Clone)]
 pub(crate) struct Loss {
     pub(crate) span: Span,
@@ -19,23 +19,23 @@ pub(crate) struct Loss {
     pub(crate) label: String,
 }
 
-/// What is known of the values of the state's keys.
+/// The inferred types and values of the state's keys.
 pub(crate) struct StateTypes {
-    /// What the keys of the state are; null where nothing was learned yet.
+    /// The types of the keys; null if nothing was learned yet.
     pub(crate) keys: Vec<TypedKey>,
-    /// For each key, all values that it can have, where all that is written to it stands in the graph.
+    /// For each key, all values that it can have, if all values that are written to it are literals in the graph.
     pub(crate) values: Vec<Option<Vec<Value>>>,
-    /// For each key, how many elements it has at least where it is a list.
+    /// For each key, how many elements it has at least if it is a list.
     pub(crate) least: Vec<u64>,
-    /// For each key, where the first two values of known types met of which together nothing is known: the place of the second,
-    /// its type, and what was known before. A key that is read to write it would hide that afterwards.
+    /// For each key, the first two values of known types whose joined type is not known: the place of the second, its
+    /// type, and the type before. If the key is read to write it, this could not be determined afterwards.
     pub(crate) losses: Vec<Option<(Span, Type, Type)>>,
-    /// The same inside the terms that keys are written with, by where these begin in the file.
+    /// The same inside the terms that are assigned to keys, by the position at which the terms begin in the file.
     pub(crate) inner_losses: HashMap<usize, Loss>,
 }
 
 impl StateTypes {
-    /// Returns what the first values of the keys and the literals that are assigned to them say.
+    /// Returns the types of the first values, and the values and lengths that first values and literals assign.
     pub(crate) fn new(model: &Model<'_>) -> Self {
         let definition = model.definition;
         let key = |key: &StateKey<'_>| TypedKey {
@@ -74,14 +74,14 @@ impl StateTypes {
         types
     }
 
-    /// Adds how many elements a list that a key can have has at least.
+    /// Adds the least number of elements of a list that a key can have.
     fn add_least(&mut self, key: Option<usize>, least: u64) {
         if let Some(key) = key {
             self.least[key] = self.least[key].min(least);
         }
     }
 
-    /// Adds a value that a key can have; `None` for one that is not known, or too large to look at.
+    /// Adds a value that a key can have; `None` if it is not known, or too large to compare.
     fn add_value(&mut self, key: Option<usize>, value: Option<&Value>) {
         const MOST_VALUES: usize = 32;
         let Some(values) = key.map(|key| &mut self.values[key]) else { return };
@@ -94,7 +94,7 @@ impl StateTypes {
     }
 }
 
-/// Returns how many elements a list has at least that a term makes.
+/// Returns how many elements a list that a term yields has at least.
 pub(crate) fn least_of_term(definition: &Definition, term: &TermDefinition) -> u64 {
     match &term.kind {
         TermKind::List(list) => list.len() as u64,
@@ -107,7 +107,7 @@ pub(crate) fn least_of_term(definition: &Definition, term: &TermDefinition) -> u
     }
 }
 
-/// Returns how many elements the inputs' schema asks for in the list at a path.
+/// Returns how many elements the inputs' schema requires in the list at a path.
 pub(crate) fn least_by_schema(definition: &Definition, path: &Path) -> u64 {
     let mut schema = definition.inputs.as_ref();
     for segment in &path.segments {

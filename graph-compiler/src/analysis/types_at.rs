@@ -1,4 +1,4 @@
-//! The types of what stands at a place, for who shows them to an author.
+//! The types of paths at a place, for tools that show them to an author.
 
 use graph_definition::definition::Definition;
 use graph_model::path::{Path, Root};
@@ -13,7 +13,7 @@ use crate::graph::TypedKey;
 use crate::items::Items;
 use crate::types::Type;
 
-/// What the rules know of the types in a graph, whatever is wrong with it.
+/// The types in a graph as the rules know them, even if the graph has mistakes.
 pub struct TypesAt<'d> {
     model: Model<'d>,
     flow: Flow,
@@ -21,7 +21,7 @@ pub struct TypesAt<'d> {
 }
 
 impl<'d> TypesAt<'d> {
-    /// Finds out what there is to know.
+    /// Analyses a graph.
     pub fn gather(definition: &'d Definition, items: &'d Items) -> Self {
         let model = Model::new(definition, items);
         let flow = Flow::analyse(&model);
@@ -29,7 +29,7 @@ impl<'d> TypesAt<'d> {
         Self { model, flow, types }
     }
 
-    /// Returns the type of what a path reads in a node; `None` where there is no such node, or nothing to read.
+    /// Returns the type of the value that a path reads in a node; `None` if there is no such node, or nothing to read.
     pub fn of_path(&self, node: Option<&str>, site: Site, path: &Path) -> Option<Type> {
         let of_no_node = matches!(path.root, Root::Inputs | Root::Now | Root::Timestamp);
         let at = match node.and_then(|name| self.model.node(name)) {
@@ -47,7 +47,7 @@ impl<'d> TypesAt<'d> {
         is_there.then(|| self.env().type_of_path(at, site, path))
     }
 
-    /// Returns what the inputs are.
+    /// Returns the type of the inputs.
     pub fn inputs(&self) -> &Type {
         &self.model.inputs
     }
@@ -57,7 +57,7 @@ impl<'d> TypesAt<'d> {
         &self.types.keys
     }
 
-    /// Returns what the call of a node returns.
+    /// Returns the type of the result of a node's call.
     pub fn result_of(&self, node: &str) -> Option<Type> {
         let call = self.model.definition.nodes[self.model.node(node)?].call()?;
         Some(self.model.tool(call).result.clone())

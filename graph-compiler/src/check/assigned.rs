@@ -1,4 +1,4 @@
-//! State keys that are read are set on every path to where they are read.
+//! State keys are set on every path to a place where they are read.
 
 use graph_definition::definition::{EdgeList, RouteDefinition};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
@@ -12,7 +12,7 @@ use crate::analysis::guards;
 use crate::analysis::reads::{PathRead, Site};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    // Of a graph with holes it is not known what is on the ways.
+    // In a graph with missing nodes, the paths are not known.
     if !analysis.model.is_whole() {
         return;
     }
@@ -21,13 +21,13 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let mut check = |read: &PathRead<'_>| {
         let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
         let Some(key) = analysis.model.key_or_last_error(name).filter(|_| name != RETRIES) else { return };
-        // One report for a key that is missed several times in a node: the mending is one.
+        // One report for a key that is missing at several places of a node: one change corrects all of them.
         if analysis.type_env().is_set(read.node, read.site, key)
             || analysis.type_env().is_one_set(read.node, read.site, read.alternatives)
         {
             return;
         }
-        // Paths are looked for through the whole graph.
+        // The search for a path covers the whole graph, so it is skipped if no more reports are shown.
         for code in [code::NOT_ALWAYS_SET, code::NEVER_SET] {
             if diagnostics.is_full(code, analysis.model.definition.source()) {
                 if said.insert((read.node, key)) {
@@ -56,7 +56,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 if path.root != Root::State || guards::asks_for_null(test) {
                     return;
                 }
-                // Looked at last: there may be many.
+                // Evaluated last, since there may be many known paths.
                 let is_guarded = || {
                     known.iter().any(|known| known.root == path.root && known.segments.first() == path.segments.first())
                 };
@@ -70,7 +70,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// A key that is read where it need not be set.
+/// A key that is read where it may not be set.
 struct Missed<'n> {
     name: &'n str,
     key: usize,
@@ -78,8 +78,8 @@ struct Missed<'n> {
     path: Option<Vec<usize>>,
 }
 
-/// Returns a path to where a key is read on which neither it nor what stands before it in the expression is set. It
-/// skips paths that contradict what is known of the inputs.
+/// Returns a path to the read of a key on which neither the key nor the alternatives before it in the expression are
+/// set. Paths that contradict the known inputs are skipped.
 fn path_without(
     analysis: &Analysis<'_>,
     correlated: &Correlated<'_, '_>,
@@ -161,7 +161,7 @@ fn report(analysis: &Analysis<'_>, read: &PathRead<'_>, missed: Missed<'_>, diag
     });
 }
 
-/// Says that what stands before the last path of an expression is missing too.
+/// Adds a note that the paths before the last one of an expression may be missing too.
 fn note_alternatives(read: &PathRead<'_>, diagnostic: &mut Diagnostic) {
     let before = read.alternatives.split_last().map_or(&[][..], |(_, before)| before);
     let shown: Vec<String> = before.iter().map(|path| format!("`{path}`")).collect();
@@ -170,7 +170,7 @@ fn note_alternatives(read: &PathRead<'_>, diagnostic: &mut Diagnostic) {
     }
 }
 
-/// Writes a path as `` `a → b → c` ``; of a long one, both ends.
+/// Formats a path as `` `a → b → c` ``; a long one by both of its ends.
 pub(super) fn show_path<'n>(names: impl Iterator<Item = &'n str>) -> String {
     const SHOWN: usize = 8;
     let mut names: Vec<&str> = names.collect();

@@ -1,4 +1,4 @@
-//! What nodes write, and first values, leave the engine's keys alone.
+//! Neither nodes nor first values write the engine's keys.
 
 use graph_definition::diagnostic::{Diagnostics, code};
 

@@ -1,4 +1,4 @@
-//! A result is cached only where the call is all that it depends on (R295).
+//! A result is cached only if it depends on nothing except the call (R295).
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub(super) fn contracts(analysis: &Analysis<'_>) -> BTreeMap<u16, String> {
     cached(analysis).filter_map(contract).collect()
 }
 
-/// Returns the nodes whose results are cached, with what they call.
+/// Returns the nodes whose results are cached, with their calls.
 fn cached<'d>(analysis: &Analysis<'d>) -> impl Iterator<Item = (&'d NodeDefinition, &'d CallDefinition)> {
     let caches = |node: &&NodeDefinition| node.conduct().is_some_and(|conduct| conduct.caches());
     analysis.model.definition.nodes.iter().filter(caches).filter_map(|node| Some((node, node.call()?)))

@@ -1,8 +1,8 @@
-//! The commands that `rye/bash` and `rye/exec` start execute no values that somebody else chose.
+//! The commands that `rye/bash` and `rye/exec` start execute no untrusted values.
 //!
-//! That no value is a part of a command's text is the rule of sinks. This one looks at what the command does with the values that it
-//! is given beside its text: in variables, on stdin, as arguments. The runtime checks a command that is known only when
-//! it runs in the same way, so the compiler passes it which values are somebody else's.
+//! The rule of sinks keeps such values out of a command's text. This rule checks the use of values that a command
+//! receives outside of its text: in variables, on stdin, as arguments. The runtime checks a command in the same way if
+//! its text is known only at run time, so the compiler passes it the untrusted parts.
 
 use graph_definition::definition::{
     CallDefinition, Contract, Sink, Spanned, TermDefinition, TermKind, ValueSchema, locate,
@@ -41,14 +41,14 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Returns which parts of a call's parameters somebody else chose, where the call may start a program.
+/// Returns the untrusted parts of a call's parameters, if the call may start a program.
 pub(super) fn untrusted(analysis: &Analysis<'_>, node: usize, site: Site, call: &CallDefinition) -> Untrusted {
     let Some((_, contract, whose)) = started(analysis, call).into_iter().next() else { return Untrusted::Nothing };
     let started = Started { given: sinks::SinkCheck { analysis, node, site, call, whole: contract.schema(), whose } };
     started.untrusted(&call.params)
 }
 
-/// A contract that the graph has, or the built-in one.
+/// A contract of the tree, or the built-in one.
 enum ToolContract<'f> {
     Own(&'f Contract),
     BuiltIn(Box<Contract>),
@@ -63,7 +63,7 @@ impl ToolContract<'_> {
     }
 }
 
-/// Returns the tools that start programs and that a call may be of, with how messages call them.
+/// Returns the tools that start programs and that a call may name, with their names in messages.
 fn started<'f>(analysis: &'f Analysis<'_>, call: &'f CallDefinition) -> Vec<(&'static str, ToolContract<'f>, String)> {
     let own = analysis.model.tool(call).contract.filter(|contract| contract.builtin());
     let named = call.id().zip(own).and_then(|(id, contract)| {
@@ -83,7 +83,7 @@ struct Started<'f, 'd> {
 }
 
 impl Started<'_, '_> {
-    /// Returns which parts of a value somebody else chose.
+    /// Returns the untrusted parts of a value.
     fn untrusted(&self, term: &TermDefinition) -> Untrusted {
         match &term.kind {
             TermKind::Unreadable | TermKind::Literal(_) => Untrusted::Nothing,
@@ -118,7 +118,7 @@ impl Started<'_, '_> {
         !self.is_chosen_by_caller(path) && is_risky(&self.given.type_of(path))
     }
 
-    /// Whether a graph's input is declared as a command, so that who gives it answers for it.
+    /// Whether an input of the graph is declared as a command, so that the caller who sets it is responsible for it.
     fn is_chosen_by_caller(&self, path: &Path) -> bool {
         let declared = |sink| self.given.is_declared(path, sink);
         path.root == Root::Inputs && (declared(Sink::Shell) || declared(Sink::Program))
@@ -163,7 +163,7 @@ impl Started<'_, '_> {
                     extend(&mut calls, texts);
                 }
             }
-            // How many there are shows only when the graph runs, and what each of them is.
+            // The number of arguments and their values are known only when the graph runs.
             Some((term, TermKind::Template { .. })) if !self.untrusted(term).is_nothing() => {
                 terms.push(term);
                 extend(&mut calls, vec![(String::new(), true)]);
@@ -180,7 +180,7 @@ impl Started<'_, '_> {
         }
     }
 
-    /// Returns which values beside the command somebody else chose; says where one of them has a name that means something.
+    /// Returns the untrusted values outside of the command's text; reports one that has a name with a special meaning.
     fn foreign<'t>(
         &self,
         param: &dyn Fn(&str) -> Option<&'t TermDefinition>,
@@ -208,7 +208,7 @@ impl Started<'_, '_> {
         of_bash(names)
     }
 
-    /// Says that the variables of `env` are not named in the graph.
+    /// Reports that the variables of `env` are not named in the graph.
     fn report_names(&self, env: &TermDefinition, diagnostics: &mut Diagnostics) {
         let Some((path, span)) = self.first_path(env) else { return };
         diagnostics
@@ -221,7 +221,7 @@ impl Started<'_, '_> {
             .help(format!("name each variable in the graph: `env: {{ NAME: \"${{{path}.NAME}}\" }}`"));
     }
 
-    /// Says that a variable has a name by which bash or programs decide what they do.
+    /// Reports that a variable has a name that changes the behaviour of bash or of programs.
     fn report_name(&self, env: &TermDefinition, name: &str, diagnostics: &mut Diagnostics) {
         let field = match &env.kind {
             TermKind::Object(fields) => fields.iter().find(|(key, _)| key.value == name).map(|(_, term)| term),
@@ -240,7 +240,7 @@ impl Started<'_, '_> {
             .help("give the value to a variable with another name, which the command expands itself");
     }
 
-    /// Returns the first path of a value that somebody else chose, and where it stands.
+    /// Returns the first untrusted path of a value, and its place.
     fn first_path<'t>(&self, term: &'t TermDefinition) -> Option<(&'t Path, Span)> {
         let mut found = None;
         term.templates(&mut |term, template, text| {
@@ -270,7 +270,7 @@ impl Started<'_, '_> {
         }
     }
 
-    /// Returns what `env` gives a variable, as the author wrote it.
+    /// Returns the value that `env` gives to a variable, as the author wrote it.
     fn shown_variable(&self, name: &str) -> Option<String> {
         let TermKind::Object(params) = &self.given.call.params.kind else { return None };
         let (_, env) = params.iter().find(|(key, _)| key.value == "env")?;
@@ -282,11 +282,11 @@ impl Started<'_, '_> {
         }
     }
 
-    /// Returns the texts that a value can be, as far as the graph writes them, with numbers in the place of what cannot
-    /// be code; empty if they are not known.
+    /// Returns the texts that a value can be, as far as the graph contains them; parts that cannot be code are replaced
+    /// by digits. Empty if the texts are not known.
     fn written<'t>(&self, term: &'t TermDefinition) -> Vec<Written<'t>> {
         let (text, pieces) = match &term.kind {
-            // The text of the file has `$${` where this has `${`, so places in it are others.
+            // The file has `$${` for a `${` in this text, so positions differ.
             TermKind::Literal(Value::String(text)) => {
                 let source = Some(text.as_str()).filter(|text| !text.contains("${"));
                 return vec![Written { text: text.clone(), source }];
@@ -328,7 +328,7 @@ impl Started<'_, '_> {
         texts.into_iter().map(|text| Written { text, source }).collect()
     }
 
-    /// Returns the texts of the values that an expression can have, where all of them stand in the graph.
+    /// Returns the texts of the values that an expression can have, if all of them are literals in the graph.
     fn constants(&self, expression: &Expression) -> Option<Vec<String>> {
         let mut texts = Vec::new();
         for path in &expression.paths {
@@ -347,10 +347,11 @@ impl Started<'_, '_> {
     }
 }
 
-/// Adds an argument to each of some calls of a program; of several that it can be, each makes a call of its own.
+/// Adds an argument to each of several possible calls of a program; each text that the argument can be yields a call of
+/// its own.
 fn extend(calls: &mut Vec<Vec<(String, bool)>>, texts: Vec<(String, bool)>) {
     let is_too_much = calls.len().saturating_mul(texts.len()) > sinks::MOST_CONSTANTS;
-    // What is not looked at counts as somebody else's.
+    // Texts that are not examined count as untrusted.
     let texts = if is_too_much { vec![(String::new(), true)] } else { texts };
     *calls = calls
         .iter()
@@ -358,14 +359,14 @@ fn extend(calls: &mut Vec<Vec<(String, bool)>>, texts: Vec<(String, bool)>) {
         .collect();
 }
 
-/// A text that the graph writes.
+/// A text from the graph.
 struct Written<'t> {
     text: String,
-    /// The same as the author wrote it, where its places are the same.
+    /// The text as the author wrote it, if positions in both are the same.
     source: Option<&'t str>,
 }
 
-/// Returns which parts of a value of this type may be code.
+/// Returns the parts of a value of this type that may be code.
 fn of_type(ty: &Type) -> Untrusted {
     match &ty.kind {
         // Only declared fields reach a tool.

@@ -1,4 +1,4 @@
-//! Comparisons compare what can be compared.
+//! Comparisons compare values that can be compared.
 
 use graph_definition::definition::TestDefinition;
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -42,7 +42,7 @@ fn check_test(
     }
 }
 
-/// Says why a comparison can only fail or never hold.
+/// Returns the reason why a comparison can only fail or never holds.
 fn problem(left: &Type, test: &TestDefinition) -> Option<String> {
     let path = &test.path.value;
     let right = Type::of_value(&test.value.value);
@@ -89,12 +89,12 @@ fn problem(left: &Type, test: &TestDefinition) -> Option<String> {
     }
 }
 
-/// Whether no value of the type equals `value`, whatever it is.
+/// Whether no value of the type equals `value`.
 fn never_equal(ty: &Type, value: &Value) -> bool {
     misfit(ty, value).is_some()
 }
 
-/// Says why no value of the type equals `value`: empty where the two are of different types as a whole.
+/// Returns the reason why no value of the type equals `value`: empty if the two types differ as a whole.
 fn misfit(ty: &Type, value: &Value) -> Option<String> {
     let other = Type::of_value(value);
     let whole = |differ: bool| differ.then(String::new);

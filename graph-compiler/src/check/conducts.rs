@@ -1,4 +1,4 @@
-//! What a node says of how its calls are made changes something.
+//! The settings for a node's calls have an effect.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let limit = analysis.model.definition.settings.timeout_ms;
     for node in &analysis.model.definition.nodes {
         let Some(conduct) = node.conduct() else { continue };
-        // One attempt says that nothing is tried again, not even what the engine would try again by itself.
+        // One attempt means no retries, not even those that the engine makes by default.
         let is_only_one = conduct.retry.as_ref().is_some_and(|retry| retry.attempts == 1);
         for field in conduct.pauses.iter().filter(|_| is_only_one) {
             diagnostics

@@ -1,4 +1,5 @@
-//! Conditions on inputs that are asked more than once. Inputs do not change, so each comes out the same every time in a run.
+//! Conditions on inputs that occur more than once. Inputs do not change, so the same comparison always has the same
+//! result in a run.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,24 +14,24 @@ use crate::analysis::guards;
 use crate::analysis::reads::Site;
 use crate::types::TypeKind;
 
-/// A comparison of an input, and how it came out.
+/// A comparison of an input, and its result.
 type Decided<'d> = (&'d TestDefinition, bool);
 
-/// How many different comparisons of inputs are looked at.
+/// How many different comparisons of inputs are analysed.
 const MOST_COMPARISONS: usize = 64;
 
-/// In how many edges of a node it is looked for what they ask: each looks at all before it.
+/// Up to how many edges of a node are analysed: each is combined with all edges before it.
 const MOST_EDGES: usize = 50;
 
-/// How many nodes are looked at for all answers together; then every path is taken to be possible.
+/// How many nodes are visited in all searches together; after that, every path counts as possible.
 const MOST_LOOKS: usize = 20_000_000;
 
-/// What the edges of a graph ask of its inputs.
+/// The comparisons of inputs in the edges of a graph.
 pub(super) struct Correlated<'f, 'd> {
     analysis: &'f Analysis<'d>,
-    /// For each node, what each of its edges means for the inputs.
+    /// For each node and each of its edges, the results of comparisons that the edge implies.
     edges: Vec<Vec<Vec<Decided<'d>>>>,
-    /// What may be known at a node, each once.
+    /// The comparisons that may be known at a node, each once.
     comparisons: Vec<Decided<'d>>,
     /// For each of these, the nodes that a run can reach without it.
     reached: RefCell<HashMap<usize, Vec<bool>>>,
@@ -64,7 +65,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
         Self { analysis, edges: meanings, comparisons, reached: RefCell::default(), looks: Cell::new(0) }
     }
 
-    /// Whether an edge of a node contradicts what is known of the inputs.
+    /// Whether an edge of a node contradicts the known results.
     pub(super) fn is_closed(&self, known: &[Decided<'d>], node: usize, edge: usize) -> bool {
         self.edges[node]
             .get(edge)
@@ -73,13 +74,13 @@ impl<'f, 'd> Correlated<'f, 'd> {
             .any(|&one| known.iter().any(|&known| self.contradict(known, one)))
     }
 
-    /// Returns what is known of the inputs wherever a run comes to a node.
+    /// Returns the results of comparisons that are known whenever a run reaches a node.
     pub(super) fn known_at(&self, node: usize) -> Vec<Decided<'d>> {
         let count = self.edges.len();
         if self.comparisons.is_empty() || self.looks.get() > MOST_LOOKS {
             return Vec::new();
         }
-        // Whoever asks goes through the graph once more.
+        // The caller then searches the graph once more.
         self.looks.set(self.looks.get() + count);
         let mut reached = self.reached.borrow_mut();
         let known = self.comparisons.iter().enumerate().filter(|&(at, _)| {
@@ -92,7 +93,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
         known.map(|(_, one)| *one).collect()
     }
 
-    /// Returns which nodes a run can reach on edges that leave a comparison open.
+    /// Returns the nodes that a run can reach on edges that leave a comparison open.
     fn reached_without(&self, (test, holds): Decided<'d>) -> Vec<bool> {
         let mut reached = vec![false; self.edges.len()];
         let mut waiting: Vec<usize> = self.analysis.model.start.into_iter().collect();
@@ -101,7 +102,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
                 continue;
             }
             for (edge, next) in self.analysis.model.successors(node).enumerate() {
-                // An edge that contradicts the opposite says that the comparison came out so.
+                // An edge that contradicts the opposite result implies this result.
                 if !self.edges[node][edge].iter().any(|&one| self.contradict(one, (test, !holds))) {
                     waiting.push(next);
                 }
@@ -111,7 +112,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
         reached
     }
 
-    /// Whether no value comes out both ways.
+    /// Whether no value yields both results.
     fn contradict(&self, one: Decided<'d>, other: Decided<'d>) -> bool {
         if one.0.path.value != other.0.path.value {
             return false;
@@ -127,7 +128,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
         if let Some(value) = exactly(other) {
             return comes_out(one.0, value) != Some(one.1);
         }
-        // Of few values, each is tried.
+        // If there are few possible values, each is tried.
         let ty = self.analysis.type_env().type_of_path(0, Site::Hook, &one.0.path.value);
         let mut values: Vec<Value> = match &ty.kind {
             TypeKind::Boolean => vec![Value::Bool(true), Value::Bool(false)],
@@ -142,7 +143,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
     }
 }
 
-/// Whether two comparisons ask the same and came out the same.
+/// Whether two comparisons are the same and have the same result.
 fn is_same((one, holds): Decided<'_>, (other, other_holds): Decided<'_>) -> bool {
     holds == other_holds
         && one.operator == other.operator
@@ -150,7 +151,7 @@ fn is_same((one, holds): Decided<'_>, (other, other_holds): Decided<'_>) -> bool
         && one.path.value == other.path.value
 }
 
-/// Says how a comparison comes out for a value; `None` where the two cannot be compared.
+/// Returns the result of a comparison for a value; `None` if the two cannot be compared.
 fn comes_out(test: &TestDefinition, value: &Value) -> Option<bool> {
     let pattern = |text: &str| {
         let regex = test.value.value.as_str().and_then(compiled);

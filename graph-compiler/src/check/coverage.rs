@@ -1,4 +1,4 @@
-//! The edges of a node leave no case open, each of them can be followed, and comparisons can come out either way.
+//! The edges of a node leave no case open, each of them can be followed, and comparisons can have either result.
 
 use graph_definition::definition::{EdgeDefinition, EdgeList, RouteDefinition, SchemaRule, TestDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -25,7 +25,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reports comparisons that come out the same whatever the value is; says whether there was one.
+/// Reports comparisons that always have the same result; returns whether there was one.
 fn same(analysis: &Analysis<'_>, table: &Table<'_>, verdicts: &Verdicts, diagnostics: &mut Diagnostics) -> bool {
     let mut found = false;
     for (test, at, outcomes) in &table.tests {
@@ -66,7 +66,7 @@ fn same(analysis: &Analysis<'_>, table: &Table<'_>, verdicts: &Verdicts, diagnos
     if found {
         return true;
     }
-    // Comparisons that come out either way, and a condition made of them that does not.
+    // Comparisons that can have either result, in a condition that never holds.
     for (edge, condition) in verdicts.edges.iter().zip(&table.conditions) {
         let mut first = None;
         condition.tests(&mut |&test| first = first.or(Some(test)));
@@ -87,7 +87,7 @@ fn same(analysis: &Analysis<'_>, table: &Table<'_>, verdicts: &Verdicts, diagnos
     found
 }
 
-/// Returns the rule of an input because of which it is never equal to what it is compared with.
+/// Returns the rule of an input that excludes the value in a comparison for equality.
 fn refused_by<'d>(analysis: &Analysis<'d>, test: &TestDefinition) -> Option<&'d SchemaRule> {
     match test.operator {
         Operator::Eq | Operator::Ne => broken_rule(analysis, &test.path.value, &test.value.value),
@@ -100,7 +100,7 @@ fn broken_rule<'d>(analysis: &Analysis<'d>, path: &Path, value: &Value) -> Optio
     analysis.model.schema_of_input(path)?.rules.iter().find(|rule| !rule.holds(value))
 }
 
-/// Reports edges that are never followed, because those before them are wherever their conditions hold.
+/// Reports edges that are never followed, because an edge before them is followed whenever their conditions hold.
 fn shadowed(
     analysis: &Analysis<'_>,
     node: usize,
@@ -139,10 +139,10 @@ fn shadowed(
     found
 }
 
-/// Reports the first edge without which the run would go where it goes with it.
+/// Reports the first edge without which the run would still go to the same node.
 fn needless(analysis: &Analysis<'_>, node: usize, list: &EdgeList, verdicts: &Verdicts, diagnostics: &mut Diagnostics) {
     let mut edges = list.edges.iter().zip(&verdicts.edges).enumerate();
-    // Who describes an edge on its own wants to see it in the history of a run.
+    // An edge with a description of its own is meant to appear in the history of a run.
     let found =
         edges.find(|(_, (edge, verdict))| verdict.is_followed && !verdict.matters && edge.description.is_none());
     let Some((at, (edge, _))) = found else { return };
@@ -169,7 +169,7 @@ fn uncovered(
     verdicts: &Verdicts,
     diagnostics: &mut Diagnostics,
 ) {
-    // An edge without target is the author's word that the run ends; so is a failure.
+    // The author has said how the run ends: an edge without a target ends it, and so does a failure.
     if analysis.model.definition.settings.on_no_match == OnNoMatch::Fail {
         return;
     }
@@ -194,7 +194,7 @@ fn uncovered(
         .help("add a last edge without `when`; one without `to` says that the run is to end: `- {}`");
 }
 
-/// The place of a list of edges: its first edge, for the whole is too much to point at.
+/// Returns the place of a list of edges: its first line, since the whole list is too much to point at.
 fn first_line(analysis: &Analysis<'_>, list: &EdgeList) -> Span {
     let text = &analysis.model.definition.source().text[list.span.clone()];
     list.span.start..list.span.start + text.find('\n').unwrap_or(text.len())

@@ -1,4 +1,4 @@
-//! Texts hold no templates in the syntax of other languages, and no templates whose dollar sign is missing.
+//! Texts contain no templates in the syntax of other languages, and no templates whose dollar sign is missing.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Where a text stands.
+/// The place of a text.
 struct TextPlace<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
@@ -40,10 +40,10 @@ struct TextPlace<'f, 'd> {
     local: Option<&'d str>,
 }
 
-/// Something in a text that is meant to be a template.
+/// A part of a text that is meant to be a template.
 struct MeantTemplate {
     range: Range<usize>,
-    /// What to write in its place.
+    /// The path to write instead.
     path: String,
 }
 
@@ -82,7 +82,7 @@ impl TextPlace<'_, '_> {
     fn in_brackets(&self, text: &str) -> Vec<MeantTemplate> {
         let mut found = Vec::new();
         let bytes = text.as_bytes();
-        // Most texts have no bracket: one pass finds that, where the searches below need one for each form.
+        // Most texts have no bracket; one pass finds that, whereas the searches below need one pass for each kind of bracket.
         let may_open = |at: usize| match bytes[at] {
             b'{' => at == 0 || bytes[at - 1] != b'$',
             b'<' => bytes.get(at + 1) == Some(&b'%'),
@@ -94,7 +94,7 @@ impl TextPlace<'_, '_> {
         let mut add = |open: &str, close: &str, takes: &dyn Fn(&str) -> Option<String>| {
             let mut from = 0;
             while let Some(at) = find(&text[from..], open).map(|at| from + at) {
-                // Where nothing closes any more, nothing is in brackets.
+                // Without a closing bracket in the rest of the text, nothing more is in brackets.
                 let Some(length) = text[at + open.len()..].find(close) else { break };
                 let range = at..at + open.len() + length + close.len();
                 let inside = text[at + open.len()..at + open.len() + length].trim();
@@ -109,7 +109,7 @@ impl TextPlace<'_, '_> {
         for (open, close) in BRACKETS {
             add(open, close, &|inside| self.path(inside).or_else(|| self.name(inside)));
         }
-        // One word alone may be anything; a path with parts is not there by chance.
+        // A single word may mean anything, but a path with several parts is not there by chance.
         add("{", "}", &|inside| self.path(inside));
         found
     }
@@ -127,19 +127,19 @@ impl TextPlace<'_, '_> {
         found.collect()
     }
 
-    /// Takes a whole text for a path that lost its brackets.
+    /// Reads a whole text as a path that lost its brackets.
     fn bare(&self, text: &str) -> Option<MeantTemplate> {
         let path = self.path(text).filter(|_| self.is_there(text))?;
         Some(MeantTemplate { range: 0..text.len(), path })
     }
 
-    /// Returns a path with parts, if the words are one.
+    /// Returns the words as a path with parts, if they are one.
     fn path(&self, words: &str) -> Option<String> {
         let locals: Vec<&str> = self.local.into_iter().collect();
         (words.contains('.') && Path::parse_in(words, &locals).is_ok()).then(|| words.to_owned())
     }
 
-    /// Returns the path of an input or a key that is called so.
+    /// Returns the path of the input or key with this name.
     fn name(&self, word: &str) -> Option<String> {
         if self.analysis.model.input(word).is_some() {
             Some(format!("inputs.{word}"))
@@ -148,7 +148,7 @@ impl TextPlace<'_, '_> {
         }
     }
 
-    /// Whether a path leads to something that the graph has, so that no file is meant which is called so.
+    /// Whether a path leads to something in the graph, so that the text is not the name of a file.
     fn is_there(&self, words: &str) -> bool {
         let locals: Vec<&str> = self.local.into_iter().collect();
         let Ok(path) = Path::parse_in(words, &locals) else { return false };

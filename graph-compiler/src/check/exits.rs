@@ -1,4 +1,4 @@
-//! What the ends of a graph return can be written as types.
+//! The outputs of a graph's ends can be written as types.
 
 use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
 

@@ -1,4 +1,4 @@
-//! Ids of tools and graphs mean one thing, hooks run no graphs, and graphs that are nested can coexist as modules.
+//! Each id of a tool or graph is unique, hooks run no graphs, and nested graphs can coexist as modules.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         }
     }
     if !analysis.model.items.ambiguous.is_empty() {
-        // Which of them runs inside is not clear.
+        // It is not clear which of the graphs runs inside.
         return;
     }
     for inner in &analysis.model.items.inner {
@@ -48,7 +48,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         if file == inner.file {
             continue;
         }
-        // Where it is nested; else, where the graph is that leads to it.
+        // The call that nests the graph; else the first call of a graph, which may lead to it.
         let calls =
             || analysis.model.calls().map(|(_, call)| call).filter(|call| analysis.model.tool(call).graph.is_some());
         let its = calls().find(|call| call.id().is_some_and(|id| id.as_str() == inner.id));
@@ -63,7 +63,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reports tools of which no contract says what they take, return and may be given.
+/// Reports tools without a contract, whose parameters and results are not known.
 pub(super) fn check_contracts(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
@@ -83,7 +83,7 @@ pub(super) fn check_contracts(analysis: &Analysis<'_>, diagnostics: &mut Diagnos
     }
 }
 
-/// Reports tools without contract that are called nearly as one that has one.
+/// Reports tools without a contract whose id is similar to that of a tool with one.
 pub(super) fn check_similar(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (caller, call) in analysis.model.calls() {
         let Some(similar) = call.id().and_then(|id| analysis.model.items.similar.get(id)) else { continue };

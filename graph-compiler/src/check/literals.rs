@@ -1,6 +1,6 @@
-//! No parameter of a built-in tool that stands in the graph is one that the tool always refuses.
+//! No literal parameter of a built-in tool is one that the tool always refuses.
 //!
-//! The types of parameters are in the contracts; this is what the tools ask beyond them.
+//! The contracts have the types of the parameters; this rule checks the tools' further requirements.
 
 use std::path::{Component, Path};
 
@@ -11,7 +11,7 @@ use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 
-/// The headers that belong to the connection, which `rye/http/request` sets itself.
+/// The headers of the connection, which `rye/http/request` sets itself.
 const OF_THE_CONNECTION: [&str; 11] = [
     "connection",
     "content-length",
@@ -26,7 +26,7 @@ const OF_THE_CONNECTION: [&str; 11] = [
     "upgrade",
 ];
 
-/// The most bytes that `rye/http/request` takes of a body.
+/// The most bytes of a body that `rye/http/request` accepts.
 const MOST_BYTES: i64 = 64 << 20;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -203,13 +203,13 @@ fn check_variable(key: &Spanned<String>, term: &TermDefinition, refuse: &mut Ref
     }
 }
 
-/// Says why the file tools refuse a path, if they do.
+/// Returns the reason why the file tools refuse a path, if they do.
 fn refused_path(text: &str, names_a_file: bool) -> Option<&'static str> {
     if text.is_empty() || text.contains('\0') {
         return Some("the path is empty or has a zero byte");
     }
     let mut names = 0;
-    // A drive or a root of another system is not recognized here, but is found where the graph runs.
+    // A drive or a root of another system is not recognized here, but when the graph runs.
     for component in Path::new(text).components() {
         match component {
             Component::ParentDir => return Some("`..` is not allowed in a path"),
@@ -223,7 +223,7 @@ fn refused_path(text: &str, names_a_file: bool) -> Option<&'static str> {
     (names_a_file && (names == 0 || text.ends_with('/'))).then_some("the path names no file")
 }
 
-/// Says why a request to an address is refused wherever it leads, if it is.
+/// Returns the reason why every request to an address is refused, if it is.
 fn refused_address(text: &str) -> Option<&'static str> {
     let text = text.trim();
     let Some((scheme, rest)) = text.split_once(':') else { return Some("`url` is no address") };

@@ -22,9 +22,9 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reports names of which another looks the same. Each is compared with the first that looks like it.
+/// Reports names that look like another name. Each is compared with the first that looks like it.
 fn check_names(analysis: &Analysis<'_>, what: &str, names: Vec<(&str, Span)>, diagnostics: &mut Diagnostics) {
-    // Of names in ASCII, each looks as it is.
+    // ASCII names count as distinct.
     if names.iter().all(|(name, _)| name.is_ascii()) {
         return;
     }

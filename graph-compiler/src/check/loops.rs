@@ -1,4 +1,4 @@
-//! Runs come to an end: a loop can be left once it goes round, and the steps suffice for the shortest path.
+//! Runs come to an end: every loop can be left, and the steps suffice for the shortest path.
 
 use graph_definition::definition::{Assignment, EdgeList, NodeKind, RouteDefinition, TermKind, TestDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -16,7 +16,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(start) = analysis.model.start.filter(|_| analysis.model.is_whole()) else { return };
     let flow = &analysis.control_flow;
     steps(analysis, flow, start, diagnostics);
-    // A hook may end a run after any step; where steps run out, a run may end well.
+    // A hook may end a run after any step; a run that has used up its steps may end successfully.
     let may_be_stopped = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::AfterStep));
     if !may_be_stopped && !analysis.model.may_end_anywhere() {
         flow.components
@@ -42,7 +42,7 @@ fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 .help("let a condition lead past the node once there is nothing left to do inside");
             continue;
         }
-        // The depth of graphs in a circle is not known.
+        // If graphs form a circle, their depth is not known.
         let Some(levels) = graph.budget.as_ref().and_then(|budget| budget.levels) else { continue };
         let levels = levels.saturating_add(1);
         if levels > most {
@@ -84,8 +84,8 @@ fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics:
     }
 }
 
-/// Returns the keys whose values a node of a loop may change: not where it writes what they have, and not where a way out
-/// writes, each time before it is looked at, what is the same in every round.
+/// Returns the keys whose values a node of a loop may change. A key is left out if the node writes the value that it already
+/// has, or if the node is the only way out and writes the same value in every round, before its edges are chosen.
 fn changed<'d>(analysis: &Analysis<'d>, node: usize, exits: &[usize]) -> Vec<&'d str> {
     let definition = &analysis.model.definition.nodes[node];
     let mut assigned: HashMap<&str, &Assignment> = HashMap::default();
@@ -105,7 +105,7 @@ fn changed<'d>(analysis: &Analysis<'d>, node: usize, exits: &[usize]) -> Vec<&'d
         let is_only_writer = || exits == [node] && !analysis.model.may_skip_assign(node);
         match path {
             Some(path) => is_itself(path) || (path.root == Root::Inputs && is_only_writer()),
-            // What is collected of no items is the same list each time.
+            // A foreach over no items collects the same list each time.
             None => own.is_none() && goes_over_nothing(&definition.kind) && is_only_writer(),
         }
     };
@@ -118,10 +118,10 @@ fn goes_over_nothing(kind: &NodeKind) -> bool {
     matches!(kind, NodeKind::Foreach(each) if matches!(&each.over.kind, TermKind::List(list) if list.is_empty()))
 }
 
-/// How many ways out of a loop are looked at: of each it is asked whether the loop goes round without it.
+/// How many ways out of a loop are analysed: for each, a search shows whether the loop continues without it.
 const MOST_EXITS: usize = 64;
 
-/// Reports a loop whose ways out look at nothing that changes while it goes round.
+/// Reports a loop whose ways out depend on nothing that changes in the loop.
 fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagnostics: &mut Diagnostics) {
     let inside =
         |node: usize| component.first().is_some_and(|&first| flow.component_of[first] == flow.component_of[node]);
@@ -138,7 +138,7 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
     };
     let mut tests: Vec<&TestDefinition> = Vec::new();
     for &node in &exits {
-        // A failure may always come.
+        // A failure may occur at any time.
         if analysis.model.error_successor(node).is_some_and(|next| !inside(next)) {
             return;
         }
@@ -146,7 +146,7 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
             return;
         };
         edges.iter().for_each(|edge| edge.when.tests(&mut |test| tests.push(test)));
-        // What goes round on another path may come to this way out later.
+        // A run that loops on another path may reach this way out later.
         if flow.is_cyclic_without(component, &[node]) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Patterns and parts of texts tell some texts from others.
+//! Patterns and searched parts of texts match some texts and not others.
 
 use graph_definition::definition::{FoundIn, SchemaKind, TestDefinition, ValueSchema, found_in};
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -54,7 +54,7 @@ fn check_test(
     }
 }
 
-/// Looks at the patterns of the inputs.
+/// Checks the patterns of the inputs.
 fn check_schema(analysis: &Analysis<'_>, schema: &ValueSchema, diagnostics: &mut Diagnostics) {
     for rule in schema.rules.iter().filter(|rule| rule.keyword == "pattern") {
         let found = rule.value.as_str().map_or(FoundIn::Some, found_in);

@@ -1,7 +1,7 @@
-//! Checking: from what the author wrote to a graph whose parts fit together.
+//! The checks: from the author's definition to a graph whose parts fit together.
 //!
-//! Every rule runs and says all it has to say; then comes the barrier. A rule is one file with one function, and one line
-//! in `RULES`.
+//! Every rule runs and reports all its findings; only then does an error stop the compilation. A rule is one file with
+//! one function, and one line in `RULES`.
 
 mod assigned;
 mod assignments;
@@ -63,26 +63,26 @@ use crate::items::Items;
 use crate::levels::Levels;
 use crate::types::{Type, TypeKind};
 
-/// What came of checking.
+/// The result of checking.
 pub struct Checked {
-    /// The types, as far as they are known; of a graph with mistakes too.
+    /// The interface, as far as it is known, also for a graph with mistakes.
     pub interface: Interface,
     /// The graph, if there was no mistake and it is wanted.
     pub graph: Option<CheckedGraph>,
 }
 
-/// What a text is checked for.
+/// The purpose of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// The graph, to make code of it.
+    /// The graph, to generate code from it.
     Graph,
-    /// What is wrong, and the types.
+    /// The diagnostics and the types.
     Findings,
 }
 
 type CheckRule = fn(&Analysis<'_>, &mut Diagnostics);
 
-/// The rules, in the order in which their findings make sense to a reader of the code; findings are sorted by place.
+/// The rules, in an order for readers of the code; the findings themselves are sorted by place.
 const RULES: &[CheckRule] = &[
     start::check,
     targets::check,
@@ -106,8 +106,8 @@ const RULES: &[CheckRule] = &[
     secrets::check,
 ];
 
-/// The rules that ask what a graph would do. They run on a graph whose parts fit together: of one with a misspelt name they
-/// would only say what follows from that.
+/// The rules about the behaviour of a graph. They run only on a graph whose parts fit together: with a misspelt name,
+/// they would only report its consequences.
 const LINTS: &[CheckRule] = &[
     assigned::check,
     parameters::check_missing,
@@ -131,9 +131,9 @@ const LINTS: &[CheckRule] = &[
     permissions::check_excess,
 ];
 
-/// Checks a definition against the items that it calls; `levels` decides what lints found.
+/// Checks a definition against the items that it calls; `levels` sets the severity of lints.
 ///
-/// A graph comes only if `diagnostics` holds no error then, from here or from before.
+/// Returns a graph only if `diagnostics` then contains no error, whether found here or before.
 pub fn check(
     definition: &Definition,
     items: &Items,
@@ -144,7 +144,7 @@ pub fn check(
     let analysis = Analysis::new(definition, items);
     RULES.iter().for_each(|rule| rule(&analysis, diagnostics));
     let is_error = |one: &Diagnostic| one.severity == Severity::Error;
-    // In a review, that nobody vouches for a file says nothing of what the graph would do: all files are looked at.
+    // In a review, a missing signature says nothing about the graph's behaviour: all files are checked.
     if !diagnostics.iter().any(|one| is_error(one) && !(items.are_for_review && one.code.is_of_trust())) {
         LINTS.iter().for_each(|rule| rule(&analysis, diagnostics));
     }
@@ -159,7 +159,7 @@ pub fn check(
     Checked { interface, graph }
 }
 
-/// Returns what is known of a call of a tool with a contract, where only a run knows that the tool is called.
+/// Returns the facts about a call of a tool with a contract, for a call whose tool is known only at run time.
 pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> TypedTool {
     let result = contract.result.as_ref();
     TypedTool {
@@ -181,9 +181,9 @@ pub(crate) fn tool_of(id: &ItemId, contract: &Contract) -> TypedTool {
     }
 }
 
-/// Makes the graph. Every name is known to lead somewhere: a missing one was an error.
+/// Builds the graph. Every name leads to a node, because a missing one was an error.
 fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interface, levels: &Levels) -> CheckedGraph {
-    // Who lets graphs splice values into code lets them run so.
+    // If the lint against injection is not denied, the runtime does not check for it either.
     let guards = levels.of(code::INJECTION).is_none_or(|level| level == Level::Deny);
     let definition = analysis.model.definition;
     let required = interface.inputs.iter().flatten().filter(|field| field.is_required());

@@ -1,11 +1,11 @@
-//! From every node a path leads to an end.
+//! A path leads from every node to an end.
 
 use graph_definition::diagnostic::{Diagnostics, code};
 
 use crate::analysis::Analysis;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    // Where the steps running out ends a run well, going round until then may be meant.
+    // If a run that has used up its steps ends successfully, looping until then may be intended.
     if !analysis.model.is_whole() || analysis.model.may_end_anywhere() {
         return;
     }
@@ -25,7 +25,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         if reported[node] {
             continue;
         }
-        // One report for all that goes round together: nodes before the loop and in it.
+        // One report for all nodes of a loop, and for the nodes before it.
         let mut round = vec![node];
         reported[node] = true;
         while let Some(one) = round.pop() {
@@ -45,7 +45,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Follows first edges from a node until one is met again, or the path is long enough to be seen.
+/// Follows first edges from a node until a node repeats, or the path is too long to show.
 fn cycle_from(analysis: &Analysis<'_>, from: usize) -> Vec<usize> {
     const SHOWN: usize = 8;
     let mut path = vec![from];

@@ -1,4 +1,4 @@
-//! What is given to a place that is meant for secrets is one, and does not stand in the file.
+//! Values for secret parameters are secret, and are not literals in the file.
 
 use graph_definition::definition::{TermDefinition, TermKind};
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -9,7 +9,7 @@ use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
 use crate::types::{Type, TypeKind};
 
-/// The ends of names of environment variables, and the names of headers, that hold secrets wherever they are used.
+/// The suffixes of names of environment variables, and the names of headers, that hold secrets wherever they are used.
 const VARIABLES: [&str; 7] = ["_TOKEN", "_PASSWORD", "_PASSWD", "_SECRET", "_API_KEY", "_PRIVATE_KEY", "PGPASSWORD"];
 const HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
@@ -17,8 +17,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
         let TermKind::Object(given) = &call.params.kind else { continue };
-        // A parameter that a built-in tool marks, such as the environment of a command, may hold secrets, but mostly
-        // does not.
+        // A parameter that a built-in tool marks as secret, such as the environment of a command, may hold secrets, but
+        // mostly does not.
         if tool.contract.is_some_and(|contract| contract.builtin()) {
             for (key, term) in given.iter().filter(|(key, _)| matches!(key.value.as_str(), "env" | "headers")) {
                 let TermKind::Object(fields) = &term.kind else { continue };
@@ -43,7 +43,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Looks at a value that `target` takes, and at its parts.
+/// Checks a value for `target`, and its parts.
 fn check_value(
     analysis: &Analysis<'_>,
     place: (usize, Site),
@@ -77,7 +77,7 @@ fn check_value(
                 _ => analysis.type_env().type_of_term(place.0, place.1, term).has_secret(),
             };
             let ty = analysis.type_env().type_of_term(place.0, place.1, term);
-            // Of what no contract describes, nothing is known.
+            // Nothing is known of a value that no contract describes.
             if !is_secret && !matches!(ty.kind, TypeKind::Any | TypeKind::Never) {
                 diagnostics
                     .lint(
@@ -93,7 +93,7 @@ fn check_value(
     }
 }
 
-/// Whether a term is a text that stands in the file.
+/// Whether a term is a literal text.
 fn has_text(term: &TermDefinition) -> bool {
     matches!(&term.kind, TermKind::Literal(Value::String(text)) if !text.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Parameters are those that the tool's contract or the nested graph's inputs ask for.
+//! Parameters fit the tool's contract or the nested graph's inputs.
 
 use std::fmt::Display;
 
@@ -18,12 +18,12 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     check_all(analysis, Looks::AtTypes, diagnostics);
 }
 
-/// Checks that what a call needs is there; types are another rule's.
+/// Checks that a call has the values that it needs; their types are checked by another rule.
 pub(super) fn check_missing(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     check_all(analysis, Looks::ForNothing, diagnostics);
 }
 
-/// What is looked at.
+/// The subject of a check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Looks {
     AtTypes,
@@ -53,7 +53,7 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
     }
 }
 
-/// What a call gives to its tool.
+/// A call, with the tool that it calls.
 struct ParameterCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
@@ -71,7 +71,7 @@ impl ParameterCheck<'_, '_> {
         whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
-        // There may be many of both.
+        // A search by name, since there may be many fields and many parameters.
         let mut by_name: Vec<&TypedField> = fields.iter().collect();
         by_name.sort_unstable_by(|one, two| one.name.cmp(&two.name));
         let field =
@@ -79,14 +79,14 @@ impl ParameterCheck<'_, '_> {
         let mut has_unclear = false;
         for (key, term) in given {
             match field(&key.value) {
-                // Null is left out, so that the default applies (R74).
+                // A null is left out, so that the default applies (R74).
                 Some(field) if field.default.is_some() && is_null(term) => {}
                 Some(field) => {
                     let whose = format_args!("`{}` of {whose}", key.value);
                     self.check_value(term, &field.ty, &whose, field.default.is_some(), diagnostics);
                 }
                 None if self.looks == Looks::ForNothing => {}
-                // Which parameter it is meant to be is not clear, and that was said.
+                // It is not clear which parameter is meant, and that was reported.
                 None if diagnostics.is_said(code::AMBIGUOUS_SCALAR, &self.analysis.model.place(&key.span)) => {
                     has_unclear = true;
                 }
@@ -125,7 +125,8 @@ impl ParameterCheck<'_, '_> {
         }
     }
 
-    /// Checks a value. Where null `is_left_out`, it does not reach the tool: the parameter has a default, or it is a value of a map.
+    /// Checks a value. If `is_left_out` holds, a null does not reach the tool: the parameter has a default, or the
+    /// value is in a map.
     fn check_value(
         &self,
         term: &TermDefinition,
@@ -150,7 +151,7 @@ impl ParameterCheck<'_, '_> {
                 }
             }
             (TermKind::Literal(value), TypeKind::Enum(texts)) if is_member(value, texts) => {}
-            // Null is left out of parameters (R74).
+            // A null is left out of parameters (R74).
             _ if is_null(term) && (target.nullable || is_left_out) => {}
             (TermKind::Template { text, template: Template::Whole(expression) }, _) => {
                 self.check_expression(term, (text, expression), target, whose, is_left_out, diagnostics);
@@ -171,8 +172,8 @@ impl ParameterCheck<'_, '_> {
         }
     }
 
-    /// Checks an expression: each of its paths may be the one whose value is taken, and where the last one leads to nothing, so
-    /// does the expression.
+    /// Checks an expression. The value of each of its paths may be the one that is used; if the last path leads to no
+    /// value, the expression has none.
     fn check_expression(
         &self,
         term: &TermDefinition,
@@ -197,7 +198,7 @@ impl ParameterCheck<'_, '_> {
             false => locate(self.analysis.model.definition.source(), &term.span, text, range),
         };
         for (path, range, ty) in &alternatives {
-            // Whether a value that may be null is null is looked at below, and found when the program runs.
+            // Whether a nullable value is null is checked below, and again when the program runs.
             let value = ty.clone().not_null();
             if self.looks == Looks::AtTypes {
                 if let Some(misfit) = value.misfit(target) {
@@ -213,7 +214,8 @@ impl ParameterCheck<'_, '_> {
             return;
         }
         let may_be_null = |(path, _, ty): &(&Path, &Span, Type)| match ty.kind {
-            // The first visit has no previous result. The run finds out whether another value of unknown type is null.
+            // The first visit has no previous result. Whether another value of unknown type is null shows only when the
+            // graph runs.
             TypeKind::Any => is_previous(path),
             _ => ty.nullable,
         };
@@ -224,7 +226,7 @@ impl ParameterCheck<'_, '_> {
         }
     }
 
-    /// Checks that no part of a computed id may be nothing: that is no id, or another's.
+    /// Checks that no part of a computed id may be null: the result would be no id, or that of another item.
     fn check_pieces(&self, term: &TermDefinition, diagnostics: &mut Diagnostics) {
         let TermKind::Template { template: Template::Mixed(pieces), .. } = &term.kind else { return };
         for piece in pieces {
@@ -242,7 +244,7 @@ impl ParameterCheck<'_, '_> {
         }
     }
 
-    /// Says that a value may be null where the call needs one.
+    /// Reports that a value may be null where the call needs one.
     fn report_missing(
         &self,
         term: &TermDefinition,
@@ -252,8 +254,8 @@ impl ParameterCheck<'_, '_> {
         whose: &dyn Display,
         diagnostics: &mut Diagnostics,
     ) {
-        // A key that is not set on every path is another rule's, and this follows from it; but not where a key that is set may be
-        // null all the same.
+        // A key that is not set on every path is reported by another rule, and this would only follow from it. But it
+        // is reported here if the key may be null even where it is set.
         let last = expression.paths.last().filter(|path| path.root == Root::State);
         let key = last.and_then(|path| self.analysis.model.key_or_last_error(path.segments.first()?));
         let is_unset = key.is_some_and(|key| !self.analysis.type_env().is_set(self.node, self.site, key));
@@ -278,7 +280,7 @@ impl ParameterCheck<'_, '_> {
         };
     }
 
-    /// Says that a value, which stands at `span`, is of another type than the call asks for.
+    /// Reports that a value at `span` has another type than the call expects.
     #[expect(clippy::too_many_arguments, reason = "what is said of one value")]
     fn report_type(
         &self,
@@ -320,7 +322,7 @@ impl ParameterCheck<'_, '_> {
     }
 }
 
-/// Says that a part of a value may be null where the call needs one.
+/// Reports that a part of a value may be null where the call needs one.
 fn lacking(place: SourcePlace, lack: &Misfit, whose: &dyn Display, value: &str, diagnostics: &mut Diagnostics) {
     let (part, wanted, found) = (lack.part_of(whose), shown(&lack.wanted), lack.part_of(&value));
     diagnostics
@@ -332,7 +334,7 @@ fn lacking(place: SourcePlace, lack: &Misfit, whose: &dyn Display, value: &str, 
         );
 }
 
-/// Whether a path leads to what the node's last visit returned.
+/// Whether a path leads to the result of the node's last visit.
 fn is_previous(path: &Path) -> bool {
     path.root == Root::Visit && path.segments.first().is_some_and(|part| part == "previous")
 }
@@ -341,7 +343,7 @@ fn is_null(term: &TermDefinition) -> bool {
     matches!(&term.kind, TermKind::Literal(value) if value.is_null())
 }
 
-/// The type of a place, without the null that leaving the parameter out would be.
+/// Returns the type of a place, without the null that stands for a parameter that is left out.
 fn shown(target: &Type) -> Type {
     Type { nullable: false, ..target.clone() }
 }

@@ -1,4 +1,4 @@
-//! The graph declares what it may do, and that covers what it does.
+//! The graph declares its permissions, and they cover its calls.
 
 use graph_definition::definition::Spanned;
 use graph_definition::diagnostic::{Diagnostics, Fix, code};
@@ -14,7 +14,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let needed: Vec<String> =
         analysis.model.tools.iter().filter_map(|tool| Some(tool.capability.as_ref()?.to_string())).collect();
     let Some(permissions) = definition.permissions.as_ref().filter(|list| !list.value.is_empty()) else {
-        // A list whose entries could not be read was reported.
+        // A list whose entries could not be read was already reported.
         if definition.permissions.is_none() || !diagnostics.has_errors() {
             let span = definition.permissions.as_ref().map_or(definition.head.clone(), |list| list.span.clone());
             let message = match definition.permissions {
@@ -30,7 +30,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         }
         return;
     };
-    // There may be many calls and many permissions; most name one tool.
+    // There may be many calls and many permissions, and most of them name one tool.
     let exact: HashSet<&str> = analysis.model.permissions().map(|pattern| pattern.value.as_str()).collect();
     let is_wild = |pattern: &&Spanned<Pattern>| pattern.value.as_str().contains(['*', '?', '[']);
     let wild: Vec<&Spanned<Pattern>> = analysis.model.permissions().filter(is_wild).collect();
@@ -50,7 +50,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 (format!("needs what begins with `{beginning}`"), format!("{beginning}*"), covered)
             }
         };
-        // A permission that is written with slashes, as ids are, was refused, and was meant.
+        // A permission that is written with slashes, as in an id, was already refused, but is meant for this call.
         let text = analysis.model.definition.source().text.get(permissions.span.clone()).unwrap_or_default();
         let is_refused = || call.id().is_some_and(|id| id.as_str().contains('/') && text.contains(&format!(".{id}")));
         if !covered && !is_refused() {
@@ -95,7 +95,7 @@ pub(super) fn check_computed(analysis: &Analysis<'_>, diagnostics: &mut Diagnost
     }
 }
 
-/// Reports graphs that would run inside this one and need what it does not permit.
+/// Reports graphs that would run inside this one and need capabilities that it does not permit.
 pub(super) fn check_inside(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(permissions) = &analysis.model.definition.permissions else { return };
     for (caller, call) in analysis.model.calls() {
@@ -116,7 +116,7 @@ pub(super) fn check_inside(analysis: &Analysis<'_>, diagnostics: &mut Diagnostic
     }
 }
 
-/// Whether a pattern grants what is needed, or part of it where it is known only at each call.
+/// Whether a pattern grants a capability or, if that is known only at each call, may grant it.
 fn covers(pattern: &Pattern, needed: &str) -> bool {
     match needed.strip_suffix('*') {
         Some(beginning) => may_grant(pattern, beginning),
@@ -134,12 +134,12 @@ pub(super) fn check_excess(analysis: &Analysis<'_>, diagnostics: &mut Diagnostic
         needed.iter().filter_map(|needed| needed.strip_suffix('*')).map(str::to_owned).collect();
     let source = analysis.model.definition.source();
     if needed.is_empty() {
-        // The list must be there all the same.
+        // The list must not be empty, even if nothing is needed.
         return;
     }
     for permission in analysis.model.permissions() {
         let pattern = permission.value.as_str();
-        // Of what is known only at each call, part of it may be all that is meant.
+        // If a capability is known only at each call, a permission for some of the possible ones may be intended.
         let is_part = |beginning: &String| pattern.starts_with(beginning.as_str());
         let is_needed = known.contains(pattern) && !pattern.ends_with('*');
         if is_needed || beginnings.iter().any(is_part) {
@@ -168,7 +168,7 @@ pub(super) fn check_excess(analysis: &Analysis<'_>, diagnostics: &mut Diagnostic
     }
 }
 
-/// Returns the change that adds a permission. It is never certain: what a graph may do is for a person to decide.
+/// Returns the change that adds a permission. It is never certain: a person has to decide on a graph's permissions.
 fn addition(text: &str, permissions: &Spanned<Vec<Spanned<Pattern>>>, added: &str) -> Option<Fix> {
     let last = &permissions.value.last()?.span;
     let is_flow = text.get(permissions.span.start..)?.starts_with('[');
@@ -182,7 +182,7 @@ fn addition(text: &str, permissions: &Spanned<Vec<Spanned<Pattern>>>, added: &st
     Some(Fix { span: last.end..last.end, text, is_certain: false })
 }
 
-/// Whether a pattern could grant something that begins with `beginning`. Which it is, is known at each call.
+/// Whether a pattern could grant a capability that begins with `beginning`. The whole capability is known only at each call.
 fn may_grant(pattern: &Pattern, beginning: &str) -> bool {
     let pattern = pattern.as_str();
     let plain = &pattern[..pattern.find(['*', '?', '[']).unwrap_or(pattern.len())];

@@ -1,4 +1,4 @@
-//! No template stands where templates are not read: it would be a text that looks computed.
+//! Texts that are not evaluated contain no templates: they would look computed.
 
 use graph_definition::diagnostic::{Diagnostics, code};
 

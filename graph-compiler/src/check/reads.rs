@@ -1,4 +1,4 @@
-//! Paths lead to something: a declared input, a key that is set, a field that the value has.
+//! Paths lead to a value: a declared input, a key that is set, a field that the value has.
 
 use graph_definition::definition::NodeKind;
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -9,7 +9,7 @@ use crate::analysis::Analysis;
 use crate::analysis::reads::{PathRead, Site};
 use crate::types::{Type, TypeKind};
 
-/// What the state that a hook sees has in it beside the graph's keys (R148).
+/// The field that a hook finds in the state in addition to the graph's keys (R148).
 const STEP_COUNT: &str = "step_count";
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -86,7 +86,7 @@ fn check_result(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut 
         .help(help);
 }
 
-/// Checks the way into an item of a foreach; the data that a hook receives has no known parts except the state.
+/// Checks a path into an item of a foreach. The data that a hook receives has no known parts except the state.
 fn check_local(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut Diagnostics) {
     if let (Site::Hook, [root, key, ..]) = (read.site, read.path.segments.as_slice())
         && root == Root::State.name()
@@ -136,7 +136,7 @@ fn check_visit(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut D
     }
 }
 
-/// Follows the parts of a path from `ty`, the type of what its first `done` parts lead to.
+/// Follows the parts of a path from `ty`, the type of the value at its first `done` parts.
 fn check_parts(analysis: &Analysis<'_>, read: &PathRead<'_>, ty: &Type, done: usize, diagnostics: &mut Diagnostics) {
     let mut ty = ty.clone();
     let mut way = read.path.root.name().to_owned();

@@ -1,4 +1,4 @@
-//! What a nested graph is given keeps the rules that its inputs have beyond their types.
+//! The inputs of a nested graph satisfy its rules beyond their types.
 
 use graph_definition::definition::{SchemaKind, SchemaRule, TermDefinition, TermKind, ValueSchema};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
@@ -16,7 +16,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// What a nested graph is given.
+/// The inputs of a call of a nested graph.
 struct InputCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
     /// The graph's file.
@@ -30,7 +30,7 @@ impl InputCheck<'_, '_> {
             TermKind::Literal(value) => schema.rules.iter().find(|rule| !rule.holds(value)),
             TermKind::Object(_) | TermKind::List(_) => {
                 self.inside(term, schema, whose, diagnostics);
-                // How many there are at most is known, whatever they are.
+                // The maximum number of elements is known, whatever their values are.
                 let value = term.to_value();
                 let counts = ["minItems", "maxItems", "minProperties"];
                 schema.rules.iter().find(|rule| counts.contains(&rule.keyword) && !rule.holds(&value))
@@ -69,7 +69,7 @@ impl InputCheck<'_, '_> {
         }
     }
 
-    /// Compares the rules of an input with those of the input of this graph that it is given.
+    /// Compares the rules of an input with those of the input of this graph whose value it gets.
     fn compare(
         &self,
         term: &TermDefinition,

@@ -1,4 +1,4 @@
-//! Lists of which each entry counts once name nothing twice.
+//! Lists in which each entry counts only once contain no duplicates.
 
 use graph_definition::diagnostic::{Diagnostics, code};
 

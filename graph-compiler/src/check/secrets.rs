@@ -1,4 +1,4 @@
-//! What is secret stays so: it reaches no text, tool, condition or id that is not as secret as it is.
+//! Secrets stay secret: they reach no text, tool, condition or id that is not secret too.
 
 use std::fmt::Display;
 
@@ -23,7 +23,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         for (site, term) in terms(node) {
-            // What is given to a tool is looked at with what the tool takes.
+            // Parameters are checked together with the types that the tool expects.
             if !matches!(site, Site::Params | Site::Item) {
                 check_texts(analysis, (at, site), term, diagnostics);
             }
@@ -47,7 +47,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Says where a graph has secrets that returns `output`.
+/// Returns the places of the secrets in a graph that returns `output`.
 pub(super) fn of(analysis: &Analysis<'_>, output: &Type) -> Secrets {
     let keys = analysis.types.keys.iter().filter_map(|key| Some((key.name.clone(), key.ty.mask()?)));
     let tools = (0_u16..).zip(&analysis.model.tools).filter_map(|(at, tool)| Some((at, tool.result.mask()?)));
@@ -59,7 +59,7 @@ pub(super) fn of(analysis: &Analysis<'_>, output: &Type) -> Secrets {
     }
 }
 
-/// Reports texts with a secret among other things.
+/// Reports texts that contain a secret among other parts.
 fn check_texts(
     analysis: &Analysis<'_>,
     (node, site): (usize, Site),
@@ -78,7 +78,7 @@ fn check_texts(
     });
 }
 
-/// Returns a text of the graph as a message can hold it.
+/// Returns a text of the graph, shortened for a message.
 fn shortened(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     if line.len() == text.len() && line.chars().count() <= 60 {
@@ -88,7 +88,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Returns the first path of a template that leads to a secret, and where it stands.
+/// Returns the first path of a template that leads to a secret, and its place.
 fn first_secret(analysis: &Analysis<'_>, (node, site): (usize, Site), term: &TermDefinition) -> Option<(String, Span)> {
     let TermKind::Template { text, template } = &term.kind else { return None };
     let mut paths = template.expressions().flat_map(|expression| expression.paths.iter().zip(&expression.ranges));
@@ -96,12 +96,12 @@ fn first_secret(analysis: &Analysis<'_>, (node, site): (usize, Site), term: &Ter
     Some((path.to_string(), locate(analysis.model.definition.source(), &term.span, text, range)))
 }
 
-/// What is known of whether a call keeps what it gets to itself.
+/// Whether a call promises to keep its parameters secret.
 #[derive(Clone, Copy)]
 enum Promise<'f> {
-    /// What a contract or a graph's inputs say, in the file of that name.
+    /// The contract or the graph's inputs tell, in the file with this name.
     Said(&'f str),
-    /// Nothing, and why.
+    /// There is no promise, for this reason.
     None(&'f str),
 }
 
@@ -128,7 +128,7 @@ fn check_call(
     given.check_params(&call.params, tool.params.as_ref().unwrap_or(&any), &whose, diagnostics);
 }
 
-/// Values that are given to something.
+/// A check of the values that a call, a hook or an id receives.
 #[derive(Clone, Copy)]
 struct SecretCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
@@ -164,7 +164,7 @@ impl SecretCheck<'_, '_> {
         }
     }
 
-    /// Reports secrets in a value that `target` does not take as such; `whose` is the place.
+    /// Reports secrets in a value that `target` does not accept as secrets; `whose` names the place.
     fn check(&self, term: &TermDefinition, target: &Type, whose: &dyn Display, diagnostics: &mut Diagnostics) {
         match (&term.kind, &target.kind) {
             (TermKind::Object(given), TypeKind::Object(fields)) => self.check_fields(given, fields, whose, diagnostics),
@@ -210,7 +210,7 @@ impl SecretCheck<'_, '_> {
     }
 }
 
-/// Returns what the parts of a value are taken as.
+/// Returns the type that the parts of a value are accepted as.
 fn part(target: &Type) -> Type {
     match &target.kind {
         TypeKind::List(inner) | TypeKind::Map(inner) => (**inner).clone(),

@@ -1,4 +1,4 @@
-//! No edge stands behind one that always matches (R90).
+//! No edge follows one that always matches (R90).
 
 use graph_definition::diagnostic::{Diagnostics, code};
 

@@ -1,7 +1,7 @@
-//! What is read as code has no values in it that somebody else chooses.
+//! Texts that are read as code contain no values that somebody else chooses.
 //!
-//! A contract marks a parameter that its tool reads as code: `x-sink`. A template there may yield only what cannot be code,
-//! whatever the value is.
+//! A contract marks a parameter that its tool reads as code with `x-sink`. A template there may yield only values that
+//! cannot be code.
 
 use graph_definition::definition::{
     CallDefinition, NodeKind, SchemaKind, Sink, Spanned, TermDefinition, TermKind, ValueSchema, locate,
@@ -40,10 +40,10 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// The most ids that the template of an id is worked out to.
+/// The most ids to which the template of an id is expanded.
 const MOST_IDS: usize = 1000;
 
-/// Whether a computed id may be this one, as far as its template, the types in it and the graph's permissions say.
+/// Whether a computed id may be this one, as far as its template, the types in it and the graph's permissions tell.
 pub(super) fn may_be(analysis: &Analysis<'_>, call: &CallDefinition, id: &str) -> bool {
     let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
     if !is_tool || call.computed().is_none() || !id.starts_with(call.beginning()) {
@@ -55,7 +55,7 @@ pub(super) fn may_be(analysis: &Analysis<'_>, call: &CallDefinition, id: &str) -
         && ids(analysis, call).is_none_or(|ids| ids.iter().any(|one| one == id))
 }
 
-/// Returns the ids that a template yields, where all that is in it are words of enums.
+/// Returns the ids that a template yields, if all its expressions are words of enums.
 fn ids(analysis: &Analysis<'_>, call: &CallDefinition) -> Option<Vec<String>> {
     let (caller, _) = analysis.model.calls().find(|(_, one)| std::ptr::eq(*one, call))?;
     let (node, site) = caller.site();
@@ -96,10 +96,10 @@ fn ids(analysis: &Analysis<'_>, call: &CallDefinition) -> Option<Vec<String>> {
     Some(ids)
 }
 
-/// The most values that are looked at of a path whose values stand in the graph.
+/// The most values of a path that are examined if its values are literals in the graph.
 pub(super) const MOST_CONSTANTS: usize = 64;
 
-/// Returns the part of a value that fields lead to: null where an object lacks the field, `None` in what is no object.
+/// Returns the part of a value that fields lead to: null if an object lacks the field, `None` if the value is no object.
 fn part_of(value: &Value, fields: &[String]) -> Option<Value> {
     let Some((field, rest)) = fields.split_first() else { return Some(value.clone()) };
     match value {
@@ -108,13 +108,13 @@ fn part_of(value: &Value, fields: &[String]) -> Option<Value> {
     }
 }
 
-/// What a call gives to its tool.
+/// The parameters of a call, with the schema that its tool has for them.
 pub(super) struct SinkCheck<'f, 'd> {
     pub(super) analysis: &'f Analysis<'d>,
     pub(super) node: usize,
     pub(super) site: Site,
     pub(super) call: &'f CallDefinition,
-    /// All that the tool takes.
+    /// The schema of all parameters.
     pub(super) whole: &'f ValueSchema,
     pub(super) whose: String,
 }
@@ -123,12 +123,12 @@ pub(super) struct SinkCheck<'f, 'd> {
 #[derive(Clone, Copy)]
 struct SinkTarget<'t> {
     sink: Sink,
-    /// The parameter that it is, or is in.
+    /// The parameter that it is, or is a part of.
     parameter: &'t str,
 }
 
 impl SinkCheck<'_, '_> {
-    /// Checks what stands where `schema` says what is taken; `parameter` is the one that it is in.
+    /// Checks a term against its schema; `parameter` is the parameter that contains it.
     fn check(
         &self,
         term: &TermDefinition,
@@ -162,7 +162,7 @@ impl SinkCheck<'_, '_> {
             (TermKind::List(list), SchemaKind::List(items)) => {
                 list.iter().for_each(|term| self.check(term, items, parameter, diagnostics));
             }
-            // A value as a whole, with a text in it that is read as code.
+            // A value as a whole that contains a text that is read as code.
             (TermKind::Template { text, template: template @ Template::Whole(expression) }, _) => {
                 if let Some(sink) = self.risk(expression, |ty| in_parts(ty, schema)).and_then(|_| first_sink(schema)) {
                     let target = SinkTarget { sink, parameter: name };
@@ -189,26 +189,26 @@ impl SinkCheck<'_, '_> {
         self.report(term, text, expression, target, is_risky, diagnostics);
     }
 
-    /// Returns the first path of an expression that leads to what `is_risky`.
+    /// Returns the index of the first path of an expression whose type `is_risky`.
     fn risk(&self, expression: &Expression, is_risky: impl Fn(&Type) -> bool) -> Option<usize> {
         expression.paths.iter().position(|path| is_risky(&self.type_of(path)))
     }
 
     pub(super) fn type_of(&self, path: &Path) -> Type {
         match path.root {
-            // The time has no letters but `T` and `Z`.
+            // The time contains no letters except `T` and `Z`.
             Root::Now => Type::of(TypeKind::Integer),
-            // The author wrote all that can stand there.
+            // The author wrote all values that can occur here.
             _ if self.constants(path).is_some() => Type::never(),
             Root::Local if self.site == Site::Hook => of_event(path),
             _ => self.analysis.type_env().type_of_path(self.node, self.site, path),
         }
     }
 
-    /// Returns all values that a path can lead to, where they stand in the graph and nobody can choose others: neither who starts
-    /// a run, resumes or forks it, nor a tool.
+    /// Returns all values that a path can lead to, if they are literals in the graph and nobody can choose others:
+    /// neither the person who starts, resumes or forks a run, nor a tool.
     ///
-    /// A state key that nothing writes is not among them: a fork, or a node that is executed by itself, gives it any value.
+    /// A state key that no node writes does not count: a fork, or a node that is executed by itself, can give it any value.
     pub(super) fn constants(&self, path: &Path) -> Option<Vec<Value>> {
         let values = match (path.root, self.site) {
             (Root::Inputs, _) => {
@@ -230,7 +230,8 @@ impl SinkCheck<'_, '_> {
         (values.len() <= MOST_CONSTANTS && values.iter().all(is_plain)).then_some(values)
     }
 
-    /// Whether a graph's input is declared as code of this kind itself, so that who gives it answers for it.
+    /// Whether an input of the graph is itself declared as code of this kind, so that the caller who sets it is
+    /// responsible for it.
     pub(super) fn is_declared(&self, path: &Path, sink: Sink) -> bool {
         let mut schema = self.analysis.model.definition.inputs.as_ref();
         for part in &path.segments {
@@ -277,7 +278,7 @@ impl SinkCheck<'_, '_> {
             .help(help);
     }
 
-    /// Says where a value belongs that decides all there is.
+    /// Returns the advice for a value that is the whole text.
     fn help_for_whole(&self, path: &Path, target: SinkTarget<'_>) -> String {
         let (parameter, sink) = (target.parameter, target.sink.name());
         let help = match target.sink {
@@ -297,7 +298,7 @@ impl SinkCheck<'_, '_> {
         }
     }
 
-    /// Says where the value of an expression belongs that stands in a text.
+    /// Returns the advice for an expression inside a text.
     fn help(&self, text: &str, place: Span, path: &Path, target: SinkTarget<'_>) -> String {
         let shown = &text[place.clone()];
         let takes = |name: &str| self.parameter(name).is_some();
@@ -360,7 +361,7 @@ impl SinkCheck<'_, '_> {
             .map(|property| property.name.value.as_str())
     }
 
-    /// Returns the name of a variable for a value, and whether the call has that variable with that value.
+    /// Returns the name of a variable for a value, and whether the call already has that variable with that value.
     fn variable(&self, shown: &str, path: &Path) -> (String, bool) {
         let TermKind::Object(params) = &self.call.params.kind else { return (variable_name(&last_name(path)), false) };
         let env: &[(Spanned<String>, TermDefinition)] = match params.iter().find(|(key, _)| key.value == "env") {
@@ -377,7 +378,7 @@ impl SinkCheck<'_, '_> {
     }
 }
 
-/// Says who reads a text as code.
+/// Names the reader that treats a text as code.
 fn reader_of(sink: Sink) -> &'static str {
     match sink {
         Sink::Shell => "a shell reads as code",
@@ -394,7 +395,7 @@ pub(super) fn is_risky(ty: &Type) -> bool {
         TypeKind::Never | TypeKind::Boolean | TypeKind::Integer | TypeKind::Number => false,
         TypeKind::Enum(texts) => !texts.iter().all(|text| is_word(text)),
         TypeKind::List(inner) => is_risky(inner),
-        // The names of fields are a part of the text too.
+        // The names of fields become part of the text too.
         TypeKind::String | TypeKind::Map(_) | TypeKind::Object(_) | TypeKind::Any => true,
     }
 }
@@ -404,7 +405,7 @@ fn is_word(text: &str) -> bool {
     text.chars().all(is_plain)
 }
 
-/// Whether a value of this type, given where `schema` says what is taken, puts into a sink what can be code.
+/// Whether a value of this type, given for `schema`, puts a value that can be code into a sink.
 fn in_parts(ty: &Type, schema: &ValueSchema) -> bool {
     if schema.sink.is_some() {
         return is_risky(ty);
@@ -425,7 +426,7 @@ fn in_parts(ty: &Type, schema: &ValueSchema) -> bool {
             property.is_some_and(|property| in_parts(&field.ty, &property.schema))
         }),
         (TypeKind::Any, _) => true,
-        // Of another type than the parameter, which was said elsewhere.
+        // The type differs from the parameter's, which another rule reports.
         _ => false,
     }
 }
@@ -438,7 +439,7 @@ fn first_sink(schema: &ValueSchema) -> Option<Sink> {
     })
 }
 
-/// What is known of a thing that an event tells its hooks: numbers that the engine counts, and words of its own.
+/// Returns the type of a field of an event's data for hooks: numbers that the engine counts, and words of its own.
 fn of_event(path: &Path) -> Type {
     let parts: Vec<&str> = path.segments.iter().map(String::as_str).collect();
     match parts.as_slice() {
@@ -450,7 +451,7 @@ fn of_event(path: &Path) -> Type {
     }
 }
 
-/// Returns where in a text an expression stands, with its braces.
+/// Returns the range of an expression in a text, including its braces.
 pub(super) fn place_of(text: &str, expression: &Expression) -> Span {
     let (Some(first), Some(last)) = (expression.ranges.first(), expression.ranges.last()) else { return 0..text.len() };
     let open = if expression.input.is_some() { "{input:" } else { "${" };
@@ -459,13 +460,13 @@ pub(super) fn place_of(text: &str, expression: &Expression) -> Span {
     start..end
 }
 
-/// Variables that mean something to a shell, or to what it starts.
+/// Variables that have a meaning for a shell or for the programs that it starts.
 const TAKEN: [&str; 18] = [
     "PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ", "IFS", "PWD", "OLDPWD",
     "UID", "ENV", "BASH_ENV", "CDPATH", "OPTIND",
 ];
 
-/// Returns the name of what a path leads to; an index has the name of its list.
+/// Returns the last name in a path; for an index, the name of its list.
 fn last_name(path: &Path) -> String {
     let is_name = |part: &&String| part.parse::<i64>().is_err();
     path.segments.iter().rev().find(is_name).cloned().unwrap_or_else(|| path.root.name().to_owned())
@@ -479,15 +480,15 @@ fn variable_name(name: &str) -> String {
     if name.starts_with(|character: char| character.is_ascii_digit()) { format!("_{name}") } else { name }
 }
 
-/// Returns what to write at a place of a command to have a variable's value there as one word or a part of one, whatever quotes
-/// it stands in.
+/// Returns the text to write at a place of a command so that a variable's value becomes one word, or part of one,
+/// there, whatever quotes surround it.
 fn in_shell(command: &str, place: Span, variable: &str) -> String {
     match quote_at(command, place.start) {
         Some('\'') => format!("'\"${variable}\"'"),
         Some('"') => {
             let goes_on = |character: char| character.is_ascii_alphanumeric() || character == '_';
             match command[place.end..].starts_with(goes_on) {
-                // The doubled dollar writes `${` in a template.
+                // In a template, the doubled dollar sign yields `${`.
                 true => format!("$${{{variable}}}"),
                 false => format!("${variable}"),
             }
@@ -496,7 +497,7 @@ fn in_shell(command: &str, place: Span, variable: &str) -> String {
     }
 }
 
-/// Returns the quote that a place of a command stands in.
+/// Returns the quote that surrounds a place of a command.
 fn quote_at(command: &str, place: usize) -> Option<char> {
     let mut open: Vec<char> = Vec::new();
     let mut characters = command[..place].chars().peekable();
@@ -509,7 +510,7 @@ fn quote_at(command: &str, place: usize) -> Option<char> {
             (_, '\\') => {
                 characters.next();
             }
-            // A command in double quotes has quotes of its own.
+            // A substitution in double quotes has quotes of its own.
             (_, '$') if characters.peek() == Some(&'(') => {
                 characters.next();
                 open.push('(');

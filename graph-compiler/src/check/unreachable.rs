@@ -10,8 +10,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let mut reached = vec![false; analysis.model.definition.nodes.len()];
     follow(analysis, start, &mut reached);
     let unreached: Vec<usize> = (0..reached.len()).filter(|&node| !reached[node]).collect();
-    // What only leads on from a node that no run can reach follows from that: first those to which nothing leads at all,
-    // then, of those that lead to each other in a circle, the first in the file.
+    // A node to which only unreachable nodes lead is not reported separately. So the nodes to which no node leads are
+    // reported first; then, of nodes that lead to each other in a circle, the first in the file.
     let mut is_led_to = vec![false; reached.len()];
     for &node in &unreached {
         onward(analysis, node).filter(|&to| to != node).for_each(|to| is_led_to[to] = true);
@@ -30,7 +30,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Marks what can be reached from a node.
+/// Marks the nodes that can be reached from a node.
 fn follow(analysis: &Analysis<'_>, from: usize, reached: &mut [bool]) {
     let mut waiting = vec![from];
     while let Some(node) = waiting.pop() {
@@ -40,7 +40,7 @@ fn follow(analysis: &Analysis<'_>, from: usize, reached: &mut [bool]) {
     }
 }
 
-/// Returns where all edges of a node lead, also those that are never followed: that they are not is reported there.
+/// Returns the targets of all edges of a node, including edges that are never followed, which another rule reports.
 fn onward<'f>(analysis: &'f Analysis<'_>, node: usize) -> impl Iterator<Item = usize> + 'f {
     let next = edges(analysis.model.definition.nodes[node].next());
     let targets = next.into_iter().filter_map(|edge| analysis.model.node(edge.to?.value.as_str()));

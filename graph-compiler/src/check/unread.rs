@@ -1,4 +1,4 @@
-//! What is written to the state is read afterwards, or returned.
+//! Values that are written to the state are read afterwards, or returned.
 
 use graph_definition::definition::{NodeKind, RouteDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -11,7 +11,7 @@ use crate::analysis::reads::Site;
 use crate::analysis::set::Set;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    // Where steps run out the run returns its state, wherever it is; what is returned is read.
+    // A run that has used up its steps returns its state at any node, and a returned value counts as read.
     if !analysis.model.is_whole() || analysis.model.may_end_anywhere() {
         return;
     }
@@ -51,7 +51,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let mut at_some = live.always.clone();
     live.before.iter().for_each(|before| at_some.unite(before));
     for (key, _) in &analysis.model.definition.state {
-        // One that is written before it is read declares the key, and is no mistake.
+        // A first value that is overwritten before it is read declares the key, and is no mistake.
         if analysis.model.key(key.value.as_str()).is_some_and(|slot| !at_some.contains(slot)) {
             diagnostics
                 .lint(
@@ -67,17 +67,17 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 /// A key that is read; `None` for the state as a whole.
 type ReadKey = Option<usize>;
 
-/// Which keys are read later, by node.
+/// The keys that are read later, by node.
 struct Live {
-    /// For each node, where in it which key is read.
+    /// For each node, the keys that it reads, with the places.
     reads: Vec<Vec<(Site, ReadKey)>>,
     /// All keys.
     all: Set,
-    /// For each node, whether what the run returns there is its state: it has no output of its own.
+    /// For each node, whether a run that ends there returns the state: the node has no output of its own.
     returns_state: Vec<bool>,
-    /// The keys that matter when a node begins.
+    /// The keys that are live when a node begins.
     before: Vec<Set>,
-    /// The keys that matter wherever.
+    /// The keys that are live everywhere.
     always: Set,
     /// The keys that are read somewhere.
     anywhere: Set,
@@ -113,12 +113,12 @@ impl Live {
             };
             add(&live.all, &mut live.anywhere, slot);
             match read.site {
-                // A hook may look at any time.
+                // A hook may read at any time.
                 Site::Hook => add(&live.all, &mut live.always, slot),
                 site => live.reads[read.node].push((site, slot)),
             }
         });
-        // Backwards along the edges; only what leads back needs a second look.
+        // Backwards along the edges; only edges that lead back need another pass.
         let order = backwards(&analysis.model);
         let mut changed = true;
         while changed {
@@ -138,7 +138,7 @@ impl Live {
         add(&self.all, set, slot);
     }
 
-    /// Returns the keys that matter once a node has written.
+    /// Returns the keys that are live after a node's assignments.
     fn behind_assignments(&self, analysis: &Analysis<'_>, node: usize) -> Set {
         let mut live = self.always.clone();
         if self.returns_state[node] {
@@ -161,7 +161,8 @@ impl Live {
                 .filter_map(|key| analysis.model.key(key.value.as_str()))
                 .for_each(|slot| live.remove(slot));
         }
-        // An assignment that reads a key that one before it wrote reads that; counting it here too says less, never more.
+        // An assignment may read a key that an earlier one of the node wrote. Counting that read here too may hide a
+        // finding, but never adds one.
         let early = |site: Site| site != Site::Next;
         self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| self.add(&mut live, *slot));
         if let Some(next) = analysis.model.error_successor(node) {
@@ -185,9 +186,9 @@ fn returns_state(analysis: &Analysis<'_>, node: usize) -> bool {
     }
 }
 
-/// Whether the run may end at a node that is no return node: some case is left open, or an edge leads nowhere.
+/// Whether the run may end at a node other than a return node: some case is left open, or an edge has no target.
 fn ends_without_return(analysis: &Analysis<'_>, node: usize) -> bool {
-    // The cheap question first: of most nodes it is the answer.
+    // The cheap test first: it decides for most nodes.
     if !analysis.model.may_end(node) {
         return false;
     }

@@ -1,4 +1,4 @@
-//! Commands read environment variables that they are given.
+//! Commands read only environment variables that are set.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use graph_definition::hash::HashSet;
 
 use crate::analysis::Analysis;
 
-/// What a command sees of the program's environment, as `rye/bash` says in its contract.
+/// The variables of the program's environment that a command sees, as the contract of `rye/bash` lists them.
 const SMALL: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR", "TZ"];
 
-/// What bash sets by itself.
+/// The variables that bash sets by itself.
 const OF_BASH: [&str; 44] = [
     "BASH",
     "BASHOPTS",
@@ -79,10 +79,10 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let names: Vec<&str> = match param("env").map(|term| &term.kind) {
             None => Vec::new(),
             Some(TermKind::Object(env)) => env.iter().map(|(key, _)| key.value.as_str()).collect(),
-            // Which variables there are shows when the graph runs.
+            // The names of the variables are known only when the graph runs.
             Some(_) => continue,
         };
-        // In a literal, `$${` was read as `${`; in a text with templates both stand as they were written.
+        // A literal has `${` where the file has `$${`; a text with templates has both as they were written.
         let is_template = matches!(command.kind, TermKind::Template { .. });
         let Some(used) = used(text, is_template) else { continue };
         let given: HashSet<&str> = names.iter().copied().collect();
@@ -106,10 +106,10 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Returns the variables that a command reads and does not set, in the order of their names. `None` where that cannot
-/// be determined: the command reads other commands from somewhere.
+/// Returns the variables that a command reads and does not set, sorted by name. `None` if that cannot be determined,
+/// because the command reads other commands from elsewhere.
 ///
-/// This is no reader of shells: where it is in doubt, a variable counts as set.
+/// This is not a parser for shells: in case of doubt, a variable counts as set.
 fn used(text: &str, is_template: bool) -> Option<BTreeSet<String>> {
     let text = if is_template { text.replace("$${", "\u{1}{") } else { text.to_owned() };
     let words: BTreeSet<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
@@ -118,7 +118,7 @@ fn used(text: &str, is_template: bool) -> Option<BTreeSet<String>> {
             .iter()
             .any(|word| words.contains(word));
     let has_dot = text.split(['\n', ';', '&', '|']).any(|part| part.trim_start().starts_with(". "));
-    // A heredoc whose word is quoted is a text in which nothing is expanded.
+    // A heredoc with a quoted word is a text in which nothing is expanded.
     if words.contains("eval") || words.contains("source") || has_dot || text.contains("<<'") || text.contains("<<\"") {
         return None;
     }
@@ -131,21 +131,21 @@ fn used(text: &str, is_template: bool) -> Option<BTreeSet<String>> {
             b'\\' if !single => at += 1,
             b'\'' if !double => single = !single,
             b'"' if !single => double = !double,
-            // `${` of a template stands for a value of the graph.
+            // In a template, `${` begins a value of the graph.
             b'$' if is_template && bytes.get(at + 1) == Some(&b'{') => {
                 at += text[at..].find('}').unwrap_or(0);
             }
             b'$' | 1 if !single => {
                 let braced = bytes.get(at + 1) == Some(&b'{');
                 let mut start = at + 1 + usize::from(braced);
-                // Its length, or its value by name.
+                // The length of the variable, or the variable that it names.
                 if braced && matches!(bytes.get(start), Some(b'#' | b'!')) {
                     start += 1;
                 }
                 let length = bytes[start.min(bytes.len())..].iter().take_while(|byte| is_name(**byte)).count();
                 let name = &text[start.min(bytes.len())..(start + length).min(bytes.len())];
                 let behind = bytes.get(start + length).copied();
-                // `${NAME:-…}` and the like say what is meant where it is not set.
+                // `${NAME:-…}` and the like define the value for an unset variable.
                 let is_plain = !braced || !matches!(behind, Some(b':' | b'-' | b'+' | b'?' | b'='));
                 let is_slice = braced
                     && behind == Some(b':')
@@ -164,7 +164,8 @@ fn used(text: &str, is_template: bool) -> Option<BTreeSet<String>> {
     Some(found)
 }
 
-/// Returns the names in a command that it may set: by an assignment, as the variable of a loop, or by a command that takes them.
+/// Returns the names in a command that it may set: by an assignment, as the variable of a loop, or by a command that
+/// takes names.
 fn set_names(text: &str, reads_more: bool) -> HashSet<&str> {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let (bytes, mut set, mut at) = (text.as_bytes(), HashSet::default(), 0);

@@ -1,4 +1,4 @@
-//! What is known of a value is not lost without a word: where values of two known types meet and nothing is known of the result.
+//! Type information is not lost silently where values of two known types meet and the type of the result is not known.
 
 use graph_definition::definition::{Assignment, NodeKind};
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -11,10 +11,10 @@ use crate::analysis::reads::{Site, terms};
 use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    // The terms of which something is said already.
+    // The terms that were reported already.
     let mut told = HashSet::default();
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
-        // What a tool without contract is given stays what it is; what one with a contract takes is its own rule's.
+        // Parameters are excluded: without a contract they keep their types, and with one another rule checks them.
         for (site, term) in terms(node).into_iter().filter(|(site, _)| !matches!(site, Site::Params | Site::Item)) {
             let mut losses = Vec::new();
             losses::inside(analysis.type_env(), (at, site), term, &mut losses);
@@ -34,9 +34,9 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     keys(analysis, &told, diagnostics);
 }
 
-/// Looks at what is written to each key.
+/// Checks the types that are written to each key.
 fn keys(analysis: &Analysis<'_>, told: &HashSet<usize>, diagnostics: &mut Diagnostics) {
-    // What is written to each key, in the order of the file.
+    // The types that are written to each key, in the order of the file.
     let mut written: Vec<Vec<(Span, Type)>> = vec![Vec::new(); analysis.types.keys.len()];
     let mut write = |key: &str, span: &Span, ty: Type| {
         if let Some(key) = analysis.model.key(key) {
@@ -85,7 +85,7 @@ fn keys(analysis: &Analysis<'_>, told: &HashSet<usize>, diagnostics: &mut Diagno
             }
             ty = joined;
         }
-        // Where a key is read to write it, what is known of it in the end hides which values met.
+        // If a key is read to write it, its final type hides the values that met.
         if let Some((span, one, two)) = loss.as_ref().filter(|(span, ..)| !is_said && !told.contains(&span.start)) {
             let message = format!(
                 "`state.{}` gets {} here and {} elsewhere, so its type is not known",

@@ -1,4 +1,4 @@
-//! Values that can only be words of the engine, or names of nodes, are compared with these.
+//! Values that can only be words of the engine, or names of nodes, are compared only with those.
 
 use graph_definition::definition::TestDefinition;
 use graph_definition::diagnostic::{Diagnostics, code};
@@ -10,14 +10,14 @@ use graph_model::value::Value;
 use crate::analysis::Analysis;
 use crate::analysis::reads::{Site, tests};
 
-/// How a run can have ended.
+/// The statuses with which a run can end.
 const ENDS: [&str; 4] = ["completed", "completed_with_errors", "error", "cancelled"];
-/// What kind of failure an error can be.
+/// The categories of failures.
 const CATEGORIES: [&str; 4] = ["permanent", "transient", "rate_limited", "cancelled"];
-/// Which limit a run can reach.
+/// The limits that a run can reach.
 const LIMITS: [&str; 1] = ["max_steps_exceeded"];
 
-/// The words that a value can be.
+/// A kind of words that a value can be.
 enum Words {
     Ends,
     Categories,

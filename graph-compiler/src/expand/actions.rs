@@ -9,9 +9,9 @@ use super::names::{Scope, identifier, idents, method, pascal_case};
 use super::types::{NamedTypes, is_needed};
 use crate::graph::{Interface, TypedTool};
 
-/// A tool that the program performs, as the generated code knows it.
+/// A tool that the program implements, as the generated code calls it.
 pub(super) struct ToolCall<'g> {
-    /// Its index among all that the graph calls.
+    /// Its index among all tools of the graph.
     index: u16,
     tool: &'g TypedTool,
     method: Ident,
@@ -19,16 +19,16 @@ pub(super) struct ToolCall<'g> {
     variant: Ident,
     /// The type of the parameters.
     params: TokenStream,
-    /// The fields of the parameters' struct, in the order of the contract; `None` where it is an object of anything.
+    /// The fields of the parameters' struct, in the order of the contract; `None` if the parameters are an untyped object.
     fields: Option<Vec<Ident>>,
     result: TokenStream,
 }
 
-/// Names the tools that the program performs, and defines the types of their parameters and results.
+/// Names the tools that the program implements, and defines the types of their parameters and results.
 pub(super) fn tools<'g>(interface: &'g Interface, types: &mut NamedTypes) -> Vec<ToolCall<'g>> {
     let own = || (0_u16..).zip(&interface.tools).filter(|(_, tool)| tool.by == Executor::Program);
     let (mut methods, mut variants) = (Scope::new(), Scope::with(["None".to_owned()]));
-    // What performs tools whose ids are computed is called the same in every graph.
+    // The method for tools with computed ids has the same name in every graph.
     let dispatch = own().find(|(_, tool)| tool.id.is_empty()).map(|_| identifier(&methods.claim("dispatch")));
     own()
         .map(|(index, tool)| {
@@ -89,12 +89,12 @@ pub(super) fn traits(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStre
             #default
         }
     });
-    // The tools of a nested graph are needed too. Graphs in a circle cannot build on each other: see `bounds`.
+    // A nested graph's tools are needed too. Graphs in a circle cannot be supertraits of each other: see `bounds`.
     let inner = interface.inner.iter().filter(|inner| !inner.returns).map(|inner| {
         let module = identifier(&inner.module);
         quote!(+ super::#module::Actions)
     });
-    // A graph that calls nothing but built-in tools, or nothing at all, needs nothing of the program.
+    // A graph that calls only built-in tools, or none, needs nothing of the program.
     let builtins = interface.is_builtin().then(|| quote!(impl Actions for ::graph_runtime::Builtins {}));
     quote! {
         /// The tools that the graph calls. What is missing or mistyped is an error of the program that implements it.
@@ -108,8 +108,8 @@ pub(super) fn traits(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStre
     }
 }
 
-/// Returns what tools must be for the machine to run, `Actions` first: those of graphs that this one is in a circle with are
-/// no part of it, since a trait cannot build on itself.
+/// Returns the trait bounds of the machine's tools, `Actions` first. The traits of graphs that form a circle with this
+/// one are listed here, since they cannot be supertraits of each other.
 pub(super) fn bounds(interface: &Interface, module: &Ident) -> TokenStream {
     let circle = interface.inner.iter().filter(|inner| inner.returns && *module != inner.module).map(|inner| {
         let module = identifier(&inner.module);
@@ -118,7 +118,7 @@ pub(super) fn bounds(interface: &Interface, module: &Ident) -> TokenStream {
     quote!(Actions #(#circle)*)
 }
 
-/// Expands how the machine finds the graphs that it nests; empty if it nests no graphs.
+/// Expands the method by which the machine finds the graphs that it nests; empty if it nests no graphs.
 pub(super) fn nested(interface: &Interface) -> TokenStream {
     let arms: Vec<_> = (0_u16..)
         .zip(&interface.tools)
@@ -143,7 +143,7 @@ pub(super) fn nested(interface: &Interface) -> TokenStream {
     }
 }
 
-/// Expands the trait, and what calls its methods.
+/// Expands the trait, and the code that calls its methods.
 pub(super) fn expand(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStream {
     let traits = traits(interface, calls);
     if calls.is_empty() {
@@ -206,7 +206,7 @@ pub(super) fn expand(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStre
     }
 }
 
-/// Expands the value from which a run's tools are called. What is no tool of the program is not called from it.
+/// Expands the tool caller of a run. It calls only tools of the program.
 pub(super) fn tool_caller(calls: &[ToolCall<'_>]) -> TokenStream {
     match calls {
         [] => quote!(runtime::NoTools),

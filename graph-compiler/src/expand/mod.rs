@@ -1,7 +1,8 @@
-//! Expanding: from a checked graph to the tokens of a module. It cannot fail: what could was checked.
+//! Expansion: from a checked graph to the tokens of a module. It cannot fail, because the checks have rejected every
+//! graph for which it could.
 //!
-//! What is generated is data and glue: types, tables, one thunk a distinct tool. Nothing is generated a node but a row, so
-//! that rustc spends microseconds on each. What the rows mean is in the runtime, for compiled and interpreted graphs alike.
+//! The generated code consists of data and glue: types, tables, one thunk for each distinct tool. A node adds only a row to a
+//! table, so rustc spends microseconds on each. The runtime interprets the rows, for compiled and interpreted graphs alike.
 
 mod actions;
 mod docs;
@@ -20,10 +21,10 @@ pub(crate) use names::identifier;
 use names::{Scope, idents};
 use types::NamedTypes;
 
-/// Expands a graph into its module, and the name of its machine beside it.
+/// Expands a graph into its module, and an import of its machine next to the module.
 ///
-/// `source` is the graph's file and `files` are those that it was compiled from, for rustc to watch; both relative to the
-/// package, so that the same graph becomes the same tokens in a macro and in a build script.
+/// `source` is the graph's file; `files` are the files that it was compiled from, for rustc to watch. Both are relative
+/// to the package, so that the same graph becomes the same tokens in a macro and in a build script.
 pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) -> TokenStream {
     let module = Module::new(&graph.interface, name);
     let doc = doc(graph, source);
@@ -35,7 +36,7 @@ pub fn expand(graph: &CheckedGraph, name: &str, source: &str, files: &[String]) 
     module.wrap(&doc, quote!(#consts #types #nodes #machine #watched))
 }
 
-/// Expands what is left of a graph with mistakes: its types, so that the program around it has no errors of its own to show.
+/// Expands the types of a graph with mistakes, so that the program that uses it does not get errors of its own.
 pub fn skeleton(interface: &Interface, name: &str, files: &[String]) -> TokenStream {
     let module = Module::new(interface, name);
     let types = module.types();
@@ -44,10 +45,10 @@ pub fn skeleton(interface: &Interface, name: &str, files: &[String]) -> TokenStr
     module.wrap("A graph with mistakes.", quote!(#types #machine #watched))
 }
 
-/// What stands for the module of a file of which nothing is known: one that cannot be verified, or not be read.
+/// Expands a replacement for the module of a file that cannot be read or verified.
 ///
-/// The two names are imported from where they are not. Of an import that fails, rustc reports that and keeps silent about
-/// everything that uses it, so that a program has one error more and not one at each use of the graph's types.
+/// The two names are imported from an empty module. Rustc reports the failed import and is silent about everything that
+/// uses it, so the program has one more error instead of one at each use of the graph's types.
 pub fn nothing(name: &str, files: &[String]) -> TokenStream {
     let (module, machine) = idents(name);
     let empty = format_ident!("mistakes_in_{module}");
@@ -59,18 +60,18 @@ pub fn nothing(name: &str, files: &[String]) -> TokenStream {
     }
 }
 
-/// Returns the name of the module that a file becomes: its stem as an identifier. Where that would hide a crate or a built-in type
-/// from the program around it, `_graph` is added.
+/// Returns the name of the module that a file becomes: its stem as an identifier. If that would hide a crate or a
+/// built-in type in the surrounding program, `_graph` is added.
 pub fn module_name(stem: &str) -> String {
     names::module(stem).to_string()
 }
 
-/// Returns the name of the machine beside the module `name`, as [`module_name`] returns it.
+/// Returns the name of the machine of the module `name`, as [`module_name`] returns it.
 pub fn machine_name(name: &str) -> String {
     names::machine(name).to_string()
 }
 
-/// Writes `runtime` for `::graph_runtime` in tokens, for a program in which that crate has another name.
+/// Replaces `::graph_runtime` by `runtime` in tokens, for a program in which that crate has another name.
 pub fn rename_runtime(tokens: TokenStream, runtime: &TokenStream) -> TokenStream {
     let mut renamed: Vec<TokenTree> = Vec::new();
     for token in tokens {
@@ -96,7 +97,7 @@ pub fn rename_runtime(tokens: TokenStream, runtime: &TokenStream) -> TokenStream
 
 /// The types that every module has.
 const OWN: [&str; 7] = ["Inputs", "State", "Output", "Node", "Actions", "Outcome", "Calls"];
-/// What the module's code uses by its short name, and no type of the graph may hide.
+/// The names that the module's code uses unqualified, and that no type of the graph may hide.
 const PRELUDE: [&str; 17] = [
     "Box",
     "Clone",
@@ -143,8 +144,7 @@ impl<'g> Module<'g> {
     fn wrap(&self, doc: &str, content: TokenStream) -> TokenStream {
         let Self { module, machine, .. } = self;
         let doc = docs(doc);
-        // What linters may say of the code is nothing that the graph's author could act on; tools that a program implements are not
-        // in here.
+        // The graph's author cannot act on lints about this code. The tools that a program implements are outside of it.
         quote! {
             #doc
             #[allow(
@@ -255,7 +255,7 @@ impl<'g> Module<'g> {
         }
     }
 
-    /// A machine that is never run, for a program that does not compile.
+    /// Expands a machine that is never run, for a program that does not compile.
     fn stand_in(&self) -> TokenStream {
         let machine = &self.machine;
         let actions = actions::traits(self.interface, &self.calls);

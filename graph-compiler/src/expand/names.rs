@@ -4,7 +4,7 @@ use graph_definition::hash::HashSet;
 use proc_macro2::{Ident, Span};
 use quote::format_ident;
 
-/// The identifiers that are taken in one place.
+/// The identifiers that are taken in one scope.
 pub(super) struct Scope(HashSet<String>);
 
 impl Scope {
@@ -16,7 +16,7 @@ impl Scope {
         Self(taken.into_iter().collect())
     }
 
-    /// Takes `wanted`, or `wanted2`, `wanted3` … if it is taken.
+    /// Claims `wanted`, or `wanted2`, `wanted3` … if that is taken.
     pub(super) fn claim(&mut self, wanted: &str) -> String {
         let mut name = wanted.to_owned();
         let mut next = 2;
@@ -32,8 +32,8 @@ impl Scope {
     }
 }
 
-/// What a module at the root of a crate must not be called: the crates that every program has, and the built-in types, whose names
-/// it would take from all code around it.
+/// The names that a module at the root of a crate must not have: those of the crates that every program has, and of the
+/// built-in types. It would hide them from all code around it.
 const CRATES_AND_TYPES: [&str; 26] = [
     "alloc",
     "bool",
@@ -62,7 +62,7 @@ const CRATES_AND_TYPES: [&str; 26] = [
     "u8",
     "usize",
 ];
-/// What a machine must not be called: the types, traits and variants that Rust code uses without importing them.
+/// The names that a machine must not have: the types, traits and variants that Rust code uses without importing them.
 const PRELUDE: [&str; 34] = [
     "AsMut",
     "AsRef",
@@ -106,13 +106,13 @@ pub(super) fn module(stem: &str) -> Ident {
     if CRATES_AND_TYPES.iter().any(|taken| name == taken) { identifier(&format!("{name}_graph")) } else { name }
 }
 
-/// Returns the name of the machine that stands beside the module `name`.
+/// Returns the name of the machine of the module `name`.
 pub(super) fn machine(name: &str) -> Ident {
     let name = pascal_case(name.trim_start_matches("r#"));
     if PRELUDE.iter().any(|taken| name == taken) { identifier(&format!("{name}Graph")) } else { name }
 }
 
-/// Makes an identifier; one that [`Scope::claim`] returned may begin with `r#`.
+/// Creates an identifier; a name that [`Scope::claim`] returned may begin with `r#`.
 pub(crate) fn identifier(name: &str) -> Ident {
     match name.strip_prefix("r#") {
         Some(raw) => Ident::new_raw(raw, Span::call_site()),
@@ -120,22 +120,22 @@ pub(crate) fn identifier(name: &str) -> Ident {
     }
 }
 
-/// `my-tool/doIt` becomes `my_tool_do_it`, `type` becomes `r#type`.
+/// Returns a text as an identifier in snake case: `my-tool/doIt` becomes `my_tool_do_it`, `type` becomes `r#type`.
 pub(super) fn snake_case(text: &str) -> Ident {
     identifier(&escape(words(text).join("_").to_lowercase()))
 }
 
-/// As [`snake_case`], as text for a [`Scope`] to claim.
+/// As [`snake_case`], but as text for a [`Scope`] to claim.
 pub(super) fn snake_text(text: &str) -> String {
     escape(words(text).join("_").to_lowercase())
 }
 
-/// `my-tool/doIt` becomes `MyToolDoIt`.
+/// Returns a text as an identifier in pascal case: `my-tool/doIt` becomes `MyToolDoIt`.
 pub(super) fn pascal_case(text: &str) -> Ident {
     identifier(&pascal_text(text))
 }
 
-/// As [`pascal_case`], as text for a [`Scope`] to claim.
+/// As [`pascal_case`], but as text for a [`Scope`] to claim.
 pub(super) fn pascal_text(text: &str) -> String {
     let capital = |word: &String| {
         let mut characters = word.chars();
@@ -145,7 +145,7 @@ pub(super) fn pascal_text(text: &str) -> String {
     escape(words(text).iter().map(capital).collect())
 }
 
-/// Splits at everything that is no letter or digit, and between a small letter and a capital.
+/// Splits a text at everything that is neither a letter nor a digit, and between a small letter and a capital.
 fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
@@ -178,7 +178,8 @@ fn escape(name: String) -> String {
     }
 }
 
-/// Returns the names of a graph's module and of its machine. `name` is the identifier that [`module_name`](super::module_name) returns.
+/// Returns the names of a graph's module and of its machine. `name` is the identifier that
+/// [`module_name`](super::module_name) returns.
 pub(super) fn idents(name: &str) -> (Ident, Ident) {
     (identifier(name), machine(name))
 }

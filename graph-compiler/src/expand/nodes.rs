@@ -62,7 +62,7 @@ pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
     }
 }
 
-/// Says in a line what a node does.
+/// Describes a node in one line.
 fn describe(graph: &CheckedGraph, node: &CheckedNode) -> String {
     let name = |at: u16| format!("`{}`", graph.nodes[usize::from(at)].name);
     let call = |tool: u16| {
@@ -177,12 +177,12 @@ fn node(node: &NodeIr) -> TokenStream {
     quote!((#name, #body))
 }
 
-/// Writes a text as a raw string literal, which people can read.
+/// Writes a text as a raw string literal, which is easier to read.
 fn raw(text: &str) -> TokenStream {
     let longest = text.split('"').skip(1).map(|part| part.len() - part.trim_start_matches('#').len()).max();
     let hashes = "#".repeat(longest.map_or(0, |longest| longest + 1));
     let literal: Result<Literal, _> = format!("r{hashes}\"{text}\"{hashes}").parse();
-    // A raw literal cannot hold every text, as one with a carriage return; JSON escapes those.
+    // A raw literal cannot hold every text, such as one with a carriage return; JSON escapes those.
     literal.map_or_else(|_| quote!(#text), |literal| quote!(#literal))
 }
 

@@ -1,4 +1,4 @@
-//! What a run returns: a type where there is one exit, an enum of them where there are several.
+//! The output of a run: one type if there is one exit, an enum if there are several.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -30,7 +30,7 @@ pub(super) fn expand(interface: &Interface, types: &mut NamedTypes) -> TokenStre
     }
 }
 
-/// Expands how `Output` is made of what a run returned at `node`, which is `value`.
+/// Expands how `Output` is read from the value that a run returned at `node`.
 pub(super) fn read(interface: &Interface) -> TokenStream {
     match interface.exits.as_slice() {
         [] | [_] => quote! {
@@ -56,7 +56,8 @@ pub(super) fn read(interface: &Interface) -> TokenStream {
     }
 }
 
-/// Expands how `Output` tells the node where the run ended; `nodes` are the variants of `Node` by the nodes' names.
+/// Expands the method of `Output` that returns the node where the run ended; `nodes` returns the variant of `Node` for
+/// a node's name.
 pub(super) fn node<'i>(interface: &Interface, nodes: impl Fn(&str) -> Option<&'i Ident>) -> TokenStream {
     let [_, _, ..] = interface.exits.as_slice() else { return TokenStream::new() };
     let variants = variants(&interface.exits);

@@ -1,4 +1,4 @@
-//! The state: a struct with one field a key.
+//! The state: a struct with one field for each key.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;

@@ -1,4 +1,4 @@
-//! Rust types for the graph's types: a struct an object, an enum an enumeration, each once.
+//! Rust types for the graph's types: a struct for each object, an enum for each enumeration, each once.
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::quote;
@@ -26,18 +26,18 @@ impl NamedTypes {
         Self { scope, known: Vec::new(), tokens: TokenStream::new() }
     }
 
-    /// Returns the definitions of the types that were named along the way.
+    /// Returns the definitions of the types that were named so far.
     pub(super) fn tokens(&self) -> &TokenStream {
         &self.tokens
     }
 
-    /// Takes a name for a type of the module's own.
+    /// Claims a name for a type of the module itself.
     pub(super) fn claim(&mut self, wanted: &str) -> Ident {
         identifier(&self.scope.claim(&pascal_text(wanted)))
     }
 
-    /// Defines a claimed name as a struct of `fields`, for a tool's parameters. Only where the runtime performs the tool are
-    /// they written as JSON.
+    /// Defines a claimed name as a struct of `fields`, for a tool's parameters. The struct can be written as JSON only
+    /// if the runtime performs the tool.
     pub(super) fn define(&mut self, ident: &Ident, fields: &[TypedField], doc: &str, as_json: bool) {
         let members = self.members(ident, fields);
         let tokens = definition(ident, &members, doc);
@@ -45,7 +45,7 @@ impl NamedTypes {
         self.tokens.extend(quote!(#tokens #rules));
     }
 
-    /// Defines `name`, which the module reserved, as a struct of `fields`; without fields, as an object of anything.
+    /// Defines `name`, which the module reserved, as a struct of `fields`; without fields, as an untyped object.
     pub(super) fn named_object(&mut self, name: &str, fields: Option<&[TypedField]>, doc: &str) -> TokenStream {
         let ident = identifier(name);
         match fields {
@@ -68,10 +68,10 @@ impl NamedTypes {
         quote!(#doc pub type #ident = #rust;)
     }
 
-    /// Returns the Rust type of `ty`; what needs a name gets one made of `hint`.
+    /// Returns the Rust type of `ty`. A type that needs a name gets one that is made of `hint`.
     pub(super) fn rust(&mut self, ty: &Type, hint: &str) -> TokenStream {
         let rust = match &ty.kind {
-            // What may be anything may be null.
+            // A value of any type may also be null.
             TypeKind::Any if ty.secret => return quote!(::graph_runtime::Secret<::graph_runtime::Value>),
             TypeKind::Any | TypeKind::Never => return quote!(::graph_runtime::Value),
             TypeKind::Boolean => quote!(bool),
@@ -98,16 +98,16 @@ impl NamedTypes {
         if ty.nullable { quote!(Option<#rust>) } else { rust }
     }
 
-    /// Returns the Rust type of what a run returns that ends at `node`. An object is called after the node, also where another
-    /// type equals it, which then has two names.
+    /// Returns the Rust type of a run's output if it ends at `node`. An object is named after the node, even if it
+    /// equals another type, which then has two names.
     pub(super) fn exit(&mut self, node: &str, ty: &Type) -> TokenStream {
         let hint = format!("{node} output");
         let (TypeKind::Object(_), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, &hint) };
         self.called(&ty.kind, &hint, &format!("What a run returns that ends at `{node}`."))
     }
 
-    /// Returns the Rust type of what the tool `id` returns. An object or enumeration is called after the tool, also where another
-    /// type equals it: a program that implements the tool still compiles when the other changes.
+    /// Returns the Rust type of the result of the tool `id`. An object or enumeration is named after the tool, even if
+    /// it equals another type: a program that implements the tool still compiles when the other type changes.
     pub(super) fn result(&mut self, id: &str, ty: &Type) -> TokenStream {
         let hint = format!("{id} result");
         if !matches!(ty.kind, TypeKind::Object(_) | TypeKind::Enum(_)) {
@@ -118,7 +118,7 @@ impl NamedTypes {
         if ty.nullable { quote!(Option<#rust>) } else { rust }
     }
 
-    /// Returns a name made of `hint` for an object or enumeration: an alias where that has a name already.
+    /// Returns a name made of `hint` for an object or enumeration: an alias if the type has a name already.
     fn called(&mut self, kind: &TypeKind, hint: &str, doc: &str) -> TokenStream {
         let Some((_, other)) = self.known.iter().find(|(known, _)| known == kind) else {
             let ident = match kind {
@@ -139,7 +139,7 @@ impl NamedTypes {
         quote!(#ident)
     }
 
-    /// Returns the name of an object or enumeration, defining it where it is met first.
+    /// Returns the name of an object or enumeration, and defines the type when it occurs first.
     fn intern(&mut self, kind: &TypeKind, hint: &str) -> Ident {
         if let Some((_, ident)) = self.known.iter().find(|(known, _)| known == kind) {
             return ident.clone();
@@ -155,7 +155,7 @@ impl NamedTypes {
         ident
     }
 
-    /// Defines a struct and how it is read and written.
+    /// Defines a struct, and how it is read and written.
     fn structure(&mut self, ident: &Ident, fields: &[TypedField], doc: &str) -> TokenStream {
         let members = self.members(ident, fields);
         let (definition, rules) = (definition(ident, &members, doc), rules(ident, &members));
@@ -176,7 +176,7 @@ impl NamedTypes {
             .collect()
     }
 
-    /// Returns the names and types of fields without defining a struct, for a tool's parameters.
+    /// Returns the names of fields without defining a struct, for a tool's parameters.
     pub(super) fn field_idents(fields: &[TypedField]) -> Vec<Ident> {
         let mut scope = Scope::new();
         fields.iter().map(|field| identifier(&scope.claim(&snake_text(&field.name)))).collect()
@@ -198,7 +198,7 @@ fn definition(ident: &Ident, members: &[StructMember<'_>], doc: &str) -> TokenSt
     }
 }
 
-/// How a struct is read from JSON and written to it.
+/// Expands how a struct is read from JSON and written to it.
 fn rules(ident: &Ident, members: &[StructMember<'_>]) -> TokenStream {
     let fields = members.iter().enumerate().map(|(index, StructMember { ident, field, .. })| {
         let (index, name) = (Literal::usize_unsuffixed(index), &field.name);
@@ -220,7 +220,7 @@ fn rules(ident: &Ident, members: &[StructMember<'_>]) -> TokenStream {
     quote!(runtime::object!(#ident { #(#fields),* } #needs);)
 }
 
-/// Whether a field takes any value but null, which its Rust type does not say.
+/// Whether a field accepts any value except null, which its Rust type does not express.
 pub(super) fn is_needed(field: &TypedField) -> bool {
     field.ty.kind == TypeKind::Any && field.is_required()
 }

@@ -1,7 +1,7 @@
 //! Graphs of a tree that cannot coexist: those with the same id, or with the same name in the generated code.
 //!
-//! It is said of each of them, in the same words, so that whoever compiles one of them hears of it, and whoever compiles all of them
-//! hears of it once.
+//! Each of them gets the same diagnostic. So it is reported if only one of them is compiled, and reported once if all
+//! of them are.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::builtin;
 use crate::expand::{machine_name, module_name};
 
 impl Project {
-    /// Says which other graphs and contracts the graph in a file cannot stand beside; `inner` are those that run inside it.
+    /// Reports the other graphs and contracts that clash with the graph in a file; `inner` are the graphs that run inside it.
     pub(super) fn clashes(&self, file: &Path, inner: &[PathBuf]) -> Vec<Diagnostic> {
         let file = self.listed(file);
         let mut found = self.of_one_id(&file);
@@ -27,10 +27,10 @@ impl Project {
         for name in [&machine_name(&name), &name] {
             found.extend(pairs(&file, there(name)).map(|(one, other)| clash(one, other, name)));
         }
-        // The module of a graph inside is brought beside the one that nests it.
+        // The module of an inner graph is imported into the directory of the graph that nests it.
         for inner in inner {
             let (from, name) = of(inner);
-            // That it clashes with the graph that nests it is said where it is nested.
+            // A clash with the nesting graph itself is reported at the nesting.
             if let (Some(one), true) = (there(&name).iter().find(|one| **one != file), from != directory) {
                 found.push(clash(one, inner, &name));
             }
@@ -43,7 +43,7 @@ impl Project {
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
         let is_listed = candidates.iter().any(|candidate| candidate == file);
         let contracts = self.root.join(TOOLS);
-        // Most names are there once, and no file is read a second time for them.
+        // Most names occur once, so no file has to be read a second time.
         let is_tool = || self.contract_ids().iter().any(|(id, _)| id.rsplit('/').next() == Some(stem));
         let is_builtin = builtin::ids().any(|id| id.to_string().rsplit('/').next() == Some(stem));
         if !is_listed || (candidates.len() < 2 && !is_builtin && !is_tool()) {
@@ -97,7 +97,7 @@ impl Project {
     }
 }
 
-/// Returns `file` with each of the others, the earlier one first; of several, each is paired with the first of all.
+/// Returns the pairs that contain `file`, the earlier path first. Each path is paired only with the first of all.
 fn pairs<'f>(file: &Path, all: &'f [PathBuf]) -> impl Iterator<Item = (&'f Path, &'f Path)> {
     let (first, others) = all.split_first().map_or((None, all), |(first, others)| (Some(first), others));
     let is_first = first.is_some_and(|first| first == file);
@@ -111,7 +111,7 @@ fn of(file: &Path) -> (PathBuf, String) {
     (file.parent().unwrap_or(Path::new("")).to_owned(), module_name(stem))
 }
 
-/// Says that two graphs, or a graph and a directory, would have the same name in one module.
+/// Reports that two graphs, or a graph and a directory, would have the same name in one module.
 pub(crate) fn clash(file: &Path, name: &str, other: &str, taken: &str) -> Diagnostic {
     let message = format!("`{other}` and `{name}` would both become `{taken}` in Rust");
     let mut diagnostic =

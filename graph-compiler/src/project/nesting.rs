@@ -1,8 +1,8 @@
-//! Which graphs of a tree run inside which (R188).
+//! The graphs of a tree that run inside other graphs (R188).
 //!
-//! An action that executes a tool may name another graph of the tree. What that graph takes and returns is then known of the
-//! action. Graphs may nest each other in a circle; of those, what the one returns is not known of the other, so that each has
-//! the same types wherever the compiler begins.
+//! An action that executes a tool may name another graph of the tree. The action then has that graph's inputs and
+//! output as types. Graphs may nest each other in a circle; inside a circle, the output of one is unknown to the other,
+//! so that each has the same types whichever graph the compiler starts with.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::items::Nested;
 use crate::types::Type;
 use crate::{expand, tree};
 
-/// The nodes of a graph, as far as it matters whether a run can end although a graph inside cannot.
+/// The nodes of a graph, as far as they decide whether a run can end although a graph inside cannot.
 #[derive(Debug)]
 struct Steps {
     start: usize,
@@ -33,13 +33,13 @@ struct Steps {
 
 #[derive(Debug)]
 struct NestingStep {
-    /// What the node executes each time it is visited.
+    /// The item that the node executes each time it is visited.
     calls: Option<ItemId>,
-    /// Where its edges lead.
+    /// The targets of its edges.
     next: Vec<usize>,
     /// Whether a run may end at it.
     ends: bool,
-    /// Where a failure leads; `None` where it ends the run.
+    /// The targets of a failure; `None` if it ends the run.
     failed: Option<Vec<usize>>,
 }
 
@@ -80,7 +80,7 @@ impl Steps {
         Some(Self { start, nodes: definition.nodes.iter().map(step).collect() })
     }
 
-    /// Whether a run can end, where `can_end` says so of what its nodes execute.
+    /// Whether a run can end. `can_end` says the same of each item that its nodes execute.
     fn can_end(&self, can_end: &impl Fn(&ItemId) -> bool) -> bool {
         let mut seen = vec![false; self.nodes.len()];
         let mut waiting = vec![self.start];
@@ -90,7 +90,7 @@ impl Steps {
             }
             let NestingStep { calls, next, ends, failed } = &self.nodes[node];
             let returns = calls.as_ref().is_none_or(can_end);
-            // Where failures lead on along the edges, they may end the run there too.
+            // If failures continue along the edges, they may end the run there too.
             if *ends && (returns || failed.as_ref() == Some(next)) {
                 return true;
             }
@@ -103,37 +103,37 @@ impl Steps {
     }
 }
 
-/// What was found out about the graphs of a tree, so that each is read once.
+/// The cached facts about the graphs of a tree, so that each graph is read once.
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
-    /// The graphs of the tree by their files' names without extension.
+    /// The graphs of the tree by the names of their files without extension.
     files: OnceLock<BTreeMap<String, Vec<PathBuf>>>,
     heads: Mutex<BTreeMap<PathBuf, Arc<Head>>>,
     examined: Mutex<BTreeMap<PathBuf, Arc<OnceLock<Arc<Examined>>>>>,
 }
 
-/// What a graph's file says without what it calls being looked at.
+/// The content of a graph's file, without the items that it calls.
 #[derive(Debug)]
 struct Head {
     id: Option<String>,
-    /// What it executes.
+    /// The items that it executes.
     calls: Vec<ItemId>,
-    /// What its inputs are; any value where it has mistakes.
+    /// The type of its inputs; any value where it has mistakes.
     inputs: Type,
     /// The capability patterns that its own calls need.
     needs: Vec<String>,
-    /// What its inputs are, as the file says it.
+    /// The schema of its inputs, as the file has it.
     schema: Option<ValueSchema>,
     /// The environment variables that it needs itself.
     env: Vec<String>,
-    /// Its nodes, as far as it matters which graphs run inside; `None` where it has mistakes.
+    /// Its nodes, as far as they decide whether a run can end; `None` where it has mistakes.
     steps: Option<Steps>,
     /// Why its id cannot be determined.
     problems: Vec<Diagnostic>,
 }
 
 impl Project {
-    /// Returns the file of the graph that is the tool `id`, if one is.
+    /// Returns the file of the graph with the id `id`, if there is one.
     pub fn graph_called(&self, id: &ItemId) -> Option<PathBuf> {
         self.graphs_called(id).into_iter().next()
     }
@@ -152,7 +152,7 @@ impl Project {
         candidates.iter().flat_map(|path| self.head(path).problems.clone()).collect()
     }
 
-    /// Returns the id that a graph's file gives itself.
+    /// Returns the id in a graph's file.
     pub(super) fn graph_id(&self, path: &Path) -> Option<String> {
         self.head(path).id.clone()
     }
@@ -168,7 +168,7 @@ impl Project {
         })
     }
 
-    /// Returns a file as it is called in the list of the tree's graphs, however the caller wrote its path.
+    /// Returns the path of a file as the list of the tree's graphs has it, however the caller wrote it.
     pub(super) fn listed(&self, file: &Path) -> PathBuf {
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let whole = |path: &Path| path.canonicalize().ok();
@@ -189,7 +189,7 @@ impl Project {
         head
     }
 
-    /// Reads a graph's file as far as it can be. What is wrong is said when the graph is examined.
+    /// Reads a graph's file as far as possible. Its mistakes are reported when the graph is examined.
     fn read_head(&self, path: &Path) -> Head {
         let nothing = Head {
             id: None,
@@ -209,7 +209,7 @@ impl Project {
         let Some(yaml) = tree::parse(&source, &mut ignored) else {
             return Head { problems: ignored.in_order(&source.name), ..nothing };
         };
-        // What an unverified file says of itself decides only which file an error is about.
+        // The id in an unverified file decides only which file an error is about.
         let unverified = Head { id: definition::id_of(&source, &yaml), ..nothing };
         let origin = match verify(&source, &self.ring) {
             Ok(verified) => DefinitionOrigin::Verified(verified),
@@ -248,7 +248,7 @@ impl Project {
         path == outer || self.inside(&self.head(path).calls).iter().any(|inner| inner == outer)
     }
 
-    /// Says what a graph is for the graph in `caller` that nests it.
+    /// Returns the graph in `path` as the graph in `caller`, which nests it, sees it.
     pub(super) fn nested(&self, path: &Path, caller: &Path) -> Nested {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let head = self.head(path);
@@ -270,7 +270,7 @@ impl Project {
             |one: &Diagnostic| one.severity == Severity::Error && !(self.is_for_review && one.code.is_of_trust());
         let has_mistakes = examined.diagnostics.iter().any(is_mistake);
         match &examined.interface {
-            // What follows from a mistake in it is no mistake of the caller's.
+            // Consequences of its own mistakes are not reported for the caller.
             Some(interface) if !has_mistakes => {
                 Nested { output: interface.output.clone(), budget: interface.budget.clone(), ..nested }
             }
@@ -289,7 +289,7 @@ impl Project {
         needs
     }
 
-    /// Says what a graph that runs inside the one in `outer` means for how that is expanded.
+    /// Returns the facts about a graph that runs inside the one in `outer`, for the expansion of that one.
     pub(super) fn inner(&self, path: &Path, outer: &Path) -> InnerGraph {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         InnerGraph {
@@ -303,7 +303,7 @@ impl Project {
         }
     }
 
-    /// Whether no run of a graph can end: on every way, another run of it is made inside, directly or through others.
+    /// Whether no run of a graph can end: every path starts another run of it inside, directly or through others.
     fn is_endless(&self, path: &Path) -> bool {
         let mut graphs = self.inside(&self.head(path).calls);
         if !graphs.iter().any(|inner| inner == path) {
@@ -313,7 +313,7 @@ impl Project {
         loop {
             let can_end = |id: &ItemId| {
                 let graphs = self.graphs_called(id);
-                // What is no graph returns; which of several is meant is not known.
+                // A call of anything but a graph returns. If several graphs have the id, the called one is unknown.
                 graphs.len() != 1 || graphs.iter().all(|graph| ends.get(graph).copied().unwrap_or(true))
             };
             let new: Vec<PathBuf> = ends

@@ -1,4 +1,4 @@
-//! What there is in a tree for actions to be about, for who offers it to an author.
+//! The items of a tree that actions can refer to, for tools that offer them to an author.
 
 use std::path::{Path, PathBuf};
 
@@ -18,22 +18,22 @@ use crate::types::Type;
 pub struct Offered {
     /// Its id.
     pub id: ItemId,
-    /// What it is.
+    /// The kind of item.
     pub kind: OfferedKind,
-    /// What it is for.
+    /// The author's description.
     pub description: Option<String>,
-    /// What it takes: any value where that is not known.
+    /// The type of its parameters; any value where that is not known.
     pub params: Type,
     /// The file, where there is one.
     pub file: Option<PathBuf>,
 }
 
-/// What an [`Offered`] item is.
+/// The kind of an [`Offered`] item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfferedKind {
     /// A tool with a contract in the tree.
     Tool,
-    /// A tool that the runtime has, and of which the tree says nothing.
+    /// A built-in tool of the runtime without a contract in the tree.
     Builtin,
     /// A graph.
     Graph,
@@ -42,7 +42,7 @@ pub enum OfferedKind {
 impl Project {
     /// Returns the tools and graphs that the actions of the tree's graphs may execute, in the order of their ids.
     ///
-    /// A contract or graph that nobody vouches for is offered too, but nothing that it says of itself except its id.
+    /// A contract or graph without a trusted signature is offered too, but with its id only.
     pub fn offered(&self) -> Vec<Offered> {
         let mut offered: Vec<Offered> = self.contracts_offered();
         for id in builtin::ids() {

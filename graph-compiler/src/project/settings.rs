@@ -1,4 +1,4 @@
-//! Which settings files hold at a place of a tree.
+//! The settings files that apply at a place of a tree.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -22,29 +22,29 @@ pub(super) struct SettingsFiles {
     read: Mutex<BTreeMap<PathBuf, Arc<Option<LintSettings>>>>,
 }
 
-/// What holds for one graph.
+/// The settings that apply to one graph.
 #[derive(Debug, Default)]
 pub(super) struct Effective {
     pub(super) levels: Levels,
-    /// The files that say so.
+    /// The files that they come from.
     pub(super) files: Vec<PathBuf>,
-    /// What is wrong with them.
+    /// The mistakes in those files.
     pub(super) diagnostics: Diagnostics,
 }
 
 impl Project {
-    /// Lets the table `[package.metadata.graphs]` of a package's `Cargo.toml` count, before all files of the tree.
+    /// Applies the table `[package.metadata.graphs]` of a package's `Cargo.toml`, before all files of the tree.
     ///
-    /// That is for graphs that become part of that package. A manifest is not signed, so where graphs are run without being
-    /// compiled it is not heard.
+    /// This is for graphs that become part of that package. A manifest is not signed, so it is ignored where graphs run
+    /// without being compiled.
     #[must_use]
     pub fn with_manifest(mut self, manifest: impl Into<PathBuf>) -> Self {
         self.settings = SettingsFiles { manifest: Some(manifest.into()), ..SettingsFiles::default() };
         self
     }
 
-    /// Returns what is set for a graph: by the manifest, by the tree's settings file, and by those of each directory from there
-    /// down to the graph's own. What is said later holds.
+    /// Returns the settings of a graph: from the manifest, the tree's settings file, and those of each directory from
+    /// there down to the graph's own. A later setting replaces an earlier one.
     pub(super) fn settings_of(&self, file: &Path, is_review: bool) -> Effective {
         let mut effective = Effective::default();
         let mut add = |settings: &LintSettings| {
@@ -82,7 +82,7 @@ impl Project {
             return Arc::clone(settings);
         }
         let path = directory.join(SETTINGS);
-        // A link to nowhere, or a file that may not be read, is there: who wrote it meant it to be heard.
+        // A link to nowhere, or a file that may not be read, counts as present: somebody created it to have an effect.
         let is_absent = matches!(is_there(&self.root, &path), Ok(false));
         let settings = if is_absent {
             misnamed(directory).map(|path| LintSettings::read(&path, Err(self.misnamed_settings(&path)), &self.ring))
@@ -95,7 +95,7 @@ impl Project {
     }
 }
 
-/// Finds the file of a directory that is meant to be its settings file and is not: its name differs in case.
+/// Finds the file of a directory that is meant to be its settings file but has another name: it differs in case.
 fn misnamed(directory: &Path) -> Option<PathBuf> {
     let is_meant = |name: &OsStr| name != SETTINGS && name.eq_ignore_ascii_case(SETTINGS);
     // A directory that cannot be read is reported where its graphs are looked for.
@@ -103,10 +103,11 @@ fn misnamed(directory: &Path) -> Option<PathBuf> {
     files.map(|entry| entry.file_name()).find(|name| is_meant(name)).map(|name| directory.join(name))
 }
 
-/// Returns the directories of a tree on the way to a file, the tree's own first. A file that is not in it has that one.
+/// Returns the directories of a tree that lead to a file, the tree's own first. For a file outside the tree, it returns
+/// only that one.
 fn directories(root: &Path, file: &Path) -> Vec<PathBuf> {
     let mut found = vec![root.to_owned()];
-    // A path may go out of the tree and into it again; only what it comes to counts.
+    // A path may leave the tree and enter it again; only the normalized path counts.
     let (root, file) = (plain(root), plain(file));
     for part in file.strip_prefix(&root).ok().and_then(Path::parent).into_iter().flat_map(Path::iter) {
         let next = found.last().map_or_else(|| root.join(part), |last| last.join(part));
@@ -115,7 +116,7 @@ fn directories(root: &Path, file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Takes `.` and `..` out of a path, as it is written.
+/// Removes `.` and `..` from a path lexically.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -145,7 +146,7 @@ mod tests {
         sign(ItemKind::YAML, text, &SecretKey::from_seed(&[9; 32]), SystemTime::UNIX_EPOCH).unwrap()
     }
 
-    /// Compiles a graph without mistakes at `graphs/sub/g.yaml` in a package with these files beside it.
+    /// Compiles a graph without mistakes at `graphs/sub/g.yaml` in a package with these other files.
     fn compiled(files: &[(&str, String)]) -> Compilation {
         let key = SecretKey::from_seed(&[9; 32]);
         let package = tempfile::tempdir().unwrap();
@@ -186,7 +187,7 @@ mod tests {
         assert!(compilation.graph.is_some() && !compilation.files.contains(&"Cargo.toml".to_owned()));
     }
 
-    /// A graph with a lint that warns where nothing is set: nothing reads `unread`.
+    /// Returns a graph with a lint that warns by default: nothing reads `unread`.
     fn with_a_lint(action: &str) -> String {
         signed(&format!(
             "version: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: shop\n\

@@ -1,4 +1,4 @@
-//! What differs between a graph and what it was before, node by node.
+//! The differences between a graph and an earlier version of it, node by node.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use graph_model::ir::{GraphIr, NodeIr};
 use graph_model::value::{Map, Value};
 use serde_json::json;
 
-/// What differs between two graphs. Where a node stands in its file does not count.
+/// The differences between two graphs. The position of a node in its file does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GraphChanges {
-    /// The nodes that were not there before.
+    /// The nodes that are new.
     pub added: Vec<String>,
-    /// The nodes that are not there any more.
+    /// The nodes that were removed.
     pub removed: Vec<String>,
     /// The nodes that do something else.
     pub changed: Vec<String>,
-    /// What else is different: `start`, `settings`, `permissions`, `env` or `state`.
+    /// The other parts that differ: `start`, `settings`, `permissions`, `env` or `state`.
     pub besides: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for GraphChanges {
     }
 }
 
-/// What a graph says, to be compared.
+/// The content of a graph, for comparison.
 #[derive(Debug)]
 pub(super) struct Texts {
     nodes: Vec<(String, Value)>,
@@ -67,7 +67,7 @@ impl Texts {
     }
 }
 
-/// Writes the id of what a node calls in place of its number, which depends on the other nodes.
+/// Replaces the number of the item that a node calls by its id, because the number depends on the other nodes.
 fn name_tool(fields: &mut Map<String, Value>, graph: &GraphIr) {
     let Some(Value::Object(does)) = fields.get_mut("does") else { return };
     for (_, tool) in does.iter_mut() {

@@ -1,8 +1,8 @@
-//! Conforming: a JSON value as it would be if it had been a value of the compiled graph's Rust type.
+//! Conforming: converts a JSON value to what it would be as a value of the compiled graph's Rust type.
 //!
-//! A compiled graph reads JSON into structs, enums and numbers, and shows it again from there. What that does to a value (a
-//! default stands where nothing was given, a field that nobody declared is gone, `3.0` is `3` where an integer is wanted) is
-//! done here too, with the same errors.
+//! A compiled graph reads JSON into structs, enums and numbers, and shows it again from there. This changes a value: a field
+//! that was not given gets its default, a field that is not declared is dropped, and `3.0` becomes `3` where an integer is
+//! wanted. This module makes the same changes, with the same errors.
 
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::number::Number;
@@ -19,7 +19,7 @@ pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     if ty.secret { conformed.map_err(Mismatch::hiding) } else { conformed }
 }
 
-/// As [`conform`], with errors that say what was found.
+/// Conforms a value like [`conform`], with errors that show the value that was found.
 fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     match &ty.kind {
         TypeKind::Any | TypeKind::Never => within_levels(value),
@@ -58,7 +58,7 @@ fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     }
 }
 
-/// Returns `value` as an object with `fields`; fields that are null are left out, as a struct's are.
+/// Returns `value` as an object with `fields`; null fields are left out, as in a struct.
 pub(super) fn object(fields: &[TypedField], value: Value) -> Result<Value, Mismatch> {
     let mut map = match value {
         Value::Object(map) => map,
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// What a compiled graph would have: every kind of field.
+    /// The struct that a compiled graph would have, with every kind of field.
     #[derive(Debug, PartialEq)]
     struct Everything {
         text: String,

@@ -1,9 +1,9 @@
-//! The interpreter: a graph that is loaded while the program runs.
+//! The interpreter: graphs that are loaded while the program runs.
 //!
-//! A [`Library`] is a tree of graphs on disk. It reads, verifies, parses and checks a graph as the compiler does, and makes an
-//! [`Interpreted`] of it: a [`Machine`] whose values are JSON. Expressions are read once, when the graph is loaded. What a graph
-//! does is the same as if it had been compiled: the tables are the same, the code that follows them is the same, and where a
-//! compiled graph would have a Rust type, the value is made to fit that type.
+//! A [`Library`] is a tree of graphs on disk. It reads, verifies, parses and checks a graph as the compiler does, and makes
+//! an [`Interpreted`] of it: a [`Machine`] whose values are JSON. Expressions are parsed once, when the graph is loaded. An
+//! interpreted graph behaves like a compiled one: the tables are the same, the same code executes them, and each value is
+//! made to fit the Rust type that it would have in the compiled graph.
 
 mod changes;
 mod conform;
@@ -34,7 +34,7 @@ use graph_engine::machine::{
 };
 use graph_engine::{ActionError, Call, Failure};
 
-/// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share what was loaded.
+/// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share the loaded graphs.
 #[derive(Clone)]
 pub struct Library {
     shared: Arc<LibraryContents>,
@@ -43,29 +43,29 @@ pub struct Library {
 struct LibraryContents {
     project: Project,
     tools: Arc<dyn Tools>,
-    /// The graphs that were loaded, by their files.
+    /// The loaded graphs, by their files.
     loaded: Mutex<HashMap<PathBuf, Arc<Loaded>>>,
-    /// What computed ids led to.
+    /// The items that computed ids resolved to.
     resolved: Mutex<HashMap<ItemId, Result<Resolved, String>>>,
 }
 
-/// How many computed ids are kept with what they led to.
+/// The maximum number of computed ids whose items are cached.
 const MOST_RESOLVED: usize = 1000;
 
-/// A graph and the types of what goes through it.
+/// A graph, with the types of its values.
 struct Loaded {
     code: CompiledGraph,
     interface: Interface,
-    /// For each tool, the file of the graph that it is.
+    /// For each tool, the file of its graph, if the tool is a graph.
     nested: Vec<Option<PathBuf>>,
     texts: Texts,
     warnings: Vec<Diagnostic>,
 }
 
-/// Why a graph was not loaded.
+/// The reason that a graph was not loaded.
 #[derive(Debug)]
 pub struct LibraryError {
-    /// What is wrong with it, in the order of the file.
+    /// The mistakes in it, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -84,12 +84,12 @@ impl fmt::Display for LibraryError {
 impl std::error::Error for LibraryError {}
 
 impl Library {
-    /// Opens the tree that `directory` is: its `keys`, its `tools`, and the graphs in it.
+    /// Opens the tree in `directory`: its `keys`, its `tools`, and the graphs in it.
     pub fn open(directory: &Path, tools: impl Tools) -> Self {
         Self::of(Project::open(directory, directory), tools)
     }
 
-    /// Opens the tree that `file` is part of, which is in `package` or below it.
+    /// Opens the tree that `file` belongs to, in `package` or below it.
     pub fn around(package: &Path, file: &Path, tools: impl Tools) -> Self {
         Self::of(Project::around(package, file), tools)
     }
@@ -115,16 +115,16 @@ impl Library {
         self.shared.project.ring()
     }
 
-    /// Returns the file of the graph of the tree that is called `id`, if there is one.
+    /// Returns the file of the graph `id` of the tree, if there is one.
     pub fn find(&self, id: &ItemId) -> Option<PathBuf> {
         self.shared.project.graph_called(id)
     }
 
-    /// Loads a graph: reads it, verifies it, checks it.
+    /// Loads a graph: reads, verifies and checks it.
     ///
     /// # Errors
     ///
-    /// All that is wrong with it; warnings do not keep it from being loaded.
+    /// All mistakes in it; warnings do not keep it from being loaded.
     pub fn graph(&self, file: &Path) -> Result<Interpreted, LibraryError> {
         let known = self.loaded().get(file).cloned();
         let loaded = match known {
@@ -134,7 +134,7 @@ impl Library {
         Ok(Interpreted { library: self.clone(), loaded })
     }
 
-    /// Loads a graph and those that it runs, so that what is wrong with one of them is said before anything runs.
+    /// Loads a graph and the graphs that it runs, so that mistakes in any of them are reported before anything runs.
     fn load_all(&self, file: &Path) -> Result<Arc<Loaded>, LibraryError> {
         let mut new: HashMap<PathBuf, Arc<Loaded>> = HashMap::new();
         let mut waiting = vec![file.to_owned()];
@@ -151,13 +151,13 @@ impl Library {
         Ok(known.get(file).cloned().expect("it was loaded, or known"))
     }
 
-    /// Finds what an id leads to that is known only when a node calls it. What is found is kept: a library does not see changes.
+    /// Resolves an id that is known only when a node calls it. The result is cached: a library does not see later changes.
     fn resolve(&self, id: &ItemId) -> Result<Resolved, String> {
         let mut resolved = self.shared.resolved.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = resolved.get(id) {
             return known.clone();
         }
-        // An input may name any number of ids.
+        // Bounds the cache, because an input may name any number of ids.
         if resolved.len() >= MOST_RESOLVED {
             resolved.clear();
         }
@@ -194,7 +194,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A graph that was loaded, ready to run with the tools of its library.
+/// A loaded graph, ready to run with the tools of its library.
 #[derive(Clone)]
 pub struct Interpreted {
     library: Library,
@@ -212,17 +212,17 @@ impl Interpreted {
         &self.loaded.interface
     }
 
-    /// Returns what was noticed when the graph was loaded.
+    /// Returns the warnings about the graph from when it was loaded.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.loaded.warnings
     }
 
-    /// Returns what of the graph is not as it was in `before`.
+    /// Returns the differences between `before` and this graph.
     pub fn changes_since(&self, before: &Self) -> GraphChanges {
         GraphChanges::between(&before.loaded.texts, &self.loaded.texts)
     }
 
-    /// Adds the tools that nothing performs, of this graph and of those inside it; each graph is looked at once.
+    /// Adds the tools of this graph and of the graphs inside it that nothing performs. Looks at each graph once.
     fn add_missing_tools(&self, seen: &mut Vec<PathBuf>, missing: &mut Vec<String>) {
         let Loaded { interface, nested, .. } = &*self.loaded;
         for tool in interface.tools.iter().filter(|tool| tool.by == Executor::Program && !tool.id.is_empty()) {
@@ -233,7 +233,7 @@ impl Interpreted {
         for file in nested.iter().flatten() {
             if !seen.contains(file) {
                 seen.push(file.clone());
-                // It was loaded with this one.
+                // The inner graph was loaded together with this one.
                 if let Ok(inner) = self.library.graph(file) {
                     inner.add_missing_tools(seen, missing);
                 }
@@ -287,7 +287,7 @@ impl Machine for Interpreted {
 
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
         let file = self.loaded.nested.get(usize::from(tool))?.as_ref()?;
-        // It was loaded with this one.
+        // The nested graph was loaded together with this one.
         self.library.graph(file).ok().map(|graph| Arc::new(graph) as Arc<dyn Machine>)
     }
 
@@ -345,13 +345,13 @@ impl StateFields for JsonCells {
         let (Some(place), Some(key)) = (self.values.get_mut(key), self.loaded.interface.keys.get(key)) else {
             return Ok(());
         };
-        // A key may be unset, whatever it is when it is set.
+        // Null unsets a key of any type.
         *place = if value.is_null() { value } else { conform(&key.ty, value)? };
         Ok(())
     }
 }
 
-/// From where the tools of an interpreted graph are called.
+/// The caller of the tools of an interpreted graph.
 struct JsonLane {
     loaded: Arc<Loaded>,
     library: Library,
@@ -410,19 +410,19 @@ impl ToolCaller for JsonLane {
     }
 }
 
-/// Where the call of a tool leads whose id is known only when it is made.
+/// The target of a call whose tool is known only at the time of the call.
 enum Routed {
     /// To a tool without a contract, with these parameters.
     Free(Map<String, Value>),
     /// To a tool with a contract, with these parameters.
     Typed(Box<TypedTool>, Map<String, Value>),
-    /// Nowhere.
+    /// No tool: the call is refused for this reason.
     Refused(String),
-    /// Nowhere, for the parameters do not fit.
+    /// No tool: the parameters do not fit.
     Unfit(Mismatch),
 }
 
-/// Finds where the call of a tool leads whose id is known only when it is made.
+/// Finds the target of a call whose tool is known only at the time of the call.
 fn routed(library: &Library, id: &str, given: Map<String, Value>) -> Routed {
     let found = ItemId::new(id).map_err(|error| error.to_string()).and_then(|id| library.resolve(&id));
     let contract = match found {
@@ -431,7 +431,7 @@ fn routed(library: &Library, id: &str, given: Map<String, Value>) -> Routed {
         Ok(Resolved::Unknown) => return Routed::Free(given),
         Ok(Resolved::Tool(contract)) => contract,
     };
-    // Nobody could keep it: where secrets are is decided when a graph is compiled.
+    // Such a secret could not be protected: the places of secrets are fixed when a graph is compiled.
     if contract.result.has_secret() {
         return Routed::Refused(format!("`{id}` returns a secret, so its id must be written out"));
     }
@@ -446,7 +446,7 @@ fn routed(library: &Library, id: &str, given: Map<String, Value>) -> Routed {
     }
 }
 
-/// Calls a tool whose id is known only now, as its contract says, if it has one.
+/// Calls a tool that is known only now. If it has a contract, the contract applies.
 fn dispatch<'a>(
     library: &'a Library,
     outcome: &'a mut Value,

@@ -16,10 +16,10 @@ pub type ToolFuture<'a> = BoxFuture<'a, Result<Value, ActionError>>;
 
 /// Performs the tools that graphs call.
 pub trait Tools: Send + Sync + 'static {
-    /// Performs the tool that [`Call::tool`] names; `row` is what its contract says of it.
+    /// Performs the tool that [`Call::tool`] names; `row` is the tool as its contract describes it.
     fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a>;
 
-    /// Whether there is something that performs a tool, which is asked before a run begins. `row` is what its contract says of it.
+    /// Whether a tool can be performed; this is checked before a run begins. `row` is the tool as its contract describes it.
     fn performs(&self, row: &TypedTool) -> bool {
         let _ = row;
         true
@@ -29,14 +29,14 @@ pub trait Tools: Send + Sync + 'static {
 /// A tool in Rust.
 type Perform = dyn for<'a> Fn(&'a Call, Map<String, Value>) -> ToolFuture<'a> + Send + Sync;
 
-/// Tools by their ids; what is not in it may be built into the runtime.
+/// Tools by their ids. Other tools may be built into the runtime.
 #[derive(Clone, Default)]
 pub struct Toolbox {
     tools: HashMap<String, Arc<Perform>>,
 }
 
 impl Toolbox {
-    /// A toolbox with what is built into the runtime.
+    /// Returns a toolbox with only the tools that are built into the runtime.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,6 +1,6 @@
-//! Numbers that look random, the same for the same seed.
+//! Pseudorandom numbers that are the same for the same seed.
 
-/// A generator of numbers (SplitMix64).
+/// A pseudorandom number generator (SplitMix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 

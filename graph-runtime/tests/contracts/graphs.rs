@@ -6,13 +6,13 @@ use serde_json::json;
 use super::dice::Dice;
 use super::schema::{kind, object, schema, takes_null, value};
 
-/// The beginning of the ids that graphs compute.
+/// The prefix of the ids that graphs compute.
 pub(crate) const COMPUTED: &str = "t/d";
 
-/// What there is to be called.
+/// The tools and graphs that can be called.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
-    /// Whether of every value that tools take and return it is known what it is.
+    /// Whether the types of all values that tools take and return are known.
     pub(crate) is_typed: bool,
     /// The tools with contracts: id, parameters, result.
     pub(crate) tools: Vec<(String, Value, Value)>,
@@ -34,10 +34,10 @@ impl World {
     }
 }
 
-/// A path and what it is said to lead to.
+/// A path and the schema of its value.
 type Known = (String, Value);
 
-/// Adds a path and the paths into what it leads to.
+/// Adds a path and the paths into its value.
 fn spread(known: &mut Vec<Known>, path: String, schema: &Value, depth: u32) {
     if depth > 0 {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -54,7 +54,8 @@ fn spread(known: &mut Vec<Known>, path: String, schema: &Value, depth: u32) {
     known.push((path, schema.clone()));
 }
 
-/// Makes of a schema one whose values can be told from a literal: a word is a text there, and an object has all its fields.
+/// Turns a schema into one that the checker can infer from a literal: a word is a string, and an object has all its
+/// fields.
 fn settled(schema: &Value) -> Value {
     let mut settled = schema.clone();
     match kind(schema) {
@@ -81,7 +82,7 @@ fn settled(schema: &Value) -> Value {
     settled
 }
 
-/// Whether values of one schema may well be such as another asks for.
+/// Whether values of the schema `from` are likely to fit `to`.
 fn may_fit(from: &Value, to: &Value) -> bool {
     match (kind(from), kind(to)) {
         (_, None) | (None, _) | (Some("integer"), Some("number")) | (Some("enum"), Some("string")) => true,
@@ -110,10 +111,10 @@ fn may_fit(from: &Value, to: &Value) -> bool {
     }
 }
 
-/// Makes a value with templates for a place that a schema describes.
+/// Makes a value with templates for a place with the schema `to`.
 fn term(dice: &mut Dice, known: &[Known], to: &Value, depth: u32) -> Value {
     let fitting: Vec<&Known> = known.iter().filter(|(_, from)| may_fit(from, to)).collect();
-    // Now and then one that does not fit, for the checker to refuse.
+    // Now and then a path that does not fit, for the checker to refuse.
     let path = |dice: &mut Dice| match dice.below(60) {
         0 => dice.pick(known),
         _ => dice.pick(&fitting).copied(),
@@ -155,7 +156,7 @@ fn term(dice: &mut Dice, known: &[Known], to: &Value, depth: u32) -> Value {
     }
 }
 
-/// Makes a condition on what is known.
+/// Makes a condition on known paths.
 fn condition(dice: &mut Dice, known: &[Known], depth: u32) -> Value {
     if depth > 0 && dice.one_in(4) {
         let list: Vec<Value> = (0..1 + dice.below(2)).map(|_| condition(dice, known, depth - 1)).collect();
@@ -187,7 +188,7 @@ fn condition(dice: &mut Dice, known: &[Known], depth: u32) -> Value {
     json!({"path": path, "op": op, "value": right})
 }
 
-/// What a graph returns where it says so, and how it is called.
+/// A graph, the schema of its inputs, and the schema of its output if it returns one explicitly.
 pub(crate) struct Made {
     pub(crate) graph: Value,
     pub(crate) inputs: Value,
@@ -197,7 +198,7 @@ pub(crate) struct Made {
 /// Makes a graph.
 pub(crate) fn graph(dice: &mut Dice, world: &World) -> Made {
     let mut inputs = object(dice, 3, world.is_typed);
-    // The ids that are computed end with one of these.
+    // Computed ids end with one of these.
     inputs["properties"]["id"] = json!({"enum": ["0", "1"], "default": "0"});
     let count = 2 + dice.below(6);
     let mut writer = Writer { dice, world, keys: Vec::new(), known: Vec::new(), continues: false };
@@ -225,7 +226,7 @@ pub(crate) fn graph(dice: &mut Dice, world: &World) -> Made {
     for at in 0..count {
         nodes.insert(format!("n{at}"), writer.node(at, count));
     }
-    // What is read must be written somewhere.
+    // A key that is read must be written somewhere.
     for (name, of) in writer.keys.clone() {
         let is_written = |node: &Value| node["assign"].get(&name).is_some() || node["collect"] == json!(name);
         if !state.contains_key(&name) && !nodes.values().any(is_written) {
@@ -261,7 +262,7 @@ struct Writer<'w> {
     world: &'w World,
     keys: Vec<(String, Value)>,
     known: Vec<Known>,
-    /// Whether the run continues where a node fails.
+    /// Whether the run continues after a node fails.
     continues: bool,
 }
 
@@ -297,7 +298,7 @@ impl Writer<'_> {
     fn foreach(&mut self, at: usize, count: usize) -> Value {
         let items = settled(&schema(self.dice, 1, self.world.is_typed));
         let over = term(self.dice, &self.known, &json!({"type": "array", "items": items}), 2);
-        // What the list holds is what it was said to hold, or else the checker refuses.
+        // The list's elements fit this schema, or else the checker refuses the graph.
         let mut known = self.known.clone();
         spread(&mut known, "item".into(), &items, 2);
         let of = self.callee();
@@ -319,7 +320,7 @@ impl Writer<'_> {
         node
     }
 
-    /// Leads a failure to a later node; always where it must.
+    /// Leads a failure to a later node: sometimes, or always if `must`.
     fn on_error(&mut self, node: &mut Value, at: usize, count: usize, must: bool) {
         if must || self.dice.one_in(3) {
             let to = at + 1 + self.dice.below(count - at);
@@ -329,7 +330,7 @@ impl Writer<'_> {
 
     fn callee(&mut self) -> Callee {
         match self.dice.below(12) {
-            // Nothing is known of what such a call returns, so not where all types are to be known.
+            // The result of such a call has no known type, so it is not used where all types must be known.
             0 | 3 | 4 if !self.world.is_typed => {
                 // The parameters are those of one of the tools, so that some calls fit the tool that is called.
                 let (_, params, _) = &self.world.computed[self.dice.below(2)];
@@ -402,10 +403,10 @@ impl Writer<'_> {
     }
 }
 
-/// What an action calls.
+/// The target of an action.
 struct Callee {
     id: String,
     params: Value,
-    /// What it returns, where that is known.
+    /// The schema of its result, if it is known.
     result: Option<Value>,
 }

@@ -1,8 +1,10 @@
-//! No tool gets a value that its contract refuses: random graphs that check without an error, with inputs and results that fit.
+//! Random graphs that check without an error, with inputs and results that fit: no tool gets a value that its contract
+//! refuses.
 //!
-//! Of a graph whose types are all known, nothing else goes wrong either: no key is read that nothing has set, no comparison
-//! fails, and no node fails but by its tool. `CONTRACT_GRAPHS` is the number of graphs that must check without an error, 150 if
-//! not set; `SEED` a number that makes them others, `ROUND` the round to begin with; `SHOW` prints what the graphs came to.
+//! A graph whose types are all known does not fail in other ways either: it reads no key that was never set, no
+//! comparison fails, and a node fails only if its tool does. `CONTRACT_GRAPHS` is the number of graphs that must check
+//! without an error, 150 by default. `SEED` selects other graphs, and `ROUND` is the first round. `SHOW` prints the
+//! refusals and the totals.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -26,10 +28,10 @@ use serde_json::json;
 use dice::Dice;
 use graphs::{COMPUTED, Made, World, graph};
 
-/// What the tools of the tests say where they fail.
+/// The error of a tool that fails.
 const FAILURE: &str = "the tool has no luck";
 
-/// What is seen of runs.
+/// Everything that the tests observe of runs.
 #[derive(Default)]
 struct Seen {
     dice: Option<Dice>,
@@ -37,7 +39,7 @@ struct Seen {
     contracts: HashMap<String, (Value, Value)>,
     is_typed: bool,
     calls: u64,
-    /// How many of the calls were to an id that the run computed.
+    /// The number of calls to an id that the run computed.
     computed: u64,
     /// Graphs by their ids.
     graphs: HashMap<String, Value>,
@@ -88,7 +90,7 @@ impl Observer for Stage {
             Event::StepCompleted { run, node, error, warnings, .. } => {
                 let Some((graph, mut keys)) = seen.runs.remove(run.as_str()) else { return };
                 let definition = &seen.graphs[&graph]["config"]["nodes"][*node];
-                // Where the run continues along its edges, a foreach that failed has collected what there was, or an
+                // If the run continues along its edges, a foreach that failed has collected the results so far, or an
                 // empty list.
                 let collects_all = definition["type"] == "foreach" && definition.get("on_error").is_none();
                 if error.is_none() || collects_all {
@@ -113,7 +115,7 @@ fn written(node: &Value) -> Vec<String> {
     assigned.chain(node["collect"].as_str().map(str::to_owned)).collect()
 }
 
-/// Returns the keys that a warning says were read, where nothing else could be read in their place and none of them was set.
+/// Returns the keys that a warning says were read, if the template reads nothing else and none of the keys was set.
 fn unset(warning: &str, set: &BTreeSet<String>) -> Option<String> {
     let paths = warning.strip_prefix("`${")?.strip_suffix("}` found nothing")?;
     let key = |path: &str| path.strip_prefix("state.")?.split('.').next().map(str::to_owned);
@@ -121,12 +123,12 @@ fn unset(warning: &str, set: &BTreeSet<String>) -> Option<String> {
     (!keys.iter().any(|key| set.contains(key))).then(|| keys.join("` and `state."))
 }
 
-/// Whether a failure is not one of the graph itself.
+/// Whether a failure comes from a tool or the step limit, and not from the graph itself.
 fn is_of_tool(error: &str) -> bool {
     error.contains(FAILURE) || error.contains("Max steps exceeded")
 }
 
-/// A tree with contracts, and what its tools see.
+/// A tree with contracts, and the stage that performs its tools.
 struct Tree {
     directory: tempfile::TempDir,
     library: Library,
@@ -146,7 +148,8 @@ impl Tree {
             fs::write(path, text).unwrap();
         };
         write(&format!("keys/{}.toml", file.fingerprint), file.to_signed_toml(&key(), SystemTime::UNIX_EPOCH));
-        // A random graph is full of comparisons that come out the same. What is not known must not meet what is.
+        // A random graph has many comparisons with a constant result. In a typed graph, values of known and unknown
+        // types must not meet.
         let mut levels: Vec<String> =
             ["G0162", "G0160", "G0171"].iter().map(|lint| format!("{lint} = \"allow\"")).collect();
         if is_typed {
@@ -163,7 +166,8 @@ impl Tree {
         }
         let stage = Stage::default();
         let mut graphs = HashMap::new();
-        // Which graphs a tree has is found out once, so these are written before; those with mistakes are left.
+        // A library lists the graphs of its tree once, so the nested graphs are written before. A graph with mistakes
+        // is overwritten by the next one.
         while world.graphs.len() < 2 {
             let id = format!("g/inner{}", world.graphs.len());
             let Made { graph, inputs, output } = graph(dice, &world);
@@ -211,7 +215,7 @@ fn signed(text: &str) -> String {
     sign(ItemKind::YAML, text, &key(), SystemTime::UNIX_EPOCH).unwrap()
 }
 
-/// What came of all graphs.
+/// The totals over all graphs.
 #[derive(Debug, Default)]
 struct Sum {
     made: u64,
@@ -328,7 +332,7 @@ fn a_computed_id_is_held_to_its_contract_before_the_call() {
         let mut seen = tree.stage.seen();
         seen.graphs.insert("g/computed".into(), graph);
         seen.contracts.insert("e/f".into(), (contract["config_schema"].clone(), json!({"type": "object"})));
-        // One that has luck.
+        // With this seed the tool does not fail.
         seen.dice = Some(Dice::new(3));
     }
     let loaded = Library::open(tree.directory.path(), tree.stage.clone()).graph(&path).unwrap();

@@ -1,15 +1,16 @@
-//! Random schemas, values that fit them, and a judge of its own of what fits: it shares no code with the compiler.
+//! Random schemas, values that fit them, and an independent check of whether a value fits, which shares no code with
+//! the compiler.
 
 use graph_runtime::{Map, Value};
 use serde_json::json;
 
 use super::dice::Dice;
 
-/// The names of fields: few, so that types meet.
+/// The names of fields; there are few, so that types coincide.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const WORDS: [&str; 3] = ["red", "blue", "green"];
 
-/// Makes a schema; `is_typed` where it says of every part what it is.
+/// Makes a schema; if `is_typed`, each part of it has a type.
 pub(crate) fn schema(dice: &mut Dice, depth: u32, is_typed: bool) -> Value {
     let mut schema = match dice.below(if depth == 0 { 5 } else { 10 }) {
         0 => json!({"type": "boolean"}),
@@ -129,7 +130,7 @@ fn fields(dice: &mut Dice, schema: &Value) -> Map<String, Value> {
         while is_required && kind(property).is_none() && one.is_null() {
             one = value(dice, property);
         }
-        // To be given as null and not to be given is the same.
+        // A field that is null and a field that is missing are equivalent.
         map.insert(name.clone(), one);
     }
     map
@@ -148,7 +149,8 @@ pub(crate) fn any(dice: &mut Dice, depth: u32) -> Value {
     }
 }
 
-/// Returns where a value does not fit a schema; `None` if all of it fits. A field that is null is not given.
+/// Returns the first place where a value does not fit a schema; `None` if it fits. A field that is null counts as
+/// missing.
 pub(crate) fn misfit(schema: &Value, value: &Value) -> Option<String> {
     let inside = |place: &str, why: String| format!("{place}: {why}");
     if value.is_null() {
@@ -176,7 +178,7 @@ pub(crate) fn misfit(schema: &Value, value: &Value) -> Option<String> {
             Some(properties) => {
                 let wrong = |(name, property): (&String, &Value)| match map.get(name).filter(|value| !value.is_null()) {
                     Some(value) => Some(inside(name, misfit(property, value)?)),
-                    // A default was applied before the tool is called.
+                    // The default was applied before the tool was called.
                     None if property.get("default").is_some() => (!property["default"].is_null()
                         && !takes_null(property))
                     .then(|| inside(name, "the default is missing".into())),

@@ -1,4 +1,4 @@
-//! Attestations, as `docs/attestation.md` has them. `UPDATE_JOURNAL=1` regenerates the known one.
+//! Attestations in the format of `docs/attestation.md`. `UPDATE_JOURNAL=1` regenerates the known one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn run() -> RunId {
     RunId::new("known-answer").unwrap()
 }
 
-/// Attests to a journal with a key of its own.
+/// Attests to a journal with the attester's own key.
 async fn attested(records: &[Sealed]) -> Result<String, String> {
     let store = MemoryStore::new();
     store.create(&run(), "test/graph", records.to_vec()).await.unwrap();
@@ -88,7 +88,7 @@ async fn an_attestation_that_was_changed_is_refused() {
         let mut bytes = envelope.clone().into_bytes();
         bytes[at] ^= 1;
         let Ok(text) = String::from_utf8(bytes) else { continue };
-        // What is outside of payload and signature may differ: the key's name is a hint.
+        // Bytes outside the payload and the signature may differ: the key's name is only a hint.
         match Attestation::verify(&text, &attester()) {
             Ok(same) => assert_eq!(Ok(same), Attestation::verify(&envelope, &attester()).map_err(drop), "{text}"),
             Err(_) => changed += 1,
@@ -103,7 +103,7 @@ async fn an_attestation_that_was_changed_is_refused() {
 #[tokio::test]
 async fn an_attestation_still_covers_its_journal_after_it_has_grown() {
     let records = journal().await;
-    // The journal as it was when the run had failed.
+    // The journal at the time when the run had failed.
     let mut then = records[..3].to_vec();
     then[2].end = Some(*key().derive("end of journal known-answer at 2"));
     let envelope = attested(&then).await.unwrap();

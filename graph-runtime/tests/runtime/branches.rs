@@ -1,6 +1,6 @@
-//! Branches: random graphs that fan out and join, against a judge that knows how they were made.
+//! Random graphs that fan out and join, checked by a judge that knows how they were made.
 //!
-//! `BRANCHES=1000 SEED=7` sets how many graphs are made, and which.
+//! `BRANCHES=1000 SEED=7` sets the number of graphs and the seed.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,13 +16,13 @@ use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
 use crate::support::{KEY, id, kinds, runtime};
 
-/// A piece of a graph, with one way in and one way out.
+/// A piece of a graph with one entry and one exit.
 enum Part {
-    /// A node that is visited so many times in a row, and fails the last time if it has a handler.
+    /// A node that is visited `times` times in a row, and fails the last time if it has a handler.
     Work { node: usize, times: u64, handler: Option<usize> },
     /// A node that begins a branch for each edge.
     All { node: usize, branches: Vec<Branch>, partial: Option<Partial>, join: usize },
-    /// A node that begins a branch for each element of a list. Those in the list end before the join.
+    /// A node that begins a branch for each element of a list; `ends` says which branches end before the join.
     Over { node: usize, ends: Vec<bool>, parts: Vec<Part>, join: usize },
 }
 
@@ -32,14 +32,14 @@ struct Branch {
     ends: bool,
 }
 
-/// A join of the first branches of a fan-out, behind which one branch continues.
+/// A join of the first branches of a fan-out, after which one branch continues.
 struct Partial {
     of: usize,
     node: usize,
     parts: Vec<Part>,
 }
 
-/// Makes parts.
+/// Makes parts at random.
 struct Maker {
     random: Random,
     nodes: usize,
@@ -85,12 +85,12 @@ impl Maker {
     }
 }
 
-/// Writes parts down as nodes of a program.
+/// Writes parts as nodes of a program.
 struct Writer {
     nodes: BTreeMap<usize, Value>,
-    /// What the elements of the lists are called around the part that is written.
+    /// The names of the list elements that are in scope for the current part.
     arguments: Vec<String>,
-    /// How large what each node writes is.
+    /// The size of the text that each node writes.
     padding: usize,
 }
 
@@ -99,7 +99,7 @@ fn name(node: usize) -> String {
 }
 
 impl Writer {
-    /// Writes parts behind which the way continues along `next`. Returns the edges that lead to the first of them.
+    /// Writes parts, after which the run continues along `next`. Returns the edges that lead to the first of them.
     fn parts(&mut self, parts: &[Part], next: Value) -> Value {
         parts.iter().rev().fold(next, |next, part| json!([{"to": name(self.part(part, next))}]))
     }
@@ -183,17 +183,17 @@ impl Writer {
     }
 }
 
-/// A visit that is expected: the step that it is in, where, and what its call returns.
+/// An expected visit: its step, its branch, its node, and the result of its call.
 #[derive(Debug)]
 struct Expected {
     step: u64,
     path: Vec<u32>,
     node: usize,
-    /// What it returns; `None` if it fails.
+    /// The result; `None` if the call fails.
     result: Option<Value>,
 }
 
-/// Says what is visited when, by how the parts were made.
+/// Predicts which visits a run makes, and when, from the parts of the graph.
 #[derive(Default)]
 struct Judge {
     visits: Vec<Expected>,
@@ -202,7 +202,7 @@ struct Judge {
 }
 
 impl Judge {
-    /// Follows parts from the step behind `step` on. Returns the last step in which one of their nodes is visited.
+    /// Follows parts from the step after `step`. Returns the last step in which one of their nodes is visited.
     fn parts(&mut self, parts: &[Part], step: u64) -> u64 {
         parts.iter().fold(step, |step, part| self.part(part, step))
     }
@@ -233,7 +233,7 @@ impl Judge {
                     let end = self.parts(&branch.parts, begin);
                     self.path.pop();
                     last = last.max(end);
-                    // A branch that cannot come to the join does not hold it up.
+                    // The join does not wait for a branch that cannot reach it.
                     if usize::try_from(at).unwrap() < of && !branch.ends {
                         last_of = last_of.max(end);
                         first = first.or(Some(at));
@@ -275,7 +275,7 @@ impl Judge {
     }
 }
 
-/// A graph that was made, as text, and the visits that a run of it makes.
+/// A random graph as text, and the visits that a run of it makes.
 struct Made {
     nodes: Vec<(String, String)>,
     expected: Vec<Expected>,
@@ -299,7 +299,7 @@ fn make(seed: u64) -> Made {
 }
 
 impl Made {
-    /// The graph with a tool that returns what it gets, after some turns of the scheduler.
+    /// The graph with a tool that returns its parameters after some turns of the scheduler.
     fn machine(&self) -> Interpreted {
         self.machine_with(r#"{"max_steps":100000}"#)
     }
@@ -325,7 +325,7 @@ impl Made {
         })
     }
 
-    /// Fails unless visits are those that are expected, in their order.
+    /// Fails unless the visits are the expected ones, in order.
     fn judge(&self, visits: &[Visit], what: &str) {
         let said = visits.iter().map(|visit| {
             let result = visit.error.is_none().then(|| visit.result.clone());
@@ -346,7 +346,7 @@ impl Made {
         self.nodes.iter().map(|(name, body)| format!("{name}: {body}\n")).collect()
     }
 
-    /// Returns what the run returns: the name of the node that wrote last.
+    /// Returns the expected output: the name of the node that wrote last.
     fn output(&self) -> Value {
         let last = self.expected.iter().rev().find(|expected| expected.result.is_some());
         json!({"last": last.map(|expected| name(expected.node))})
@@ -361,7 +361,8 @@ fn visits(records: &[Sealed]) -> Vec<Visit> {
     steps.flatten().collect()
 }
 
-/// Runs a graph, with a journal and without, from its beginning and from behind each record, and proves and replays what was written.
+/// Runs a graph with and without a journal, from its start and from after each record, and audits and replays the
+/// journals.
 async fn check(seed: u64) -> usize {
     let made = make(seed);
     let what = format!("SEED={seed}");
@@ -382,7 +383,7 @@ async fn check(seed: u64) -> usize {
     assert!(deviations.is_empty() && stopped.is_none(), "{what}: {deviations:?} {stopped:?}");
     let kinds = kinds(&records);
     for (length, kind) in kinds.iter().enumerate().skip(1) {
-        // Records that are written together are not cut apart.
+        // Records that are written together are not separated.
         if matches!(kind.as_str(), "snapshot" | "end") {
             continue;
         }

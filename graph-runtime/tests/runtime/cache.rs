@@ -1,4 +1,4 @@
-//! The cache of nodes: which calls are not made again, what is kept, and what is believed.
+//! The cache of nodes: which calls it saves, which results it stores, and which entries it trusts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ fn id(name: &str) -> RunId {
     RunId::new(name).unwrap()
 }
 
-/// Counts the calls of a tool that doubles numbers, and fails for negative ones.
+/// A tool that doubles numbers, fails for negative ones, and counts its calls.
 #[derive(Clone, Default)]
 struct Tool(Arc<AtomicUsize>);
 
@@ -98,7 +98,7 @@ async fn a_cached_call_is_not_repeated_and_all_else_stays_the_same() {
     assert_eq!((tool.calls(), cache.entries().len()), (1, 1));
     let second = start(&runtime, "b", tool.machine(&TWICE), json!({"n": 7})).await.unwrap();
     assert_eq!(tool.calls(), 0);
-    // The fields of the result are in the tool's order, also where they become a text.
+    // The fields of the result keep the tool's order, also when the result becomes a text.
     assert_eq!((second.output.to_string(), second.steps), (first.output.to_string(), 3));
     assert_eq!(second.output, json!({"n": 14, "way": {"z": 1.5, "n": 14, "a": null}}));
     let (first, second) = (visits(&runtime, "a").await, visits(&runtime, "b").await);
@@ -111,14 +111,14 @@ async fn a_cached_call_is_not_repeated_and_all_else_stays_the_same() {
     assert!(records[1].body.contains(r#""cached":true"#), "{}", records[1].body);
     let proven = audit(&tool.machine(&TWICE), &id("b"), &records, &key().public(), None).unwrap();
     assert_eq!((proven.status, proven.tools), (Status::Completed, Vec::new()), "no tool was called");
-    // A graph whose nodes do not say so has no such step.
+    // A graph whose nodes are not to be cached has no such step.
     let plain: Vec<(&str, String)> =
         TWICE.nodes.iter().map(|(name, body)| (*name, body.replace(r#""cached":true,"#, ""))).collect();
     let nodes: Vec<(&str, &str)> = plain.iter().map(|(name, body)| (*name, body.as_str())).collect();
     let plain = tool.machine(&Program { nodes: &nodes, ..TWICE });
     let refused = audit(&plain, &id("b"), &records, &key().public(), None).unwrap_err().to_string();
     assert!(refused.contains("what node `twice` returned is not to be cached"), "{refused}");
-    // Without a store it is the same, and without a cache, or the word in the graph, each call is made.
+    // Without a store it works the same. Without a cache, or without the setting in the graph, each call is made.
     let ephemeral = builder(&cache).build().unwrap();
     for (n, calls) in [(7, 0), (8, 1), (8, 0)] {
         start(&ephemeral, "c", tool.machine(&TWICE), json!({"n": n})).await.unwrap();
@@ -163,7 +163,7 @@ async fn another_graph_node_tool_version_or_value_is_another_call() {
         start(&runtime, "c", tool.machine(&TWICE), n()).await.unwrap();
         assert_eq!(tool.calls(), calls);
     }
-    // The same number in another form is another value; what the call does not get makes no difference.
+    // The same number in another form is another value. An input that the call does not receive makes no difference.
     for (inputs, calls) in [(json!({"n": 7.0}), 1), (json!({"n": "7"}), 1), (json!({"n": 7, "m": 1}), 0)] {
         start(&runtime, "d", tool.machine(&TWICE), inputs.clone()).await.unwrap();
         assert_eq!(tool.calls(), calls, "{inputs}");
@@ -176,13 +176,13 @@ async fn a_failure_is_not_kept_nor_what_its_node_could_not_use() {
     let runtime = builder(&cache).build().unwrap();
     for inputs in [json!({"n": -1}), json!({"n": "text"})] {
         for _ in 0..2 {
-            // The second is a result, of which the edge asks whether it is greater than a number.
+            // The second call returns a result, but its edge compares that result with a number.
             let ended = start(&runtime, "a", tool.machine(&TWICE), inputs.clone()).await.unwrap();
             assert_eq!((tool.calls(), ended.steps), (1, 2), "{inputs}");
         }
     }
     assert_eq!(cache.entries().len(), 0);
-    // What the second attempt returned is a result like any.
+    // The result of a second attempt is cached like any other.
     let failures = Arc::new(AtomicUsize::new(1));
     let machine = Interpreted::new(&TWICE, move |_, _| match failures.swap(0, Ordering::Relaxed) {
         0 => Ok(json!({"n": 1})),
@@ -197,7 +197,7 @@ async fn a_failure_is_not_kept_nor_what_its_node_could_not_use() {
 struct Failing {
     inner: MemoryStore,
     left: AtomicUsize,
-    /// How much was in the cache at each append.
+    /// The number of cache entries at each append.
     seen: Arc<Mutex<Vec<usize>>>,
     cache: MemoryCache,
 }
@@ -319,7 +319,7 @@ async fn of_a_foreach_each_call_is_kept_by_itself() {
     let (cache, store, tool) = (MemoryCache::new(), MemoryStore::new(), Tool::default());
     let runtime = builder(&cache).store(store.clone()).build().unwrap();
     let mut before = Vec::new();
-    // What failed is called again; what was kept before is not, wherever in the list it is.
+    // A failed item is called again; a cached item is not, wherever it is in the list.
     for (name, list, calls, cached) in
         [("a", json!([1, 2, -3]), 3, false), ("b", json!([2, 4, 1]), 1, false), ("c", json!([1, 2, 4]), 0, true)]
     {
@@ -334,7 +334,7 @@ async fn of_a_foreach_each_call_is_kept_by_itself() {
         before[1],
         json!([{"z": 1.5, "n": 4, "a": null}, {"z": 1.5, "n": 8, "a": null}, {"z": 1.5, "n": 2, "a": null}])
     );
-    // Another graph with the same items has its own.
+    // Another graph with the same items has its own entries.
     let other = Program { digest: "00000000000000000000000000000000000000000000000000000000000000bb", ..EACH };
     start(&runtime, "d", tool.machine(&other), json!({"list": [1, 2]})).await.unwrap();
     assert_eq!(tool.calls(), 2);
@@ -396,7 +396,7 @@ async fn what_has_secrets_in_it_is_not_kept_and_no_key_tells_of_one() {
         let entries = cache.entries();
         assert_eq!(entries.len(), kept, "{settings} {echoes}");
         assert!(entries.values().all(|entry| !entry.contains(CANARY)));
-        // With another key of the runtime the same value has another key, so nobody can try values.
+        // With another signing key the same value gets another cache key, so nobody can guess values.
         if let Some(at) = entries.keys().next() {
             let other = MemoryCache::new();
             let runtime = Runtime::builder().sign_with(SecretKey::from_seed(&[3; 32])).grant("*").unwrap();
@@ -438,7 +438,7 @@ async fn project_cache_keeps_a_file_per_entry_and_receipts_mark_hits() {
     assert_eq!((entry.node.as_str(), entry.graph.as_str()), ("twice", "test/graph"));
     let hits = ["a", "b"].map(|name| {
         let trace = files.objects().trace(&id(name)).unwrap().unwrap();
-        // The result is the object that the project keeps of it.
+        // The result of the entry is the object in the project's files.
         assert_eq!(trace.receipts[0].0["node_result_hash"], json!(entry.node_result_hash()));
         let transcript = directory.path().join(format!(".ai/state/threads/{name}/transcript.jsonl"));
         let said = std::fs::read_to_string(transcript).unwrap().contains(r#""cache_hit":true"#);

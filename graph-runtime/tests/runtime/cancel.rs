@@ -1,4 +1,4 @@
-//! Runs that are stopped by somebody who has nothing but their store.
+//! Runs that are cancelled by a process that has only their store.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -35,7 +35,7 @@ const AROUND: Program<'static> = Program {
     ..PROGRAM
 };
 
-/// Does what another process does that has the file only.
+/// Cancels a run as another process would, through the file only.
 fn elsewhere(path: &Path, run: &'static str) -> Result<(), StoreError> {
     let path = path.to_owned();
     let cancel = async move { SqliteStore::open(path).await?.cancel(&id(run)).await };
@@ -129,7 +129,7 @@ async fn a_cancel_of_a_dead_run_ends_the_runs_inside_it_too() {
     }
 }
 
-/// Calls its tool for each item, and then nothing any more.
+/// Calls its tool for each item, and makes no calls afterwards.
 const EACH: Program<'static> = Program {
     keys: &[Key { name: "all", initial: None }],
     nodes: &[

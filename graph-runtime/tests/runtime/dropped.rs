@@ -1,10 +1,10 @@
 //! `start` and `resume` whose futures are dropped after any number of polls, as by a client that hangs up.
 //!
-//! Whatever is dropped when: a run that is in the store is running, or has ended; nobody holds a run without a task;
-//! and another process gets the same answers as this one, of which runs there are, who holds them, and whether they can
-//! be cancelled.
+//! The following holds whenever a future is dropped. A run that is in the store is running or has ended. Nobody holds a
+//! run without a task. Another process sees the same runs and the same holders, and can cancel the same runs.
 //!
-//! `DROPS=1000 cargo test -p graph-runtime --test runtime dropped` drops a thousand of each, on each kind of tokio's runtimes.
+//! `DROPS=1000 cargo test -p graph-runtime --test runtime dropped` drops a thousand of each, on both kinds of tokio's
+//! runtimes.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 
-/// Says of a process that it is the one that looks, and at which file.
+/// The environment variable that makes a process the observer; its value is the store's file.
 const FILE: &str = "GRAPH_DROPPED_FILE";
 
 const ONE: Program<'static> = Program {
@@ -34,12 +34,12 @@ const ONE: Program<'static> = Program {
     ..PROGRAM
 };
 
-/// Whose call returns at once.
+/// A graph whose call returns at once.
 fn quick() -> Interpreted {
     Interpreted::new(&ONE, |_: &Call, _| Ok(json!(1)))
 }
 
-/// Whose call returns when its run is cancelled.
+/// A graph whose call returns when its run is cancelled.
 fn waiting() -> Interpreted {
     Interpreted::waiting(&ONE, |call: &Call, _| {
         let token = call.cancel_token();
@@ -62,7 +62,7 @@ fn rounds() -> u64 {
     std::env::var("DROPS").map_or(60, |rounds| rounds.parse().unwrap())
 }
 
-/// Polls a future so often, with a pause between, and drops it. Whether it was done says who waits for it.
+/// Polls a future up to `polls` times, with a pause between, and drops it. Returns whether it had completed.
 async fn drop_after<F: Future>(polls: u64, pause: Duration, future: F) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -81,13 +81,13 @@ fn poll<F: Future>(future: Pin<&mut F>) -> bool {
     future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-/// Says of each run how it stands, and whether somebody holds it.
+/// Returns each run's status, and whether somebody holds the run.
 async fn standing(store: &SqliteStore) -> BTreeMap<String, (Status, bool)> {
     let list = store.list().await.unwrap();
     list.into_iter().map(|run| (run.run.to_string(), (run.status, run.holder.is_some()))).collect()
 }
 
-/// Not a test of its own: the process that looks. It says of each run how it stands, and then cancels it.
+/// Not a test of its own: the observing process. It prints each run's status, and then cancels the run.
 #[test]
 fn the_process_that_looks() {
     let Some(path) = std::env::var_os(FILE) else { return };
@@ -105,7 +105,7 @@ fn the_process_that_looks() {
     });
 }
 
-/// Looks as another process does; returns its lines.
+/// Starts an observing process, and returns its lines.
 async fn seen_from_elsewhere(path: &Path) -> Vec<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "dropped::the_process_that_looks", "--nocapture"]).env(FILE, path);
@@ -115,12 +115,12 @@ async fn seen_from_elsewhere(path: &Path) -> Vec<String> {
     text.lines().filter_map(|line| line.split_once("seen ").map(|(_, rest)| rest.to_owned())).collect()
 }
 
-/// What is wrong with how the runs stand: those that wait are running, and all others have ended.
+/// Returns the runs with a wrong status: runs that wait must be running, and all others must have ended.
 fn wrong(found: &BTreeMap<String, (Status, bool)>) -> Vec<String> {
     let is_wrong = |(name, (status, is_held)): &(&String, &(Status, bool))| match (name.contains("waits"), status) {
         (true, Status::Running) => !is_held,
         (false, Status::Completed) => *is_held,
-        // Of one that failed before, the resume was dropped before anything was done.
+        // The run failed before, and its resume was dropped before anything was done.
         (_, Status::Error) => *is_held || !name.starts_with("resume"),
         _ => true,
     };
@@ -138,7 +138,7 @@ async fn drop_at_every_poll() {
     for round in 0..rounds() {
         let graph = if round % 2 == 0 { quick() } else { waiting() };
         let kind = if round % 2 == 0 { "quick" } else { "waits" };
-        // Up to as many polls as it takes, and as many moments in what it waits for.
+        // Varies the number of polls, and the pause between them.
         let (polls, pause) =
             (round / 2 % 6, Duration::from_micros([0, 40, 150, 400, 1_000][(round / 12 % 5) as usize]));
         let start = runtime.start_as(id(&format!("start-{kind}-{round}")), graph.clone(), Map::new());
@@ -155,7 +155,7 @@ async fn drop_at_every_poll() {
     }
     assert!(dropped > rounds() / 3, "{dropped} were dropped");
     let (began, mut stable, mut found) = (Instant::now(), Instant::now(), BTreeMap::new());
-    // What was dropped last may still be on its way.
+    // The task of the last dropped future may still be running.
     while stable.elapsed() < Duration::from_millis(500) {
         let now = standing(&store).await;
         let wrong = wrong(&now);
@@ -174,7 +174,7 @@ async fn drop_at_every_poll() {
         })
         .collect();
     assert_eq!(seen_from_elsewhere(&path).await, expected, "and so does another process");
-    // Each run that somebody holds has a task, which hears that it is cancelled.
+    // Each run that is held has a task, which is notified of the cancel.
     let waits: Vec<&String> = found.iter().filter(|(_, (_, is_held))| *is_held).map(|(run, _)| run).collect();
     let began = Instant::now();
     for run in &waits {

@@ -1,4 +1,5 @@
-//! What of a run is written down when: snapshots, calls that are done before their step is, and steps that wait for the store.
+//! The times at which a run is written: snapshots, calls that are done before their step, and steps that wait for the
+//! store.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,8 @@ fn entries(records: &[Sealed]) -> Vec<Entry> {
     records.iter().map(|sealed| serde_json::from_str::<Record>(&sealed.body).unwrap().entry).collect()
 }
 
-/// A journal that ends after so many of its records, as a crash leaves it: with the token of the record that is last then.
+/// Returns a store whose journal was cut after `records` records, as a crash leaves it: with the token of its last
+/// record.
 pub(crate) async fn cut(store: &MemoryStore, tokens: &Tokens, records: usize) -> MemoryStore {
     let mut kept = store.load(&id("run")).await.unwrap()[..records].to_vec();
     let last = kept.last_mut().unwrap();
@@ -71,7 +73,7 @@ impl Store for Tokens {
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            // A real store answers later than it is asked.
+            // A real store does not answer at once.
             tokio::task::yield_now().await;
             if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
                 return Err(StoreError::failed("the power went out"));
@@ -98,7 +100,7 @@ impl Store for Tokens {
     }
 }
 
-/// Goes round, writes a large text and a count each time, looks back at what it returned, and ends after 40 visits.
+/// A loop that writes a count, a large text and a null from its result at each visit, and ends after 40 visits.
 const ROUND: Program<'static> = Program {
     settings: r#"{"max_steps":1000}"#,
     keys: &[
@@ -143,7 +145,7 @@ async fn resume_from_a_snapshot_equals_resume_from_the_start() {
     assert!(size("snapshot") * 4 <= size("step"), "snapshots add at most a quarter");
     assert_eq!(proven(&round(10_000), &records), Ok(Status::Completed));
     for length in 1..records.len() {
-        // A step and the snapshot behind it are written together.
+        // A step and the snapshot after it are written together.
         if kinds(&records)[length] == "snapshot" || kinds(&records)[length] == "end" {
             continue;
         }
@@ -175,7 +177,7 @@ async fn a_snapshot_waits_until_the_journal_is_larger_than_it() {
     );
 }
 
-/// Calls a tool for each of a list, three at a time.
+/// Calls a tool for each element of a list, three at a time.
 const EACH: Program<'static> = Program {
     keys: &[Key { name: "all", initial: None }],
     nodes: &[
@@ -191,7 +193,7 @@ const EACH: Program<'static> = Program {
 /// The items that were called, with their idempotency keys.
 type Called = Arc<Mutex<Vec<(Option<u64>, String)>>>;
 
-/// Doubles each number, after as many turns of the scheduler as the number says.
+/// Doubles each number after that many turns of the scheduler.
 fn doubling(called: &Called, refuses: Option<i64>) -> Interpreted {
     let called = Arc::clone(called);
     Interpreted::waiting(&EACH, move |call: &Call, params: Value| {
@@ -243,7 +245,7 @@ async fn items_that_were_done_before_a_crash_are_not_called_again() {
     }
 }
 
-/// A store whose appends take long, and that counts the items of `calls` records that are durable.
+/// A store with slow appends that counts the durable items of `calls` records.
 #[derive(Debug, Clone)]
 struct Slow {
     inner: MemoryStore,
@@ -289,8 +291,8 @@ impl Store for Slow {
     }
 }
 
-/// Runs a foreach over 30 items of 20 ms with a slow store; returns how many finished items were not durable at most, and how
-/// many appends it took.
+/// Runs a foreach over 30 items of 20 ms with a slow store. Returns the largest number of finished items that were not
+/// durable, and the number of appends.
 async fn most_not_durable(width: u64, durability: Durability) -> (u64, usize) {
     let body = EACH.nodes[0].1.replace("\"width\":3", &format!("\"width\":{width}"));
     let program: &'static Program<'static> = Box::leak(Box::new(Program {
@@ -354,7 +356,8 @@ async fn a_store_failure_stops_the_run_and_starts_no_more_items() {
     assert!(made < 20, "{made} calls were made");
 }
 
-/// Changes the first record of a kind and signs all again, as only the holder of the key can; says what an audit finds.
+/// Changes the first record of a kind, and signs all records again, as only the holder of the key can. Returns the
+/// error of an audit.
 fn found_in(machine: &Interpreted, records: &[Sealed], kind: &str, from: &str, to: &str) -> String {
     let at = kinds(records).iter().position(|one| one == kind).unwrap();
     assert!(records[at].body.contains(from), "{}", records[at].body);
@@ -450,7 +453,7 @@ async fn every_mode_writes_the_same_journal_and_its_end_before_result() {
 
 #[tokio::test]
 async fn what_a_crash_leaves_of_a_run_is_what_its_mode_promises() {
-    // The store takes so many appends and then no more, as one whose process was killed.
+    // The store accepts so many appends and no more, as if its process was killed.
     for (durability, appends, least, most) in
         [(Durability::Sync, 7, 7, 7), (Durability::Async, 7, 7, 40), (Durability::Exit, 0, 0, 0)]
     {

@@ -1,4 +1,4 @@
-//! What the engine does with a machine: steps, failures, limits, time, progress lines.
+//! The engine with a machine: steps, failures, limits, time, progress lines.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ async fn run(machine: Interpreted) -> (Result<graph_runtime::Finished<Value>, Ru
     (run, lines.text())
 }
 
-/// As [`run`], but nobody watches, so that the engine takes its short way.
+/// As [`run`], but without an observer, so that the engine takes its fast path.
 async fn run_unwatched(machine: Interpreted) -> Result<graph_runtime::Finished<Value>, RunError> {
     let runtime = Runtime::builder()
         .grant("rye.execute.tool.*")
@@ -112,7 +112,7 @@ async fn a_route_over_a_list_begins_a_branch_for_each_element() {
     assert_eq!(routed(over, json!([1, 2, 3, 4])).await, Err(why.to_owned()));
 }
 
-/// Runs six branches of a list whose calls wait for each other, and returns the most that were made at the same time.
+/// Runs six branches over a list whose calls wait for each other, and returns the largest number of concurrent calls.
 async fn most_at_once(width: &str, settings: &str) -> usize {
     let split = format!(r#"{{"line":1,"does":"gate","next":{{"over":[1,2,3,4,5,6],"as":"part","to":"each"{width}}}}}"#);
     let nodes = &[

@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 
-/// A node of each kind, a failure that is passed over, and one that a node deals with.
+/// A node of each kind, a failure that is suppressed, and a failure that a node handles.
 const KINDS: Program<'static> = Program {
     keys: &[
         Key { name: "list", initial: Some("[1,2]") },
@@ -99,7 +99,7 @@ impl Kept {
         Self::of(&KINDS).await
     }
 
-    /// A short one, for what is tried at each byte.
+    /// A short run, for tests that change each byte.
     async fn of_two_steps() -> Self {
         let nodes = &[("a", r#"{"line":1,"does":"gate","next":[{"to":"b"}]}"#), ("b", r#"{"line":2,"does":"return"}"#)];
         Self::of(&Program { nodes, ..PROGRAM }).await
@@ -153,7 +153,7 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// What is rebuilt elsewhere is what stands here, byte for byte.
+/// Asserts that the files are the same byte for byte when they are rebuilt elsewhere.
 async fn assert_rebuilds(kept: &Kept, graphs: &[(&RunId, &Interpreted)]) {
     let live = tree(kept.directory.path());
     let elsewhere = tempfile::tempdir().unwrap();
@@ -211,7 +211,7 @@ async fn files_that_were_damaged_are_found_and_rebuilt_in_place() {
 async fn a_completed_run_that_is_resumed_has_its_files_rebuilt() {
     let kept = Kept::of_every_kind().await;
     let whole = tree(kept.directory.path());
-    // As a kill between the commit of the end and the last file leaves them: some of an earlier state, some missing.
+    // A kill between the commit of the end and the last file leaves some files out of date, and some missing.
     for (number, (file, bytes)) in whole.iter().enumerate() {
         if number % 2 == 0 {
             std::fs::remove_file(kept.path(file)).unwrap();
@@ -252,7 +252,7 @@ async fn journal_file_equals_the_stored_journal_and_is_read_only() {
     let files = kept.files.store();
     assert_eq!(files.load(&id()).await.unwrap(), records);
     assert_eq!(files.load_from(&id(), 3).await.unwrap(), records[3..]);
-    // The store does not ask the run's own clock.
+    // The store does not use the run's clock.
     let (found, mut expected) = (files.find(&id()).await.unwrap(), kept.store.find(&id()).await.unwrap());
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_772_452_800_125);
     (expected.created, expected.updated) = (Some(at), Some(at));
@@ -273,7 +273,7 @@ async fn proven(kept: &Kept, graph: &Interpreted) -> Result<FilesAudit, FilesAud
     files.audit(Arc::new(graph.clone()), &id(), &key().public(), &key().public(), None).await
 }
 
-/// Whether something was found that is not as it must be.
+/// Whether the audit fails or finds a file that differs.
 async fn is_found_out(kept: &Kept, graph: &Interpreted) -> bool {
     proven(kept, graph).await.map_or(true, |audit| !audit.differing.is_empty())
 }
@@ -290,7 +290,7 @@ async fn a_run_is_proven_from_its_files_alone_and_any_change_is_found() {
     let from_store = audit_tree(Arc::new(graph.clone()), &id(), &kept.store, &key().public(), None).await.unwrap();
     assert_eq!((audit.audits, audit.differing), (from_store, Vec::new()));
     for (file, bytes) in tree(kept.directory.path()) {
-        // Of the journal each byte; of others some, which are compared as a whole.
+        // Each byte of the journal is changed; of the other files only some are, because they are compared as a whole.
         let stride = if file == JOURNAL { 1 } else { 61 };
         for at in (0..bytes.len()).step_by(stride) {
             let mut changed = bytes.clone();
@@ -305,7 +305,7 @@ async fn a_run_is_proven_from_its_files_alone_and_any_change_is_found() {
         std::fs::write(kept.path(&file), bytes).unwrap();
     }
     assert!(!is_found_out(&kept, &graph).await);
-    // Lines that are repeated, moved or left out.
+    // Lines that are repeated, moved or missing.
     let text = std::fs::read_to_string(kept.path(JOURNAL)).unwrap();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     for at in 0..lines.len() {
@@ -334,7 +334,7 @@ async fn rolled_back_journal_differs_from_the_other_files() {
     let run = runtime(kept.store.clone(), &kept.files).start_as(id(), graph.clone(), Map::new()).await.unwrap();
     run.await.unwrap();
     assert!(proven(&kept, &graph).await.unwrap().differing.is_empty());
-    // With the token of that time: by itself it is whole.
+    // With its token of that time, the journal by itself is complete.
     std::fs::write(kept.path(JOURNAL), &*earlier.lock().unwrap()).unwrap();
     let audit = proven(&kept, &graph).await.unwrap();
     assert_eq!((audit.audits[0].status, audit.audits[0].steps), (Status::Running, 2));
@@ -355,12 +355,12 @@ async fn compare_uses_the_key_and_version_that_wrote_the_files() {
     let mut signed = [PAGE, ITEM, TRANSCRIPT].map(str::to_owned);
     signed.sort_unstable();
     assert_eq!(differing(&other.public()).await, signed);
-    // Another key may sign the files than the journal.
+    // The files may be signed with another key than the journal.
     let by_other = ProjectFiles::in_directory(kept.directory.path(), other.clone()).unwrap();
     by_other.rebuild(&kept.store, &own, &id(), graph.graph()).await.unwrap();
     assert_eq!((differing(&other.public()).await, differing(&own).await), (Vec::new(), signed.to_vec()));
     kept.files.rebuild(&kept.store, &own, &id(), graph.graph()).await.unwrap();
-    // What an older version wrote names that version, in every snapshot and in the page that is signed.
+    // The files of an older version name that version, in every snapshot and in the signed page.
     let (now, old) = (env!("CARGO_PKG_VERSION"), "0.0.9");
     let mut names = BTreeMap::new();
     for (file, bytes) in tree(kept.directory.path()) {
@@ -494,24 +494,24 @@ async fn a_transcript_that_was_edited_says_where() {
     };
     let error = |bytes: &[u8]| verify(bytes).unwrap_err();
     let offset = |at: usize| lines[..at].concat().len() as u64;
-    // A line of the second step is gone: its checkpoint does not hold.
+    // A line of the second step is missing, so its checkpoint does not hold.
     let gone = error(&without(8));
     assert_eq!(gone, TranscriptError::Content { turn: 2, byte_offset: offset(11) - lines[8].len() as u64 });
     assert_eq!((gone.to_string().as_str(), gone.failed_at_turn()), ("Content hash mismatch at turn 2", Some(2)));
-    // A checkpoint in the middle is gone.
+    // A checkpoint in the middle is missing.
     assert_eq!(error(&without(7)).to_string(), "Content hash mismatch at turn 2");
-    // Two lines have changed places; so have two steps.
+    // Two lines are swapped, and then two steps.
     let mut moved = lines.clone();
     moved.swap(4, 5);
     assert_eq!(error(&joined(&moved)).to_string(), "Content hash mismatch at turn 1");
     let steps = [joined(&lines[..4]), joined(&lines[8..12]), joined(&lines[4..8]), joined(&lines[12..])].concat();
     assert_eq!(error(&steps).to_string(), "Content hash mismatch at turn 2");
-    // A step is there twice, or the last checkpoint is.
+    // A step occurs twice, and then the last checkpoint does.
     let twice = [joined(&lines[..8]), joined(&lines[4..])].concat();
     assert_eq!(error(&twice).to_string(), "Content hash mismatch at turn 1");
     let again = [transcript.clone(), lines[lines.len() - 1].to_vec()].concat();
     assert_eq!(error(&again).to_string(), "Content hash mismatch at turn 6");
-    // Something was added at the end.
+    // There is something more at the end.
     for added in ["{\"event_type\":\"state_checkpoint\"}\n", "\n", "garbage"] {
         let longer = [transcript.as_slice(), added.as_bytes()].concat();
         let expected = format!("Unsigned content after last checkpoint ({} bytes after turn 6)", added.len());
@@ -520,7 +520,7 @@ async fn a_transcript_that_was_edited_says_where() {
         let allowed = verify_transcript(&id(), &longer, &ring(), rules).unwrap();
         assert_eq!((allowed.checkpoints, allowed.unsigned_bytes), (8, added.len() as u64));
     }
-    // It was cut off: in a line, or behind one that nobody signed.
+    // The transcript is cut off in a line, or after a line that is not signed.
     for end in [lines.len() - 1, lines.len() - 2, 1] {
         assert!(matches!(
             error(&joined(&lines[..end])),
@@ -528,11 +528,11 @@ async fn a_transcript_that_was_edited_says_where() {
         ));
     }
     assert!(matches!(error(b""), TranscriptError::Unsigned { unsigned_bytes: 0 }));
-    // All signatures were stripped.
+    // All signatures are missing.
     let stripped: Vec<&[u8]> =
         lines.iter().copied().filter(|line| !String::from_utf8_lossy(line).contains("\"checkpoint\"")).collect();
     assert!(matches!(error(&joined(&stripped)), TranscriptError::Unsigned { .. }));
-    // It is another run's, or another key's.
+    // The transcript is of another run, or was signed with another key.
     let other = RunId::new("run-2").unwrap();
     let error = verify_transcript(&other, &transcript, &ring(), Rules::default()).unwrap_err();
     assert!(matches!(error, TranscriptError::Checkpoint { turn: 0, .. }), "{error}");
@@ -588,7 +588,7 @@ async fn state_item_is_a_signed_knowledge_page_with_the_whole_state() {
 async fn a_state_item_with_any_byte_changed_is_refused() {
     let kept = Kept::of_two_steps().await;
     let text = kept.item();
-    // Behind the time, which no signature line covers.
+    // The bytes after the time, which no signature line covers.
     for at in "<!-- rye:signed:2026-03-02T12:00:00Z:".len()..text.len() {
         let mut changed = text.clone().into_bytes();
         changed[at] ^= 1;
@@ -609,7 +609,7 @@ async fn state_item_shows_a_failed_run_at_its_node_and_a_resumed_one() {
     assert_eq!(item.state, *state);
     let last = kept.events().into_iter().rev().find(|event| event["event_type"] == "graph_error").unwrap();
     assert_eq!((&last["payload"]["node"], &last["payload"]["steps"]), (&json!("breaks"), &json!(2)));
-    // The run is resumed, and its transcript continues where it ended, also where a crash left half a line and no item.
+    // The run is resumed. Its transcript continues at its end, even if a crash left half a line and no item.
     let before = kept.transcript();
     std::fs::write(kept.path(TRANSCRIPT), &before[..before.len() - 100]).unwrap();
     std::fs::remove_file(kept.path(ITEM)).unwrap();
@@ -755,7 +755,7 @@ mod registry {
         };
         assert_eq!(entry, expected);
         assert!(registry.active().unwrap().is_empty());
-        // What is rebuilt is the same row, and of the process nothing is known.
+        // A rebuild writes the same row, except that the process is not known.
         let elsewhere = tempfile::tempdir().unwrap();
         let files = ProjectFiles::in_directory(elsewhere.path(), key()).unwrap();
         files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).graph()).await.unwrap();
@@ -894,7 +894,7 @@ async fn ref_leads_to_every_result_and_altered_objects_are_refused() {
         let value: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(graph_model::value::canonical_json(&value).into_bytes(), bytes);
         assert!(bytes.is_ascii() || bytes.contains(&0x7f));
-        // One changed byte is found by whoever reads it.
+        // Reading an object finds one changed byte.
         let mut changed = bytes.clone();
         changed[bytes.len() / 2] ^= 1;
         std::fs::write(kept.path(&file), &changed).unwrap();
@@ -943,7 +943,7 @@ async fn long_run_page_shows_its_end_and_snapshots_become_rarer() {
     let snapshots = tree(kept.directory.path())
         .into_values()
         .filter(|bytes| String::from_utf8_lossy(bytes).contains("\"kind\":\"execution_snapshot\""));
-    // At the start and after each of 128 steps, then after each second one; and the end.
+    // One at the start and after each of the first 128 steps, then one after every second step, and one at the end.
     assert_eq!(snapshots.count(), 1 + 128 + 36 + 1);
     assert_rebuilds(&kept, &[(&id(), &counts)]).await;
 }
@@ -992,7 +992,7 @@ async fn links_within_the_project_are_not_written_through() {
     let problem = kept.files.problems()[&id()].to_string();
     assert!(problem.contains(".ai/state/threads"), "{problem}");
 
-    // Neither is a file that is a link, which a transcript is appended to, or cut short by.
+    // A transcript that is a link is not followed either: nothing is appended to its target or cut from it.
     let kept = Kept::new();
     let precious = kept.path("precious");
     std::fs::write(&precious, "precious").unwrap();
@@ -1019,7 +1019,7 @@ async fn a_file_that_cannot_be_written_stops_no_run_and_is_reported() {
     assert!(matches!(&*problems[&id()], FilesError::Io { path, .. } if path.ends_with(ITEM)), "{problems:?}");
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0, "no link leads out of the project");
     assert_eq!(verify(&kept.transcript()), Ok(8), "what can be written is");
-    // When the way is free, they are rebuilt.
+    // The files are rebuilt when the link is gone.
     std::fs::remove_file(kept.path(".ai/knowledge")).unwrap();
     kept.files.rebuild(&kept.store, &key().public(), &id(), machine(&KINDS).graph()).await.unwrap();
     assert!(kept.files.problems().is_empty());
@@ -1042,7 +1042,7 @@ async fn grows_again(file: &str) {
         if call.node() == "breaks" {
             std::fs::remove_dir(&frees).unwrap();
         } else if call.node() == "mended" {
-            // Half a line, as a disk that is full leaves one behind.
+            // Half a line, as a full disk leaves it.
             let mut text = std::fs::read(&frees).unwrap();
             text.extend(b"{\"bo");
             std::fs::write(&frees, text).unwrap();

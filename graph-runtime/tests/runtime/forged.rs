@@ -1,4 +1,4 @@
-//! Journals that somebody with the key wrote, and the engine did not: an audit refuses each, and so does a replay.
+//! Journals that the holder of the key wrote without the engine. An audit refuses each of them, and so does a replay.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::journal::forged;
 
-/// A gate that lets small amounts pass, a call, and two ends.
+/// A gate that lets small amounts pass, a call, and two return nodes.
 const PAYING: Program<'static> = Program {
     keys: &[Key { name: "paid", initial: None }, Key { name: "approved", initial: None }],
     nodes: &[
@@ -56,12 +56,12 @@ fn machine(program: &Program<'_>, answer: Result<Value, (&'static str, Value)>) 
 
 async fn ran(machine: Interpreted, amount: i64) -> Vec<Sealed> {
     let (store, inputs) = (MemoryStore::new(), Map::from_iter([("amount".to_owned(), json!(amount))]));
-    // Runs that fail are looked at too.
+    // Runs that fail are examined too.
     let _ended = runtime(&store).build().unwrap().start_as(id(), machine, inputs).await.unwrap().await;
     store.load(&id()).await.unwrap()
 }
 
-/// Returns what an audit and a replay under the run's own graph find; `None` if both find nothing.
+/// Returns the error of an audit under the run's own graph; `None` if neither the audit nor a replay finds anything.
 fn found(program: &Program<'_>, records: &[Sealed]) -> Option<String> {
     let machine = machine(program, Err(("nothing is called", Value::Null)));
     let audited = audit(&machine, &id(), records, &key().public(), None).map(drop);
@@ -74,7 +74,7 @@ fn found(program: &Program<'_>, records: &[Sealed]) -> Option<String> {
     audited.err().map(|error| error.to_string())
 }
 
-/// Puts texts in the place of others, each in its record.
+/// Replaces texts, each in its record.
 fn changed(records: &[Sealed], changes: &[(usize, &str, &str)]) -> Vec<Sealed> {
     for (seq, from, _) in changes {
         assert!(records[*seq].body.contains(from), "record {seq}: {}", records[*seq].body);
@@ -143,14 +143,14 @@ async fn a_failure_with_a_target_is_not_suppressed() {
     assert!(found(&program, &changed(&records, &[(2, from, to)])).is_some());
 }
 
-/// Goes round until it may go no further.
+/// A loop that runs until its step limit.
 const ROUND: Program<'static> = Program {
     settings: r#"{"max_steps":3}"#,
     nodes: &[("round", r#"{"line":1,"does":{"action":0},"next":[{"to":"round"}]}"#)],
     ..PROGRAM
 };
 
-/// Allows one more step, so many times.
+/// A hook that allows one more step at the limit, this many times.
 struct More(u32);
 
 impl Hooks for More {
@@ -194,7 +194,7 @@ async fn a_resume_says_how_many_steps_it_allows() {
     runtime.start_as(id(), answering(), Map::new()).await.unwrap().await.unwrap_err();
     let options = Options { max_steps: Some(1000), ..Options::default() };
     runtime.resume_with(options, answering(), &id()).await.unwrap().await.unwrap_err();
-    // It holds for those who resume the run again.
+    // The limit also holds when the run is resumed again.
     let again = runtime.resume(answering(), &id()).await.unwrap().await.unwrap_err();
     assert!(again.to_string().contains("1000"), "{again}");
     let records = store.load(&id()).await.unwrap();
@@ -230,7 +230,7 @@ async fn a_run_ends_only_as_the_engine_ends_it() {
         let found = found(&PAYING, &changed(&records, &[(2, from, to)])).unwrap();
         assert!(found.contains(why), "{to}: {found}");
     }
-    // A tool may say anything, and a hook may end the run behind the gate.
+    // A tool may return any error, and a hook may end the run after the gate.
     for (from, to) in [(r#""error":"no""#, r#""error":"other""#), (r#""node":"pay""#, r#""node":"limit""#)] {
         assert_eq!(found(&PAYING, &changed(&records, &[(2, from, to)])), None, "{to}");
     }
@@ -242,7 +242,7 @@ async fn a_run_ends_only_as_the_engine_ends_it() {
     assert_eq!(status, Status::Cancelled);
 }
 
-/// Runs a graph, and continues to `stop` if that fails; `CONTINUING_AROUND` continues along the edges.
+/// Runs a nested graph, and continues to `stop` if it fails; `CONTINUING_AROUND` continues along the edges.
 const AROUND: Program<'static> = Program {
     tools: &[Tool { by: Executor::Graph, ..PROGRAM.tools[0] }],
     nodes: &[
@@ -261,7 +261,7 @@ const CONTINUING_AROUND: Program<'static> = Program {
     ..AROUND
 };
 
-/// A graph that calls a tool; `tool` is its id.
+/// A graph that calls the tool in `tools`.
 fn inner(tools: &'static [Tool], permissions: &'static [&'static str]) -> Interpreted {
     let nodes = &[
         ("call", r#"{"line":1,"does":{"action":0},"next":[{"to":"done"}]}"#),
@@ -273,7 +273,7 @@ fn inner(tools: &'static [Tool], permissions: &'static [&'static str]) -> Interp
 
 const PAY: &[Tool] = &[Tool { id: "test/pay", ..PROGRAM.tools[0] }];
 
-/// Returns what an audit and a replay find that know the graph inside; `None` if both find nothing.
+/// Returns the error of an audit that knows the nested graph; `None` if neither the audit nor a replay fails.
 fn found_around(machine: &Interpreted, records: &[Sealed]) -> Option<String> {
     let audited = audit(machine, &id(), records, &key().public(), None).map(drop);
     let replayed = replay(machine, machine, &id(), records, &key().public(), None);
@@ -329,7 +329,7 @@ async fn a_graph_that_failed_says_where_and_what_it_came_to() {
     assert_eq!(found_around(&machine, &records), None);
     let said = r#""error":"busy (node `call` of run `forged-1`)","category":"transient""#;
     for (from, to, is_possible) in [
-        // A tool may say anything of its failure.
+        // A tool may give its failure any category, but its text must be the same everywhere.
         (said, said.replace("busy", "broken"), false),
         (r#""category":"transient""#, r#""category":"permanent""#.to_owned(), true),
         (said, said.replace("`call`", "`gone`"), false),
@@ -343,12 +343,12 @@ async fn a_graph_that_failed_says_where_and_what_it_came_to() {
         let found = found_around(&machine, &changed(&records, &[(1, from, &to)]));
         assert_eq!(found.is_none(), is_possible, "{to}: {found:?}");
     }
-    // What it says of itself fits what it says to the edges.
+    // The same change in the result and in the error is consistent.
     let both = [(1, "busy (", "broken ("), (1, r#""error":"busy""#, r#""error":"broken""#)];
     assert_eq!(found_around(&machine, &changed(&records, &both)), None);
 }
 
-/// Has no call made again.
+/// A hook that allows no retries.
 struct Never;
 
 impl Hooks for Never {
@@ -368,7 +368,7 @@ async fn the_code_of_an_error_comes_from_a_call() {
         (format!(r#"{failed},"unfit":true,"code":"x""#), false),
         (format!(r#"{cancelled},"code":"x""#), false),
         (format!(r#"{overdue},"code":"x""#), false),
-        // A hook can end the run behind the gate, and names no code.
+        // A hook can end the run after the gate, and gives no code.
         (failed.replace("pay", "limit"), true),
         (failed.replace("pay", "limit") + r#","code":"x""#, false),
     ] {
@@ -378,7 +378,7 @@ async fn the_code_of_an_error_comes_from_a_call() {
     let paid = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
     let (from, to) = (r#""status":"completed""#, r#""status":"completed","code":"x""#);
     assert!(found(&PAYING, &changed(&paid, &[(4, from, to)])).is_some());
-    // A visit names no run either if its graph may not begin.
+    // A visit whose nested graph may not begin has no error code either.
     let program = Program { nodes: &[("nest", r#"{"line":1,"does":{"action":0}}"#)], ..AROUND };
     let machine = machine(&program, Ok(Value::Null)).nesting(inner(PAY, &["rye.execute.tool.test.pay"]));
     let records = ran(machine.clone(), 5).await;
@@ -464,7 +464,7 @@ async fn items_finish_after_they_began() {
     let swapped = changed(&records, &[(1, r#""item":0"#, r#""item":1"#), (2, r#""item":1"#, r#""item":0"#)]);
     let why = audit(&machine(&program, Ok(json!(1))), &id(), &swapped, &key().public(), None).unwrap_err().to_string();
     assert!(why.contains("record 1") && why.contains("finished item 1 before it began it"), "{why}");
-    // Of two calls at once, the second may finish first, and the third may not.
+    // With two calls at once, the second may finish first, but the third may not.
     let nodes: Vec<_> =
         nodes.iter().map(|(name, body)| (*name, body.replace(r#""width":1"#, r#""width":2"#))).collect();
     let nodes: Vec<_> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();

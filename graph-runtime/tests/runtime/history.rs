@@ -1,4 +1,4 @@
-//! Time travel: what a run was, how it would have gone, and runs that begin where another one was.
+//! Time travel: earlier states of a run, replays with another graph, and forks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ const TWO: &str = r#"{"line":2,"does":{"action":0},"params":{"n":"${state.one}"}
 const EACH: &str = r#"{"line":3,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":"${inputs.list}","as":"n","collect":"all","width":1},"next":[{"to":"end"}]}"#;
 const END: &str = r#"{"line":4,"does":"return","output":{"two":"${state.two}","all":"${state.all}"}}"#;
 
-/// Calls a tool, calls it with what it returned, and then for each item of a list.
+/// Calls a tool, calls it with its first result, and then calls it for each item of a list.
 const THREE: Program<'static> =
     Program { keys: KEYS, nodes: &[("one", ONE), ("two", TWO), ("each", EACH), ("end", END)], ..PROGRAM };
 
@@ -40,7 +40,7 @@ fn runtime(store: &MemoryStore) -> Runtime {
     builder.grant("rye.execute.tool.*").unwrap().build().unwrap()
 }
 
-/// Doubles `n`, and counts the calls.
+/// A tool that doubles `n`, and counts its calls.
 fn machine(program: &Program<'_>, calls: &Arc<AtomicUsize>) -> Interpreted {
     let calls = Arc::clone(calls);
     Interpreted::new(program, move |_: &Call, params| {
@@ -149,7 +149,7 @@ async fn replay_uses_answers_of_the_same_call_and_stops_without_one() {
     let stopped = replay.stopped.unwrap();
     assert_eq!((stopped.step, stopped.node.as_str()), (1, "one"));
     assert_eq!(stopped.reason, "no answer is recorded to its call of `test/tool`");
-    // A call that the run made elsewhere has its answer.
+    // A call that the run made at another node has its recorded answer.
     let two = ONE.replace("\"n\":1", "\"n\":2");
     let nodes = &[("one", two.as_str()), ("two", TWO), ("each", EACH), ("end", END)];
     let replay = replayed(&Program { nodes, ..THREE }, &records);
@@ -212,7 +212,7 @@ async fn a_fork_begins_where_another_run_was_and_goes_its_own_way() {
     assert!(matches!(early, PastError::NoSuchStep { step: 0, first: 1, last: 4 }), "{early}");
     let same = replay(&silent(&THREE), &silent(&THREE), &id("fork"), &records, &key().public(), None).unwrap();
     assert_eq!(said(&same), [""; 0]);
-    // A fork of a fork; and without its origin, all but that is proven.
+    // A fork of a fork. Without its origin everything is proven except the origin.
     let again = Fork { step: Some(2), run: Some(id("again")), ..Fork::default() };
     runtime.fork(&silent(&THREE), &id("fork"), again).await.unwrap();
     assert!(audited(&store, "again").await.unwrap().is_origin_proven);

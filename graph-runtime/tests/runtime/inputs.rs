@@ -1,4 +1,4 @@
-//! What a graph says of its inputs beyond their types.
+//! The rules of a graph for its inputs beyond their types.
 
 use graph_runtime::__private::Program;
 use graph_runtime::{Map, Runtime, StartError, Value};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 
-/// Starts a graph whose input `seats` is at least 1, and returns what is said if it does not start.
+/// Starts a graph whose input `seats` is at least 1, and returns the error if it does not start.
 async fn start(seats: Value) -> Option<StartError> {
     let program = Program {
         settings: r#"{"schema":{"properties":{"seats":{"minimum":1}}}}"#,

@@ -1,4 +1,4 @@
-//! The runs inside a run are proven with it: each by itself, and that they belong together.
+//! Nested runs are proven together with the outer run: each by itself, and that they belong together.
 
 use graph_model::digest::Digest;
 use graph_runtime::__private::{Executor, Key, Program, Tool};
@@ -66,7 +66,7 @@ async fn ran(inputs: Value) -> MemoryStore {
     store
 }
 
-/// What is proven, as ids with numbers of steps; or what is wrong.
+/// Returns the proven runs with their numbers of steps, or the error of the audit.
 async fn proven(store: &MemoryStore) -> Result<Vec<(String, u64)>, String> {
     let key = SecretKey::from_seed(&[1; 32]).public();
     match audit_tree(std::sync::Arc::new(parent()), &id("run"), store, &key, None).await {
@@ -75,7 +75,7 @@ async fn proven(store: &MemoryStore) -> Result<Vec<(String, u64)>, String> {
     }
 }
 
-/// A copy of the store, with one journal changed or left out, and signed again, as only the holder of the key can.
+/// Returns a copy of the store with other records of `run`, or without that run if `records` is `None`.
 async fn with(store: &MemoryStore, run: &str, records: Option<Vec<Sealed>>) -> MemoryStore {
     let copy = MemoryStore::new();
     for one in store.list().await.unwrap() {
@@ -124,7 +124,7 @@ async fn audit_proves_inner_runs_of_nodes_and_items_with_their_parent() {
 #[tokio::test]
 async fn audit_finds_a_valid_run_that_replaced_another() {
     let store = ran(json!({"n": 4, "list": [1, 2]})).await;
-    // The run of another call, which says so.
+    // A run with the right id that no visit started.
     let alone = MemoryStore::new();
     let inputs = Map::from_iter([("n".to_owned(), json!(4))]);
     runtime(&alone).start_as(id("run-1"), child(), inputs).await.unwrap().await.unwrap();
@@ -133,7 +133,7 @@ async fn audit_finds_a_valid_run_that_replaced_another() {
         proven(&other).await.unwrap_err(),
         "run `run-1`: record 0 of its journal does not fit the graph: it does not belong to visit 1 of run `run`"
     );
-    // The run of the same call with other inputs.
+    // The nested run of the same call with other inputs.
     let other = ran(json!({"n": 5, "list": [1, 3]})).await;
     for (run, node) in [("run-1", "nest"), ("run-2_1", "each")] {
         let swapped = with(&store, run, Some(other.load(&id(run)).await.unwrap())).await;
@@ -232,7 +232,7 @@ async fn a_resume_refuses_a_broken_journal_of_a_done_call() {
 async fn the_runs_of_a_step_that_is_not_committed_are_proven() {
     let store = ran(json!({"n": 4, "list": [1, 2]})).await;
     let all = store.load(&id("run")).await.unwrap();
-    // The process died before the first step of the run around them was written.
+    // The process died before the first step of the outer run was written.
     let cut = crate::journal::forged(&all[..1], |_, body| body.to_owned());
     let unfinished = with(&store, "run", Some(cut)).await;
     assert_eq!(proven(&unfinished).await, Ok(vec![("run".to_owned(), 0), ("run-1".to_owned(), 2)]));
@@ -304,7 +304,7 @@ async fn a_run_ends_with_the_code_of_the_failure_inside_it() {
     let coded = forged(&store, "run", r#""code":"E1""#, r#""code":"E2""#).await;
     let found = proven(&coded).await.unwrap_err();
     assert!(found.contains("node `nest` failed with another code than run `run-1`"), "{found}");
-    // The run around it fails only where the one inside it did, whatever a hook made of that.
+    // The outer run fails there only if the nested run failed, even if a hook changed the error.
     let records = store.load(&id("run-1")).await.unwrap();
     let cut = crate::journal::forged(&records[..1], |_, body| body.to_owned());
     let told =
@@ -361,7 +361,7 @@ async fn a_visit_counts_the_calls_that_began_the_runs_inside_it() {
     assert!(found.contains("visit 2 counts other calls"), "{found}");
 }
 
-/// Calls `child` twice, which fails both times; `more` of the node.
+/// Calls `child` twice, and both calls fail; `more` is added to the node.
 fn insisting(more: &str) -> Interpreted {
     let body = r#"{"line":1,"does":{"action":0},"params":{"n":"${inputs.n}"},"retry":{"attempts":2,"delay_ms":0,"on":["any"]}}"#;
     let body = body.replacen('{', &format!("{{{more}"), 1);
@@ -434,7 +434,7 @@ async fn a_run_that_ended_behind_a_step_began_no_run_of_the_next() {
         proven.map(|audits| audits.len()).map_err(|error| error.to_string())
     };
     assert_eq!(proven(&store).await, Ok(2));
-    // A hook can end it there, and then the next node is not visited.
+    // A hook can end the run there, and then the next node is not visited.
     let behind = forged(&store, "run", r#"`)","node":"nest""#, r#"`)","node":"first""#).await;
     assert_eq!(proven(&with(&behind, "run-2", None).await).await, Ok(1));
     let found = proven(&behind).await.unwrap_err();
@@ -458,7 +458,7 @@ async fn run_ended_by_a_hook_before_its_calls_has_no_inner_run() {
         proven.map(|audits| audits.len()).map_err(|error| error.to_string())
     };
     assert_eq!(proven(&store).await, Ok(2));
-    // The text names no item, so no call failed so: only a hook can have said it before the calls.
+    // The error names no item, so no call failed with it: only a hook can have set it, before the calls.
     let told = forged(&store, "run", "item 0: no number (node `call` of run `run-1_0`)", "told").await;
     assert_eq!(proven(&with(&told, "run-1_0", None).await).await, Ok(1));
     let found = proven(&told).await.unwrap_err();
@@ -484,7 +484,7 @@ async fn repeated_call_resumes_an_inner_run_failed_in_earlier_session() {
         proven(&with(&store, "run", Some(longer)).await).await.map(|audits| audits.len())
     };
     assert_eq!(resumed(5).await, Ok(2));
-    // The run inside began with what the first session left to it, and so failed in that one.
+    // The nested run started with the depth of the first session, and so failed in that session.
     let found = resumed(3).await.unwrap_err();
     assert!(found.contains("was told that run `run-1` failed, and did not take it up again"), "{found}");
 }
@@ -545,7 +545,7 @@ async fn run_error_names_the_first_failed_item_and_counts_the_others() {
         let proven = audit_tree(std::sync::Arc::new(parent()), &id("run"), &told, &key, None).await;
         proven.map(|audits| audits.len()).map_err(|error| error.to_string())
     };
-    // A hook can have said the text; the first item can have been given up behind its run.
+    // A hook can have set the text, and the first item can have been given up after its run.
     for text in ["item 1: told, and 1 more", "item 0: told, and 2 more"] {
         assert_eq!(proven(text).await, Ok(4), "{text}");
     }

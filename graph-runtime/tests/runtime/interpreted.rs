@@ -1,4 +1,4 @@
-//! A machine made of a program at run time, with closures as tools.
+//! A machine that is made from a program at run time, with closures as tools.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use graph_runtime::{
     ActionError, Arguments, Call, CallFuture, FromValue, Graph, Machine, Map, Mismatch, StateFields, ToolCaller, Value,
 };
 
-/// What a tool returns, some time.
+/// The future of a tool's result.
 pub(crate) type ToolFuture = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send>>;
-/// What a tool does.
+/// The implementation of a tool.
 pub(crate) type Perform = dyn Fn(&Call, Value) -> ToolFuture + Send + Sync;
 
-/// A graph with one tool, `test/tool`, whose inputs and output are anything.
+/// A graph with one tool, `test/tool`, whose inputs and output have any type.
 #[derive(Clone)]
 pub(crate) struct Interpreted {
     code: Arc<CompiledGraph>,
@@ -23,7 +23,7 @@ pub(crate) struct Interpreted {
     tool: Arc<Perform>,
 }
 
-/// A program with defaults that tests change.
+/// A program with default values that tests override.
 pub(crate) const PROGRAM: Program<'static> = Program {
     id: "test/graph",
     version: "1.0.0",

@@ -1,5 +1,6 @@
-//! The journal as `docs/journal.md` writes it down, read by a reader that shares nothing with the runtime's own but SHA-256 and
-//! Ed25519; and a journal that other readers can be tested with. `UPDATE_JOURNAL=1` regenerates that one.
+//! The journal in the format of `docs/journal.md`, read by a reader that shares only SHA-256 and Ed25519 with the
+//! runtime; and a known journal that other readers can be tested with. `UPDATE_JOURNAL=1` regenerates the known
+//! journal.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -36,7 +37,7 @@ pub(crate) const TWICE: Program<'static> = Program {
     ..PROGRAM
 };
 
-/// Runs it until it fails, and then to its end, at a time that stands still.
+/// Runs `TWICE` until it fails, and then to its end, with a clock that never advances.
 pub(crate) async fn journal() -> Vec<Sealed> {
     let (store, run) = (MemoryStore::new(), RunId::new("known-answer").unwrap());
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_344_000_123);
@@ -59,7 +60,7 @@ pub(crate) async fn journal() -> Vec<Sealed> {
     store.load(&run).await.unwrap()
 }
 
-/// Verifies a journal in a file as the page says: a line for each record, and one for the token of the last.
+/// Verifies a journal file as the page describes: a line for each record, and one for the token of the last record.
 fn verify(lines: &[Value], key: &PublicKey) -> Result<(), String> {
     let (end, lines) = lines.split_last().ok_or("a journal has lines")?;
     let bytes = |text: &Value| -> Vec<u8> {
@@ -121,7 +122,7 @@ async fn known_journal_matches_the_page_and_the_runtime_output() {
     assert_eq!(verify(&lines, &SecretKey::from_seed(&[2; 32]).public()), Err("record 6 is not signed".to_owned()));
 }
 
-/// Changes the texts of a journal and signs all of it again, as only the holder of the key can.
+/// Changes the records of a journal and signs all of them again, as only the holder of the key can.
 pub(crate) fn forged(records: &[Sealed], change: impl Fn(usize, &str) -> String) -> Vec<Sealed> {
     let (key, token) = (SecretKey::from_seed(&[1; 32]), [7; 32]);
     let mut prev = Digest::of([]);
@@ -138,7 +139,7 @@ pub(crate) fn forged(records: &[Sealed], change: impl Fn(usize, &str) -> String)
     records.iter().enumerate().map(forge).collect()
 }
 
-/// Keeps what was committed, each time.
+/// Collects the records of each commit.
 #[derive(Clone, Default)]
 struct Commits(Arc<Mutex<Vec<Vec<Sealed>>>>);
 
@@ -166,7 +167,8 @@ async fn follower_reads_a_growing_journal_and_refuses_other_records() {
     for (at, commit) in commits.iter().enumerate() {
         let refused = |follower: &mut Follower, records: &[Sealed]| follower.read(records).unwrap_err().to_string();
         assert_eq!(follower.read(&[]).unwrap(), []);
-        // The one before again, the one that follows too early, another's, and one that is cut short.
+        // The previous commit again, the next one too early, a commit that is cut short, and one with another
+        // signature.
         if at > 0 {
             assert!(refused(&mut follower, &commits[at - 1]).contains("does not follow"));
         }
@@ -180,7 +182,7 @@ async fn follower_reads_a_growing_journal_and_refuses_other_records() {
         let last = forged.last_mut().unwrap();
         last.signature = other.sign(&last.digest());
         assert!(refused(&mut follower, &forged).contains("is not signed by"));
-        // What was refused changed nothing.
+        // A refused commit changes nothing.
         assert_eq!(follower.next(), read.len() as u64);
         read.extend(follower.read(commit).unwrap());
     }

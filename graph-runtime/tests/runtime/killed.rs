@@ -1,9 +1,11 @@
 //! A foreach over a store whose appends take 300 ms, in a process that is killed with SIGKILL again and again.
 //!
-//! The judge is a file to which each call appends a line as it begins and as it returns, and which knows nothing of the journal. After a
-//! kill, at most as many items are called again as are called at once, finished ones and those in progress together.
+//! Each call appends a line to a file when it begins and when it returns. The judge reads only this file, which is
+//! independent of the journal. After a kill, at most as many items are called again as are called concurrently, whether
+//! they were finished or in progress.
 //!
-//! `FOREACH_KILLS=300 cargo test -p graph-runtime --test runtime killed -- --nocapture` takes minutes. `SEED` draws the same moments again.
+//! `FOREACH_KILLS=300 cargo test -p graph-runtime --test runtime killed -- --nocapture` takes minutes. `SEED` draws the
+//! same moments again.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,9 +23,9 @@ use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 
-/// Says of a process that it is the one to be killed, and where it works.
+/// The environment variable that makes a process the one to be killed; its value is the working directory.
 const DIRECTORY: &str = "GRAPH_KILLED_DIRECTORY";
-/// How many items it calls at once.
+/// The environment variable with the number of items that are called concurrently.
 const WIDTH: &str = "GRAPH_KILLED_WIDTH";
 const ITEMS: u64 = 24;
 
@@ -74,7 +76,7 @@ impl Store for Slow {
     }
 }
 
-/// Calls its tool for each of the items, and says in the file `calls` when a call begins and when it returns.
+/// Calls its tool for each item, and notes in the file `calls` when a call begins and when it returns.
 fn graph(directory: &Path, width: u64) -> Interpreted {
     let body = format!(
         r#"{{"line":1,"does":{{"foreach":0}},"params":{{"n":"${{n}}"}},"each":{{"over":"${{inputs.list}}","as":"n","collect":"all","width":{width}}},"next":[{{"to":"end"}}]}}"#
@@ -85,7 +87,7 @@ fn graph(directory: &Path, width: u64) -> Interpreted {
     let calls = Arc::new(calls);
     Interpreted::waiting(&program, move |call: &Call, _| {
         let (calls, item) = (Arc::clone(&calls), call.item().unwrap());
-        // One write: a line is there or it is not.
+        // A single write, so a line is either complete or missing.
         let note = move |what: &str| (&*calls).write_all(format!("{what} {item}\n").as_bytes()).unwrap();
         Box::pin(async move {
             note("began");
@@ -96,7 +98,7 @@ fn graph(directory: &Path, width: u64) -> Interpreted {
     })
 }
 
-/// Not a test of its own: the process that is killed in the next one.
+/// Not a test of its own: the process that the next test kills.
 #[test]
 fn the_process_that_is_killed() {
     let (Some(directory), Ok(width)) = (std::env::var_os(DIRECTORY), std::env::var(WIDTH)) else { return };
@@ -120,7 +122,7 @@ fn the_process_that_is_killed() {
     });
 }
 
-/// What the calls of a process said, or of several.
+/// The items whose calls began and returned, in one process or in several.
 #[derive(Debug, Default, Clone)]
 struct Said {
     began: BTreeSet<u64>,
@@ -139,7 +141,7 @@ impl Said {
     }
 }
 
-/// A generator of moments.
+/// A generator of random moments.
 struct Chance(u64);
 
 impl Chance {
@@ -154,7 +156,7 @@ impl Chance {
 #[test]
 fn a_kill_repeats_no_more_items_than_are_called_at_once() {
     let kills: u64 = std::env::var("FOREACH_KILLS").map_or(6, |kills| kills.parse().unwrap());
-    // Then a run is let to its end, and the next calls more at once.
+    // After so many kills a run is finished, and the next run has another width.
     let most_of_a_run = (kills / 3).min(10);
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     let seed = std::env::var("SEED").map_or_else(|_| u64::try_from(now()).unwrap_or(1), |seed| seed.parse().unwrap());

@@ -1,4 +1,5 @@
-//! What nodes can do besides one call: lists, retries, hooks, limits, visits, graphs in graphs. Time is tokio's, and paused.
+//! Features of nodes besides a single call: lists, retries, hooks, limits, visits, nested graphs. Tokio's time is
+//! paused.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -89,7 +90,7 @@ async fn ten_thousand_items_are_never_more_than_sixty_four_at_a_time() {
         let (live, most) = (Arc::clone(&lives), Arc::clone(&mosts));
         Box::pin(async move {
             most.fetch_max(live.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // The later an item, the sooner it is done.
+            // The later an item, the sooner its call returns.
             let n = params.as_u64().unwrap_or_default();
             tokio::time::sleep(Duration::from_millis(10_000 - n)).await;
             live.fetch_sub(1, Ordering::SeqCst);
@@ -102,7 +103,7 @@ async fn ten_thousand_items_are_never_more_than_sixty_four_at_a_time() {
     assert_eq!(most.load(Ordering::SeqCst), 64);
 }
 
-/// A node that fails `times` times before it succeeds, with the time of each call.
+/// A graph with a node that fails `times` times before it succeeds, and the time of each call.
 fn flaky(
     body: &'static str,
     settings: &'static str,
@@ -216,7 +217,7 @@ async fn a_hook_that_fails_or_answers_anything_else_changes_nothing() {
     );
 }
 
-/// Hooks in Rust that write down what they receive.
+/// Hooks in Rust that record the values that they receive.
 #[derive(Clone, Default)]
 struct Told_(Arc<Mutex<Vec<String>>>);
 
@@ -426,7 +427,7 @@ const CHILD: Tool<'static> = Tool {
     nests: true,
 };
 
-/// A graph that runs `child` with `n`, and returns what became of it.
+/// A graph that runs `child` with `n`, and returns its result or its error.
 fn parent(child: Interpreted, settings: &'static str, permissions: &'static [&'static str]) -> Interpreted {
     let nodes = &[
         (
@@ -459,11 +460,11 @@ async fn a_graph_runs_another_within_its_depth_and_capabilities() {
     assert_eq!(failed, json!({"error": "\"x\" is no number (node `call` of run `run-1`)"}));
     let deep = run(parent(child(), r#"{"depth":0}"#, all), json!({"n": 4})).await.unwrap().output;
     assert_eq!(deep, json!({"error": "graphs are nested deeper than `limits.depth` allows"}));
-    // The child may not call what its parent does not permit itself.
+    // The child may not call a tool that its parent does not permit.
     let narrow = run(parent(child(), "{}", &["rye.execute.tool.test.child"]), json!({"n": 4})).await.unwrap().output;
     let error = narrow["error"].as_str().unwrap();
     assert!(error.contains("needs `rye.execute.tool.test.tool`, which was not granted"), "{error}");
-    // What the caller does not grant, no run of the child could have: that is said before the first step.
+    // No run of the child could have a capability that the caller does not grant, so the start is refused.
     let runtime = Runtime::builder().grant("rye.execute.tool.test.child").unwrap().build().unwrap();
     let Value::Object(inputs) = json!({"n": 4}) else { unreachable!() };
     let refused = runtime.start(parent(child(), "{}", all), inputs).await.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The runtime as a program meets it, with machines made of programs at run time.
+//! The runtime as a program uses it, with machines that are made from programs at run time.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! What the sentences of the format mean when a graph runs.
+//! The meaning of the format's sentences when a graph runs.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ async fn run_with(
     runtime.start(Interpreted::new(&program, tool), inputs).await.unwrap().await
 }
 
-/// What a template becomes in an assignment.
+/// Returns the value that a template has in an assignment.
 async fn rendered(template: &str, inputs: Value) -> Value {
     let body = json!({ "line": 1, "does": "gate", "assign": { "a": template } }).to_string();
     let nodes = [("node", &*Box::leak(body.into_boxed_str()))];
@@ -139,7 +139,7 @@ async fn first_matching_edge_wins_and_a_bare_edge_matches_in_order() {
         (format!(r#"[{{"to":"x","when":{{}}}},{holds}]"#), "x"),
         (format!(r#"[{{"to":"x","when":{{"path":"n","value":3}}}},{holds}]"#), "y"),
     ] {
-        // A path without a namespace is no path: such a program does not load.
+        // A path without a namespace is invalid, and such a program does not load.
         if next.contains(r#""path":"n""#) {
             let program = Program { nodes: &nodes(&next), ..PROGRAM };
             assert!(graph_runtime::__private::CompiledGraph::load(&program).is_err());

@@ -1,4 +1,4 @@
-//! What a crash, a tampered journal or a second process can do to a run: nothing that is not found.
+//! A crash, a tampered journal or a second process does nothing to a run that is not detected.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,7 +39,7 @@ const CHAIN: Program<'static> = Program {
 /// The calls that were made: node and idempotency key.
 type Calls = Arc<Mutex<Vec<(String, String)>>>;
 
-/// The chain with a tool that counts and keeps a list of its calls.
+/// The chain, with a tool that adds one and records its calls.
 fn chain(calls: &Calls) -> Interpreted {
     let calls = Arc::clone(calls);
     Interpreted::new(&CHAIN, move |call: &Call, params: Value| {
@@ -65,12 +65,12 @@ fn signing_runtime(store: impl Store, seed: u8) -> Runtime {
     Runtime::builder().store(store).sign_with(key).grant("*").unwrap().build().unwrap()
 }
 
-/// A store that fails from a given write on, before or after it is done.
+/// A store that fails from a given write on, before or after the write is done.
 #[derive(Debug, Clone)]
 struct Failing {
     inner: MemoryStore,
     left: Arc<AtomicU64>,
-    /// Whether the write that fails is durable all the same: a crash between the disk and the answer.
+    /// Whether the failing write is durable all the same, as after a crash between the disk and the answer.
     writes: bool,
 }
 
@@ -169,7 +169,7 @@ async fn resume_of_a_completed_run_returns_its_result_without_calls() {
     assert_eq!(store.load(&id()).await.unwrap().len(), 6, "start, four steps, end; a look leaves no trace");
 }
 
-/// A store with a journal that stopped after two steps.
+/// Returns a journal that stopped after two steps.
 async fn stopped() -> Vec<Sealed> {
     let store = MemoryStore::new();
     let runtime = runtime(Failing::after(&store, 2, false));
@@ -177,7 +177,7 @@ async fn stopped() -> Vec<Sealed> {
     store.load(&id()).await.unwrap()
 }
 
-/// Resumes from these records; a refusal must have changed nothing.
+/// Resumes from these records; asserts that a refusal changes nothing.
 async fn resume(records: Vec<Sealed>, name: &RunId, seed: u8, machine: Interpreted) -> Result<Value, String> {
     let store = MemoryStore::new();
     drop(store.create(name, "test/graph", records).await.unwrap());
@@ -198,7 +198,7 @@ async fn resume(records: Vec<Sealed>, name: &RunId, seed: u8, machine: Interpret
     }
 }
 
-/// Proves and resumes what was tampered with, and returns why that is refused.
+/// Audits and resumes a tampered journal, and returns the reason of the refusal.
 async fn refused(records: Vec<Sealed>) -> String {
     let key = SecretKey::from_seed(&[1; 32]).public();
     let proven = audit(&chain(&Calls::default()), &id(), &records, &key, None);
@@ -273,7 +273,7 @@ async fn resume_refuses_dropped_moved_repeated_or_foreign_records() {
     let mut first = records.clone();
     first.remove(0);
     assert!(refused(as_if_whole(first)).await.contains("record 0 of its journal does not follow"));
-    // What another run of the same key wrote is signed, and not of this run.
+    // A record of another run with the same key is signed, but does not belong to this run.
     let store = MemoryStore::new();
     let other = RunId::new("other").unwrap();
     let failing = runtime(Failing::after(&store, 2, false));
@@ -378,20 +378,20 @@ async fn many_runs_at_once_keep_a_journal_each() {
     }
 }
 
-/// Not a test of its own: the process that is killed in the next one. It writes a line for each call.
+/// Not a test of its own: the process that the next test kills. It writes a line for each call.
 #[tokio::test]
 async fn the_process_that_is_killed() {
     let Some(directory) = std::env::var_os("GRAPH_TEST_KILLED") else { return };
     drop(drive(Path::new(&directory)).await);
 }
 
-/// Starts the run or takes it up, with a tool that takes its time.
+/// Starts or resumes the run, with a slow tool.
 async fn drive(directory: &Path) -> Value {
     let calls = directory.join("calls");
     let machine = Interpreted::new(&LOOP, move |call: &Call, params: Value| {
         use std::io::Write;
         let mut file = std::fs::File::options().create(true).append(true).open(&calls).unwrap();
-        // One write: a line is there or it is not.
+        // A single write, so a line is either complete or missing.
         file.write_all(format!("{} {}\n", call.step(), call.idempotency_key()).as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(2));
         Ok(json!(params["n"].as_i64().unwrap() + 1))
@@ -453,6 +453,6 @@ async fn a_killed_process_loses_no_committed_step_and_repeats_none() {
         assert!(keys.iter().all(|key| *key == keys[0]), "step {step} has one idempotency key");
         repeated += keys.len() - 1;
     }
-    // A kill can come between a call and its commit, so it repeats one step at most; what was committed stays so.
+    // A kill can come between a call and its commit, so it repeats one step at most. Committed steps are not repeated.
     assert!(repeated <= 6, "{repeated} calls were repeated by 6 kills");
 }

@@ -1,4 +1,4 @@
-//! What a service needs of a runtime: cancels that last, calls that are notified, outcomes, resuming all runs, shutting
+//! The parts of a runtime that a service needs: durable cancels, notified calls, outcomes, resuming all runs, shutting
 //! down, spans.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,11 +31,11 @@ const TWICE: Program<'static> = Program {
     ..PROGRAM
 };
 
-/// The same, of another version.
+/// The same graph in another version.
 const LATER: Program<'static> =
     Program { version: "2.0.0", digest: "00000000000000000000000000000000000000000000000000000000000000bb", ..TWICE };
 
-/// Runs a graph.
+/// Runs a nested graph.
 const AROUND: Program<'static> = Program {
     tools: &[Tool { by: Executor::Graph, ..PROGRAM.tools[0] }],
     nodes: &[
@@ -58,7 +58,7 @@ const EACH: Program<'static> = Program {
     ..PROGRAM
 };
 
-/// A graph whose calls say that they began, and return when they are let go; a call that is cancelled fails if `hears`.
+/// A graph whose calls count that they began, and return when they are released; a cancelled call fails if `hears`.
 #[derive(Clone, Default)]
 struct Gated {
     began: Arc<AtomicU64>,
@@ -95,7 +95,7 @@ impl Gated {
     }
 }
 
-/// A graph whose calls return at once, and are counted.
+/// A graph whose calls return at once and are counted.
 fn counting(program: &Program<'_>, calls: &Arc<AtomicU64>) -> Interpreted {
     let calls = Arc::clone(calls);
     Interpreted::new(program, move |call: &Call, _| {
@@ -144,7 +144,7 @@ async fn a_cancel_that_was_accepted_survives_a_crash() {
     }
 }
 
-/// One of the stores.
+/// A store of either kind.
 enum Either {
     Memory(MemoryStore),
     Sqlite(SqliteStore),
@@ -405,7 +405,7 @@ async fn a_run_can_be_waited_for_in_turns_and_says_that_it_exists() {
     assert!(run.is_finished() && matches!(run.await, Err(RunError::Stopped { .. })), "its result was given");
 }
 
-/// What is known of a span: its name, its parent, and its fields.
+/// The name, the parent and the fields of a span.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     name: &'static str,
@@ -413,7 +413,7 @@ struct Seen {
     fields: BTreeMap<&'static str, String>,
 }
 
-/// Keeps all spans, and which one each thread is in.
+/// Records all spans.
 #[derive(Default)]
 struct Spans {
     seen: Mutex<Vec<Seen>>,
@@ -517,7 +517,7 @@ fn runs_steps_and_calls_have_spans_inside_the_callers() {
                  > graph.call(attempt=1 item={item} tool=\"test/tool\")"
             )
         };
-        // Items that are called together come in any order.
+        // Items that are called concurrently come in any order.
         calls[3..].sort();
         assert_eq!(calls, [call("a", 1, 1), call("a", 1, 2), call("b", 2, 1), item(0), item(1)], "kept: {kept}");
     }

@@ -78,7 +78,7 @@ async fn single_node_runs_with_new_run_state_and_given_overrides() {
         (stepped.state, stepped.next_node.as_deref()),
         (json!({"inputs": {"n": 4}, "a": 50, "b": 100}), Some("end"))
     );
-    // `inputs` is laid over as a whole, and what is required must be in it.
+    // `inputs` is replaced as a whole, and must contain the required inputs.
     let stepped = once("one", json!({"n": 4}), json!({"inputs": {"n": 7}})).await.unwrap();
     assert_eq!(stepped.state, json!({"inputs": {"n": 7}, "a": 14, "b": 0}));
 }
@@ -121,7 +121,7 @@ async fn a_step_with_the_state_of_a_run_leaves_that_run_as_it_was() {
     let inputs = Map::from_iter([("n".to_owned(), json!(4))]);
     runtime.start_as(id("run"), machine(), inputs).await.unwrap().await.unwrap();
     let (records, rows) = (store.load(&id("run")).await.unwrap(), store.list().await.unwrap());
-    // Somebody holds it meanwhile.
+    // The run is leased meanwhile.
     let lease = store.lease(&id("run")).await.unwrap();
     let stepped = runtime.step_once_in(Arc::new(machine()), &id("run"), single("two", json!({"a": 1}))).await.unwrap();
     assert_eq!((stepped.run.as_str(), stepped.step_count, stepped.success), ("run-step", 4, true));

@@ -1,4 +1,4 @@
-//! What several of these tests begin with.
+//! Helpers that several of these tests share.
 
 use graph_runtime::record::Sealed;
 use graph_runtime::{RunId, Runtime, SecretKey, Store, Value};
@@ -15,7 +15,7 @@ pub(crate) fn runtime(store: impl Store) -> Runtime {
     Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap().build().unwrap()
 }
 
-/// The kinds of some records.
+/// Returns the kinds of some records.
 pub(crate) fn kinds(records: &[Sealed]) -> Vec<String> {
     let kind =
         |sealed: &Sealed| serde_json::from_str::<Value>(&sealed.body).unwrap()["kind"].as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! What a program allows the built-in tools reaches the calls of its runs.
+//! The program's configuration of the built-in tools reaches the calls of its runs.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Actions: what is done with which item, and the parameters.
+//! Actions: the operation, its item and the parameters.
 
 use std::fmt::{self, Display};
 
@@ -14,22 +14,22 @@ use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
 use crate::tree::{TreeNode, YamlTree};
 
-/// A call of a tool, or something else that is done with an item (R7).
+/// A call of a tool, or another operation on an item (R7).
 #[derive(Debug)]
 pub struct CallDefinition {
-    /// Where it stands.
+    /// Its place in the file.
     pub span: Span,
-    /// What is done.
+    /// The operation.
     pub verb: Verb,
-    /// With what kind of item.
+    /// The kind of the item.
     pub item_type: ItemType,
-    /// With which.
+    /// The item.
     pub item: Spanned<CalledItem>,
     /// The parameters: an object.
     pub params: TermDefinition,
 }
 
-/// Which item a [`CallDefinition`] is about.
+/// The item of a [`CallDefinition`].
 #[derive(Debug)]
 pub enum CalledItem {
     /// The one with this id.
@@ -54,7 +54,7 @@ impl CallDefinition {
         (self.verb, self.item_type) == (Verb::Execute, ItemType::Tool)
     }
 
-    /// Returns the template of the item's id, where it is one, and its text.
+    /// Returns the template of the item's id and its text, if the id is a template.
     pub fn computed(&self) -> Option<(&TermDefinition, &str)> {
         match &self.item.value {
             CalledItem::Computed(term) => match &term.kind {
@@ -65,7 +65,7 @@ impl CallDefinition {
         }
     }
 
-    /// Returns what every id begins with that the template of the item's id yields.
+    /// Returns the text before the first expression of the item id's template: every id that it yields begins with it.
     pub fn beginning(&self) -> &str {
         match &self.item.value {
             CalledItem::Computed(TermDefinition {
@@ -79,7 +79,7 @@ impl CallDefinition {
         }
     }
 
-    /// Returns the call as messages show it: `shop/pay`, or what is done with what kind of item.
+    /// Returns the call as messages show it: `shop/pay`, or the operation and the kind of the item.
     pub fn shown(&self) -> impl Display {
         ShownCall(self)
     }
@@ -149,7 +149,7 @@ fn verb(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<Verb> 
     verb
 }
 
-/// Reads which item is meant.
+/// Reads the item.
 fn item(
     reader: &mut DefinitionReader<'_>,
     fields: &Fields<'_>,

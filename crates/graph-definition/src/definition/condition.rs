@@ -17,17 +17,17 @@ use crate::tree::{TreeKey, TreeNode, YamlTree};
 /// A comparison.
 #[derive(Debug, Clone)]
 pub struct TestDefinition {
-    /// Where it stands.
+    /// Its place in the file.
     pub span: Span,
-    /// What is looked at.
+    /// The path of the value on the left.
     pub path: Spanned<Path>,
-    /// How.
+    /// The operator.
     pub operator: Operator,
-    /// What it is compared with.
+    /// The value on the right.
     pub value: Spanned<Value>,
 }
 
-/// Returns a condition as programs hold it. `written` is what it was read from.
+/// Returns a condition as programs hold it. `written` is the value that it was read from.
 pub fn program_condition(condition: &Condition<TestDefinition>, written: &Value) -> When {
     let test = |test: &TestDefinition| {
         let (path, right) = (test.path.value.clone(), test.value.value.clone());
@@ -37,7 +37,7 @@ pub fn program_condition(condition: &Condition<TestDefinition>, written: &Value)
     When::new(condition, written.clone())
 }
 
-/// Reads a condition; an empty one holds always (R77).
+/// Reads a condition; an empty one always holds (R77).
 pub(super) fn parse(
     reader: &mut DefinitionReader<'_>,
     tree: &YamlTree,
@@ -46,7 +46,7 @@ pub(super) fn parse(
     grammar::condition(tree, &mut ConditionsInFile { reader, names }).ok()
 }
 
-/// Makes conditions of what a file says, and reports what is wrong.
+/// Builds conditions from a file, and reports mistakes.
 struct ConditionsInFile<'r, 'a> {
     reader: &'r mut DefinitionReader<'a>,
     names: NamesInScope<'r>,
@@ -139,7 +139,7 @@ impl<'t> Conditions<'t, YamlTree> for ConditionsInFile<'_, '_> {
 }
 
 impl ConditionsInFile<'_, '_> {
-    /// Reports the second of two fields of which there can be one.
+    /// Reports the second of two fields that exclude each other.
     fn two(&mut self, message: String, first: &TreeKey, second: &TreeKey) -> &mut Diagnostic {
         let (place, other) = (
             SourcePlace::new(self.reader.source, second.span.clone()),
@@ -149,7 +149,7 @@ impl ConditionsInFile<'_, '_> {
     }
 }
 
-/// Reads the path of a condition, which looks at what has the same value whenever the condition is decided (R87).
+/// Reads the path of a condition. The time is refused: a path must have the same value whenever the condition is decided (R87).
 fn parse_path(reader: &mut DefinitionReader<'_>, tree: &YamlTree, names: NamesInScope<'_>) -> Option<Spanned<Path>> {
     let text = reader.text(tree, "`path`")?;
     let place = SourcePlace::new(reader.source, text.span.clone());
@@ -215,7 +215,7 @@ fn parse_operator(
             reader.diagnostics.error(code::UNKNOWN_OPERATOR, place, format!("`{}` is not an operator", text.value));
         diagnostic.note(format!("the operators are {}", names.map(|name| format!("`{name}`")).join(", ")));
         match symbol(&text.value) {
-            // A sign means one thing; a word may mean another.
+            // A symbol has one meaning; a word may have been meant in another way.
             Some(name) => diagnostic
                 .help(format!("did you mean `{name}`?"))
                 .fix(name, !text.value.contains(|character: char| character.is_ascii_alphabetic() || character == '~')),
@@ -225,7 +225,7 @@ fn parse_operator(
     operator.map(Some).ok_or(Reported)
 }
 
-/// What people write who know other languages.
+/// Returns the operator for a spelling from another language.
 fn symbol(text: &str) -> Option<&'static str> {
     Some(match text {
         "=" | "==" | "===" | "equals" | "is" => "eq",

@@ -10,24 +10,24 @@ use crate::tree::{TreeNode, YamlTree};
 /// How a node's calls are made.
 #[derive(Debug, Clone)]
 pub struct Conduct {
-    /// How a call that failed is tried again.
+    /// How a failed call is retried.
     pub retry: Option<Retry>,
     /// The fields of `retry` that say how its further attempts are made.
     pub pauses: Vec<Spanned<String>>,
     /// How long a call may take, in milliseconds.
     pub timeout_ms: Option<Spanned<u64>>,
-    /// Where an agent is to do it (R11).
+    /// Where an agent is to execute the call (R11).
     pub remote: Option<String>,
-    /// Whether the node may look at what its last visit returned.
+    /// Whether the node may read the result of its last visit.
     pub feedback: bool,
-    /// The environment variables that nothing before the node asks for (R280).
+    /// The environment variables that the node is the first to require (R280).
     pub env: Vec<String>,
-    /// Whether what a call returned is kept, and returned again where the same call would be made (R295).
+    /// Whether the result of a call is cached, and returned again instead of making the same call (R295).
     pub cache_result: Option<Spanned<bool>>,
 }
 
 impl Conduct {
-    /// Whether what a call returned is kept.
+    /// Whether the results of calls are cached.
     pub fn caches(&self) -> bool {
         self.cache_result.as_ref().is_some_and(|caches| caches.value)
     }
@@ -36,7 +36,7 @@ impl Conduct {
 /// The fields of `retry`.
 pub const RETRY: [&str; 6] = ["attempts", "delay", "factor", "max_delay", "jitter", "on"];
 
-/// How often a call may be tried in all.
+/// The maximum number of attempts of a call.
 pub const MOST_ATTEMPTS: u32 = 100;
 
 /// The categories of failures, and `any` for all of them.
@@ -44,7 +44,7 @@ pub const CATEGORIES: [&str; 5] = ["transient", "rate_limited", "permanent", "ca
 
 /// Reads the fields of a node that say how its calls are made.
 pub(super) fn parse(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Conduct {
-    // Nothing, and an empty text, are no place (R11).
+    // An absent value and an empty text name no agent (R11).
     let remote = reader.optional_text(fields, "remote");
     if let Some(text) = remote.as_ref().filter(|text| text.value.contains("${")) {
         let place = SourcePlace::new(reader.source, text.span.clone());
@@ -97,7 +97,7 @@ fn parse_retry(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Ret
     if let Some(tree) = fields.get("delay") {
         retry.delay_ms = duration::parse(reader, tree, "`delay`")?;
     }
-    // A first pause that is longer than the usual longest one is meant.
+    // A first pause that is longer than the default maximum raises the maximum.
     retry.max_delay_ms = retry.max_delay_ms.max(retry.delay_ms);
     if let Some(tree) = fields.get("max_delay") {
         retry.max_delay_ms = duration::parse(reader, tree, "`max_delay`")?;
@@ -138,7 +138,7 @@ fn shown(tree: &YamlTree) -> String {
     }
 }
 
-/// Reads after which failures a call is tried again.
+/// Reads the categories of failures after which a call is retried.
 fn categories(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<String> {
     let words = CATEGORIES.map(|name| (name, name));
     let list = match &tree.node {

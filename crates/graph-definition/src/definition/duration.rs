@@ -6,7 +6,7 @@ use super::reader::DefinitionReader;
 use crate::diagnostic::{SourcePlace, code};
 use crate::tree::{TreeNode, YamlTree};
 
-/// Reads a duration of at least a millisecond; `None` where it was reported. In milliseconds.
+/// Reads a duration of at least a millisecond, in milliseconds; `None` if a mistake was reported.
 pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str) -> Option<u64> {
     milliseconds(&tree.node)
         .map_err(|reason| {

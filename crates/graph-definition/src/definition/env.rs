@@ -1,11 +1,11 @@
-//! Which environment variables a graph and its nodes require.
+//! The environment variables that a graph and its nodes require.
 
 use super::reader::DefinitionReader;
 use crate::diagnostic::{SourcePlace, code};
 use crate::hash::HashSet;
 use crate::tree::{TreeNode, YamlTree};
 
-/// Environment variables, each once, in the order in which they are met.
+/// Environment variables, each once, in the order in which they occur.
 #[derive(Default)]
 pub(super) struct RequiredEnv {
     pub(super) names: Vec<String>,

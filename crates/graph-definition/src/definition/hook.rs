@@ -1,4 +1,4 @@
-//! Hooks: what is done when something happens to a run.
+//! Hooks: reactions to the events of a run.
 
 use graph_model::condition::Condition;
 use graph_model::program::{CONTROL, Event, ItemType, UNSUPPORTED_CONTROLS, Verb};
@@ -15,36 +15,36 @@ use crate::tree::{TreeKey, TreeNode, YamlTree};
 /// A hook as its author wrote it (R143).
 #[derive(Debug)]
 pub struct HookDefinition {
-    /// Where it stands.
+    /// Its place in the file.
     pub span: Span,
     /// Its name, for messages.
     pub id: Option<String>,
-    /// When.
+    /// The event that triggers it.
     pub event: Event,
-    /// The condition on what the event tells.
+    /// The condition on the event's data.
     pub condition: Condition<TestDefinition>,
     /// The condition as it was written, for the runtime to read.
     pub written: Option<Value>,
-    /// What.
+    /// Its reaction.
     pub reaction: Reaction,
 }
 
-/// What a hook does.
+/// The reaction of a hook to its event.
 #[derive(Debug)]
 pub enum Reaction {
     /// Steers the run: an object with `action` in it (R137, R151).
     Steer(TermDefinition),
-    /// Calls something, whose answer may steer the run.
+    /// Makes a call whose answer may steer the run.
     Call(CallDefinition),
 }
 
 /// The fields of a hook.
 pub const FIELDS: [&str; 6] = ["event", "condition", "action", "id", "description", "comment"];
 
-/// What a control may be.
+/// The names of the controls.
 pub const CONTROLS: [&str; 4] = ["retry", "fail", "abort", "continue"];
 
-/// The controls that stand in an action by themselves, each with what may stand beside it.
+/// The controls that can be written as a field of an action, each with the fields that are allowed beside it.
 pub const INLINE: [(&str, &[&str]); 4] =
     [("retry", &["max_retries"]), ("fail", &["error"]), ("abort", &[]), ("continue", &["additional_steps"])];
 
@@ -201,7 +201,7 @@ fn control(reader: &mut DefinitionReader<'_>, call: CallDefinition, event: Event
     Some(call.params)
 }
 
-/// Reports a control that the runtime does not do: a run that continues where it was to be held back does harm.
+/// Reports a control that the runtime does not support: a run that continues where it should be held back does harm.
 fn unsupported(reader: &mut DefinitionReader<'_>, control: &str, span: &Span) {
     let place = SourcePlace::new(reader.source, span.clone());
     reader
@@ -211,13 +211,13 @@ fn unsupported(reader: &mut DefinitionReader<'_>, control: &str, span: &Span) {
         .help("to hold a run back, end it with `abort`, and begin another one when it may go on");
 }
 
-/// Whether a control does something about an event: only what failed is tried again, only a limit is raised, and a run that ended
-/// cannot be ended.
+/// Whether a control has an effect on an event: only a failure is retried, only a limit is raised, and a run that has
+/// ended cannot be ended again.
 pub fn is_useful(control: &str, event: Event) -> bool {
     event_of(control).map_or(event != Event::GraphCompleted, |needed| needed == event)
 }
 
-/// Returns the event that a control is about, where it is one.
+/// Returns the event that a control is limited to, if it is limited to one.
 fn event_of(control: &str) -> Option<Event> {
     match control {
         "retry" => Some(Event::Error),
@@ -226,7 +226,7 @@ fn event_of(control: &str) -> Option<Event> {
     }
 }
 
-/// Reports a control that does nothing about the event.
+/// Reports a control that has no effect on the event.
 fn does_something(reader: &mut DefinitionReader<'_>, control: &str, span: &Span, event: Event) {
     if is_useful(control, event) {
         return;
@@ -240,7 +240,7 @@ fn does_something(reader: &mut DefinitionReader<'_>, control: &str, span: &Span,
     };
 }
 
-/// Returns the least and the most that a number of a control may be.
+/// Returns the smallest and the largest value of a numeric parameter of a control.
 pub fn bounds_of(parameter: &str) -> Option<(i64, i64)> {
     match parameter {
         "max_retries" => Some((1, 100)),
@@ -249,7 +249,7 @@ pub fn bounds_of(parameter: &str) -> Option<(i64, i64)> {
     }
 }
 
-/// Reports numbers of a control that it could not use.
+/// Reports numeric parameters of a control that are out of bounds.
 fn bounds(reader: &mut DefinitionReader<'_>, params: &[(Spanned<String>, TermDefinition)]) {
     for (key, term) in params {
         let Some((least, most)) = bounds_of(&key.value) else { continue };

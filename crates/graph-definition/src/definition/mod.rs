@@ -1,7 +1,7 @@
-//! Parsing: from a verified source to what the author wrote, each part with its place.
+//! Parsing: from a verified source to the graph as its author wrote it, each part with its place.
 //!
-//! Here the shape is checked, and each text that has a grammar of its own is read: names, templates, conditions, patterns.
-//! Whether the parts fit together is checked later.
+//! The parser checks the shape, and reads each text that has a grammar of its own: names, templates, conditions,
+//! patterns. Later stages check whether the parts fit together.
 
 pub(crate) mod action;
 pub(crate) mod condition;
@@ -51,7 +51,7 @@ use patterns::Patterns;
 use reader::{DefinitionReader, Fields};
 use schema::SchemaOwner;
 
-/// What a graph's file says.
+/// A graph as its file has it: each part with its place, and nothing checked beyond its shape.
 #[derive(Debug)]
 pub struct Definition {
     /// The file.
@@ -60,23 +60,23 @@ pub struct Definition {
     pub id: GraphId,
     /// The author's version.
     pub version: String,
-    /// What the graph is for.
+    /// The purpose of the graph.
     pub description: Option<String>,
     /// The capability patterns it declares, each with its place; `None` where the field is missing.
     pub permissions: Option<Spanned<Vec<Spanned<Pattern>>>>,
     /// The environment variables that must be set, each once, the graph's own first (R280).
     pub env: Vec<String>,
-    /// What its lists name more than once.
+    /// The values that its lists name more than once.
     pub repeated: Vec<Repeated>,
     /// The schema of its inputs.
     pub inputs: Option<ValueSchema>,
-    /// Where the file says that it is a graph; the place of what the file as a whole lacks.
+    /// The place where the file says that it is a graph. Messages about missing parts of the file point to it.
     pub head: Span,
     /// The first node's name.
     pub start: Option<Spanned<NodeName>>,
-    /// How a run goes; its hooks are not in it but below.
+    /// The settings of a run, without its hooks.
     pub settings: Settings,
-    /// Where `max_steps` stands.
+    /// The place of `max_steps`.
     pub max_steps: Option<Span>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<HookDefinition>,
@@ -84,30 +84,30 @@ pub struct Definition {
     pub state: Vec<(Spanned<StateKey>, Spanned<Value>)>,
     /// The nodes, in the order of the file.
     pub nodes: Vec<NodeDefinition>,
-    /// The names of nodes that could not be read; edges to them are not wrong.
+    /// The names of nodes that could not be read; edges to them are not reported.
     pub unreadable: Vec<String>,
-    /// Whether every node and every target could be read, so that what follows from the whole can be said.
+    /// Whether every node and every target could be read, so that rules about the whole graph can be checked.
     pub is_complete: bool,
-    /// Where each input is among the properties of `inputs`.
+    /// The index of each input among the properties of `inputs`.
     inputs_by_name: HashMap<String, usize>,
 }
 
-/// What a tool's contract says.
+/// The contract of a tool.
 #[derive(Debug)]
 pub struct Contract {
     /// The file.
     pub source: Arc<SourceFile>,
-    /// Who performs it.
+    /// The executor of the tool.
     pub by: ContractKind,
-    /// What the tool is for.
+    /// The purpose of the tool.
     pub description: Option<String>,
     /// Its parameters: an object.
     pub params: ValueSchema,
-    /// What it returns.
+    /// Its result.
     pub result: Option<ValueSchema>,
 }
 
-/// Who performs a tool: `tool_type` of its contract.
+/// The executor of a tool: `tool_type` of its contract.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ContractKind {
     /// The program that embeds the graph.
@@ -119,12 +119,12 @@ pub enum ContractKind {
 }
 
 impl Contract {
-    /// Whether the tool is one of those that the runtime has.
+    /// Whether the runtime itself executes the tool.
     pub fn builtin(&self) -> bool {
         matches!(self.by, ContractKind::Builtin)
     }
 
-    /// Returns how to start the tool, where it is a program of its own.
+    /// Returns how to start the tool, if it is a program of its own.
     pub fn subprocess(&self) -> Option<&Subprocess> {
         match &self.by {
             ContractKind::Subprocess(spec) => Some(spec),
@@ -134,7 +134,8 @@ impl Contract {
 }
 
 impl Definition {
-    /// Returns the schema of a property of an object's schema, if it has that. There may be many inputs, so those are found by name.
+    /// Returns the schema of a property of an object's schema, if it has the property. There may be many inputs, so they
+    /// are looked up by name.
     pub fn property<'s>(&'s self, schema: &'s ValueSchema, name: &str) -> Option<&'s ValueSchema> {
         let SchemaKind::Object(properties) = &schema.kind else { return None };
         let property = match &self.inputs {
@@ -149,7 +150,7 @@ impl Definition {
         self.origin.source()
     }
 
-    /// Returns what its nodes and hooks call, in the order of the file.
+    /// Returns the calls of its nodes and hooks, in the order of the file.
     pub fn calls(&self) -> impl Iterator<Item = &CallDefinition> {
         let hooks = self.hooks.iter().filter_map(|hook| match &hook.reaction {
             Reaction::Call(call) => Some(call),
@@ -163,7 +164,7 @@ impl Definition {
         self.calls().filter(|call| call.executes_tool()).filter_map(CallDefinition::id).collect()
     }
 
-    /// Returns what the ids of the tools and graphs begin with that it executes and that it computes.
+    /// Returns the beginnings of the computed ids of the tools and graphs that it executes.
     pub fn computed(&self) -> Vec<&str> {
         self.calls()
             .filter(|call| call.executes_tool() && call.computed().is_some())
@@ -180,9 +181,9 @@ impl Definition {
 /// Values of `executor_id` that mean a state graph; the second is an older spelling (R1).
 pub const EXECUTORS: [&str; 2] = ["rye/core/runtimes/state-graph/runtime", "rye/core/runtimes/state_graph_runtime"];
 
-/// Reads a graph, of which `file` is the YAML.
+/// Reads a graph from `file`, its YAML.
 ///
-/// `None` if nothing could be made of it; what is wrong is in `diagnostics`, also where a definition comes.
+/// Returns `None` if there is no usable definition. Mistakes are in `diagnostics`, also if a definition is returned.
 pub fn parse(
     origin: impl Into<DefinitionOrigin>,
     file: &YamlFile,
@@ -193,7 +194,7 @@ pub fn parse(
     reading.is_named.then_some(definition)
 }
 
-/// Reads as much of a graph as can be read, for an author who is in the midst of writing it. What is wrong is not said.
+/// Reads as much of a graph as can be read, for an author who is still writing it. Mistakes are not reported.
 pub fn parse_unfinished(source: &Arc<SourceFile>, file: &YamlFile) -> Option<Definition> {
     let mut reading = GraphReading { is_unfinished: true, ..GraphReading::default() };
     read(DefinitionOrigin::Draft(Arc::clone(source)), file, &mut Diagnostics::new(), &mut reading)
@@ -202,7 +203,7 @@ pub fn parse_unfinished(source: &Arc<SourceFile>, file: &YamlFile) -> Option<Def
 /// How a graph is read.
 #[derive(Default)]
 struct GraphReading {
-    /// Whether what says that it is a graph, and which, may still be missing.
+    /// Whether the fields that make it a graph, and give it an id, may still be missing.
     is_unfinished: bool,
     /// Whether it has an id and a version.
     is_named: bool,
@@ -222,7 +223,7 @@ fn read(
         None if reading.is_unfinished => 0..0,
         head => head?,
     };
-    // Other tools keep fields of their own at the top level (R2), so only what looks like a slip is reported.
+    // Other tools keep fields of their own at the top level (R2), so only a field that looks like a slip is reported.
     reader.slips(&fields, "a graph", &TOP_LEVEL);
     misplaced_hooks(&mut reader, &fields);
     let version = reader.required_text(&fields, "a graph", "version");
@@ -231,7 +232,7 @@ fn read(
     let id = graph_id(&mut reader, category.as_ref());
     let permissions = match fields.get("permissions") {
         Some(tree) => Some(permissions(&mut reader, tree)),
-        // What a misspelt list says is not clear, and that was said.
+        // A misspelt field was reported, so it does not count as missing.
         None => reader
             .misspelt(&fields, "a graph", &["permissions"])
             .then(|| Spanned { value: Vec::new(), span: fields.span.clone() }),
@@ -254,7 +255,7 @@ fn read(
     let nodes = reader
         .required(&config_fields, "`config`", "nodes")
         .and_then(|tree| node::parse_all(&mut reader, tree, &mut env));
-    // Without nodes, no start is right.
+    // Without nodes, no start is valid.
     let start = start.filter(|_| nodes.is_some());
     let is_complete = file.is_whole
         && nodes.as_ref().is_some_and(|nodes: &node::Nodes| nodes.unreadable.is_empty() && !nodes.lost_target);
@@ -285,10 +286,10 @@ fn read(
     })
 }
 
-/// The fields of `config` beside its settings.
+/// The fields of `config` besides its settings.
 pub const CONFIG: [&str; 6] = ["start", "nodes", "state", "hooks", "description", "comment"];
 
-/// The fields of a graph beside those of other tools.
+/// The fields of a graph besides those of other tools.
 pub const TOP_LEVEL: [&str; 10] = [
     "version",
     "tool_type",
@@ -302,7 +303,7 @@ pub const TOP_LEVEL: [&str; 10] = [
     "config",
 ];
 
-/// Reports hooks at the top level, where nobody would read them.
+/// Reports hooks at the top level, where they would have no effect.
 fn misplaced_hooks(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) {
     if let Some(key) = fields.key("hooks") {
         let place = SourcePlace::new(reader.source, key.span.clone());
@@ -337,7 +338,8 @@ fn is_graph(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<Sp
     Some(tool_type.span)
 }
 
-/// Returns the id that a graph's file gives itself, whoever wrote it: `None` if it is no graph, or that is no id.
+/// Returns the id that a graph's file gives itself, whether it is signed or not; `None` if the file is no graph. The id
+/// itself is not checked.
 pub fn id_of(source: &SourceFile, file: &YamlFile) -> Option<String> {
     let TreeNode::Map(entries) = &file.root.node else { return None };
     let text = |name: &str| match entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| &tree.node) {
@@ -347,7 +349,7 @@ pub fn id_of(source: &SourceFile, file: &YamlFile) -> Option<String> {
     (text("tool_type") == Some("graph")).then(|| id_text(source, text("category")))
 }
 
-/// Makes a graph's id of its category and file name.
+/// Returns a graph's id: its category and its file name.
 fn id_text(source: &SourceFile, category: Option<&str>) -> String {
     let stem = source.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("unknown");
     match category.map(|category| category.trim_matches('/')) {
@@ -373,7 +375,7 @@ fn graph_id(reader: &mut DefinitionReader<'_>, category: Option<&Spanned<String>
     }
 }
 
-/// How many permissions of a graph may have wildcards: each is tried for each call.
+/// The maximum number of permissions with wildcards: each of them is tried for each call.
 const MOST_WILDCARDS: usize = 1_000;
 
 fn permissions(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Spanned<Vec<Spanned<Pattern>>> {
@@ -413,7 +415,7 @@ fn initial_state(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<(Spa
     state
 }
 
-/// Reports templates where values are taken as they are: what looks computed would be a text.
+/// Reports templates where values are taken literally: a template would be a plain text there.
 fn no_templates(reader: &mut DefinitionReader<'_>, tree: &YamlTree) {
     match &tree.node {
         TreeNode::String(text) if text.contains("${") => {
@@ -454,7 +456,7 @@ pub fn parse_trusted_contract(
     let by = match tool_type.value.as_str() {
         "rust" => Some(ContractKind::Rust),
         "builtin" => Some(ContractKind::Builtin),
-        // What else is wrong with the contract is reported too.
+        // The other mistakes of the contract are reported too.
         "subprocess" => reader
             .required(&fields, "a contract of a subprocess", "config")
             .and_then(|tree| subprocess::parse(&mut reader, tree))

@@ -21,13 +21,13 @@ use crate::tree::{TreeKey, TreeNode, YamlTree};
 pub struct NodeDefinition {
     /// Its name.
     pub name: Spanned<NodeName>,
-    /// What it does.
+    /// Its kind, with the fields of that kind.
     pub kind: NodeKind,
-    /// The nodes whose branches it waits for; empty if it waits for nothing. Files cannot say it.
+    /// The nodes whose branches it waits for; empty if it waits for nothing. The file format has no syntax for it.
     pub waits_for: Vec<Spanned<NodeName>>,
 }
 
-/// What a node does; each kind has its own fields.
+/// The kind of a node; each kind has its own fields.
 #[derive(Debug)]
 pub enum NodeKind {
     /// Makes a call, assigns, routes.
@@ -43,11 +43,11 @@ pub enum NodeKind {
 /// A node that makes a call.
 #[derive(Debug)]
 pub struct Action {
-    /// What it calls.
+    /// The call.
     pub call: CallDefinition,
     /// How the call is made.
     pub conduct: Conduct,
-    /// What is written into the state when the call has returned.
+    /// The assignments to the state when the call has returned.
     pub assign: Vec<Assignment>,
     /// Where the run continues.
     pub next: RouteDefinition,
@@ -60,13 +60,13 @@ pub struct Action {
 pub struct ForeachDefinition {
     /// The list.
     pub over: TermDefinition,
-    /// What an item is called in the call's templates.
+    /// The name of an item in the call's templates.
     pub name: Spanned<String>,
-    /// What it calls for each item.
+    /// The call for each item.
     pub call: CallDefinition,
     /// The key of the state that takes the results.
     pub collect: Option<Spanned<StateKey>>,
-    /// How many calls are made at a time; as many as the graph says where the node does not.
+    /// The maximum number of concurrent calls; `None` for the graph's own maximum.
     pub width: Option<u32>,
     /// How each call is made.
     pub conduct: Conduct,
@@ -79,7 +79,7 @@ pub struct ForeachDefinition {
 /// A node that computes and routes.
 #[derive(Debug)]
 pub struct GateDefinition {
-    /// What is written into the state.
+    /// The assignments to the state.
     pub assign: Vec<Assignment>,
     /// Where the run continues.
     pub next: RouteDefinition,
@@ -88,11 +88,11 @@ pub struct GateDefinition {
 /// A node that ends the run.
 #[derive(Debug)]
 pub struct Return {
-    /// What the run returns, where it is not its state.
+    /// The result of the run; `None` if that is its state.
     pub output: Option<TermDefinition>,
 }
 
-/// A key and what is written to it.
+/// A key and the value that is written to it.
 #[derive(Debug)]
 pub struct Assignment {
     /// The key of the state.
@@ -101,7 +101,7 @@ pub struct Assignment {
     pub value: TermDefinition,
 }
 
-/// Where a node leads. Files can say only the first three.
+/// Where a node leads. The file format has syntax for the first three only.
 #[derive(Debug)]
 pub enum RouteDefinition {
     /// Nowhere: the run ends (R89).
@@ -123,13 +123,13 @@ pub enum RouteDefinition {
 pub struct EachDefinition {
     /// The list.
     pub over: TermDefinition,
-    /// What an element is called in the branch.
+    /// The name of an element in the branch.
     pub name: Spanned<String>,
     /// The target.
     pub to: Spanned<NodeName>,
-    /// How many calls the branches make at a time; as many as the graph says where the node does not.
+    /// The maximum number of concurrent calls of the branches; `None` for the graph's own maximum.
     pub width: Option<u32>,
-    /// How many elements the list may have.
+    /// The maximum number of elements of the list.
     pub most: Option<u32>,
 }
 
@@ -145,7 +145,7 @@ pub struct ByDefinition {
 /// Edges, tried in order.
 #[derive(Debug)]
 pub struct EdgeList {
-    /// Where the list stands.
+    /// The place of the list in the file.
     pub span: Span,
     /// The edges.
     pub edges: Vec<EdgeDefinition>,
@@ -154,7 +154,7 @@ pub struct EdgeList {
 /// An edge.
 #[derive(Debug)]
 pub struct EdgeDefinition {
-    /// Where it stands.
+    /// Its place in the file.
     pub span: Span,
     /// The target; without one the run ends (R91).
     pub to: Option<Spanned<NodeName>>,
@@ -162,12 +162,12 @@ pub struct EdgeDefinition {
     pub when: Condition<TestDefinition>,
     /// The condition as it was written, for the runtime to read.
     pub written: Option<Value>,
-    /// What it is for.
+    /// Its purpose.
     pub description: Option<String>,
 }
 
 impl NodeKind {
-    /// Returns what the node does, as a program says it; `tool` is the index of what it calls.
+    /// Returns the kind as programs hold it; `tool` is the index of the tool that the node calls.
     pub fn to_program(&self, tool: u16) -> Kind {
         match self {
             Self::Action(_) => Kind::Action(tool),
@@ -177,7 +177,7 @@ impl NodeKind {
         }
     }
 
-    /// Returns why there is no `result` behind the node's calls.
+    /// Returns why the node has no `result` after its calls.
     pub fn no_result(&self) -> &'static str {
         match self {
             Self::Action(_) => "the tool is still to be called with these parameters",
@@ -187,7 +187,7 @@ impl NodeKind {
         }
     }
 
-    /// Returns why there is nothing to look back at where a visit of the node returns nothing.
+    /// Returns why the node has no `visit.previous`, if a visit of it returns nothing.
     pub fn no_previous(&self) -> &'static str {
         match self {
             Self::Action(_) => "the tool returns nothing",
@@ -199,7 +199,7 @@ impl NodeKind {
 }
 
 impl NodeDefinition {
-    /// Returns how the node goes over a list, if it does.
+    /// Returns the foreach, if the node is one.
     pub fn each(&self) -> Option<&ForeachDefinition> {
         match &self.kind {
             NodeKind::Foreach(each) => Some(each),
@@ -207,7 +207,7 @@ impl NodeDefinition {
         }
     }
 
-    /// Returns what a run returns that ends at the node, where the node says that.
+    /// Returns the output of a run that ends at the node, if the node defines it.
     pub fn output(&self) -> Option<&TermDefinition> {
         match &self.kind {
             NodeKind::Return(returns) => returns.output.as_ref(),
@@ -225,7 +225,7 @@ impl NodeDefinition {
         }
     }
 
-    /// Returns what the node assigns; a foreach collects instead.
+    /// Returns the assignments of the node; a foreach collects instead.
     pub fn assign(&self) -> &[Assignment] {
         match &self.kind {
             NodeKind::Action(action) => &action.assign,
@@ -243,12 +243,12 @@ impl NodeDefinition {
         self.assign().iter().map(|assignment| &assignment.key).chain(collect)
     }
 
-    /// Whether a run ends at the node whatever it does.
+    /// Whether a run always ends at the node.
     pub fn ends_run(&self) -> bool {
         matches!(self.kind, NodeKind::Return(_))
     }
 
-    /// Returns where a failure leads.
+    /// Returns the node that a failure leads to.
     pub fn on_error(&self) -> Option<&Spanned<NodeName>> {
         match &self.kind {
             NodeKind::Action(action) => action.on_error.as_ref(),
@@ -257,7 +257,7 @@ impl NodeDefinition {
         }
     }
 
-    /// Returns what the node calls.
+    /// Returns the node's call.
     pub fn call(&self) -> Option<&CallDefinition> {
         match &self.kind {
             NodeKind::Action(action) => Some(&action.call),
@@ -290,13 +290,13 @@ pub const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
 /// The types of nodes, as they are written.
 pub const TYPES: [&str; 4] = ["action", "foreach", "gate", "return"];
 
-/// How many calls may be made at a time.
+/// The largest `max_concurrency`.
 pub const MOST_AT_A_TIME: u32 = 10_000;
 
-/// How many nodes a graph may have: their indices are 16 bits wide.
+/// The maximum number of nodes of a graph: their indices are 16 bits wide.
 pub const MOST_NODES: usize = 60_000;
 
-/// Returns the fields of the nodes of a type; of what is no type, those that every node has.
+/// Returns the fields of the nodes of a type; for an unknown type, those that every node has.
 pub fn fields_of(kind: &str) -> Vec<&'static str> {
     let own: &[&[&str]] = match kind {
         "action" => &[&CALLING, &["assign"]],
@@ -308,7 +308,7 @@ pub fn fields_of(kind: &str) -> Vec<&'static str> {
     COMMON.iter().chain(own.iter().copied().flatten()).copied().collect()
 }
 
-/// How many edges a node may have: each is looked at in the light of those before it.
+/// The maximum number of edges of a node: each is analysed together with those before it.
 const MOST_EDGES: usize = 1_000;
 
 /// The nodes that could be read, and the names of those that could not.
@@ -429,7 +429,7 @@ fn parse_foreach(
     }
     let over = reader.required(fields, &whose, "over").map(|tree| template::parse(reader, tree, NamesInScope::Node));
     let tree = reader.required(fields, &whose, "action")?;
-    // A name that cannot be used was reported, and what uses it all the same is no mistake of its own.
+    // An unusable name was reported. Its uses are not reported as further mistakes.
     let shown = match fields.get("as").map(|tree| &tree.node) {
         Some(TreeNode::String(text)) => text.as_str(),
         _ => ITEM,
@@ -440,7 +440,7 @@ fn parse_foreach(
     Some(ForeachDefinition { over: over?, name: variable?, call, collect, width, conduct, next, on_error })
 }
 
-/// What an item is called where `as` does not say (R105).
+/// The name of an item if `as` does not give one (R105).
 pub const ITEM: &str = "item";
 
 /// Reads `as`.
@@ -487,7 +487,7 @@ fn parse_width(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option
     if parallel == Some(true) { most } else { Some(1) }
 }
 
-/// Reads `max_concurrency`, of a node or a graph: with 0 nothing would ever be called (R112).
+/// Reads `max_concurrency`, of a node or a graph: with 0, no call would ever be made (R112).
 pub(super) fn max_concurrency(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<u32> {
     reader.integer_in(tree, "`max_concurrency`", 1, MOST_AT_A_TIME)
 }
@@ -521,7 +521,7 @@ fn parse_return(reader: &mut DefinitionReader<'_>, name: &Spanned<NodeName>, fie
 
 /// Reports fields that a node of this kind does not have; those that are `inert` belong to other kinds (R102, R114).
 ///
-/// Says whether one is unknown: it may have been meant to lead somewhere.
+/// Returns whether a field is unknown: it may have been meant to lead somewhere.
 fn only(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, whose: &str, known: &[&str], inert: &[&str]) -> bool {
     for (key, _) in fields.entries {
         let name = key.name.as_str();
@@ -555,7 +555,7 @@ fn parse_assign(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Vec<A
     assign
 }
 
-/// Reads `next`; `lost` is set where a target was given and cannot be read.
+/// Reads `next`; `lost` is set if a target was given but cannot be read.
 fn parse_next(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> RouteDefinition {
     let Some(tree) = fields.get("next") else { return RouteDefinition::End };
     match &tree.node {
@@ -599,12 +599,12 @@ fn parse_edge(reader: &mut DefinitionReader<'_>, tree: &YamlTree, lost: &mut boo
     let to = reader.optional_text(&fields, "to").and_then(|text| reader.name(text, NodeName::new));
     *lost |= slipped || (to.is_none() && fields.get("to").is_some());
     let (when, written) = match fields.get("when") {
-        // A condition that cannot be read is no reason to object to the nodes behind it.
+        // A condition that cannot be read is no reason to report the nodes behind it.
         Some(when) => (
             condition::parse(reader, when, NamesInScope::Node).unwrap_or(Condition::Any(Vec::new())),
             Some(when.to_value()),
         ),
-        // A misspelt `when` neither.
+        // Nor is a misspelt `when`.
         None if slipped => (Condition::Any(Vec::new()), None),
         None => (Condition::Always, None),
     };

@@ -1,7 +1,7 @@
-//! Regular expressions of a file: what they cost is bounded before any of them is compiled.
+//! Regular expressions of a file. Their cost is bounded before any of them is compiled.
 //!
-//! A short text can be a large program: `\pL{1,170}` takes megabytes and tens of milliseconds. A file has many of them, and may
-//! come from somebody who wants the build to stand still.
+//! A short pattern can be a large program: `\pL{1,170}` takes megabytes and tens of milliseconds. A file may have many
+//! patterns, and its author may want to stall the build.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -10,11 +10,11 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look, LookSet};
 
 use crate::hash::{HashMap, HashSet};
 
-/// How large all different patterns of a file may be together, in states of their programs. One class of letters, `\pL`, has
-/// about 700.
+/// The maximum size of all different patterns of a file together, in states of their programs. One class of letters,
+/// `\pL`, has about 700.
 pub(crate) const MOST_STATES: u64 = 400_000;
 
-/// The patterns of a file that were looked at.
+/// The patterns of a file that were checked so far.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     states: u64,
@@ -23,7 +23,7 @@ pub(super) struct Patterns {
 
 /// Why a pattern cannot be used.
 pub(super) enum PatternProblem {
-    /// It is no pattern, in the words of the `regex` crate.
+    /// It is no pattern; the reason in the words of the `regex` crate.
     Syntax(String),
     /// Its own program is too large.
     TooLarge,
@@ -37,7 +37,7 @@ impl Patterns {
         if self.known.contains(pattern) {
             return Ok(());
         }
-        // The crate draws a frame of its own; its last line says what is wrong.
+        // The crate draws a frame of its own; its last line has the reason.
         let reason = |text: String| text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let hir = regex_syntax::parse(pattern).map_err(|error| PatternProblem::Syntax(reason(error.to_string())))?;
         let states = states(&hir);
@@ -60,7 +60,7 @@ impl Patterns {
     }
 }
 
-/// Returns about how many states the program of a pattern has.
+/// Returns the approximate number of states of a pattern's program.
 fn states(hir: &Hir) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
@@ -78,7 +78,7 @@ fn states(hir: &Hir) -> u64 {
     }
 }
 
-/// Compiled patterns, with the number of their states together.
+/// The compiled patterns, and the total number of their states.
 static COMPILED: LazyLock<Mutex<(HashMap<String, Regex>, u64)>> = LazyLock::new(Mutex::default);
 
 fn remember(pattern: &str, regex: Regex, states: u64) {
@@ -91,7 +91,7 @@ fn remember(pattern: &str, regex: Regex, states: u64) {
     compiled.0.insert(pattern.to_owned(), regex);
 }
 
-/// Returns a pattern that was checked, compiled; each is compiled once, however often it is used.
+/// Returns the compiled form of a checked pattern; each is compiled once, however often it is used.
 pub fn compiled(pattern: &str) -> Option<Regex> {
     if let Some(regex) = COMPILED.lock().unwrap_or_else(PoisonError::into_inner).0.get(pattern) {
         return Some(regex.clone());
@@ -105,24 +105,24 @@ pub fn compiled(pattern: &str) -> Option<Regex> {
     Some(regex)
 }
 
-/// In which texts a pattern is found.
+/// The texts in which a pattern is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoundIn {
-    /// In each, whatever it is.
+    /// Every text.
     Every,
-    /// In no text.
+    /// No text.
     None,
-    /// In some, as far as is known.
+    /// Some texts, as far as is known.
     Some,
 }
 
-/// Says in which texts a pattern that was checked is found.
+/// Returns the texts in which a checked pattern is found.
 ///
 /// [`FoundIn::Every`] and [`FoundIn::None`] are certain. A pattern that is found in every text, or in no text, for a
 /// reason that is harder to see counts as [`FoundIn::Some`].
 pub fn found_in(pattern: &str) -> FoundIn {
     let Ok(hir) = regex_syntax::parse(pattern) else { return FoundIn::Some };
-    // The beginning and the end are places that every text has.
+    // Every text has a beginning and an end.
     let beginning = [Look::Start, Look::StartLF, Look::StartCRLF];
     let end = [Look::End, Look::EndLF, Look::EndCRLF];
     if is_empty_at(&hir, &beginning) || is_empty_at(&hir, &end) {
@@ -134,7 +134,7 @@ pub fn found_in(pattern: &str) -> FoundIn {
     }
 }
 
-/// Whether a pattern matches without a character at each place where these assertions hold.
+/// Whether a pattern matches the empty string at each place where these assertions hold.
 fn is_empty_at(hir: &Hir, holding: &[Look]) -> bool {
     match hir.kind() {
         HirKind::Empty => true,
@@ -147,10 +147,10 @@ fn is_empty_at(hir: &Hir, holding: &[Look]) -> bool {
     }
 }
 
-/// Whether a pattern can match nothing: it has a class without characters, or asks for a character before the beginning of
+/// Whether a pattern can never match: it has a class without characters, or asks for a character before the beginning of
 /// the text or behind its end.
 fn is_impossible(hir: &Hir) -> bool {
-    // Of a pattern that cannot match, as an empty class, the shortest match has no length.
+    // A pattern that cannot match, such as an empty class, has no shortest match.
     let Some(_) = hir.properties().minimum_len() else { return true };
     let takes_one = |part: &Hir| part.properties().minimum_len().is_some_and(|shortest| shortest > 0);
     let asks = |looks: LookSet, look: Look| looks.contains(look);

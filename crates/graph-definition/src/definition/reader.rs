@@ -1,4 +1,4 @@
-//! Taking a tree apart, and saying what is wrong with its shape.
+//! Reads the parts of a tree, and reports mistakes in its shape.
 
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::tree::{TreeKey, TreeNode, YamlTree};
 pub struct Spanned<T> {
     /// The value.
     pub value: T,
-    /// Where it stands.
+    /// Its place in the file.
     pub span: Span,
 }
 
@@ -41,33 +41,33 @@ impl<'t> Fields<'t> {
         (value.node != TreeNode::Null).then_some(value)
     }
 
-    /// Returns the name of a field where it stands.
+    /// Returns the name of a field with its place.
     pub(super) fn key(&self, name: &str) -> Option<&'t TreeKey> {
         self.entries.iter().map(|(key, _)| key).find(|key| key.name == name)
     }
 }
 
-/// What other versions of the format call a field, and what it is called here.
+/// The names of fields in other versions of the format, each with its name here.
 const OTHER_NAMES: [(&str, &str); 1] = [("cache", "cache_result")];
 
-/// Reads trees and collects what is wrong with them.
+/// Reads trees and collects their mistakes.
 pub(super) struct DefinitionReader<'a> {
     pub(super) source: &'a Arc<SourceFile>,
     pub(super) diagnostics: &'a mut Diagnostics,
     /// The regular expressions that were read.
     pub(super) patterns: Patterns,
-    /// What lists name more than once.
+    /// The values that lists name more than once.
     pub(super) repeated: Vec<Repeated>,
 }
 
-/// A value that a list names more than once, where once says the same.
+/// A value that a list names more than once, without effect.
 #[derive(Debug, Clone)]
 pub struct Repeated {
-    /// Whose list it is, as messages show it.
+    /// The list, as messages name it.
     pub whose: &'static str,
-    /// Where the value stands first.
+    /// The place of the first occurrence.
     pub first: Span,
-    /// Where it stands again.
+    /// The place of the repetition.
     pub again: Span,
 }
 
@@ -159,7 +159,7 @@ impl DefinitionReader<'_> {
         None
     }
 
-    /// Reports characters of a name that nobody sees.
+    /// Reports invisible characters of a name.
     pub(super) fn visible(&mut self, name: &Spanned<String>, what: &str) {
         if let Some(character) = name.value.chars().find(|&character| !is_plain_in_names(character)) {
             let place = SourcePlace::new(self.source, name.span.clone());
@@ -170,7 +170,7 @@ impl DefinitionReader<'_> {
         }
     }
 
-    /// Notes which values a list names more than once. Whether they are what the list should hold is not asked here.
+    /// Notes which values a list names more than once, without a check whether they belong in the list.
     pub(super) fn note_repeated(&mut self, whose: &'static str, list: &[YamlTree]) {
         let mut known: HashMap<String, &Span> = HashMap::default();
         for tree in list {
@@ -187,7 +187,7 @@ impl DefinitionReader<'_> {
         }
     }
 
-    /// Checks a regular expression that stands at `span`, and reports what is wrong with it.
+    /// Checks the regular expression at `span`, and reports its mistake.
     pub(super) fn pattern(&mut self, pattern: &str, span: &Span) -> bool {
         let Err(problem) = self.patterns.check(pattern) else { return true };
         let place = SourcePlace::new(self.source, span.clone());
@@ -208,7 +208,7 @@ impl DefinitionReader<'_> {
         false
     }
 
-    /// Returns the value of a field that must be there. What is nearly called so is reported instead of its absence.
+    /// Returns the value of a required field. If it is absent, a field with a similar name is reported instead.
     pub(super) fn required<'t>(&mut self, fields: &Fields<'t>, whose: &str, name: &str) -> Option<&'t YamlTree> {
         let found = fields.get(name);
         if found.is_none() && !self.misspelt(fields, whose, &[name]) {
@@ -245,8 +245,8 @@ impl DefinitionReader<'_> {
         }
     }
 
-    /// Reports fields that are not `known`, except those that were `reported` already, and returns whether there was
-    /// one: what it was meant to say is missing then.
+    /// Reports fields that are not `known`, except those that were `reported` already, and returns whether there was one:
+    /// the field that was meant is then missing.
     pub(super) fn only(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str], reported: &[&str]) -> bool {
         let is_unknown = |key: &TreeKey| !known.contains(&key.name.as_str()) && !reported.contains(&key.name.as_str());
         let mut found = false;
@@ -257,7 +257,7 @@ impl DefinitionReader<'_> {
         found
     }
 
-    /// Reports fields that are not `known` but nearly so.
+    /// Reports fields that are not `known` but have a similar name.
     pub(super) fn slips(&mut self, fields: &Fields<'_>, whose: &str, known: &[&str]) {
         for (key, _) in fields.entries {
             if !known.contains(&key.name.as_str()) && nearest(&key.name, known.iter().copied()).is_some() {
@@ -266,7 +266,7 @@ impl DefinitionReader<'_> {
         }
     }
 
-    /// Reports fields without which something is missing, and that are nearly called as one that is; says whether there is one.
+    /// Reports a field whose name is similar to that of a `missing` one; returns whether there is such a field.
     pub(super) fn misspelt(&mut self, fields: &Fields<'_>, whose: &str, missing: &[&str]) -> bool {
         let is_slip = |key: &&TreeKey| {
             !missing.contains(&key.name.as_str()) && nearest(&key.name, missing.iter().copied()).is_some()
@@ -276,7 +276,7 @@ impl DefinitionReader<'_> {
         slip.is_some()
     }
 
-    /// Reports an unknown field, once: who misses a field and who looks for strange ones may both come upon it.
+    /// Reports an unknown field once: both the search for a missing field and the check for unknown fields may find it.
     fn unknown_field(&mut self, key: &TreeKey, whose: &str, known: &[&str]) {
         let place = SourcePlace::new(self.source, key.span.clone());
         let message = format!("{whose} has no field `{}`", key.name);

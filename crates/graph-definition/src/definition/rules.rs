@@ -1,4 +1,4 @@
-//! Rules: what a schema says of values beyond their type, as `minimum` and `pattern`.
+//! Rules: constraints of a schema on values beyond their type, such as `minimum` and `pattern`.
 //!
 //! The type of an input holds because it becomes a Rust type. A rule holds because the runtime checks the inputs when a run
 //! starts; so only the schema of a graph's inputs may have rules, and elsewhere they are refused.
@@ -18,13 +18,13 @@ use crate::tree::YamlTree;
 pub struct SchemaRule {
     /// The schema keyword.
     pub keyword: &'static str,
-    /// What it says.
+    /// The argument of the keyword.
     pub value: Value,
-    /// Where it says it.
+    /// The place of the argument.
     pub span: Span,
 }
 
-/// The type of values that a rule is about.
+/// The type of values that a rule applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
     /// Numbers.
@@ -39,7 +39,7 @@ pub enum About {
     All,
 }
 
-/// What a rule's keyword is followed by.
+/// The argument of a rule's keyword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeywordArgument {
     /// A number.
@@ -58,7 +58,7 @@ pub enum KeywordArgument {
     Value,
 }
 
-/// The keywords that say more than a type: what they are about, and what they are followed by.
+/// The keywords that say more than a type, each with the type of values that it applies to and its argument.
 pub const KEYWORDS: [(&str, About, KeywordArgument); 15] = [
     ("minimum", About::Number, KeywordArgument::Number),
     ("maximum", About::Number, KeywordArgument::Number),
@@ -206,7 +206,7 @@ fn argument_of(
     Some(value)
 }
 
-/// Reports bounds between which there is nothing.
+/// Reports bounds between which no value lies.
 fn contradictions(reader: &mut DefinitionReader<'_>, rules: &[SchemaRule]) {
     let rule = |keyword: &str| rules.iter().find(|rule| rule.keyword == keyword);
     for (lower, upper, may_be_equal) in BOUNDS {
@@ -239,9 +239,9 @@ fn compares(operator: Operator, left: &Value, right: &Value) -> bool {
 }
 
 impl SchemaRule {
-    /// Whether a value that is written in the graph is as the rule says; null always is, for it is the same as absent.
+    /// Whether a value in the graph keeps the rule. Null always does: it counts as absent.
     ///
-    /// A text's `format` is left to the runtime, which refuses to start a run whose default does not have it.
+    /// A text's `format` is left to the runtime, which refuses to start a run whose default has another format.
     pub fn holds(&self, value: &Value) -> bool {
         let count = |count: usize, fits: fn(&u64, &u64) -> bool| {
             self.value.as_u64().is_none_or(|bound| fits(&(count as u64), &bound))
@@ -278,7 +278,7 @@ impl std::fmt::Display for SchemaRule {
     }
 }
 
-/// How many fields there are; one that is null is not there.
+/// Returns the number of fields; one that is null counts as absent.
 fn fields(map: &Map<String, Value>) -> usize {
     map.values().filter(|field| !field.is_null()).count()
 }
@@ -300,7 +300,7 @@ fn is_unique(list: &[Value]) -> bool {
 }
 
 impl ValueSchema {
-    /// Returns a rule of this schema and one of another that no value keeps both.
+    /// Returns a rule of this schema and one of another, if no value can keep both.
     pub fn excludes<'s>(&'s self, other: &'s Self) -> Option<(&'s SchemaRule, &'s SchemaRule)> {
         let rule = |schema: &'s Self, keyword: &str| schema.rules.iter().find(|rule| rule.keyword == keyword);
         BOUNDS.iter().find_map(|&(lower, upper, may_be_equal)| {
@@ -313,9 +313,10 @@ impl ValueSchema {
         })
     }
 
-    /// Returns what the schema says of values beyond their types, as a JSON Schema of its own; `None` if it says nothing.
+    /// Returns the rules of the schema and of its parts as a JSON Schema of its own; `None` if there are no rules.
     ///
-    /// What makes a type (`type`, `required`, `enum`) is not in it: the types hold already where it is checked.
+    /// The keywords that make a type (`type`, `required`, `enum`) are not in it: values already have their types when it
+    /// is checked.
     pub fn beyond_types(&self) -> Option<Value> {
         let mut map: Map<String, Value> =
             self.rules.iter().map(|rule| (rule.keyword.to_owned(), rule.value.clone())).collect();
@@ -338,7 +339,7 @@ impl ValueSchema {
         (!map.is_empty()).then_some(Value::Object(map))
     }
 
-    /// Returns the first rule that a value breaks, here or inside.
+    /// Returns the first rule that a value breaks, in this schema or in a nested one.
     pub(crate) fn broken_by(&self, value: &Value) -> Option<&SchemaRule> {
         let inside = match (&self.kind, value) {
             (SchemaKind::Object(properties), Value::Object(map)) => properties

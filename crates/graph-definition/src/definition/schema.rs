@@ -9,28 +9,29 @@ use crate::hash::HashSet;
 use crate::source::Span;
 use crate::tree::{TreeNode, YamlTree};
 
-/// A schema: what values a place takes.
+/// A schema: the values that a place accepts.
 #[derive(Debug, Clone)]
 pub struct ValueSchema {
-    /// Where it stands.
+    /// Its place in the file.
     pub span: Span,
     /// The kind of value.
     pub kind: SchemaKind,
     /// Whether null is allowed: `type: [string, "null"]`.
     pub nullable: bool,
-    /// What stands where nothing is given.
+    /// The value if none is given.
     pub default: Option<Spanned<Value>>,
-    /// What it is for.
+    /// Its purpose.
     pub description: Option<String>,
-    /// What it says of values beyond their type.
+    /// Its rules for values beyond their type.
     pub rules: Vec<SchemaRule>,
-    /// What reads its texts as code: `x-sink`. Of a list it is said of the texts in it.
+    /// The sink that reads its texts as code: `x-sink`. For a list, this applies to the texts in it.
     pub sink: Option<Spanned<Sink>>,
-    /// Whether nobody but who needs it may see what is taken: `x-secret`. Of a list or an object it is said of all that is in it.
+    /// Whether the value is a secret, which is shown only where it is needed: `x-secret`. For a list or an object, this
+    /// applies to everything in it.
     pub secret: bool,
 }
 
-/// What reads a text as code, so that a value in it may become a part of the code.
+/// A sink: a system that reads a text as code, so that a value in the text may become a part of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sink {
     /// A shell: the text is a command.
@@ -61,14 +62,14 @@ impl Sink {
     }
 }
 
-/// Whose values a schema is about.
+/// The owner of the values that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaOwner {
-    /// A graph's inputs. The runtime checks what is said of them beyond their types when a run starts.
+    /// A graph's inputs. The runtime checks their rules beyond types when a run starts.
     Inputs,
     /// A tool's parameters.
     Params,
-    /// What a tool returns.
+    /// A tool's result.
     Result,
 }
 
@@ -104,7 +105,7 @@ pub struct Property {
     pub name: Spanned<String>,
     /// Whether it must be given.
     pub required: bool,
-    /// What it takes.
+    /// The schema of its value.
     pub schema: ValueSchema,
 }
 
@@ -133,7 +134,7 @@ impl ValueSchema {
         properties.iter()
     }
 
-    /// Whether `value` has something in the place of a secret.
+    /// Whether `value` has a value in the place of a secret.
     fn shows_secret(&self, value: &Value) -> bool {
         if value.is_null() || self.secret {
             return !value.is_null();
@@ -159,7 +160,7 @@ impl ValueSchema {
     }
 }
 
-/// Reads a schema that must be an object's, as those of inputs and parameters are.
+/// Reads a schema that must describe an object, as those of inputs and parameters do.
 pub(super) fn parse_object(
     reader: &mut DefinitionReader<'_>,
     tree: &YamlTree,
@@ -169,7 +170,7 @@ pub(super) fn parse_object(
     let schema = parse(reader, tree, of)?;
     match schema.kind {
         SchemaKind::Object(_) => Some(schema),
-        // Without properties nothing is said about the object, so anything goes.
+        // Without properties, every object is accepted.
         SchemaKind::Map(_) | SchemaKind::Any => Some(schema),
         _ => {
             let place = SourcePlace::new(reader.source, schema.span);
@@ -201,7 +202,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: Sche
     if let Some(default) = &schema.default {
         let place = SourcePlace::new(reader.source, default.span.clone());
         if reader.diagnostics.is_said(code::AMBIGUOUS_SCALAR, &place) {
-            // What it is meant to be is not clear, and that was said.
+            // The intended value is not clear, which was reported.
         } else if !accepts(&schema, &default.value) {
             reader.diagnostics.error(
                 code::BAD_SCHEMA,
@@ -220,7 +221,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: Sche
     Some(schema)
 }
 
-/// The keywords that give types, and those that mean nothing here.
+/// The keywords that give types, and those that have no effect here.
 pub const KNOWN: [&str; 10] = [
     "type",
     "properties",
@@ -237,16 +238,16 @@ pub const KNOWN: [&str; 10] = [
 /// The names of types.
 pub const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
-/// The keywords that need a `type` beside them, and which.
+/// The keywords that need a `type` beside them, each with that type.
 pub const NEEDS: [(&str, &str); 4] =
     [("properties", "object"), ("required", "object"), ("additionalProperties", "object"), ("items", "array")];
 
 /// The keyword of texts that are read as code.
 pub const SINK: &str = "x-sink";
-/// The keyword of what is shown to nobody but who needs it.
+/// The keyword of secrets, which are shown only where they are needed.
 pub const SECRET: &str = "x-secret";
 
-/// Returns the keyword of ours that somebody's own keyword looks like, if what it says would fit there too.
+/// Returns the keyword of this format that a custom keyword resembles, if its value would be valid there too.
 fn meant_mark(name: &str, tree: &YamlTree) -> Option<&'static str> {
     let says_sink = matches!(&tree.node, TreeNode::String(text) if Sink::TABLE.iter().any(|(_, word)| text == word));
     let says_secret = matches!(tree.node, TreeNode::Boolean(_));
@@ -254,14 +255,14 @@ fn meant_mark(name: &str, tree: &YamlTree) -> Option<&'static str> {
     (meant != name).then_some(meant)
 }
 
-/// Reads `x-sink`: what reads the texts of a schema as code.
+/// Reads `x-sink`: the sink of a schema's texts.
 fn sink(
     reader: &mut DefinitionReader<'_>,
     fields: &Fields<'_>,
     kind: &SchemaKind,
     of: SchemaOwner,
 ) -> Option<Spanned<Sink>> {
-    // A mark without a value is a mistake, where another field without one counts as absent.
+    // A mark without a value is a mistake; any other field without a value counts as absent.
     let (key, tree) = fields.entries.iter().find(|(key, _)| key.name == SINK)?;
     let place = SourcePlace::new(reader.source, key.span.clone());
     if of == SchemaOwner::Result {
@@ -288,17 +289,17 @@ fn sink(
     Some(Spanned { value, span: tree.span.clone() })
 }
 
-/// Reads `x-secret`: whether a value is shown to nobody but who needs it.
+/// Reads `x-secret`: whether a value is a secret.
 fn secret(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> bool {
     let Some((_, tree)) = fields.entries.iter().find(|(key, _)| key.name == SECRET) else { return false };
-    // A mark that cannot be read counts, so that nothing follows from its being missing.
+    // A mark that cannot be read counts as set, so that its absence has no consequences.
     reader.boolean(tree, "`x-secret`").unwrap_or(true)
 }
 
 fn keywords(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwner) {
     for (key, tree) in fields.entries {
         if let Some(meant) = meant_mark(&key.name, tree) {
-            // A mark that is not seen protects nothing, so a slip in it must not pass for somebody's own keyword.
+            // A misspelt mark protects nothing, so it must not pass for a custom keyword.
             let place = SourcePlace::new(reader.source, key.span.clone());
             reader
                 .diagnostics
@@ -427,7 +428,7 @@ fn object(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, of: SchemaOwne
         Some((_, tree)) => Some(parse(reader, tree, of)?),
     };
     let Some(properties) = fields.get("properties") else {
-        // Nobody would look whether they are there.
+        // Nothing would check whether they are there.
         for required in required(reader, fields) {
             let place = SourcePlace::new(reader.source, required.span);
             let message = format!("`required` names `{}`, and there are no `properties`", required.value);

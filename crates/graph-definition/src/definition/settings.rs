@@ -1,4 +1,4 @@
-//! Settings: how a run of the graph goes, from `config` and `limits`.
+//! Settings of a run, from `config` and `limits`.
 
 use graph_model::program::{OnError, OnMaxSteps, OnNoMatch, Settings};
 
@@ -12,20 +12,20 @@ pub const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_m
 /// The fields of `limits`.
 pub const LIMITS: [&str; 2] = ["depth", "timeout"];
 
-/// What `on_error` of a graph may be.
+/// The values of a graph's `on_error`.
 pub const ON_ERROR: [(&str, OnError); 2] = [("fail", OnError::Fail), ("continue", OnError::Continue)];
 
-/// What `on_max_steps` may be.
+/// The values of `on_max_steps`.
 pub const ON_MAX_STEPS: [(&str, OnMaxSteps); 3] = [
     ("fail", OnMaxSteps::Fail),
     ("return_last", OnMaxSteps::ReturnLast),
     ("return_with_flag", OnMaxSteps::ReturnWithFlag),
 ];
 
-/// What `on_no_match` may be.
+/// The values of `on_no_match`.
 pub const ON_NO_MATCH: [(&str, OnNoMatch); 2] = [("return", OnNoMatch::Return), ("fail", OnNoMatch::Fail)];
 
-/// How many levels of graphs may be nested.
+/// The maximum number of nested levels of graphs.
 pub const MOST_LEVELS: u32 = 100;
 
 /// Reads the settings except hooks: those of `config`, and `limits` of the top level.

@@ -16,7 +16,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Optio
     let fields = reader.map(tree, "`config`")?;
     let unknown = reader.only(&fields, "`config` of a subprocess", &KNOWN, &[]);
     let mut spec = Subprocess::new(Vec::new());
-    // Every field is read before the first that is wrong counts, so that all mistakes are reported.
+    // All fields are read before a mistake ends the reading, so that all mistakes are reported.
     let command =
         reader.required(&fields, "`config` of a subprocess", "command").and_then(|tree| command(reader, tree));
     let read = [
@@ -38,7 +38,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Optio
     (!unknown && read.iter().all(|read| *read)).then_some(spec)
 }
 
-/// Sets what a field says, if it is there; says whether it could be read.
+/// Sets `place` to the value of a field, if the field is there. Returns whether it could be read.
 fn set<T>(place: &mut T, fields: &Fields<'_>, name: &str, read: impl FnOnce(&YamlTree) -> Option<T>) -> bool {
     match fields.get(name) {
         None => true,
@@ -82,7 +82,7 @@ fn command(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<Str
     }
     let command: Option<Vec<String>> = arguments.into_iter().map(|text| Some(text?.value)).collect();
     let command = command.filter(|command| !command.is_empty())?;
-    // The parameters are somebody else's, and the program reads them from stdin.
+    // The parameters are untrusted, and the program reads them from stdin.
     let words: Vec<ProgramArgument<'_>> =
         command.iter().map(|text| ProgramArgument { text, is_foreign: false }).collect();
     let foreign = Foreign { variables: Vec::new(), stdin: true };
@@ -97,7 +97,7 @@ fn command(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<Str
     Some(command)
 }
 
-/// Reads a text that is taken as it stands.
+/// Reads a text that is taken literally.
 fn literal(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str) -> Option<Spanned<String>> {
     let text = reader.text(tree, what)?;
     let place = || SourcePlace::new(reader.source, text.span.clone());
@@ -182,7 +182,7 @@ mod tests {
     use crate::diagnostic::Diagnostics;
     use crate::source::SourceFile;
 
-    /// Reads a contract, and returns what is said of it: code, the text that it is about, message.
+    /// Reads a contract, and returns it with the messages about it.
     fn read(config: &str) -> (Option<Contract>, Vec<String>) {
         let text = format!("version: \"1.0.0\"\ntool_type: subprocess\n{config}");
         let source = SourceFile::new("tool.yaml", "tool.yaml", text.as_str());

@@ -1,4 +1,4 @@
-//! Values with templates in their texts, and where in the file each path stands.
+//! Values with templates in their texts, and the place of each path in the file.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::tree::{TreeKey, YamlTree};
 /// A value of the file with templates in its texts.
 #[derive(Debug, Clone)]
 pub struct TermDefinition {
-    /// Where it stands.
+    /// Its place in the file.
     pub span: Span,
-    /// What it is.
+    /// Its kind.
     pub kind: TermKind,
 }
 
-/// What a [`TermDefinition`] is.
+/// The kind of a [`TermDefinition`].
 #[derive(Debug, Clone)]
 pub enum TermKind {
-    /// A text that could not be read, which was reported: no later rule has anything to say about it.
+    /// A text that could not be read. It was reported, and later rules ignore it.
     Unreadable,
     /// A value without expressions.
     Literal(Value),
@@ -45,7 +45,7 @@ pub enum TermKind {
 }
 
 impl TermDefinition {
-    /// Returns the value, where no part of it is a text with templates in it.
+    /// Returns the value, if no text in it has templates.
     pub fn literal(&self) -> Option<Value> {
         match &self.kind {
             TermKind::Unreadable | TermKind::Template { .. } => None,
@@ -107,7 +107,7 @@ pub(super) enum NamesInScope<'a> {
     Node,
     /// The namespaces, and the item of a foreach.
     Item(&'a str),
-    /// What a hook receives of an event, the inputs and the time (R147).
+    /// The data of an event, the inputs and the time (R147).
     Hook(Event),
 }
 
@@ -125,7 +125,7 @@ impl<'a> NamesInScope<'a> {
         Root::named(name).is_some()
     }
 
-    /// Reads a path that stands alone.
+    /// Reads a path that is not in a template.
     pub(super) fn parse_path(self, text: &str) -> Result<Path, PathError> {
         let path = Path::parse_in(text, self.locals())?;
         if self.take(&path) { Ok(path) } else { Err(PathError::UnknownRoot { name: path.root.name().to_owned() }) }
@@ -152,7 +152,7 @@ impl<'a> NamesInScope<'a> {
         Ok(template)
     }
 
-    /// Returns the names, to offer one of them.
+    /// Returns all names, as candidates for a suggestion.
     fn all(&self) -> Vec<&'a str> {
         let namespaces: &[&str] = match self {
             Self::Node | Self::Item(_) => &["state", "inputs", "result", "visit", "_now", "_timestamp"],
@@ -161,7 +161,7 @@ impl<'a> NamesInScope<'a> {
         self.locals().iter().chain(namespaces).copied().collect()
     }
 
-    /// Says which names there are.
+    /// Lists the names for messages.
     pub(super) fn listed(self) -> String {
         match self {
             Self::Node => {
@@ -184,7 +184,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, names: N
     term
 }
 
-/// Makes terms of what a file says, and reports what is wrong.
+/// Builds terms from a file, and reports mistakes.
 struct TermsInFile<'r, 'a> {
     reader: &'r mut DefinitionReader<'a>,
     names: NamesInScope<'r>,
@@ -247,7 +247,7 @@ fn report(reader: &mut DefinitionReader<'_>, text: &str, span: &Span, error: &Te
     }
 }
 
-/// Returns the part of an expression in which something is wrong: what stands between `${`, `||` and `}`.
+/// Returns the operand of an expression that has the mistake: the text between `${`, `||` and `}`.
 fn operand<'t>(text: &'t str, wrong: &Span) -> &'t str {
     let before = text.get(..wrong.start).unwrap_or_default();
     let start = ["${", "||"].iter().filter_map(|mark| before.rfind(mark)).max().map_or(0, |at| at + 2);
@@ -256,7 +256,7 @@ fn operand<'t>(text: &'t str, wrong: &Span) -> &'t str {
     rest[..end].trim()
 }
 
-/// Whether an operand is a value as other languages write it: a number, a boolean, a text in quotes, an empty list.
+/// Whether an operand is a literal of other languages: a number, a boolean, a text in quotes, an empty list.
 fn is_constant(operand: &str) -> bool {
     let is_quoted = |quote: char| operand.len() >= 2 && operand.starts_with(quote) && operand.ends_with(quote);
     let is_number = operand.starts_with(|c: char| c.is_ascii_digit() || c == '-') && operand.parse::<f64>().is_ok();
@@ -291,13 +291,13 @@ pub(super) fn report_path(
     }
 }
 
-/// The longest text in which a part is looked up by its words: that takes the longer, the more parts there are.
+/// The longest text in which a part is looked up by its words: the time for that grows with the number of parts.
 const LONGEST_SEARCHED: usize = 16 * 1024;
 
-/// Finds where in the file a part of a scalar's text stands.
+/// Finds the place in the file of a part of a scalar's text.
 ///
-/// Escapes and folded lines make the text differ from what is in the file, and shorter. There the part is looked up by its
-/// words; where they are not found as they are, or the text is long, the whole scalar is the place.
+/// Escapes and folded lines make the text shorter than the scalar in the file. The part is then looked up by its words.
+/// If they are not found, or the text is long, the place is the whole scalar.
 pub fn locate(source: &Arc<SourceFile>, scalar: &Span, text: &str, part: &Span) -> Span {
     let quotes = match scalar.len().checked_sub(text.len()) {
         Some(0) => Some(0),

@@ -1,10 +1,10 @@
-//! What a plain scalar is, where readers of YAML 1.1 and of YAML 1.2 agree.
+//! Plain scalars: their values, if readers of YAML 1.1 and of YAML 1.2 agree on them.
 
 use serde_json::Number;
 
 use super::TreeNode;
 
-/// What a plain scalar is.
+/// The value of a plain scalar.
 #[derive(Debug)]
 pub(super) enum Plain {
     /// The text that it is written as.
@@ -13,7 +13,7 @@ pub(super) enum Plain {
     Value(TreeNode),
 }
 
-/// What a reader of YAML 1.1 takes a plain scalar for, by the table of PyYAML's resolver.
+/// The type of a plain scalar to a reader of YAML 1.1, by the table of PyYAML's resolver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScalarKind {
     Text,
@@ -22,11 +22,11 @@ enum ScalarKind {
     Integer,
     Float,
     Timestamp,
-    /// `<<` and `=`, which stand for no value.
+    /// `<<` and `=`, which are no values.
     Mark,
 }
 
-/// What the words begin with that are no texts: `null`, `true`, `false`, `yes`, `no`, `on`, `off`, and their forms.
+/// The first letters of the words that are no texts: `null`, `true`, `false`, `yes`, `no`, `on`, `off`, and their forms.
 const WORDS_BEGIN: [char; 10] = ['n', 'N', 't', 'T', 'f', 'F', 'y', 'Y', 'o', 'O'];
 
 /// Whether a plain key, though a boolean to YAML 1.1, is a word that people name things with (R320).
@@ -34,10 +34,9 @@ pub(super) fn is_word(name: &str) -> bool {
     ["yes", "no", "on", "off", "y", "n"].iter().any(|word| name.eq_ignore_ascii_case(word))
 }
 
-/// Reads a plain scalar by the core schema of YAML 1.2; `None` where readers disagree on it.
+/// Reads a plain scalar by the core schema of YAML 1.2; `None` if readers disagree on it.
 pub(super) fn plain(text: &str) -> Option<Plain> {
-    // Most texts do not begin like a number, and are longer than any word that means something or do not begin like
-    // one.
+    // Most texts do not begin like a number, and are longer than any special word or do not begin like one.
     if text.starts_with(|c: char| c.is_alphabetic() || c == '_')
         && (text.len() > "false".len() || !text.starts_with(WORDS_BEGIN))
     {
@@ -85,7 +84,7 @@ fn number(text: &str, unsigned: &str) -> Option<Plain> {
     }
     let lower = unsigned.to_ascii_lowercase();
     let radix = ["0x", "0o", "0b"].iter().any(|prefix| lower.len() > 2 && lower.starts_with(prefix));
-    // Readers for other languages take commas between digits for nothing, as they do underscores.
+    // Readers in other languages ignore commas between digits, as they do underscores.
     let separated = unsigned.contains(['_', ','])
         && unsigned.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'_' | b',' | b'.'));
     let is_sixty = |part: &str| is_decimal(&part.replace(['.', '_'], ""));
@@ -97,7 +96,8 @@ fn number(text: &str, unsigned: &str) -> Option<Plain> {
         && lower.bytes().any(|byte| byte.is_ascii_digit())
         && let Ok(float) = text.parse::<f64>()
     {
-        // `1.` and `.5` are floats to some and texts to others; what overflows or comes to nothing is another number to some.
+        // `1.` and `.5` are floats to some readers and texts to others, and readers disagree on numbers that overflow, or
+        // underflow to zero.
         let usual = lower.starts_with(|c: char| c.is_ascii_digit()) && !lower.ends_with('.') && !lower.contains(".e");
         let mantissa = lower.split('e').next().unwrap_or_default();
         let vanishes = float == 0.0 && mantissa.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
@@ -106,7 +106,7 @@ fn number(text: &str, unsigned: &str) -> Option<Plain> {
     Some(Plain::Text)
 }
 
-/// Says what PyYAML takes a plain scalar for. Each branch is one row of its table.
+/// Returns the type that PyYAML gives to a plain scalar. Each branch is one row of its table.
 fn of_yaml_1_1(text: &str) -> ScalarKind {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return ScalarKind::Null,
@@ -184,7 +184,7 @@ fn is_integer(unsigned: &str) -> bool {
     }
 }
 
-/// `[0-9][0-9_]*(:[0-5]?[0-9])+`, whose first digit `begins` it.
+/// `[0-9][0-9_]*(:[0-5]?[0-9])+`, if `begins` accepts its first digit.
 fn is_sexagesimal(text: &str, begins: fn(u8) -> bool) -> bool {
     let mut parts = text.split(':');
     let first = parts.next().unwrap_or_default();
@@ -200,7 +200,7 @@ fn is_sexagesimal(text: &str, begins: fn(u8) -> bool) -> bool {
 
 /// `2026-11-23`, or a date with a time: `2026-1-2 3:04:05.6 +7:00`.
 fn is_timestamp(text: &str) -> bool {
-    // Takes as many digits as there may be.
+    // Takes at most `most` digits; false if there are fewer than `least`.
     fn take(rest: &mut &str, least: usize, most: usize) -> bool {
         let count = digits(rest).min(most);
         *rest = &rest[count..];

@@ -1,6 +1,6 @@
 //! The second reading, by `serde_yaml`.
 //!
-//! Everything that knows `serde_yaml` for reading is in here, so that another parser is a change of a few lines.
+//! All code that reads with `serde_yaml` is in here, so that a change to another parser is small.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) fn compare(source: &Arc<SourceFile>, tree: &YamlTree) -> Option<Diagn
     Some(problem)
 }
 
-/// Compares a value while it is read, without keeping it; gives the first place that differs.
+/// Compares a value while it is read, without storing it; returns the first place that differs.
 struct Same<'t>(&'t YamlTree);
 
 impl Same<'_> {
@@ -129,7 +129,7 @@ impl<'de> Visitor<'de> for Same<'_> {
             match map.next_key_seed(Named(&key.name))? {
                 Some(true) => different = different.or(map.next_value_seed(Same(value))?),
                 Some(false) => {
-                    // A key is taken with its value, or the reader panics.
+                    // After a key, the value must be read too, or the reader panics.
                     map.next_value::<IgnoredAny>()?;
                     different = different.or(Some(key.span.clone()));
                 }
@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for Same<'_> {
                 break;
             }
         }
-        // The rest must be read, whatever it is, before the reader is content.
+        // The reader requires that the rest is read, whatever it is.
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
             different = different.or_else(|| self.if_same(false));
         }

@@ -1,4 +1,4 @@
-//! What nodes and hooks call.
+//! Schemas of the actions of nodes and hooks.
 
 use graph_compiler::project::OfferedKind;
 use graph_compiler::types::{TypeKind, TypedField};
@@ -27,7 +27,7 @@ impl SchemaBasis {
         json!({ "anyOf": ways })
     }
 
-    /// What tools take, by their ids.
+    /// Returns the schemas of the parameters of tools, by the ids of the tools.
     pub(super) fn tools(&self) -> Value {
         let with_fields = self.offered.iter().filter_map(|item| match &item.params.kind {
             TypeKind::Object(fields) => Some((&item.id, fields)),
@@ -60,7 +60,7 @@ impl SchemaBasis {
                     nullable(with_default(json!({ "enum": types }), json!(ItemType::Tool.name())))
                 }
                 "item_id" => match names {
-                    // A hook calls what is known, and no graph.
+                    // The id in a hook is not computed, and is not that of a graph.
                     PathScope::Hook(_) => {
                         let graphs = self.offered.iter().filter(|item| item.kind == OfferedKind::Graph);
                         let graphs: Vec<&str> = graphs.map(|item| item.id.as_str()).collect();
@@ -75,7 +75,7 @@ impl SchemaBasis {
                         "additionalProperties": reference(&names.definition("value")),
                     });
                     if names == PathScope::Item {
-                        // The node says whether calls are made concurrently (R110).
+                        // For a foreach, the node says whether calls are made concurrently (R110).
                         params["properties"] = json!({ "async": { "not": {}, "doNotSuggest": true } });
                     }
                     params
@@ -103,7 +103,7 @@ impl SchemaBasis {
         if let PathScope::Hook(event) = names {
             rules.push(control(event));
         }
-        // Null is no id to `item_id`, which is no field then.
+        // Null counts as a missing `item_id`, not as an id.
         action["properties"]["item_id"] = {
             let text = json!({ "anyOf": [action["properties"]["item_id"].clone(), { "type": "null" }] });
             documented(text, "action", "item_id")

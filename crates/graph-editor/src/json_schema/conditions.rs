@@ -1,4 +1,4 @@
-//! What conditions are.
+//! Schemas of conditions.
 
 use graph_model::grammar::{Role, Word};
 use graph_model::operator::Operator;
@@ -55,12 +55,12 @@ impl SchemaBasis {
     }
 }
 
-/// Returns the fields of a condition that say such things.
+/// Returns the fields of a condition that have such a role.
 fn names_of(is_meant: impl Fn(Role) -> bool) -> impl Iterator<Item = &'static str> {
     Word::TABLE.into_iter().filter(move |word| is_meant(word.role)).map(|word| word.name)
 }
 
-/// A comparison; nothing at all holds always (R77).
+/// Returns the schema of a comparison; an empty one always holds (R77).
 pub(super) fn comparison() -> Value {
     let words: Vec<_> = names_of(|role| role == Role::Operator).collect();
     let is = |operator: Operator| {

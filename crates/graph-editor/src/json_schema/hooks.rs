@@ -1,4 +1,4 @@
-//! What hooks are.
+//! Schemas of hooks.
 
 use graph_compiler::vocabulary;
 use graph_model::program::{CONTROL, Event};
@@ -36,7 +36,7 @@ pub(super) fn hook() -> Value {
     schema
 }
 
-/// What a hook does: it steers the run by itself, or calls something.
+/// Returns the schema of the action of a hook, which steers the run itself or calls something.
 pub(super) fn reaction(event: Event) -> Value {
     let names = PathScope::Hook(event);
     let steers: Vec<Value> = vocabulary::INLINE.iter().map(|(name, _)| json!({ "required": [name] })).collect();
@@ -65,7 +65,7 @@ pub(super) fn reaction(event: Event) -> Value {
     })
 }
 
-/// What stands beside a control.
+/// Returns the schema of a field that accompanies a control.
 pub(super) fn control_value(field: &str, names: PathScope) -> Value {
     let value = reference(&names.definition("value"));
     match vocabulary::bounds_of_control(field) {
@@ -77,7 +77,7 @@ pub(super) fn control_value(field: &str, names: PathScope) -> Value {
     }
 }
 
-/// The parameters of the tool that steers the run (R152).
+/// Returns the schema of the parameters of the tool that steers the run (R152).
 pub(super) fn control(event: Event) -> Value {
     let controls: Vec<&str> =
         vocabulary::CONTROLS.into_iter().filter(|control| vocabulary::is_useful_control(control, event)).collect();

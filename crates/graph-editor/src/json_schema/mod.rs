@@ -1,11 +1,11 @@
-//! The format as a JSON Schema, so that any editor completes and checks a graph while it is written.
+//! The format as a JSON Schema, so that any editor can complete and check a graph while it is written.
 //!
-//! The schema is made of the tables that the parser reads by: lists of fields, operators, events, verbs. It sees shapes, and as
-//! much of names as it is given; whether the parts of a graph fit together is for the compiler to say. A value that the
-//! compiler takes is never refused, except numbers that are written in an unusual way.
+//! The schema is built from the parser's own tables of fields, operators, events and verbs. It checks shapes, and names as
+//! far as it knows them. Only the compiler checks whether the parts of a graph fit together. The schema never refuses a value
+//! that the compiler accepts, except numbers in an unusual notation.
 //!
-//! It is draft 07, which editors know best. `markdownDescription`, `patternErrorMessage` and `doNotSuggest` are what
-//! language servers understand beyond it; others pass them over.
+//! It uses draft 07, which editors support best. `markdownDescription`, `patternErrorMessage` and `doNotSuggest` are
+//! extensions that language servers understand and other tools ignore.
 
 mod actions;
 mod conditions;
@@ -35,8 +35,8 @@ use pieces::{
 
 /// Returns the schema of the graphs of a tree.
 ///
-/// The ids of its tools and graphs are offered, with their parameters; so are the names of its graphs' nodes, state keys and
-/// inputs, and others may stand there too.
+/// The schema offers the ids of the tree's tools and graphs, with their parameters, and the names of its graphs' nodes, state
+/// keys and inputs. It allows other names too.
 ///
 /// ```
 /// use graph_compiler::project::Project;
@@ -57,10 +57,10 @@ pub fn of_tree(project: &Project) -> Value {
     SchemaBasis { known, offered: project.offered(), of_one: false }.schema()
 }
 
-/// Returns the schema of one graph: as [`of_tree`], but its nodes lead to each other only, and only its own names are offered.
+/// Returns the schema of one graph: like [`of_tree`], but it offers only the graph's own names, and edges must lead to its
+/// own nodes.
 ///
-/// What cannot be read of it has no names. The schema is of the file as it is: it knows a new node only after it is
-/// made again.
+/// Parts that cannot be read add no names. The schema is a snapshot of the file: to know a new node, it must be made again.
 pub fn of_graph(project: &Project, source: &std::sync::Arc<SourceFile>) -> Value {
     let mut known = KnownNames::default();
     if let Some(yaml) = tree::parse(source, &mut Diagnostics::new()) {
@@ -69,11 +69,11 @@ pub fn of_graph(project: &Project, source: &std::sync::Arc<SourceFile>) -> Value
     SchemaBasis { known, offered: project.offered(), of_one: true }.schema()
 }
 
-/// What a schema is made from.
+/// The input from which a schema is built.
 struct SchemaBasis {
     known: KnownNames,
     offered: Vec<Offered>,
-    /// Whether it is the schema of a single graph, whose nodes lead to each other only.
+    /// Whether it is the schema of a single graph, whose edges must lead to its own nodes.
     of_one: bool,
 }
 
@@ -100,7 +100,7 @@ impl SchemaBasis {
         define("duration".into(), duration());
         define("schema".into(), schemas::schema());
         let mut root = only(&vocabulary::TOP_LEVEL, |field| documented(self.top(field), "Top level", field));
-        // Other tools keep fields of their own there (R2).
+        // Other tools store their own fields there (R2).
         root["additionalProperties"] = json!(true);
         root["properties"]["hooks"] =
             json!({ "not": {}, "description": "hooks stand in config", "doNotSuggest": true });
@@ -152,7 +152,7 @@ impl SchemaBasis {
             }
         }
         let problem = "a permission begins with `rye.` or `*`, as `rye.execute.tool.rye.bash` or `rye.execute.tool.*`";
-        // What the file holds already may be wrong.
+        // The permissions in the file may be invalid.
         offered.retain(|text| graph_model::capability::Pattern::new(text.as_str()).is_ok());
         json!({ "type": "array", "items": offering(&offered, text(patterns::PERMISSION, problem)), "minItems": 1 })
     }
@@ -188,7 +188,7 @@ impl SchemaBasis {
         config
     }
 
-    /// A mapping from state keys to values.
+    /// Returns the schema of a mapping from state keys to values.
     fn keys(&self, values: Value) -> Value {
         let is_key = |key: &&String| *key != "inputs" && !key.starts_with('_');
         let known: Map<String, Value> =
@@ -219,7 +219,7 @@ impl SchemaBasis {
     }
 }
 
-/// A value with templates in its texts, at any depth.
+/// Returns the schema of a value that may hold templates, at any depth.
 fn value(names: PathScope) -> Value {
     let problem = match names {
         PathScope::Node => {
@@ -229,7 +229,7 @@ fn value(names: PathScope) -> Value {
         _ => "inside `${…}` stand paths; to write the characters `${` themselves, double the dollar: `$${`",
     };
     let own = reference(&names.definition("value"));
-    // Each keyword is about one kind of value and lets the others be.
+    // Each keyword applies to one kind of value and ignores the others.
     json!({
         "pattern": names.template(),
         "patternErrorMessage": problem,
@@ -238,7 +238,7 @@ fn value(names: PathScope) -> Value {
     })
 }
 
-/// A value that is taken as it is: what looks computed would be a text.
+/// Returns the schema of a value that is used literally: an expression in it would stay a string.
 fn first_value() -> Value {
     json!({
         "not": { "type": "string", "pattern": r"\$\{" },
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Takes the links out of Markdown.
+    /// Removes the links from Markdown.
     fn without_links(text: &str) -> String {
         let mut parts = text.split('[');
         let first = parts.next().unwrap_or_default().to_owned();
@@ -305,7 +305,7 @@ mod tests {
                 let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
                 let (Some(names), Some(text)) = (cells.first(), cells.last()) else { continue };
                 let names = names.split(", ").map(|name| name.trim_matches('`'));
-                // What the table says in a column of its own is not said again.
+                // The descriptions omit `needed: `, which other tables say in a column of their own.
                 let text = without_links(text);
                 let text = text.strip_prefix("needed: ").map_or(text.clone(), str::to_owned);
                 rows.extend(names.map(|name| (heading, name, text.clone())));

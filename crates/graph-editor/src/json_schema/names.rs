@@ -1,4 +1,4 @@
-//! What can be offered where a name is written: the names that the graphs of a tree have.
+//! The names to offer where a name is written: those in the graphs of a tree.
 
 use graph_compiler::tree::{TreeNode, YamlTree};
 use graph_model::path::Path;
@@ -15,7 +15,7 @@ pub(crate) struct KnownNames {
 }
 
 impl KnownNames {
-    /// Adds the names in a graph's file, whatever is wrong with it.
+    /// Adds the names in a graph's file, even if the graph has mistakes.
     pub(crate) fn add(&mut self, root: &YamlTree) {
         let config = field(root, "config");
         add_keys(&mut self.inputs, field(root, "config_schema").and_then(|schema| field(schema, "properties")));
@@ -34,12 +34,12 @@ impl KnownNames {
         }
     }
 
-    /// Returns paths that conditions may look at.
+    /// Returns the paths to offer in conditions.
     pub(crate) fn paths(&self) -> Vec<String> {
         let keys = self.keys.iter().map(|key| format!("state.{key}"));
         let inputs = self.inputs.iter().map(|input| format!("inputs.{input}"));
         let others = ["result", "visit.number", "visit.previous"].map(str::to_owned);
-        // A name with a dot in it cannot be read by a path.
+        // A path cannot read a name with a dot in it.
         let is_read = |text: &String| Path::parse(text).is_ok_and(|path| path.segments.len() == 1);
         keys.chain(inputs).filter(is_read).chain(others).collect()
     }

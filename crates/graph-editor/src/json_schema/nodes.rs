@@ -1,4 +1,4 @@
-//! What nodes and edges are.
+//! Schemas of nodes and edges.
 
 use graph_compiler::vocabulary;
 use graph_model::path::Root;
@@ -33,7 +33,7 @@ impl SchemaBasis {
         let rules: Vec<Value> = vocabulary::NODE_TYPES
             .iter()
             .map(|kind| {
-                // A node without a type that has an action is one (R28).
+                // A node without a type is an action node if it has an action (R28).
                 let is_it = match *kind {
                     "action" => json!({ "properties": { "type": { "enum": ["action", null] } } }),
                     kind => is(kind),
@@ -49,7 +49,7 @@ impl SchemaBasis {
         })
     }
 
-    /// A node of one type, which has its own fields.
+    /// Returns the schema of a node of one type, with the fields of that type.
     pub(super) fn node_of(&self, kind: &str) -> Value {
         let mut schema = only(&vocabulary::fields_of_node(kind), |field| {
             let schema = self.field_of_node(kind, field);
@@ -62,7 +62,7 @@ impl SchemaBasis {
             "action" => schema["required"] = json!(["action"]),
             "foreach" => {
                 schema["required"] = json!(["over", "action"]);
-                // Calls that are made one after the other are one at a time.
+                // `max_concurrency` has a meaning only for parallel calls.
                 schema["if"] = json!({
                     "properties": { "max_concurrency": { "type": "number" } },
                     "required": ["max_concurrency"],
@@ -93,7 +93,7 @@ impl SchemaBasis {
             "cache_result" => with_default(json!({ "type": "boolean" }), json!(false)),
             "assign" => self.keys(reference("value")),
             "output" => return reference("value"),
-            // A text that is no template is no list.
+            // A string is not a list, unless it is a template.
             "over" => {
                 return json!({
                     "anyOf": [

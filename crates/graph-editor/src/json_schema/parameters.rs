@@ -1,4 +1,4 @@
-//! What a tool takes, as a schema of what is written in `params`: values, or templates that yield them.
+//! The parameters of a tool as a schema for `params`: values, or templates that yield them.
 
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::value::Value;
@@ -22,11 +22,11 @@ pub(super) fn object(fields: &[TypedField]) -> Value {
 
 fn parameter(field: &TypedField) -> Value {
     let mut schema = of(&field.ty);
-    // Null is left out, so that the default applies (R74).
+    // A null is left out of the call, so that the default applies (R74).
     if field.default.is_some() {
         schema = nullable(schema);
     }
-    // What is shown to nobody is not shown to who looks at a schema.
+    // The default of a secret is not shown in a schema either.
     let shown = |default: &&Value| !default.is_null() && !field.ty.has_secret();
     if let Some(default) = field.default.as_ref().filter(shown) {
         schema["default"] = default.clone();
@@ -37,7 +37,7 @@ fn parameter(field: &TypedField) -> Value {
     }
 }
 
-/// Returns the schema of what is written where a value of the type is asked for.
+/// Returns the schema of the text that may be written for a value of the type.
 fn of(ty: &Type) -> Value {
     let template = |mut schema: Value, name: &str| {
         schema["pattern"] = json!(WHOLE);

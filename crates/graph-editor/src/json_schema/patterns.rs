@@ -1,15 +1,15 @@
 //! The small languages of the format as regular expressions.
 //!
-//! They have no look-around and no Unicode classes, so that every editor reads them alike. Where they cannot be exact, they let
-//! through: the compiler has the last word.
+//! They use no look-around and no Unicode classes, so that every editor reads them in the same way. Where they cannot be
+//! exact, they accept too much: the compiler has the last word.
 
 use graph_model::path::Root;
 use graph_model::program::Event;
 
-/// One character of a part of a path. Of characters beyond ASCII all are let through.
+/// One character of a part of a path. All characters beyond ASCII are accepted.
 const PART: &str = r##"[^\x00-"%-,.;-?\[-^`{-\x7f]"##;
 
-/// What has no parts, and is not for conditions.
+/// The names that have no parts and cannot be used in conditions.
 const TIMES: [&str; 2] = ["_now", "_timestamp"];
 
 /// The names with which paths may begin at a place.
@@ -17,19 +17,19 @@ const TIMES: [&str; 2] = ["_now", "_timestamp"];
 pub(super) enum PathScope {
     /// The namespaces.
     Node,
-    /// The namespaces, and the item of a foreach, whatever it is called.
+    /// The namespaces, and the item of a foreach under any name.
     Item,
-    /// What a hook of the event receives, the inputs and the time.
+    /// The data that a hook of the event receives, the inputs and the time.
     Hook(Event),
 }
 
 impl PathScope {
-    /// Every kind of place.
+    /// Returns all scopes.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         [Self::Node, Self::Item].into_iter().chain(Event::TABLE.map(|(event, ..)| Self::Hook(event)))
     }
 
-    /// Returns the name of the definition that is `what` at this place.
+    /// Returns the name of the definition of `what` for this scope.
     pub(super) fn definition(self, what: &str) -> String {
         match self {
             Self::Node => what.to_owned(),
@@ -46,35 +46,35 @@ impl PathScope {
         }
     }
 
-    /// The path of a condition, which cannot look at the time (R87).
+    /// Returns the pattern of a condition's path, which cannot read the time (R87).
     pub(super) fn path_of_condition(self) -> String {
         format!("^{}$", path(&self.roots()))
     }
 
-    /// A text in which every `${…}` holds paths (R63, R64).
+    /// Returns the pattern of a string in which every `${…}` holds paths (R63, R64).
     pub(super) fn template(self) -> String {
         let path = format!("({}|{})", path(&self.roots()), TIMES.join("|"));
         let expression = format!(r"\$\{{\s*{path}\s*(\|\|\s*{path}\s*)*\}}");
-        // A dollar sign before `${` makes a text of it; one that stands before something else is a dollar sign.
+        // `$${` stands for the characters `${`; a dollar sign before anything else is literal.
         format!(r"^([^$]|\$+[^${{]|\$\$+\{{|{expression})*\$*$")
     }
 }
 
-/// Paths that begin like this, without anchors.
+/// Returns the pattern of paths with these roots, without anchors.
 fn path(roots: &[&str]) -> String {
     format!(r"({})(\.{PART}+|\[-?[0-9]+\])*", roots.join("|"))
 }
 
-/// A text that is one `${…}` and nothing else, which keeps the type of what it reads (R65).
+/// A string that is a single `${…}`, which keeps the type of the value that it reads (R65).
 pub(super) const WHOLE: &str = r"^\$\{[^}]*\}\n?$";
 
-/// A text with an expression in it.
+/// A string with an expression in it.
 pub(super) const WITH_EXPRESSION: &str = r"\$\{[^}]*\}";
 
 /// A name of a node: no control characters.
 pub(super) const NAME: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
 
-/// A state key: not one that the engine keeps, except `inputs`, which is refused beside it.
+/// A state key that is not reserved for the engine. `inputs` is reserved too; the schema refuses it separately.
 pub(super) const KEY: &str = r"^[^_\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
 
 /// An id of an item or graph.
@@ -84,7 +84,7 @@ pub(super) const ID: &str = "^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$";
 pub(super) const COMPUTED_ID: &str =
     r"^([A-Za-z0-9_/-]|(\$\{|\{input:)[^}]*\})*(\$\{|\{input:)[^}]*\}([A-Za-z0-9_/-]|(\$\{|\{input:)[^}]*\})*\n?$";
 
-/// A graph's category: slashes at its ends are cut off.
+/// A graph's category; slashes at its ends are removed.
 pub(super) const CATEGORY: &str = "^/*([A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*/*)?$";
 
 /// A pattern of capabilities.

@@ -1,4 +1,4 @@
-//! Pieces that schemas are put together of.
+//! Building blocks of schemas.
 
 use graph_model::program::{ItemType, Verb};
 use graph_model::value::Value;
@@ -7,14 +7,14 @@ use serde_json::{Map, json};
 use super::patterns;
 use crate::texts;
 
-/// Adds what a place is for, as a text and as Markdown.
+/// Adds a description, as plain text and as Markdown.
 pub(super) fn described(mut schema: Value, text: &str) -> Value {
     schema["description"] = json!(text.replace('`', ""));
     schema["markdownDescription"] = json!(text);
     schema
 }
 
-/// Adds what a field is for.
+/// Adds the description of a field.
 pub(super) fn documented(schema: Value, place: &str, field: &str) -> Value {
     match texts::of(place, field) {
         Some(text) => described(schema, text),
@@ -22,7 +22,7 @@ pub(super) fn documented(schema: Value, place: &str, field: &str) -> Value {
     }
 }
 
-/// Lets a place be null, as a field without a value is.
+/// Allows null, as for a field without a value.
 pub(super) fn nullable(mut schema: Value) -> Value {
     if schema == json!({}) || schema == json!(true) {
         return schema;
@@ -49,7 +49,7 @@ pub(super) fn nullable(mut schema: Value) -> Value {
     }
 }
 
-/// A text of a certain form.
+/// Returns the schema of a string that matches a pattern.
 pub(super) fn text(pattern: &str, problem: &str) -> Value {
     json!({ "type": "string", "pattern": pattern, "patternErrorMessage": problem })
 }
@@ -58,12 +58,12 @@ pub(super) fn reference(definition: &str) -> Value {
     json!({ "$ref": format!("#/definitions/{definition}") })
 }
 
-/// One of these texts, or another of the kind.
+/// Returns the schema of one of these strings, or of another value of the kind.
 pub(super) fn offering(texts: &[String], kind: Value) -> Value {
     if texts.is_empty() { kind } else { json!({ "anyOf": [{ "enum": texts }, kind] }) }
 }
 
-/// An object with these fields and no others.
+/// Returns the schema of an object with these fields and no others.
 pub(super) fn only(fields: &[&str], schema: impl Fn(&str) -> Value) -> Value {
     let properties: Map<String, Value> = fields.iter().map(|field| ((*field).to_owned(), schema(field))).collect();
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
@@ -82,13 +82,13 @@ pub(super) fn duration() -> Value {
     })
 }
 
-/// Environment variables: a list of names, or one name (R281).
+/// Returns the schema of environment variables: a list of names, or one name (R281).
 pub(super) fn env() -> Value {
     let name = text(patterns::VARIABLE, "an environment variable's name has no `=` in it");
     json!({ "anyOf": [name, { "type": "array", "items": name }, { "type": "null" }] })
 }
 
-/// Any value; in so many words, to differ from the field that was forgotten.
+/// Returns the schema of any value. It lists all types, to differ from the schema of a forgotten field.
 pub(super) fn anything() -> Value {
     json!({ "type": ["string", "number", "boolean", "null", "array", "object"] })
 }
@@ -115,7 +115,7 @@ pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// An action that executes this tool.
+/// Returns the schema of an action that executes this tool.
 pub(super) fn executes(id: &str) -> Value {
     json!({
         "properties": {

@@ -1,4 +1,4 @@
-//! The part of JSON Schema in which inputs are described.
+//! The part of JSON Schema that describes inputs.
 
 use graph_compiler::definition::Sink;
 use graph_compiler::vocabulary::{About, FORMATS, KeywordArgument, NEEDS, RULES, SCHEMA, SCHEMA_TYPES, SECRET, SINK};
@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 
 use super::pieces::{anything, documented, nullable, reference};
 
-/// A schema of any value.
+/// Returns the schema of a schema for any value.
 pub(super) fn schema() -> Value {
     let own = || reference("schema");
     let mut properties: Map<String, Value> = SCHEMA
@@ -25,7 +25,7 @@ pub(super) fn schema() -> Value {
                     "contains": { "type": "string" },
                 })),
                 "description" => nullable(json!({ "type": "string" })),
-                // Anything may be a default; whether it fits is for the compiler to say.
+                // Any value may be a default; only the compiler checks whether it fits.
                 _ => anything(),
             };
             ((*keyword).to_owned(), documented(schema, "schema", keyword))
@@ -42,7 +42,7 @@ pub(super) fn schema() -> Value {
         .chain(rules)
         .chain([("enum".to_owned(), of_texts), (SINK.to_owned(), of_type(&["string", "array"]))])
         .collect();
-    // What is said of types that may be null is for the compiler.
+    // The defaults and constants of types that may be null are left to the compiler.
     let mut rules: Vec<Value> = SCHEMA_TYPES
         .iter()
         .map(|name| {
@@ -53,12 +53,12 @@ pub(super) fn schema() -> Value {
             })
         })
         .collect();
-    // Nobody would look whether they are there.
+    // Without `properties`, required fields would never be checked.
     rules.push(json!({
         "if": { "properties": { "required": { "type": "array", "minItems": 1 } }, "required": ["required"] },
         "then": { "required": ["properties"] },
     }));
-    // A secret that stands in the file is not secret.
+    // A secret must not have a default in the file.
     rules.push(json!({
         "if": { "properties": { SECRET: { "const": true } }, "required": [SECRET] },
         "then": { "properties": { "default": { "type": "null" } } },
@@ -73,7 +73,7 @@ pub(super) fn schema() -> Value {
     })
 }
 
-/// The schema of inputs, which are an object.
+/// Returns the schema of a schema for inputs, which are an object.
 pub(super) fn of_object() -> Value {
     json!({
         "type": "object",
@@ -83,7 +83,7 @@ pub(super) fn of_object() -> Value {
 
 fn types() -> Value {
     let names = json!({ "enum": SCHEMA_TYPES });
-    // Null without quotes is the type of that name.
+    // Null without quotes means the type `null`.
     let or_null: Vec<Value> = SCHEMA_TYPES.map(Value::from).into_iter().chain([Value::Null]).collect();
     // One type, or one and `null`.
     let list = json!({
@@ -97,7 +97,7 @@ fn types() -> Value {
     json!({ "anyOf": [names, list, { "type": "null" }] })
 }
 
-/// A `type` that is this one, with or without null.
+/// Returns the schema of a `type` that is this one, with or without null.
 fn is_type(name: &str) -> Value {
     json!({ "anyOf": [{ "const": name }, { "type": "array", "contains": { "const": name } }, { "type": "null" }] })
 }
@@ -110,15 +110,15 @@ fn of_type(names: &[&str]) -> Value {
     json!({ "properties": { "type": { "anyOf": ways } }, "required": ["type"] })
 }
 
-/// What a keyword needs beside it that is about values of one type only.
+/// Returns a schema of the keywords that must accompany one that applies to values of a single type.
 fn needs(keyword: &str, of: &str) -> Value {
     match keyword {
-        // Fields alone make an object.
+        // `properties` without a type means an object.
         "properties" => json!({ "properties": { "type": is_type(of) } }),
         "required" => json!({ "anyOf": [of_type(&[of]), { "required": ["properties"] }] }),
         "additionalProperties" => json!({
             "anyOf": [of_type(&[of]), { "required": ["properties"] }],
-            // Either the fields are named, or their kind is said.
+            // The schema either names the fields, or says what they hold.
             "if": { "required": ["properties"] },
             "then": { "properties": { "additionalProperties": { "enum": [false, null] } } },
         }),
@@ -126,7 +126,7 @@ fn needs(keyword: &str, of: &str) -> Value {
     }
 }
 
-/// What a rule needs beside it.
+/// Returns a schema of the keywords that must accompany a rule, if there are any.
 fn beside_rule(about: About) -> Option<Value> {
     match about {
         About::Number => Some(of_type(&["integer", "number"])),

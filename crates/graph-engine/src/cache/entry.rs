@@ -1,4 +1,4 @@
-//! An entry: what a call returned, signed with what it is the result of.
+//! An entry: the result of a call, signed together with the identity of the call.
 
 use graph_model::digest::{Digest, hex, unhex};
 use graph_model::value::{Map, Value, canonical_json};
@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 
 const KIND: &str = "node_cache";
 const SCHEMA: u32 = 1;
-/// What a signature is of begins so: it is no signature of anything else.
+/// The prefix of every text that is signed, so that the signature is valid for nothing else.
 const SIGNED: &str = "state graphs: node cache\n";
-/// What an entry begins with, before the 128 hex digits of its signature.
+/// The beginning of an entry, before the 128 hex digits of its signature.
 const BEGINNING: &str = "{\"sig\":\"";
 const DIGITS: usize = 128;
 
-/// What a call returned, as a cache keeps it (R298).
+/// The result of a call, as a cache keeps it (R298).
 ///
-/// As a text it is one object of JSON that begins with `sig`, the Ed25519 signature in hex of the line `state graphs: node cache` and
-/// the text as it is without that member. What is verified is the text: the result comes back with its fields in their order.
+/// Its text is one JSON object that begins with `sig`: the Ed25519 signature, in hex, of the line `state graphs: node cache`
+/// followed by the text without that member. The signature is verified against the text, so the result keeps the order of
+/// its fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheEntry {
     /// The key that it is kept under.
@@ -29,7 +30,7 @@ pub struct CacheEntry {
     pub node: String,
     /// When it was kept: RFC 3339 in UTC with whole seconds.
     pub cached_at: String,
-    /// What the call returned.
+    /// The result of the call.
     pub result: Value,
 }
 
@@ -37,13 +38,13 @@ pub struct CacheEntry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheEntryError {
-    /// It is no entry.
+    /// It is not an entry.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// It was changed, or another key signed it.
     #[error("it was not signed with {0}, or changed since")]
     Signature(Fingerprint),
-    /// It is the entry of another key, put in this place.
+    /// It is the entry of another key that was moved to this place.
     #[error("it is the entry {0}, and was moved")]
     Moved(Digest),
 }
@@ -57,7 +58,7 @@ struct StoredEntry {
     graph_hash: Digest,
     node_name: String,
     cached_at: String,
-    /// Of the object `node_result`, as it is called among the project's objects.
+    /// The digest of the object `node_result`, as the project's objects name it.
     node_result_hash: Digest,
     result: Value,
 }
@@ -89,7 +90,7 @@ impl CacheEntry {
         Ok(Self { key: *key, graph, digest, node, cached_at, result })
     }
 
-    /// Returns the SHA-256 of the object `node_result` that a project's files keep of the result.
+    /// Returns the SHA-256 of the object `node_result` that a project's files contain for the result.
     pub fn node_result_hash(&self) -> Digest {
         let fields = [("kind", Value::from("node_result")), ("schema", 1.into()), ("result", self.result.clone())];
         let object: Map<String, Value> = fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();

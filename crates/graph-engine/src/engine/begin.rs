@@ -1,4 +1,4 @@
-//! What a run begins with, and what resuming a run finds.
+//! The options that a run begins with, and the outcome of finding a run in a store.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::Engine;
 use crate::stop::Stop;
 
-/// What a run begins with, besides its graph and inputs.
+/// The options that a run begins with, besides its graph and inputs.
 #[derive(Clone)]
 pub(crate) struct Begin {
     pub(crate) run: RunId,
@@ -22,7 +22,7 @@ pub(crate) struct Begin {
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: Stop,
     pub(crate) max_steps: Option<u32>,
-    /// What the caller says that it may use; it is in the ceiling too.
+    /// The capabilities that the caller restricts the run to; they are in the ceiling too.
     pub(crate) capabilities: Option<Grants>,
     pub(crate) durability: Durability,
     pub(crate) ignores_cancel: bool,
@@ -52,7 +52,7 @@ pub(crate) enum Taken {
     Unfinished(Box<Engine>),
 }
 
-/// Returns the span of a run, in that of the caller.
+/// Returns the tracing span of a run, inside the caller's.
 pub(crate) fn run_span(run: &RunId, graph: &GraphId) -> Span {
     tracing::info_span!("graph.run", %run, %graph)
 }

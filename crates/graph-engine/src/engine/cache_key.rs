@@ -1,4 +1,4 @@
-//! The key of a call: what its result depends on.
+//! The cache key of a call, computed from everything that its result depends on.
 
 use graph_model::digest::Digest;
 use graph_model::name::ItemId;
@@ -21,16 +21,16 @@ pub(crate) struct Asked<'a> {
 }
 
 impl RuntimeServices {
-    /// Returns the key of a call (R296); `None` if its result is not to be kept, or the runtime keeps no results.
+    /// Returns the key of a call (R296); `None` if its result is not to be cached, or the runtime has no cache.
     ///
-    /// It is the SHA-256 of canonical JSON. What may be secret is in it only as the hash of a secret of the runtime's and the value,
-    /// so that nobody can find out the value by trying.
+    /// The key is the SHA-256 of canonical JSON. Values that may be secret enter it only as a hash of the value and a secret
+    /// of the runtime's, so that nobody can find a value by trying.
     pub(crate) fn cache_key(&self, asked: Asked<'_>) -> Option<Digest> {
         let Asked { code, node, tool, request } = asked;
         let (NodeCache { salt, tools, .. }, key) = (self.cache.as_ref()?, self.key.as_ref()?);
         let node = code.node(node);
         let id = request.id.as_ref().or(tool.id.as_ref()).map_or("", ItemId::as_str);
-        // Of a tool whose id is known only at each call, the compiler cannot say that it is a thread.
+        // If a tool's id is known only at each call, the compiler cannot know that the tool is a thread.
         if !node.cached || id == THREAD_DIRECTIVE || code.settings.secrets.tools.contains_key(&request.tool) {
             return None;
         }
@@ -65,7 +65,7 @@ impl RuntimeServices {
             "tool_version": tools.get(id),
             "salt": salt,
             "system_version": env!("CARGO_PKG_VERSION"),
-            // What the built-in tools may reach decides what they find.
+            // The results of the built-in tools depend on what those tools may reach.
             "config_snapshot_hash": Digest::of(self.tool_settings.as_ref().map(|settings| settings.shown()).unwrap_or_default()),
             "env": if env.is_empty() { Value::Null } else { hidden(key, &Value::Object(env)).to_hex().into() },
         });

@@ -1,4 +1,4 @@
-//! Results of calls that are kept: finding them, and keeping them behind the commit of their step.
+//! Cached results of calls: finding them, and storing them after the commit of their step.
 
 use graph_model::digest::Digest;
 use graph_model::timestamp;
@@ -9,7 +9,7 @@ use crate::graph::GraphTables;
 use crate::services::RuntimeServices;
 
 impl RuntimeServices {
-    /// Returns the kept result of the call with that key. An entry that cannot be used counts as missing and adds to
+    /// Returns the cached result of the call with that key. An entry that cannot be used counts as missing and adds to
     /// `warnings`.
     pub(crate) async fn cached(&self, key: &Digest, warnings: &mut Vec<String>) -> Option<Value> {
         let (NodeCache { cache, .. }, signer) = (self.cache.as_ref()?, self.key.as_ref()?);
@@ -25,7 +25,8 @@ impl RuntimeServices {
         None
     }
 
-    /// Keeps what calls returned whose step is committed. What cannot be kept is computed again: no run ends for that.
+    /// Caches the results of calls whose step is committed. A result that cannot be cached is computed again the next time;
+    /// it does not end the run.
     pub(crate) async fn keep(&self, code: &GraphTables, all: Vec<Fresh>) {
         let (Some(NodeCache { cache, .. }), Some(key)) = (&self.cache, &self.key) else { return };
         for Fresh { key: at, node, result } in all {

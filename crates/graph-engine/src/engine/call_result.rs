@@ -1,4 +1,4 @@
-//! A call that a visit needs, and what came of it.
+//! A call that a visit needs, and its result.
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
@@ -14,14 +14,14 @@ use crate::step::items_failed;
 /// A call that a visit needs.
 pub(crate) struct PendingCall<'a> {
     pub(crate) at: &'a Activation,
-    /// The item, where the node is a foreach.
+    /// The item, if the node is a foreach.
     pub(crate) item: Option<(u64, &'a Value)>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Default)]
 pub(crate) struct CallResult {
-    /// What it returned, where the tool caller does not hold it.
+    /// The value that it returned, if the tool caller does not hold it.
     pub(crate) value: Option<Value>,
     pub(crate) failure: Option<Box<Failure>>,
     /// How often it was made.
@@ -32,13 +32,13 @@ pub(crate) struct CallResult {
     pub(crate) is_ended: bool,
     /// Whether the run was stopped, or its time was up, before the call could be made again.
     pub(crate) is_interrupted: bool,
-    /// Why the run cannot go on: the store of a nested run failed.
+    /// Why the run cannot continue: the store of a nested run failed.
     pub(crate) broken: Option<Box<RunError>>,
     /// The nested run.
     pub(crate) run: Option<RunId>,
-    /// Whether it was not made, since what it would have returned was in the cache.
+    /// Whether it was not made because its result was in the cache.
     pub(crate) cached: bool,
-    /// Under which key what it returned is to be kept.
+    /// The key under which its result is to be cached.
     pub(crate) key: Option<Digest>,
     pub(crate) warnings: Vec<String>,
     /// The time of the last plan, if anything asked for it.
@@ -46,7 +46,7 @@ pub(crate) struct CallResult {
 }
 
 impl VisitState {
-    /// Takes over what came of the visit's call.
+    /// Takes over the result of the visit's call.
     pub(crate) fn take(&mut self, made: CallResult) {
         self.called = made.failure.is_none();
         self.value = made.value;
@@ -61,7 +61,7 @@ impl VisitState {
         self.warnings.extend(made.warnings);
     }
 
-    /// Takes over what came of the calls of a foreach.
+    /// Takes over the results of the calls of a foreach.
     pub(crate) fn take_each(&mut self, mut calls: ItemCalls) {
         calls.failures.sort_by_key(|(index, _)| *index);
         self.calls = calls.calls.saturating_sub(calls.next as u64) + 1;
@@ -79,7 +79,7 @@ impl VisitState {
                 self.items.push(ItemFailure { item: *index as u64, error: failure.message.clone() });
             }
         }
-        // Interrupted between two items.
+        // The run was interrupted between two items.
         self.is_interrupted |= calls.is_stopped || (calls.over && count == 0);
         if let Some((index, made)) = calls.failures.into_iter().next()
             && let Some(mut failure) = made.failure
@@ -91,19 +91,19 @@ impl VisitState {
     }
 }
 
-/// The calls of a foreach, shared by those who make them.
+/// The calls of a foreach, shared by the workers that make them.
 pub(crate) struct ItemCalls {
-    /// The next item to be taken.
+    /// The index of the next item to be taken.
     pub(crate) next: usize,
-    /// Whether no more are to be taken.
+    /// Whether no more items are to be taken.
     pub(crate) over: bool,
-    /// Whether the run was stopped before all were taken.
+    /// Whether the run was stopped before all items were taken.
     pub(crate) is_stopped: bool,
     pub(crate) results: Vec<Value>,
     pub(crate) failures: Vec<(usize, CallResult)>,
     pub(crate) warnings: Vec<String>,
     pub(crate) calls: u64,
-    /// How many were not made, since what they would have returned was in the cache.
+    /// How many were not made because their results were in the cache.
     pub(crate) cached: usize,
     pub(crate) fresh: Vec<Fresh>,
 }

@@ -1,4 +1,4 @@
-//! Calls of a step that are done before the rest of it, written down and not made again.
+//! Calls that finish before the rest of their step: they are written to the journal and not made again.
 
 use std::sync::atomic::Ordering;
 
@@ -18,13 +18,13 @@ use crate::store::StoreError;
 use crate::vault::{SecretLocation, called_mask, item_text};
 
 impl StepContext {
-    /// Whether a step of these nodes makes several calls, of which each is written down when it is done.
+    /// Whether a step of these nodes makes several calls, each of which is recorded when it is done.
     pub(super) fn shares(&self, frontier: &[Activation]) -> bool {
         let is_each = |at: &Activation| self.graph().node(at.node).kind.goes_over_list();
         self.is_kept && (frontier.len() > 1 || frontier.iter().any(is_each))
     }
 
-    /// Waits for the visits of a step, and meanwhile writes down which of its calls are done.
+    /// Waits for the visits of a step, and meanwhile records which of its calls are done.
     pub(super) async fn beside(
         &self,
         journal_writer: &mut JournalWriter,
@@ -42,8 +42,8 @@ impl StepContext {
         written.map_err(|source| RunError::Store { run, step, source })
     }
 
-    /// Writes the calls that finish until all of the step is done. Calls that finish during a write are written together
-    /// by the next.
+    /// Writes the calls that finish, until the whole step is done. Calls that finish during a write are written together by
+    /// the next one.
     async fn write_done(&self, journal_writer: &mut JournalWriter) -> Result<(), StoreError> {
         let pending_calls = &self.pending_calls;
         loop {
@@ -65,7 +65,7 @@ impl StepContext {
         }
     }
 
-    /// Lays down that a call is done, of several that its step makes.
+    /// Queues a finished call for the journal, in a step that makes several.
     pub(super) fn push(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> Order {
         let node = &self.graph().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);
@@ -90,7 +90,7 @@ impl StepContext {
         })
     }
 
-    /// Returns what is known of a call from before the run was resumed, if it was done.
+    /// Returns the result of a call that was done before the run was resumed, if it was.
     pub(super) fn done(&self, step: u64, item: Option<u64>) -> Option<CallResult> {
         if self.standing.done.is_empty() {
             return None;
@@ -107,7 +107,7 @@ impl StepContext {
         })
     }
 
-    /// Returns the visit that was done before, if it was.
+    /// Takes over the result of a visit that was done before the run was resumed. Returns whether it was.
     pub(super) fn redo(&self, visit: &mut VisitState) -> bool {
         let done = self.done(visit.activation.number, None);
         let is_done = done.is_some();
@@ -117,14 +117,14 @@ impl StepContext {
 }
 
 impl Engine {
-    /// Forgets what is known of the calls of a step that is committed.
+    /// Forgets the finished calls of a step that is committed.
     pub(super) fn clear_desk(&mut self) {
         self.standing().done.clear();
         let (_, last) = self.pending_calls.take();
         self.pending_calls.store(last);
     }
 
-    /// Writes down what is done of a step that is not going to be, if there is anything.
+    /// Seals a record of the finished calls of a step that will not be committed, if there are any.
     pub(super) fn seal_done(&mut self) -> Option<Sealed> {
         let (done, _) = self.pending_calls.take();
         let journal_writer = self.journal.as_mut().filter(|_| !done.is_empty())?;

@@ -1,4 +1,4 @@
-//! How runs end, and what is said of that.
+//! The ends of runs, and the results that they report.
 
 use graph_model::name::RunId;
 use graph_model::value::{Map, Value};
@@ -15,9 +15,9 @@ pub struct Ended {
     pub status: Status,
     /// The node that was visited last.
     pub node: String,
-    /// What the run returned, with its secrets.
+    /// The run's output, with its secrets.
     pub output: Value,
-    /// The output with its secrets hidden, where it may have some.
+    /// The output with its secrets hidden, if it may have some.
     pub hidden: Option<Box<Value>>,
     /// The last state as JSON; its secrets are hidden.
     pub state: Value,
@@ -27,11 +27,11 @@ pub struct Ended {
     pub suppressed: Vec<SuppressedError>,
     /// Whether it ended because it had taken all the steps it may, and its result is to say so.
     pub exhausted: bool,
-    /// Every visit, where the runtime keeps them.
+    /// Every visit, if the runtime keeps them.
     pub history: Vec<Visit>,
 }
 
-/// What a result says besides state and output.
+/// The parts of a result besides state and output.
 pub(crate) struct ResultParts<'a> {
     pub(crate) status: Status,
     pub(crate) steps: u64,
@@ -64,7 +64,7 @@ impl ResultParts<'_> {
 }
 
 impl Ended {
-    /// Returns the result as one object (R313), of which the output has its secrets if `is_plain`.
+    /// Returns the result as one object (R313). The output includes its secrets if `is_plain`.
     pub fn result(&self, run: &RunId, is_plain: bool) -> Value {
         let parts =
             ResultParts { status: self.status, steps: self.steps, errors: &self.suppressed, exhausted: self.exhausted };
@@ -73,7 +73,7 @@ impl Ended {
     }
 }
 
-/// Returns what a run that ended without a result says of itself (R313).
+/// Returns the object that describes a run without a result (R313).
 pub(crate) fn result_value(error: &RunError) -> Value {
     let (status, node, steps, state) = match error {
         RunError::Node { node, step, state, .. } => (Status::Error, Some(node), step.saturating_sub(1), Some(state)),

@@ -22,7 +22,7 @@ use crate::status::Status;
 use crate::step::{at_limit, failed, told};
 use crate::tool_caller::{GuardedCall, Request, panic_text};
 
-/// Returns what hooks see as `error` of a failure: all that the tool said (R147), and the message under every name that it has.
+/// Returns the `error` of a failure as hooks see it: all that the tool said (R147), and the message under each of its names.
 fn told_error(failure: &Failure) -> Value {
     let Value::Object(mut told) = View::Object(failure).to_value() else { return Value::Null };
     told.insert("type".to_owned(), Value::from("ToolExecutionError"));
@@ -36,16 +36,16 @@ fn told_error(failure: &Failure) -> Value {
     Value::Object(told)
 }
 
-/// How long a hook may take: a run must not wait for ever for something that does not count.
+/// The time limit of a hook, so that a run does not wait forever for one.
 const HOOK_TIME: Duration = Duration::from_secs(60);
 
 impl StepContext {
-    /// Whether anything is to be told of an event.
+    /// Whether an event has hooks.
     pub(super) fn has_hooks(&self, event: program::Event) -> bool {
         !self.runtime.hooks.is_empty() || self.graph().hooks(event).next().is_some()
     }
 
-    /// Asks the hooks what is to be done about a call that failed.
+    /// Asks the hooks how to handle a call that failed.
     pub(super) async fn error_hooks(
         &self,
         job: &PendingCall<'_>,
@@ -76,7 +76,7 @@ impl StepContext {
         self.heeded(control, program::Event::Limit)
     }
 
-    /// Tells the hooks that a run began, or a node is done. Only an end is what they may wish.
+    /// Notifies the hooks that the run began or ended, or that a node is done. Returns an error if a hook ends the run.
     pub(super) async fn tell<const N: usize>(
         &self,
         event: program::Event,
@@ -95,7 +95,7 @@ impl StepContext {
         }
     }
 
-    /// Returns a control that does something about an event; one that does not is reported and dropped.
+    /// Returns a control that has an effect at an event; any other control is reported and dropped.
     fn heeded(&self, control: Option<Control>, event: program::Event) -> Option<Control> {
         let heeded = match control.as_ref()? {
             Control::Retry { .. } => event == program::Event::Error,
@@ -108,7 +108,7 @@ impl StepContext {
         control.filter(|_| heeded)
     }
 
-    /// Reads what a hook's tool answered. A word that is not a control is reported: its author may have meant one.
+    /// Reads the answer of a hook's tool. An `action` that is not a control is reported: its author may have meant one.
     fn control(&self, hook: &CompiledHook, answer: &Value) -> Option<Control> {
         let control = Control::read(answer.view());
         if control.is_none()
@@ -120,7 +120,7 @@ impl StepContext {
         control
     }
 
-    /// Asks all hooks of an event, and returns the first wish among them.
+    /// Asks all hooks of an event, and returns the first control among their answers.
     async fn ask<const N: usize>(
         &self,
         event: program::Event,
@@ -129,7 +129,7 @@ impl StepContext {
         values: [(&'static str, Value); N],
         status: Status,
     ) -> Option<Control> {
-        // Where a call failed, its visit counts its calls from the start (R136).
+        // When a call failed, its visit counts its calls from the start (R136).
         let position = match event {
             program::Event::Error => self.standing.position.visiting(&self.graph().node(node).name),
             _ => Cow::Borrowed(&self.standing.position),
@@ -153,7 +153,7 @@ impl StepContext {
         wish
     }
 
-    /// Asks one of the graph's own hooks. Whatever goes wrong with it is said and has no other effect (R154).
+    /// Asks one of the graph's own hooks. A failure of the hook is reported and has no other effect (R154).
     async fn ask_own(&self, hook: &CompiledHook, node: u16, step: u64, told: &Value) -> Option<Control> {
         match self.run_own(hook, node, step, told).await {
             Ok(control) => control,
@@ -223,7 +223,7 @@ impl StepContext {
         }
     }
 
-    /// Asks one of the program's hooks; one that panics or takes too long has no answer.
+    /// Asks one of the program's hooks. A hook that panics or takes too long gives no answer.
     async fn ask_programs(
         &self,
         mut answering: Pin<Box<dyn Future<Output = Option<Control>> + Send + '_>>,

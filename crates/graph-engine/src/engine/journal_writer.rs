@@ -1,4 +1,4 @@
-//! Writing down: when the records of a run reach its store.
+//! Writing the journal: when the records of a run reach its store.
 
 use crate::cache::Fresh;
 use crate::graph::tables;
@@ -15,27 +15,27 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-/// When a step counts as taken.
+/// When a step counts as done.
 ///
-/// Whatever it is, a journal is always a beginning of what happened: steps are missing from its end or not at all, and
-/// a run that is resumed visits again what is not in it, with the same idempotency keys. The beginning of a run is
-/// always durable before its first step, and its end before its result is returned.
+/// In every case, a journal is a prefix of what happened: steps can be missing only from its end. A resumed run visits the
+/// missing ones again, with the same idempotency keys. The beginning of a run is always durable before its first step, and
+/// its end before its result is returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
     /// When it is durable: it survives the end of the process and the loss of power.
     #[default]
     Sync,
-    /// When it is on its way: up to 256 steps wait for the store while the run continues. What had not reached it is
-    /// lost with the process. The next step reports that the store failed.
+    /// When it is queued: up to 256 steps wait for the store while the run continues. Steps that have not reached the store
+    /// are lost with the process. If the store fails, the next step reports it.
     Async,
-    /// When it was made: all steps reach the store when the run ends, fails or is cancelled, and are lost with the process before.
-    /// They are kept in memory until then.
+    /// When it is made: steps are kept in memory, and reach the store when the run ends, fails or is cancelled. If the
+    /// process ends before that, they are lost.
     Exit,
 }
 
 impl Durability {
-    /// Returns the word: `sync`, `async` or `exit`.
+    /// Returns the name: `sync`, `async` or `exit`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -52,7 +52,7 @@ const WAITING: usize = 256;
 pub(crate) struct JournalWriter {
     pub(crate) chain: Chain,
     pub(crate) due: Due,
-    /// What is to be kept in the cache when what is appended next is durable.
+    /// The results to be cached when the records appended next are durable.
     fresh: Vec<Fresh>,
     to: Arc<Sink>,
     pen: WriteState,
@@ -78,12 +78,12 @@ struct Queue {
     task: JoinHandle<()>,
 }
 
-/// What is written in one go.
+/// Records that are written together.
 struct Batch {
-    /// How many records there are before.
+    /// How many records precede these.
     known: u64,
     records: Vec<Sealed>,
-    /// What calls of these steps returned that is to be kept.
+    /// The results of the steps' calls that are to be cached.
     fresh: Vec<Fresh>,
     status: Status,
 }
@@ -106,7 +106,7 @@ impl JournalWriter {
         Self { chain, due, fresh: Vec::new(), to, pen }
     }
 
-    /// Keeps what calls returned in the cache as soon as the records that are appended next are durable, and not before.
+    /// Caches results of calls as soon as the records that are appended next are durable, and not before.
     pub(crate) fn keep(&mut self, fresh: Vec<Fresh>) {
         self.fresh = fresh;
     }
@@ -120,7 +120,7 @@ impl JournalWriter {
         sealed
     }
 
-    /// Writes a snapshot if it is time for one and it is small beside what was written since the last.
+    /// Writes a snapshot if one is due, and if it is small compared to what was written since the last one.
     pub(crate) fn snapshot(&mut self, entry: impl Serialize) -> Option<Sealed> {
         let (chain, due) = (self.chain.clone(), self.due);
         let sealed = self.seal("snapshot", entry);
@@ -161,8 +161,8 @@ impl JournalWriter {
         }
     }
 
-    /// Appends a record that was just sealed, if there is one, and waits until all is durable that was appended before too. The run
-    /// stays one that has not ended, and nothing is appended to it here any more.
+    /// Appends a record that was just sealed, if there is one, and waits until it and all records before it are durable. The
+    /// run remains unfinished, and this writer appends nothing more to it.
     pub(crate) async fn flush(&mut self, record: Option<Sealed>) -> Result<(), StoreError> {
         let records: Vec<Sealed> = record.into_iter().collect();
         let (is_empty, batch) = (records.is_empty(), self.batch(records, Status::Running));
@@ -189,7 +189,7 @@ impl JournalWriter {
         }
     }
 
-    /// As [`JournalWriter::append`], for who has other things to do on this task meanwhile.
+    /// As [`JournalWriter::append`], for a caller that has other work on this task meanwhile.
     pub(super) async fn append_aside(&mut self, records: Vec<Sealed>, status: Status) -> Result<(), StoreError> {
         if !matches!(self.pen, WriteState::Sync) {
             return self.append(records, status).await;
@@ -205,7 +205,7 @@ impl JournalWriter {
 }
 
 impl Sink {
-    /// Writes records, waits until they are durable, shows them to observers, and keeps what is to be kept.
+    /// Writes records, waits until they are durable, shows them to observers, and caches the results that come with them.
     async fn write(&self, batch: Batch) -> Result<(), StoreError> {
         let Self { runtime, machine, lease } = self;
         let Batch { known, records, fresh, status } = batch;
@@ -231,9 +231,9 @@ impl Queue {
         Self { steps, failed, task }
     }
 
-    /// Adds a step, and waits as long as too many wait.
+    /// Adds a step, and waits while too many steps are queued.
     async fn send(&mut self, batch: Batch) -> Result<(), StoreError> {
-        // Nobody takes any more once a write has failed.
+        // The task stops receiving once a write has failed.
         self.steps.send(batch).await.map_err(|_| failure(&self.failed))
     }
 
@@ -251,7 +251,7 @@ fn failure(failed: &Mutex<Option<StoreError>>) -> StoreError {
     failed.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(StoreError::Closed)
 }
 
-/// Writes steps in their order, those that wait together in one go, until one cannot be written.
+/// Writes steps in their order, queued ones together, until one cannot be written.
 async fn write_all(to: Arc<Sink>, mut waiting: Receiver<Batch>, failed: Arc<Mutex<Option<StoreError>>>) {
     while let Some(mut batch) = waiting.recv().await {
         while let Ok(next) = waiting.try_recv() {

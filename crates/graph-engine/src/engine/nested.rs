@@ -25,13 +25,14 @@ use graph_model::value::Value;
 use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
-/// A nested run that is waited for; behind a pointer, since a run may nest one like itself.
+/// The future of a nested run; boxed, because a run may nest another of the same type.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Value, Box<Failure>>> + Send + 'a>>;
 
 impl StepContext {
-    /// Runs the graph that a node names, with what is left of depth and capabilities, and returns its result (R313).
+    /// Runs the graph that a node names, with the remaining depth and capabilities, and returns its result (R313).
     ///
-    /// Its run is called after this one, so a crash finds it again: what it had committed is not done twice.
+    /// The nested run's id is derived from the id of this run, so it is found again after a crash, and none of its committed
+    /// steps is repeated.
     pub(super) fn run_nested<'a>(
         &'a self,
         job: &'a PendingCall<'_>,
@@ -75,7 +76,7 @@ impl StepContext {
         })
     }
 
-    /// Returns the options of a run inside this one that begins or is resumed.
+    /// Returns the options of a nested run that begins or is resumed.
     fn begin_inside(&self, run: RunId, parent: Parent, depth: u32) -> Begin {
         let mut ceiling = self.facts.ceiling.clone();
         ceiling.push(self.graph().permissions.clone());
@@ -129,9 +130,10 @@ impl StepContext {
 }
 
 impl Engine {
-    /// Ends the runs inside this one, which was cancelled, that have not ended.
+    /// Ends the unfinished nested runs of this run, which was cancelled.
     ///
-    /// There are some if the process died that made the calls: a run that is cancelled before it is resumed makes none of them again.
+    /// There are some if the process died that made the calls: a run that is cancelled before it is resumed makes none of
+    /// them again.
     pub(super) fn cancel_inside(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             if let Err(error) = self.try_cancel_inside().await {
@@ -170,7 +172,7 @@ impl Engine {
         let taken = self.runtime.take_up(begin, machine).instrument(span.clone()).await;
         match taken.map_err(|error| error.to_string())? {
             Taken::Ended(_) => Ok(()),
-            // The wish is there already: it makes no call.
+            // The nested run shares the cancel request of this one, so it makes no calls.
             Taken::Unfinished(engine) => match drive_apart(*engine, span).await {
                 Ok(_) | Err(RunError::Cancelled { .. }) => Ok(()),
                 Err(error) => Err(error.to_string()),
@@ -190,9 +192,9 @@ impl Engine {
     }
 }
 
-/// Drives a run in a task of its own, which ends if nobody waits for it any more.
+/// Drives a run in a task of its own, which ends when nothing waits for it any more.
 ///
-/// A run inside a run inside a run … that were all driven by one task would need as much of its stack as they are deep.
+/// A single task that drove deeply nested runs would need stack space in proportion to their depth.
 pub(crate) async fn drive_apart(engine: Engine, span: Span) -> Result<Ended, RunError> {
     let run = engine.facts.id.clone();
     let mut task = JoinSet::new();

@@ -13,11 +13,11 @@ pub(crate) struct PendingCalls {
     pub(crate) finished: Mutex<CallQueue>,
     /// Wakes the task that writes them.
     pub(crate) added: Notify,
-    /// How many of all calls that were ever added are durable, or written with their step.
+    /// How many of all calls ever added are durable, or written with their step.
     pub(crate) durable: AtomicU64,
-    /// Wakes whoever waits for a call to be durable.
+    /// Wakes the tasks that wait for a call to be durable.
     pub(crate) stored: Notify,
-    /// Whether all of the step is done, and so nothing is written of its parts any more.
+    /// Whether the step is done; after that, none of its calls is written on its own.
     pub(crate) is_over: AtomicBool,
     /// Whether the store failed: no more calls are begun.
     pub(crate) is_cut: AtomicBool,
@@ -27,11 +27,11 @@ pub(crate) struct PendingCalls {
 #[derive(Default)]
 pub(crate) struct CallQueue {
     pub(crate) calls: Vec<Done>,
-    /// How many were ever added.
+    /// How many calls were ever added.
     pub(crate) count: u64,
 }
 
-/// The place of a call among all that were ever added, from 1.
+/// The place of a call among all calls ever added, from 1.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Order(u64);
 
@@ -53,13 +53,13 @@ impl PendingCalls {
         (std::mem::take(&mut finished.calls), Order(finished.count))
     }
 
-    /// Says that the calls up to this one are durable.
+    /// Marks the calls up to this one as durable.
     pub(crate) fn store(&self, Order(last): Order) {
         self.durable.store(last, Ordering::Release);
         self.stored.notify_waiters();
     }
 
-    /// Says that the store failed.
+    /// Records that the store failed.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::Release);
         self.stored.notify_waiters();
@@ -70,7 +70,7 @@ impl PendingCalls {
         loop {
             let stored = self.stored.notified();
             tokio::pin!(stored);
-            // A notification between the look and the wait is not missed.
+            // Register first, so that a notification between the check and the wait is not missed.
             stored.as_mut().enable();
             if self.durable.load(Ordering::Acquire) >= place || self.is_cut() {
                 return;

@@ -1,4 +1,4 @@
-//! Performing: the calls of a node, made again where they fail and the graph says so, and bounded in time.
+//! Performing a node's calls: repeating them where they fail and the graph says so, and limiting their time.
 
 use crate::activation::Activation;
 use crate::backoff::BUILTIN_RETRIES;
@@ -132,7 +132,7 @@ impl StepContext {
         planned
     }
 
-    /// Decides what a call gets, at the time at which it is made (R135).
+    /// Computes the request of a call at the time at which the call is made (R135).
     fn plan_call(&self, job: &PendingCall<'_>, made: &mut CallResult) -> Result<Request, Box<Failure>> {
         let Some((_, item)) = job.item else {
             made.warnings.clear();
@@ -149,9 +149,10 @@ impl StepContext {
         planned
     }
 
-    /// Makes a call once. Returns what it returned, where the tool caller does not hold it.
+    /// Makes a call once. Returns the value that it returned, if the tool caller does not hold it.
     ///
-    /// What only some calls wait for is boxed: the future is moved for each call, and each place of a foreach holds one.
+    /// Futures that only some calls need are boxed: the future of this function is moved for each call, and each worker of a
+    /// foreach holds one.
     async fn attempt(
         &self,
         job: &PendingCall<'_>,
@@ -222,7 +223,7 @@ impl StepContext {
         }
     }
 
-    /// Learns the secrets in what a call returned, and cuts those that are known out of the rest of it.
+    /// Learns the secrets in the result of a call, and removes all known secrets from the rest of it.
     fn guarded(
         &self,
         tool: u16,
@@ -238,7 +239,7 @@ impl StepContext {
         vault.learn(mask, &plain);
         let is_clean = !vault.scrub_value(&mut plain, mask);
         if !is_clean {
-            // What had a secret in it is not kept, also without it.
+            // A result that contained a secret is not cached, not even without the secret.
             made.key = None;
         }
         Ok(if in_lane && is_clean { None } else { Some(plain) })
@@ -246,7 +247,7 @@ impl StepContext {
 
     /// Fails unless the run may make a call (R169–R174).
     pub(super) fn permit(&self, tool: &CompiledTool, request: &Request) -> Result<(), Box<Failure>> {
-        // What is known before the run begins was checked then.
+        // A call that is known before the run begins was checked then.
         if tool.id.is_some() && self.allowed.get(usize::from(request.tool)) == Some(&true) {
             return Ok(());
         }
@@ -263,7 +264,7 @@ impl StepContext {
         Err(Box::new(Failure::permanent(message)))
     }
 
-    /// Tells a thread whose child it is; what the graph says itself counts (R178).
+    /// Adds the parent's facts to the parameters of a thread. Parameters that the graph sets itself take precedence (R178).
     fn tell_parent(&self, tool: &CompiledTool, request: &mut Request) {
         let capabilities =
             self.facts.ceiling.iter().fold(self.graph().permissions.clone(), |all, one| all.narrowed(one));
@@ -304,7 +305,7 @@ impl StepContext {
         items.perform(tool.verb, tool.item, id, params).await.map_err(|error| Box::new(Failure::from(error)))
     }
 
-    /// Waits for something, but not longer than it, or the run, may take.
+    /// Waits for `work`, but not longer than `limit` or than the run may still take.
     pub(super) async fn bounded<F: Future>(&self, limit: Option<Duration>, work: F) -> Result<F::Output, Box<Failure>> {
         let left = self.time_left();
         let bound = match (limit, left) {
@@ -321,7 +322,7 @@ impl StepContext {
         }
     }
 
-    /// Returns how long the run may still take, if that is bounded.
+    /// Returns how long the run may still take, if that is limited.
     fn time_left(&self) -> Option<Duration> {
         self.facts.deadline.map(|deadline| deadline.saturating_sub(self.runtime.clock.monotonic()))
     }
@@ -331,7 +332,7 @@ impl StepContext {
         self.time_left().is_some_and(|left| left.is_zero())
     }
 
-    /// Decides whether a call that failed is made again, and waits until it is time to.
+    /// Decides whether a failed call is made again, and waits until it is time for that.
     async fn tries_again(&self, job: &PendingCall<'_>, made: &mut CallResult) -> bool {
         let Some(failure) = &made.failure else { return false };
         if self.facts.stop.is_set() || self.is_overdue() {
@@ -350,7 +351,7 @@ impl StepContext {
             return self.pause(pause, made).await;
         }
         let control = Box::pin(self.error_hooks(job, failure, &class, attempt)).await;
-        // A node that says itself how it is tried again is not tried again by default.
+        // The built-in retries apply only to a node without a retry policy of its own.
         let control = control.or_else(|| {
             (node.retry.is_none() && class.retryable).then_some(Control::Retry { max_retries: BUILTIN_RETRIES })
         });
@@ -375,7 +376,7 @@ impl StepContext {
         }
     }
 
-    /// Says of a failure that is given up what it was found to be, which the journal keeps.
+    /// Sets the category that a final failure was classified as; the journal keeps it.
     fn note_category(&self, made: &mut CallResult, category: Category) {
         if let Some(failure) = &mut made.failure {
             failure.category = category;
@@ -389,10 +390,10 @@ impl StepContext {
         }
     }
 
-    /// Waits before a call is made again. False if the run was stopped meanwhile, or has not the time.
+    /// Waits before a call is made again. Returns false if the run was stopped meanwhile, or has no time left.
     async fn pause(&self, pause: Duration, made: &mut CallResult) -> bool {
         if pause.is_zero() {
-            // A tool that fails at once, again and again, must not keep others from their turn.
+            // A tool that fails immediately, again and again, must not starve other tasks.
             yield_now().await;
             return true;
         }
@@ -405,7 +406,7 @@ impl StepContext {
         !made.is_interrupted
     }
 
-    /// Returns a number from 0 to 1 by which a pause is shorter: another for each call, the same when it is asked again.
+    /// Returns the random part of a pause, from 0 to 1: different for each call, and the same when it is computed again.
     fn lot(&self, job: &PendingCall<'_>, attempt: u32) -> f64 {
         let item = job.item.map_or(0, |(index, _)| index + 1);
         let text = format!("{}/{}/{item}/{attempt}", self.facts.id, job.at.number);
@@ -414,7 +415,7 @@ impl StepContext {
         f64::from(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])) / f64::from(u32::MAX)
     }
 
-    /// Makes a call for each item, as many at a time as `width` says.
+    /// Makes a call for each item, at most `width` at a time.
     async fn visit_each(&self, visit: &mut VisitState, items: Vec<Value>, width: usize) {
         let stops = self.graph().stops_at_failure(visit.activation.node);
         let calls = Mutex::new(ItemCalls {
@@ -439,13 +440,13 @@ impl StepContext {
         visit.take_each(calls.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether what a foreach calls is an agent's thread.
+    /// Whether a foreach calls an agent's thread.
     fn calls_thread(&self, node: u16) -> bool {
         let tool = self.graph().node(node).kind.calls().and_then(|tool| self.graph().tool(tool));
         tool.is_some_and(|tool| tool.name() == THREAD_DIRECTIVE)
     }
 
-    /// Makes the calls of a foreach one after the other, until none is left.
+    /// Makes calls of a foreach one after the other, until no item is left.
     async fn work(&self, at: &Activation, items: &[Value], calls: &Mutex<ItemCalls>, stops: bool) {
         let calls = || calls.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut slot, is_thread) = (self.slot(), self.calls_thread(at.node));
@@ -471,7 +472,7 @@ impl StepContext {
             let result =
                 (!failed).then(|| made.value.take().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value()));
             let laid = result.as_ref().filter(|_| is_new && self.is_kept).map(|result| self.push(&job, &made, result));
-            // What came from the cache was not called, and nothing happens twice if it is asked for again.
+            // A cached result involved no call, so nothing happens twice if it is looked up again.
             let waits = laid.filter(|_| self.durability == Durability::Sync && !made.cached);
             {
                 let mut calls = calls();
@@ -497,7 +498,7 @@ impl StepContext {
                     return;
                 }
             }
-            // So at most as many items as are in progress at once are called again after a crash.
+            // So after a crash, at most as many items are called again as were in progress at once.
             if let Some(place) = waits {
                 self.pending_calls.durable(place).await;
                 calls().over |= self.pending_calls.is_cut();
@@ -511,7 +512,7 @@ impl StepContext {
     }
 }
 
-/// Returns what only some calls have, if this one has any of it.
+/// Returns the rarely used parts of a call, if it has any.
 fn more(id: Option<ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
     (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, ..More::default() }))
 }

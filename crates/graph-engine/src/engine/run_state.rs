@@ -1,4 +1,4 @@
-//! What an engine works with: the context of a run, where it stands, and the visits of a step.
+//! The data of an engine: the context of a run, its state and position, and the visits of a step.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,9 +29,10 @@ pub(crate) struct RunContext {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) runtime: Arc<RuntimeServices>,
     pub(crate) facts: Arc<RunFacts>,
-    /// Whether each tool may be called, where that is known before the run: the caller granted it and the graph permits it.
+    /// Whether each tool may be called, as far as that is known before the run: the caller granted it and the graph permits
+    /// it.
     pub(crate) allowed: Vec<bool>,
-    /// What is known of its secrets; `None` if the graph has no secrets.
+    /// The known secrets of the run; `None` if the graph has no secrets.
     pub(crate) vault: Option<Arc<Vault>>,
     /// Whether it has a journal.
     pub(crate) is_kept: bool,
@@ -48,8 +49,8 @@ pub(crate) struct RunState {
     pub(crate) done: CompletedCalls,
 }
 
-/// What the visits of a step look at. A visit of one of several branches owns a clone of it, with all else that it needs: it can be
-/// polled anywhere, and dropped, by itself.
+/// The context of a step's visits. The visit of a branch owns a clone of it and everything else that it needs, so it can be
+/// polled anywhere and dropped independently.
 #[derive(Clone)]
 pub(crate) struct StepContext {
     pub(crate) run: Arc<RunContext>,
@@ -75,7 +76,8 @@ pub(crate) struct Engine {
     /// Its journal, except while a step that writes to it is in progress.
     pub(crate) journal: Option<JournalWriter>,
     pub(crate) slots: Vec<CallSlot>,
-    /// When the run's task last had a turn; of the machine's own clock, for it is the machine that is shared.
+    /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks
+    /// share real threads.
     pub(crate) turn: Instant,
 }
 
@@ -100,11 +102,11 @@ pub(crate) struct VisitState {
     pub(crate) activation: Activation,
     /// The time of the visit, if anything asked for it.
     pub(crate) at: Option<SystemTime>,
-    /// Whether a tool was called; what it returned is in the visit's lane.
+    /// Whether its call succeeded; the result is in the visit's [`CallSlot`], unless `value` holds it.
     pub(crate) called: bool,
-    /// What it returned, where the tool caller does not hold it.
+    /// The result, if the tool caller does not hold it.
     pub(crate) value: Option<Value>,
-    /// What the calls of a foreach returned, in the order of its items.
+    /// The results of the calls of a foreach, in the order of its items.
     pub(crate) results: Option<Vec<Value>>,
     /// The items of a foreach that failed.
     pub(crate) items: Vec<ItemFailure>,
@@ -113,20 +115,20 @@ pub(crate) struct VisitState {
     pub(crate) calls: u64,
     /// The nested run.
     pub(crate) run: Option<RunId>,
-    /// Whether nothing was called, since all that it would have returned was in the cache.
+    /// Whether nothing was called because all results were in the cache.
     pub(crate) cached: bool,
-    /// What its calls returned that is to be kept.
+    /// The results of its calls that are to be cached.
     pub(crate) fresh: Vec<Fresh>,
     /// Whether a hook ended the run after the failure.
     pub(crate) is_ended: bool,
     /// Whether the run was stopped, or its time was up, before the visit was done.
     pub(crate) is_interrupted: bool,
-    /// Why the run cannot go on.
+    /// Why the run cannot continue.
     pub(crate) broken: Option<Box<RunError>>,
-    /// Whether it failed on what its calls returned.
+    /// Whether it failed on the results of its calls.
     pub(crate) is_unfit: bool,
     pub(crate) changes: Vec<Change>,
-    /// The keys that were not set before, by name; only where somebody watches.
+    /// The names of the keys that were not set before; only if there are observers.
     pub(crate) new_keys: Vec<String>,
     pub(crate) way: Way,
     pub(crate) elapsed: Duration,
@@ -134,7 +136,7 @@ pub(crate) struct VisitState {
 }
 
 impl VisitState {
-    /// Begins another visit in the place of the last.
+    /// Resets this value for another visit.
     pub(crate) fn begin(&mut self, activation: Activation) {
         self.activation = activation;
         self.at = None;
@@ -158,7 +160,7 @@ impl VisitState {
         self.warnings.clear();
     }
 
-    /// Looks at what the visit returned.
+    /// Returns a view of the visit's result.
     pub(crate) fn outcome<'a>(&'a self, slot: &'a CallSlot) -> View<'a> {
         match (&self.value, &self.failure, &self.results) {
             (Some(value), _, _) => value.view(),
@@ -167,7 +169,7 @@ impl VisitState {
         }
     }
 
-    /// Returns what decides where the run stands behind it.
+    /// Returns the parts of the visit that decide the position after it.
     pub(crate) fn visited<'a>(&'a self, slot: &'a CallSlot) -> SettledVisit<'a> {
         SettledVisit {
             at: &self.activation,
@@ -180,7 +182,7 @@ impl VisitState {
         }
     }
 
-    /// Returns the visit as it is written down; `covered` stands for what has secrets in it.
+    /// Returns the visit as the journal records it; `covered` replaces the values that have secrets.
     pub(crate) fn written<'a>(
         &'a self,
         graph: &'a GraphTables,
@@ -189,7 +191,7 @@ impl VisitState {
     ) -> WrittenVisit<'a> {
         let node = graph.node(self.activation.node);
         let failure = self.failure.as_deref();
-        // What the edges saw of a failure beside its text; those of a foreach see nothing of it.
+        // The journal holds the data of a failure if the edges saw it; those of a foreach do not.
         let is_seen = self.way.is_suppressed() && !node.kind.goes_over_list();
         let data = failure.and_then(|failure| failure.data.as_ref()).filter(|_| is_seen);
         WrittenVisit {
@@ -227,7 +229,7 @@ impl VisitState {
     }
 }
 
-/// Returns where a run stands, to be changed: nobody looks at it between two steps.
+/// Returns the state and position of a run, to change them between two steps, when nothing else refers to them.
 pub(crate) fn alone(standing: &mut Arc<RunState>) -> &mut RunState {
     Arc::get_mut(standing).expect("the visits of a step are over before the run moves on")
 }

@@ -1,4 +1,4 @@
-//! A single step: one node, and no further.
+//! A single step: visits one node and stops.
 
 use std::time::SystemTime;
 
@@ -11,7 +11,7 @@ use crate::graph::Notes;
 use crate::status::Status;
 use crate::step::{FoldError, NO_WAY, UNFIT};
 
-/// What came of one node.
+/// The outcome of visiting one node.
 pub struct OneVisit {
     /// The node.
     pub node: String,
@@ -19,18 +19,18 @@ pub struct OneVisit {
     pub next: Option<String>,
     /// Why it failed.
     pub failure: Option<Box<Failure>>,
-    /// How the run would stand.
+    /// The status that the run would have.
     pub status: Status,
-    /// What the run would return, if it would end; its secrets are hidden.
+    /// The output that the run would return if it would end; its secrets are hidden.
     pub output: Option<Value>,
-    /// The state behind it; its secrets are hidden.
+    /// The state after the visit; its secrets are hidden.
     pub state: Value,
     /// How many nodes the run would have visited.
     pub steps: u64,
 }
 
 impl Engine {
-    /// Visits the node that is next, and goes no further. Nothing is written down.
+    /// Visits the next node and stops. Nothing is written to the journal.
     pub(crate) async fn single(mut self) -> Result<OneVisit, RunError> {
         let mut visits = Vec::new();
         if let Some(error) = self.interruption().await {

@@ -1,7 +1,7 @@
-//! The short way: from node to node, without the records and lists that a step needs only where somebody reads them.
+//! The fast path: from node to node, without the records and lists that a step needs only where somebody reads them.
 //!
-//! Nothing is decided here that the whole step does not decide too. Where there is more to do than to go on, this stops, and
-//! what it computed there is computed again, which purity allows.
+//! The fast path decides nothing that the full step does not decide too. Where a node needs more, the fast path stops, and
+//! the full step repeats the computation, which is pure.
 
 use crate::activation::{Activation, Change};
 use crate::engine::run_state::{CallSlot, Engine, RunContext, RunState, VisitState, alone};
@@ -13,22 +13,22 @@ use std::sync::Arc;
 
 use tokio::task::yield_now;
 
-/// How a visit begins.
+/// The beginning of a visit.
 enum FastCall<'s> {
     /// With a call.
     Call(CallFuture<'s>),
-    /// Nothing is to be called.
+    /// Without a call.
     Compute,
-    /// With more than that.
+    /// The full step is needed.
     Refused,
 }
 
 impl Engine {
-    /// Goes from node to node as long as that is all there is to do: nobody watches, nothing is written down, each node
-    /// leads to one other, and none fails.
+    /// Moves from node to node as long as that is all there is to do: there are no observers and no journal, each node leads
+    /// to exactly one other, and no call fails.
     ///
-    /// True if it stopped behind a call, which is in `visits` then; false if it stopped before one, or was never in one's
-    /// way. What it computed and dropped there is pure, and computed again by who has more patience.
+    /// Returns true if it stopped after a call; `visits` then holds the visit. Returns false if it stopped before a call, or
+    /// no call was needed there; the discarded work is pure, and the full step repeats it.
     pub(super) async fn walk(&mut self, visits: &mut Vec<VisitState>) -> bool {
         let max_steps = self.most_steps();
         if self.slots.is_empty() {
@@ -81,7 +81,7 @@ impl Engine {
     }
 }
 
-/// Whether the next step is one visit, with nothing to tell it, of a node that does nothing out of the ordinary.
+/// Whether the next step is a single visit, outside all branches, of a node that the fast path supports.
 #[inline]
 fn is_fast(graph: &GraphTables, frontier: &[Activation]) -> bool {
     match frontier {
@@ -90,7 +90,7 @@ fn is_fast(graph: &GraphTables, frontier: &[Activation]) -> bool {
     }
 }
 
-/// Begins what the next node does, if that is a call that may be made, or nothing.
+/// Begins the visit of the next node, if it makes no call, or one that is allowed.
 #[inline]
 fn depart<'s>(
     run: &RunContext,
@@ -117,9 +117,9 @@ fn depart<'s>(
     }
 }
 
-/// Takes what the node writes into the state and goes to where it leads. False, and nothing is changed, where it does
-/// not lead to one other node, or there is something to say; false too where a value does not fit the state, which ends
-/// the run when it is found again.
+/// Writes the node's changes to the state and moves to the node that it leads to. Returns false, and changes nothing, if it
+/// does not lead to exactly one other node, if there are warnings, or if a value does not fit the state: the full step finds
+/// the misfit again and ends the run.
 #[inline]
 fn arrive(
     graph: &GraphTables,

@@ -9,17 +9,17 @@ use graph_model::program::Program;
 use crate::graph::GraphTables;
 use crate::graph::load::load;
 
-/// A graph that can be followed: a program with its names resolved and its texts read.
+/// A graph that can be executed: a program with its names resolved and its texts parsed.
 #[derive(Debug)]
 pub struct CompiledGraph(GraphTables);
 
-/// Returns what a graph consists of: for the engine, and for what proves its runs.
+/// Returns the tables of a graph: for the engine, and for the code that proves its runs.
 #[inline]
 pub fn tables(graph: &CompiledGraph) -> &GraphTables {
     &graph.0
 }
 
-/// Why a program cannot be followed. A compiled one always can: the compiler checked what is checked here.
+/// Why a program cannot be loaded. A compiled program always can, because the compiler makes the same checks.
 #[derive(Debug, thiserror::Error)]
 #[error("the program of `{graph}` is not one: {reason}")]
 pub struct LoadError {
@@ -32,7 +32,7 @@ impl CompiledGraph {
     ///
     /// # Errors
     ///
-    /// If a name in it leads nowhere.
+    /// If a name in it refers to nothing.
     pub fn new(graph: GraphIr) -> Result<Self, LoadError> {
         let id = graph.id.clone();
         load(graph).map(Self).map_err(|reason| LoadError { graph: id, reason })
@@ -42,7 +42,7 @@ impl CompiledGraph {
     ///
     /// # Errors
     ///
-    /// If a text in it cannot be read, or a name leads nowhere.
+    /// If a text in it cannot be read, or a name refers to nothing.
     pub fn load(program: &Program<'_>) -> Result<Self, LoadError> {
         let graph = GraphIr::read(program);
         Self::new(graph.map_err(|reason| LoadError { graph: program.id.to_owned(), reason })?)
@@ -63,7 +63,7 @@ impl CompiledGraph {
         self.0.digest
     }
 
-    /// Returns what the graph declares that it uses: what a caller must grant.
+    /// Returns the capabilities that the graph declares, which a caller must grant.
     pub fn permissions(&self) -> &Grants {
         &self.0.permissions
     }

@@ -1,4 +1,4 @@
-//! What expressions look at besides a tool's result.
+//! The values that expressions can read besides a tool's result.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::activation::Frame;
 use crate::failure::LastError;
 use crate::state::StateFields;
 
-/// What expressions look at.
+/// The values that expressions can read besides a tool's result.
 pub struct EvalContext<'a> {
     /// The state as the last step left it.
     pub state: &'a dyn StateFields,
     /// The last failure of a node.
     pub last_error: Option<&'a LastError>,
-    /// How often the call of each node was made again at its last visit, by the nodes' names (R136).
+    /// How many times the call of each node was made again at its last visit, by the nodes' names (R136).
     pub retries: RetriesSeen<'a>,
-    /// How often the node has been visited, this time included; 0 where no node of the graph asks for it.
+    /// How many times the node has been visited, including this time; 0 if no node of the graph asks for it.
     pub visit: u64,
-    /// What its last visit returned.
+    /// The result of its last visit.
     pub previous: Option<&'a Value>,
     /// The branch that the node is visited in.
     pub frame: Option<&'a Arc<Frame>>,
@@ -29,12 +29,12 @@ pub struct EvalContext<'a> {
     pub now: &'a Now<'a>,
 }
 
-/// How often calls were made again, as a visit sees it: the position's counts, except that of the visit's own node.
+/// How many times calls were made again, as a visit sees it: the position's counts, except that of the visit's own node.
 #[derive(Clone, Copy)]
 pub struct RetriesSeen<'a> {
-    /// What the position says, by the names of nodes.
+    /// The counts of the position, by the names of nodes.
     pub all: &'a Retries,
-    /// The visit's own node, and how often its call was made again in this visit; `None` if no call was made again
+    /// The visit's own node, and how many times its call was made again in this visit; `None` if no call was made again
     /// anywhere.
     pub own: Option<(&'a str, i64)>,
 }
@@ -57,7 +57,7 @@ impl NamedFields for RetriesSeen<'_> {
     }
 }
 
-/// How often nodes were tried again, by their names.
+/// How many times the calls of nodes were made again, by the nodes' names.
 pub type Retries = Map<String, Value>;
 
 /// The time of a step: read from the clock once, and only if it is asked for.
@@ -68,13 +68,13 @@ pub struct Now<'c> {
 }
 
 impl<'c> Now<'c> {
-    /// A time that `clock` tells.
+    /// A time that is read from `clock` when it is first asked for.
     #[inline]
     pub fn new(clock: &'c (dyn Fn() -> SystemTime + Sync)) -> Self {
         Self { clock, at: OnceCell::new(), text: OnceCell::new() }
     }
 
-    /// A time that was told before, if it was.
+    /// The time `at`, if there is one; otherwise a time that is read from `clock`.
     pub fn known_at(clock: &'c (dyn Fn() -> SystemTime + Sync), at: Option<SystemTime>) -> Self {
         let now = Self::new(clock);
         if let Some(at) = at {
@@ -83,7 +83,7 @@ impl<'c> Now<'c> {
         now
     }
 
-    /// Returns the time if it was asked for.
+    /// Returns the time, if it was asked for.
     #[inline]
     pub fn known(&self) -> Option<SystemTime> {
         self.at.get().copied()
@@ -105,7 +105,7 @@ impl<'c> Now<'c> {
     }
 }
 
-/// What was noticed along the way.
+/// The warnings that were collected during evaluation.
 #[derive(Debug, Default)]
 pub struct Notes {
     warnings: Vec<String>,
@@ -123,7 +123,7 @@ impl Notes {
         self.warnings.is_empty()
     }
 
-    /// Takes what was noted.
+    /// Takes the warnings.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }

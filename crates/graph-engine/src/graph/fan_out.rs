@@ -1,4 +1,4 @@
-//! Fan-outs that have joins, and from where each join can still be reached.
+//! Fan-outs that have joins, and the nodes from which each join can still be reached.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ pub(crate) type FanOuts = HashMap<u16, FanOutJoins>;
 pub(crate) struct FanOutJoins {
     /// The join that every branch reaches or ends before.
     pub(crate) closing: Option<u16>,
-    /// For each join of the fan-out, whether a branch that stands at a node can still come to it; by the nodes' indices.
+    /// For each join of the fan-out, whether a branch that is at a node can still come to it, by the nodes' indices.
     reach: HashMap<u16, Box<[bool]>>,
 }
 
-/// A join of a graph that is made ready.
+/// A join of a graph that is being loaded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) node: u16,
@@ -23,16 +23,16 @@ pub(super) struct Member {
 }
 
 impl FanOutJoins {
-    /// Whether a branch that stands at a node can still come to a join of the fan-out.
+    /// Whether a branch that is at a node can still come to a join of the fan-out.
     pub(crate) fn can_reach(&self, from: u16, join: u16) -> bool {
         self.reach.get(&join).and_then(|reach| reach.get(usize::from(from))).copied().unwrap_or_default()
     }
 }
 
-/// Computes the fan-outs of a graph: `leads` has for each node the nodes that its ways lead to.
+/// Computes the fan-outs of a graph. `leads` has, for each node, the nodes that its edges lead to.
 ///
-/// A way stays inside a fan-out up to the join that closes it, or one of a fan-out around it. From a node that fans out a way leads to
-/// the join that closes the fan-out, also where each branch ends before it.
+/// A path stays inside a fan-out up to the join that closes it, or a join of a fan-out around it. From a node that fans out,
+/// a path leads to the join that closes the fan-out, even if each branch ends before it.
 pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
     let mut leads = leads.to_vec();
     for one in members.iter().filter(|one| one.closes) {
@@ -47,7 +47,7 @@ pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
         }
     }
     let closed_by = |fan: u16| members.iter().filter(move |one| one.fan == fan && one.closes).map(|one| one.node);
-    // What is inside of each fan-out tells which are around others.
+    // The nodes inside each fan-out show which fan-outs are around others.
     let inside: HashMap<u16, Box<[bool]>> = fans
         .keys()
         .map(|&fan| {
@@ -67,7 +67,7 @@ pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
     fans
 }
 
-/// Returns which nodes the ways from a node come to, up to where they stop.
+/// Returns which nodes the paths from a node reach, up to where they stop.
 fn forward(from: u16, leads: &[Vec<u16>], stops: &[u16]) -> Box<[bool]> {
     let mut seen = vec![false; leads.len()].into_boxed_slice();
     let mut open = leads[usize::from(from)].clone();
@@ -79,7 +79,7 @@ fn forward(from: u16, leads: &[Vec<u16>], stops: &[u16]) -> Box<[bool]> {
     seen
 }
 
-/// Returns from which nodes a way comes to a node without a stop between.
+/// Returns the nodes from which a path reaches a node without a stop in between.
 fn backward(to: u16, leads: &[Vec<u16>], stops: &[u16]) -> Box<[bool]> {
     let mut seen = vec![false; leads.len()].into_boxed_slice();
     let mut open = vec![to];
@@ -105,7 +105,7 @@ mod tests {
         let leads = [vec![1, 2], vec![3], vec![3], vec![4], vec![0]];
         let fans = fan_outs(&[Member { node: 3, fan: 0, closes: true }], &leads);
         let reach: Vec<bool> = (0..5).map(|from| fans[&0].can_reach(from, 3)).collect();
-        // Behind the join the branch is over; what leads there again is another visit of the fan-out.
+        // After the join the branch is over; a path that leads to the join again belongs to another visit of the fan-out.
         assert_eq!(reach, [true, true, true, false, true]);
         assert_eq!(fans[&0].closing, Some(3));
     }

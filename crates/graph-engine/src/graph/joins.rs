@@ -1,4 +1,4 @@
-//! Joins: which fan-out each belongs to, and what can still reach it.
+//! Joins: the fan-out that each belongs to, and the nodes that can still reach it.
 
 use crate::activation::{Activation, TakenEdges, frames};
 use crate::graph::GraphTables;
@@ -22,7 +22,7 @@ impl GraphTables {
         (0..).zip(&self.nodes).any(|(node, _)| self.fans_out(node))
     }
 
-    /// Returns where the branches lead that a visit of a node begins; nothing for one that ends where it begins.
+    /// Returns the target of each branch that a visit of a node begins; `None` for a branch that ends where it begins.
     pub fn branches<'g>(&'g self, node: u16, edges: &'g TakenEdges) -> impl Iterator<Item = Option<u16>> + 'g {
         let over = match edges {
             TakenEdges::Over(list) => list.len(),
@@ -32,7 +32,8 @@ impl GraphTables {
         taken.chain(std::iter::repeat_n(0, over).map(move |edge| self.target(node, edge).flatten()))
     }
 
-    /// Returns how many of the nodes of a step are visited at a time: the least that the graph or a route over a list says.
+    /// Returns how many nodes of a step are visited at a time: the minimum of the limits of the graph and its routes over
+    /// lists.
     pub fn branches_at_once(&self, frontier: &[Activation]) -> usize {
         let of_routes = frontier.iter().flat_map(|at| frames(at.frame.as_ref())).map(|frame| frame.fan.node);
         let widths = of_routes.filter_map(|node| match &self.node(node).next {
@@ -53,7 +54,7 @@ impl GraphTables {
         self.fan_outs.get(&node)?.closing
     }
 
-    /// Whether a branch that stands at a node can still come to a join of a fan-out.
+    /// Whether a branch that is at a node can still come to a join of a fan-out.
     pub fn can_reach(&self, fan: u16, from: u16, join: u16) -> bool {
         self.fan_outs.get(&fan).is_some_and(|out| out.can_reach(from, join))
     }

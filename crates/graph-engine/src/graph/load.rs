@@ -1,4 +1,4 @@
-//! Loading: from a graph's names to what can be followed.
+//! Loading: resolves the names of a graph, so that it can be executed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,8 +95,8 @@ struct Loader<'p> {
     tools: &'p [ToolIr],
     nodes: HashMap<&'p str, u16>,
     keys: HashMap<&'p str, usize>,
-    /// The names of elements of lists that branches are begun for. Every node may write all of them: which are known where, the
-    /// compiler checks.
+    /// The names of the list elements that branches are begun for. Every node may use all of them; the compiler checks which
+    /// are known where.
     arguments: Vec<String>,
 }
 
@@ -146,7 +146,8 @@ impl Loader<'_> {
         Ok((node, body.untrusted))
     }
 
-    /// Returns what the compiler knows of a node. Facts that promise more than the node does are refused.
+    /// Returns the facts about a node, from the compiler if it states any. Facts that promise more than the node does are
+    /// refused.
     fn facts(&self, name: &str, body: &Body, settings: &Settings) -> Result<NodeFacts, String> {
         let answers = |tool| self.tools.get(usize::from(tool)).is_some_and(ToolIr::answers);
         let found = NodeFacts::of(body, answers, settings.on_error);
@@ -222,7 +223,7 @@ impl Loader<'_> {
         self.nodes.get(name).copied().ok_or_else(|| format!("there is no node `{name}`"))
     }
 
-    /// Returns the index of a name of elements of lists.
+    /// Returns the index of the name of a list element.
     fn argument(&self, name: &str) -> Option<u16> {
         u16::try_from(self.arguments.iter().position(|argument| argument == name)?).ok()
     }
@@ -334,12 +335,12 @@ fn not_a_namespace(name: &str) -> Result<(), String> {
     }
 }
 
-/// Returns how many calls are made at a time, where a node says `width`.
+/// Returns how many calls are made at a time, if a node says `width`.
 fn width(width: Option<u32>, settings: &Settings) -> usize {
     usize::try_from(width.unwrap_or(settings.max_concurrency).max(1)).unwrap_or(usize::MAX)
 }
 
-/// Ties joins to the fan-outs whose branches come to them.
+/// Links joins to the fan-outs whose branches come to them.
 fn join(graph: &mut GraphTables) -> Result<(), String> {
     let mut members = Vec::new();
     for (node, of_node) in (0..).zip(&graph.nodes) {
@@ -359,7 +360,7 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
     let leads: Vec<Vec<u16>> = graph.nodes.iter().map(leads).collect();
     graph.fan_outs = fan_outs(&members, &leads);
     for (node, leads) in graph.nodes.iter_mut().zip(&leads) {
-        // Whether a branch comes to a join is decided where all of the step is known.
+        // Whether a branch comes to a join is decided where the whole step is known.
         node.facts.fast &= !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What a compiled graph consists of: nodes, edges, tools, hooks, and the terms in them.
+//! The parts of a compiled graph: nodes, edges, tools, hooks, and the terms in them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,24 +22,24 @@ pub struct CompiledKey {
     pub initial: Option<Value>,
 }
 
-/// What nodes and hooks call.
+/// A tool that nodes and hooks call.
 #[derive(Debug)]
 pub struct CompiledTool {
     /// Its id; `None` if it is known only at each call, or if items are yet to be found.
     pub id: Option<ItemId>,
-    /// What is done.
+    /// The verb of the call.
     pub verb: Verb,
-    /// With what kind of item.
+    /// The kind of item that the verb applies to.
     pub item: ItemType,
-    /// Who does it.
+    /// The executor of the calls.
     pub by: Executor,
-    /// What a run needs to call it; `None` if that is known only at each call.
+    /// The capability that a run needs to call it; `None` if it is known only at each call.
     pub capability: Option<Capability>,
     /// The names of its parameters; `None` if they are one object.
     pub params: Option<Vec<String>>,
-    /// Whether a contract says what it returns.
+    /// Whether a contract gives the type of its result.
     pub typed: bool,
-    /// Whether what it returns may be nested to any depth.
+    /// Whether its result may be nested to any depth.
     pub nests: bool,
 }
 
@@ -55,7 +55,7 @@ impl CompiledTool {
 pub struct CompiledNode {
     /// The name.
     pub name: String,
-    /// What it does.
+    /// Its kind, with its calls.
     pub kind: CompiledKind,
     pub(super) assign: Vec<(usize, CompiledTerm)>,
     /// Where it leads.
@@ -64,17 +64,17 @@ pub struct CompiledNode {
     pub join: Option<Join>,
     /// The node that its failures lead to, if the node names one.
     pub on_error: Option<u16>,
-    /// Its own policy by which calls are made again.
+    /// Its own retry policy.
     pub retry: Option<Retry>,
     /// How long a call may take.
     pub timeout: Option<Duration>,
     /// Where an agent is to make the call.
     pub remote: Option<Arc<str>>,
-    /// Whether what its calls return is kept.
+    /// Whether the results of its calls are cached.
     pub cached: bool,
     /// The environment variables that it is the first to ask for.
     pub env: Vec<String>,
-    /// What is known of it without looking at it again.
+    /// The facts known of it, so that a run need not examine it again.
     pub facts: NodeFacts,
 }
 
@@ -85,21 +85,21 @@ impl CompiledNode {
     }
 }
 
-/// What a node does.
+/// The kind of a node.
 #[derive(Debug)]
 pub enum CompiledKind {
     /// One call of a tool.
     Action(CallTerm),
     /// A call of a tool for each item of a list.
     Foreach(CompiledForeach),
-    /// Nothing: it chooses an edge.
+    /// No call: it chooses an edge.
     Gate,
-    /// Ends the run, which returns this; all keys of the state where it says nothing.
+    /// Ends the run, which returns this term, or all keys of the state if there is no term.
     Return(Option<CompiledTerm>),
 }
 
 impl CompiledKind {
-    /// Returns what a node does, as a program says it.
+    /// Returns the node's kind, as a program states it.
     pub fn kind(&self) -> program::Kind {
         match self {
             Self::Action(call) => program::Kind::Action(call.tool),
@@ -109,7 +109,7 @@ impl CompiledKind {
         }
     }
 
-    /// Returns what it asks for whatever the state is.
+    /// Returns the calls that it makes, as far as they do not depend on the state.
     #[inline]
     pub fn asks(&self) -> Asks {
         match self {
@@ -121,7 +121,7 @@ impl CompiledKind {
         }
     }
 
-    /// Whether the run ends with it.
+    /// Whether it ends the run.
     #[inline]
     pub fn ends_run(&self) -> bool {
         matches!(self, Self::Return(_))
@@ -149,24 +149,24 @@ impl CompiledKind {
     }
 }
 
-/// What a node calls, as far as the graph alone says it. The function [`plan`](crate::step::plan) computes the
+/// The calls of a node, as far as the graph alone determines them. The function [`plan`](crate::step::plan) computes the
 /// arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// Nothing: it computes, and cannot fail but by itself.
+    /// No call: the node computes, and can fail only by itself.
     Nothing,
     /// One call of a tool.
     Once {
         /// The tool's index.
         tool: u16,
     },
-    /// A call of a tool for each item of a list, at most `width` at a time, whose results a key may get.
+    /// A call of a tool for each item of a list, at most `width` at a time. A key may receive the results.
     Each {
         /// The tool's index.
         tool: u16,
         /// How many calls are made at a time, 1 or more.
         width: usize,
-        /// The key that gets the results.
+        /// The key that receives the results.
         collects: Option<usize>,
     },
 }
@@ -186,7 +186,7 @@ impl Asks {
     }
 }
 
-/// Where a node leads. An edge is named by its index: in the list, or among the values.
+/// Where a node leads. An edge is identified by its index: in the list, or among the values.
 #[derive(Debug)]
 pub enum CompiledRoute {
     /// Along the first edge whose condition holds.
@@ -246,11 +246,11 @@ impl CompiledRoute {
     }
 }
 
-/// A call as a node or hook writes it.
+/// A call in a node or hook.
 #[derive(Debug)]
 pub struct CallTerm {
     pub tool: u16,
-    /// The item's id, where it is a template.
+    /// The item's id, if it is a template.
     pub(super) id: Option<CompiledTerm>,
     pub(super) params: ArgumentTerms,
 }
@@ -272,7 +272,7 @@ impl CompiledForeach {
         &self.over
     }
 
-    /// Returns what an item is called in templates.
+    /// Returns the name of an item in templates.
     pub fn variable(&self) -> &str {
         &self.name
     }
@@ -283,16 +283,16 @@ impl CompiledForeach {
 pub struct CompiledHook {
     /// The name.
     pub name: String,
-    /// When it is asked.
+    /// The event at which it is asked.
     pub event: Event,
     pub(super) when: EdgeCondition,
-    /// What it does.
+    /// Its action.
     pub does: Does,
-    /// Which parts of its parameters somebody else chose.
+    /// The untrusted parts of its parameters.
     pub untrusted: Untrusted,
 }
 
-/// What a hook does.
+/// The action of a hook.
 #[derive(Debug)]
 pub enum Does {
     /// Calls a tool, whose answer may steer the run.
@@ -304,7 +304,7 @@ pub enum Does {
 /// How a tool's arguments are made.
 #[derive(Debug)]
 pub enum ArgumentTerms {
-    /// One argument a parameter of the contract, in its order: the term that the node gives, and the default.
+    /// One argument for each parameter of the contract, in its order: the term that the node gives, and the default.
     Listed(Vec<(Option<CompiledTerm>, Value)>),
     /// One argument, an object of all that the node gives.
     Object(CompiledTerm),
@@ -368,7 +368,7 @@ pub(super) enum PathBase {
 pub struct CompiledEdge {
     pub(super) to: Option<u16>,
     pub(super) when: EdgeCondition,
-    /// The edge as messages show it; empty where no message would.
+    /// The edge as messages show it; empty if no message does.
     pub(super) shown: String,
 }
 
@@ -421,7 +421,7 @@ pub(super) struct Comparison {
     pub(super) left: ResolvedPath,
     pub(super) operator: Operator,
     pub(super) right: Value,
-    /// The same as a whole number, if it is one.
+    /// The right side as a whole number, if it is one.
     pub(super) whole: Option<i64>,
     pub(super) pattern: Option<Regex>,
 }

@@ -7,7 +7,7 @@ use graph_model::name::GraphId;
 use graph_model::program::Kind;
 use graph_model::value::Value;
 
-/// The shape of a graph, for whoever shows it, counts it, or follows a run in it.
+/// The shape of a graph, for code that shows it, counts it, or follows a run in it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Topology {
@@ -29,11 +29,11 @@ pub struct Topology {
 pub struct TopologyNode {
     /// The node's name.
     pub name: String,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// The id of what it calls; empty where it calls nothing, or the id is known only at each call.
+    /// The id of the tool that it calls; empty if it calls nothing, or the id is known only at each call.
     pub action: String,
-    /// Where its edges lead, in their order; `None` ends the way.
+    /// Where its edges lead, in their order; `None` ends the path.
     pub edges: Vec<Option<usize>>,
     /// Where its failures lead, if the node says that.
     pub on_error: Option<usize>,

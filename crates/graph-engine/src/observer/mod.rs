@@ -1,4 +1,4 @@
-//! Observers: who sees what a run does and never steers it.
+//! Observers: receive the events of runs and never steer them.
 
 mod progress;
 
@@ -13,16 +13,16 @@ use crate::status::Status;
 
 pub use progress::Progress;
 
-/// Sees what runs do.
+/// Receives the events of runs.
 ///
-/// Called from the run's task, between two steps: what takes long holds up the run. Each event is about something that
-/// is committed, except [`Event::StepStarted`].
+/// Called from the run's task, between two steps: a slow observer holds up the run. Each event is about something that is
+/// committed, except [`Event::StepStarted`].
 pub trait Observer: Send + Sync {
-    /// Sees an event.
+    /// Receives an event.
     fn observe(&self, event: &Event<'_>);
 }
 
-/// What a run does.
+/// An event of a run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -47,7 +47,7 @@ pub enum Event<'a> {
         step: u64,
         /// The node.
         node: &'a str,
-        /// What the node does.
+        /// The kind of the node.
         kind: Kind,
     },
     /// A node was visited.
@@ -59,7 +59,7 @@ pub enum Event<'a> {
         step: u64,
         /// The node.
         node: &'a str,
-        /// What the node does.
+        /// The kind of the node.
         kind: Kind,
         /// How long its tool took.
         elapsed: Duration,
@@ -69,26 +69,26 @@ pub enum Event<'a> {
         error: Option<&'a str>,
         /// The edge that was taken, by its index in the node's list.
         edge: Option<u16>,
-        /// Whether nothing was called, since what it would have returned was in the cache.
+        /// Whether the result came from the cache, so that nothing was called.
         cached: bool,
         /// The state keys that it set and that were not set before, sorted.
         new_keys: &'a [String],
-        /// What was noticed.
+        /// The warnings of the visit.
         warnings: &'a [String],
     },
-    /// Records were committed to the run's journal. Runs without a store have none, so there is no such event of them.
+    /// Records were committed to the run's journal. Runs without a store have no journal, and no such events.
     #[non_exhaustive]
     Recorded {
         /// The run.
         run: &'a RunId,
         /// Its graph.
         graph: &'a CompiledGraph,
-        /// The records in order. Where the first has number 0, they are the journal from its beginning: of a run that
-        /// begins, or of one that is resumed, before [`Event::RunStarted`].
+        /// The records in order. If the first has number 0, they are the journal from its beginning: of a run that begins,
+        /// or of one that is resumed, before [`Event::RunStarted`].
         records: &'a [Sealed],
     },
-    /// The run ended; with status running where a step could not be committed, or the runtime was shut down, and the run waits to be
-    /// resumed.
+    /// The run ended. The status is `running` if a step could not be committed or the runtime was shut down, and the run
+    /// waits to be resumed.
     #[non_exhaustive]
     RunEnded {
         /// The run.

@@ -12,7 +12,7 @@ use graph_model::program::Kind;
 use crate::observer::{Event, Observer};
 use crate::status::Status;
 
-/// Writes a line a step: `[graph:stats] step 2/3 count_lines ✓ 0.1s (+line_count)` (R302–R306).
+/// Writes a line for each step: `[graph:stats] step 2/3 count_lines ✓ 0.1s (+line_count)` (R302–R306).
 pub struct Progress {
     out: Mutex<Box<dyn Write + Send>>,
     /// For each running run: the graph's short name and its number of nodes.
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Writes to stderr; to nothing if `RYE_GRAPH_QUIET` is set to anything but nothing.
+    /// Writes to stderr, or nothing at all if `RYE_GRAPH_QUIET` is set to a text that is not empty.
     pub fn stderr() -> Self {
         if std::env::var_os("RYE_GRAPH_QUIET").is_some_and(|value| !value.is_empty()) {
             Self::to(std::io::sink())
@@ -34,7 +34,7 @@ impl Progress {
         Self { out: Mutex::new(Box::new(out)), runs: Mutex::default() }
     }
 
-    /// Writes one whole line. What cannot be written is no reason to stop a run.
+    /// Writes one whole line. A line that cannot be written does not stop a run.
     fn line(&self, run: &RunId, text: fmt::Arguments<'_>) {
         let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let name = runs.get(run).map_or(run.as_str(), |(name, _)| name.as_str());
@@ -57,7 +57,7 @@ impl Observer for Progress {
                 let facts = (graph.stem().to_owned(), *nodes);
                 self.runs.lock().unwrap_or_else(PoisonError::into_inner).insert((*run).clone(), facts);
             }
-            // Only what calls a tool takes long enough to be announced.
+            // Only a node that calls a tool takes long enough to be announced.
             Event::StepStarted { run, step, node, kind: Kind::Action(_) } => {
                 let nodes = self.nodes(run);
                 self.line(run, format_args!("step {step}/{nodes} {node} ..."));
@@ -103,13 +103,13 @@ impl fmt::Debug for Progress {
     }
 }
 
-/// A duration as people read it; nothing where there is nothing to read (R303).
+/// Formats a duration for people; empty if it is too short to be shown (R303).
 fn shown(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
     if seconds < 0.05 { String::new() } else { format!(" {seconds:.1}s") }
 }
 
-/// The first line of an error, 80 characters at most (R304).
+/// Returns the first line of an error, 80 characters at most (R304).
 fn shorten(error: &str) -> String {
     let line = error.lines().next().unwrap_or_default();
     if line.chars().count() <= 80 { line.to_owned() } else { line.chars().take(79).chain(['…']).collect() }

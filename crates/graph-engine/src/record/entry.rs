@@ -20,30 +20,30 @@ use crate::graph::MOST_BRANCHES;
 use crate::record::version_2;
 use crate::status::Status;
 
-/// What every record says.
+/// The members of every record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Record {
-    /// The version of the form.
+    /// The format version.
     pub v: u32,
     /// The run.
     pub run: RunId,
-    /// The record's place in the journal, from 0.
+    /// The record's index in the journal, from 0.
     pub seq: u64,
-    /// The link of the record before; the SHA-256 of nothing for the first.
+    /// The link of the record before; for the first record, the SHA-256 of empty input.
     pub prev: Digest,
-    /// The SHA-256 of the token that shows that no record follows.
+    /// The SHA-256 of the token that proves that no record follows.
     pub end: Digest,
     /// When it was written: RFC 3339 in UTC with milliseconds.
     pub at: String,
-    /// What happened.
+    /// The entry, which depends on the kind of the record.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
 impl Record {
-    /// Returns the visit of another run that the run is inside of, if this is the [start](Entry::Start) of one: what links a nested
-    /// run to its outer one.
+    /// Returns the visit of another run that this run is nested in, if this is the [start](Entry::Start) of a nested run. It
+    /// links the nested run to its outer one.
     pub fn parent(&self) -> Option<&Parent> {
         match &self.entry {
             Entry::Start(start) => start.parent.as_ref(),
@@ -51,18 +51,18 @@ impl Record {
         }
     }
 
-    /// Reads a record, however its members are ordered.
+    /// Reads a record, whose members may be in any order.
     ///
     /// # Errors
     ///
-    /// If its kind does not exist, or a member is missing, of another type, or there twice.
+    /// If its kind does not exist, or a member is missing, has another type, or occurs twice.
     pub(super) fn read(body: &str) -> Result<Self, serde_json::Error> {
         let Head { v, run, seq, prev, end, at, kind } = from_str(body)?;
         Ok(Self { v, run, seq, prev, end, at, entry: Entry::of_kind(&kind, body)? })
     }
 }
 
-/// The members of a record beside those of its entry.
+/// The members of a record besides those of its entry.
 #[derive(Deserialize)]
 struct Head {
     v: u32,
@@ -75,15 +75,16 @@ struct Head {
 }
 
 impl<'de> Deserialize<'de> for Record {
-    /// Reads a record from JSON. Another format has no text of it to read the entry from.
+    /// Reads a record from JSON. Other formats fail, because they have no JSON text to read the entry from.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Derived code would first read each entry into a form of serde's own, and twice as much code would be compiled.
+        // Derived code would first read each entry into an intermediate form of serde's, and would double the amount of
+        // compiled code.
         let body = Box::<RawValue>::deserialize(deserializer)?;
         Self::read(body.get()).map_err(D::Error::custom)
     }
 }
 
-/// What happened.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -92,9 +93,9 @@ pub enum Entry {
     Start(Start),
     /// A step was taken: every node of the frontier was visited.
     Step(Step),
-    /// Calls of a step that is not done finished before others did.
+    /// Calls of an unfinished step finished before others did.
     Calls(Calls),
-    /// What the records before add up to.
+    /// The sum of the records before.
     Snapshot(Snapshot),
     /// The run continues in another process, or after an error.
     Resume(Resume),
@@ -110,7 +111,7 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// If there is no such kind, or a member is missing, of another type, or there twice.
+    /// If there is no such kind, or a member is missing, has another type, or occurs twice.
     pub(super) fn of_kind(kind: &str, body: &str) -> Result<Self, serde_json::Error> {
         match kind {
             "start" => from_str(body).map(Self::Start),
@@ -130,55 +131,55 @@ impl Entry {
 pub struct Start {
     /// The graph's id.
     pub graph: String,
-    /// The version that the graph's author gave it.
+    /// The version that the graph's author gave the graph.
     pub version: String,
     /// The digest that the graph's signature covers. A run never continues with another graph.
     pub digest: Digest,
-    /// Whose key signed the graph.
+    /// The fingerprint of the key that signed the graph.
     pub signer: Fingerprint,
     /// The public key that the records are signed with, in hex.
     pub key: String,
-    /// What the caller granted.
+    /// The capabilities that the caller granted.
     pub grants: Vec<String>,
-    /// The run's inputs, defaults applied. Secrets among them are sealed, as they are in what follows.
+    /// The run's inputs, with defaults applied. Secrets among them are sealed, as in the records that follow.
     pub inputs: Value,
-    /// The fingerprint of the key that secrets are sealed with, where the graph has some.
+    /// The fingerprint of the key that secrets are sealed with, if the graph has secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
-    /// Which visit of another run it belongs to.
+    /// The visit of another run that this run belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// Where in another run it began; a snapshot follows then.
+    /// The place in another run at which this run began; a snapshot follows then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Origin>,
-    /// How many levels of graphs and threads may be nested below it, where the caller said.
+    /// How many levels of graphs and threads may be nested below it, if the caller set a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// How many steps it may take, where the caller said.
+    /// How many steps it may take, if the caller set a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// What it may use of what is granted, where the caller said; it holds for those who resume the run too.
+    /// The capabilities that the caller restricted the run to, if it did; they also bind anyone who resumes the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Vec<Pattern>>,
 }
 
-/// Where in another run a run began.
+/// The place in another run at which a run began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Origin {
     /// The other run.
     pub run: RunId,
-    /// The record of its journal behind which it stood there.
+    /// The record of that run's journal after which this run begins.
     pub seq: u64,
     /// The link of that record.
     pub link: Digest,
-    /// The state keys that were given other values than they had.
+    /// The state keys whose values were changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
 }
 
 impl Origin {
-    /// Where a run begins that was another one before, with the keys that were changed.
+    /// Returns the place in another run at which a run begins, with the keys that were changed.
     pub fn new(run: RunId, seq: u64, link: Digest, changed: Vec<String>) -> Self {
         Self { run, seq, link, changed }
     }
@@ -190,17 +191,17 @@ impl Origin {
 pub struct Step<V = Visit, T = Target> {
     /// The visits, in the order of the frontier.
     pub visits: Vec<V>,
-    /// What is to be visited next, in the order of the paths. Nothing where the run ends.
+    /// The activations of the next step, ordered by path. Empty if the run ends.
     pub next: Vec<T>,
-    /// The joins that branches came to in this step, and that have not come themselves.
+    /// The open joins that this step opened or that branches reached in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joins: Vec<Join>,
-    /// How many steps the run may take, where a hook allowed more than the graph does (R131).
+    /// How many steps the run may take, if a hook allowed more than the graph does (R131).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
 
-/// A value in a record: owned where the record is read, borrowed where it is written.
+/// A value in a record: owned when the record is read, borrowed when it is written.
 pub trait Payload: Serialize {
     /// Whether there is nothing to write.
     fn is_blank(&self) -> bool;
@@ -226,26 +227,26 @@ impl Payload for Map<String, Value> {
 
 /// The visit of a node.
 ///
-/// It is the only form of a visit's record. `T` are its texts, `D` its values and `C` what it wrote: owned where it is read, borrowed
-/// where it is written.
+/// It is the only form in which a visit is recorded. `T` is the type of its texts, `D` of its values and `C` of its changes:
+/// owned when the record is read, borrowed when it is written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize, D: Payload, C: Payload"))]
 #[non_exhaustive]
 pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
-    /// The number of the visit, from 1. It was given when the step before made the activation.
+    /// The number of the visit, from 1. It was assigned when the step before created the activation.
     pub step: u64,
     /// The node.
     pub node: T,
-    /// The path: the place of each branch around the visit, the outermost first.
+    /// The path: the index of each branch around the visit, the outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branch: Vec<u32>,
-    /// The visit whose fan-out the innermost branch is of.
+    /// The visit that fanned out into the innermost branch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fan: u64,
-    /// What its tool returned; what a foreach collected is in its changes.
+    /// The tool's result. The list that a foreach collected is in its changes.
     #[serde(default, skip_serializing_if = "Payload::is_blank")]
     pub result: D,
-    /// How often it was called, where that is more than once.
+    /// How often its tool was called, if more than once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub calls: u64,
     /// The run of the nested graph.
@@ -260,39 +261,41 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// How the failure was classified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<T>,
-    /// Whether the run went on along the node's own edges after the failure.
+    /// Whether the run continued along the node's own edges after the failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
-    /// What the node's edges saw of that failure as `result`, beside `status` and `error`; its secrets are hidden.
+    /// The data of that failure as the node's edges saw it in `result`, besides `status` and `error`; its secrets are
+    /// hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<D>,
-    /// Whether nothing was called, since what it would have returned was in the cache; of a foreach, of each of its items (R299).
+    /// Whether nothing was called because the result was in the cache; for a foreach, the result of each of its items
+    /// (R299).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// What it wrote.
+    /// The state keys that it wrote, with their values.
     #[serde(default, skip_serializing_if = "Payload::is_blank")]
     pub changes: C,
     /// The edges that were taken, by their indices in the node's list.
     #[serde(default, skip_serializing_if = "Vec::is_empty", alias = "edge", deserialize_with = "version_2::edges")]
     pub edges: Vec<u16>,
-    /// How many branches the visit began, where it fanned out over a list.
+    /// How many branches the visit began, if it fanned out over a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<u32>,
     /// The list that the visit fanned out over: one branch for each element. A list with secrets is sealed as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list: Option<D>,
-    /// The time that it was told, in milliseconds since the Unix epoch, if it asked.
+    /// The time that the visit received, in milliseconds since the Unix epoch, if it asked for the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<i64>,
     /// How long it took, in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ms: u64,
-    /// What was noticed.
+    /// Its warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// A visit that failed, and ended the run with others of its step.
+/// A visit that failed and ended the run, together with others of its step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VisitFailure {
@@ -302,7 +305,7 @@ pub struct VisitFailure {
     pub node: String,
     /// Why it failed.
     pub error: String,
-    /// Whether it failed on what its calls returned: they are made again if the run is resumed.
+    /// Whether it failed on the results of its calls, which are made again if the run is resumed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfit: bool,
 }
@@ -323,25 +326,25 @@ pub struct Done {
     pub step: u64,
     /// The node.
     pub node: String,
-    /// The item's index, where the node is a foreach.
+    /// The item's index, if the node is a foreach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
-    /// What it returned.
+    /// Its result.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub result: Value,
-    /// How often it was made, where that is more than once.
+    /// How often it was made, if more than once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub calls: u64,
     /// The run of the nested graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// Whether it was not made, since what it would have returned was in the cache.
+    /// Whether it was not made because its result was in the cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// The time that the visit was told before the call, in milliseconds since the Unix epoch, if it asked.
+    /// The time that the visit received before the call, in milliseconds since the Unix epoch, if it asked for the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<i64>,
-    /// What was noticed.
+    /// Its warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -355,15 +358,15 @@ pub struct Target<T = String> {
     pub number: u64,
     /// The node.
     pub node: T,
-    /// The path: the place of each branch around it, the outermost first.
+    /// The path: the index of each branch around it, the outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branch: Vec<u32>,
-    /// The visit whose fan-out the innermost branch is of.
+    /// The visit that fanned out into the innermost branch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fan: u64,
 }
 
-/// A join that has not come yet.
+/// A join that is still open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Join {
@@ -371,7 +374,7 @@ pub struct Join {
     pub node: String,
     /// The visit whose branches it joins.
     pub fan: u64,
-    /// The branches that have come to it.
+    /// The branches that have reached it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrived: Vec<Arrival>,
 }
@@ -380,14 +383,14 @@ pub struct Join {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Resume {
-    /// The visits that were committed before.
+    /// How many visits were committed before.
     pub steps: u64,
-    /// What the caller grants now.
+    /// The capabilities that the caller grants now.
     pub grants: Vec<String>,
-    /// How many steps the run may take from here on, where the caller said.
+    /// How many steps the run may take from here on, if the caller set a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// How deep graphs and threads may nest below it from here on, where the caller said.
+    /// How many levels of graphs and threads may be nested below it from here on, if the caller set a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
 }
@@ -400,40 +403,40 @@ pub struct End {
     pub status: Status,
     /// How many nodes were visited.
     pub steps: u64,
-    /// What the run returned.
+    /// The run's output.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub output: Value,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Where it failed.
+    /// The node that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The error code of whatever the node's tool called, if it named one.
+    /// The error code of the service that the node's tool called, if it reported one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The time that the output was told, in milliseconds since the Unix epoch, if it asked.
+    /// The time that the output received, in milliseconds since the Unix epoch, if it asked for the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<i64>,
     /// Whether it ended because it had taken all the steps it may.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exhausted: bool,
-    /// The number of the signal that it was cancelled by.
+    /// The number of the signal that cancelled it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Whether it failed on what the node's calls returned: they are made again if the run is resumed.
+    /// Whether it failed on the results of the node's calls, which are made again if the run is resumed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfit: bool,
-    /// The visits of the last step that failed, where there were several; the first is the one that `error` and `node` tell of.
+    /// The failed visits of the last step, if there were several. The first is the one that `error` and `node` describe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<VisitFailure>,
-    /// What was noticed while the output was computed.
+    /// The warnings of computing the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
 impl End {
-    /// An end of which there is nothing else to say.
+    /// Creates an end with only its status and its number of steps set.
     pub fn of(status: Status, steps: u64) -> Self {
         Self {
             status,
@@ -451,7 +454,7 @@ impl End {
         }
     }
 
-    /// Whether a call that was done is made again if the run is resumed, since its node failed on what it returned.
+    /// Whether a finished call is made again if the run is resumed, because its node failed on the call's result.
     pub fn forgets(&self, done: &Done) -> bool {
         let is_first = self.unfit && self.node.as_ref() == Some(&done.node);
         is_first || self.failures.iter().any(|failed| failed.unfit && failed.step == done.step)
@@ -466,10 +469,10 @@ pub(super) fn is_zero(number: &u64) -> bool {
 pub type CompletedCalls = HashMap<(u64, Option<u64>), Done>;
 
 impl Visit {
-    /// Returns the edges that were taken by a visit of a node that `fans_out`, or does not.
+    /// Returns the edges that the visit took; `fans_out` says whether its node fans out.
     pub fn taken(&self, fans_out: bool) -> TakenEdges {
         match (&self.list, self.edges.as_slice()) {
-            // Of a list that is sealed only the length is known.
+            // Only the length of a sealed list is known.
             (Some(Value::Array(list)), _) => TakenEdges::Over(Arc::new(list.clone())),
             (_, []) if self.over.is_some() => {
                 let length = self.over.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
@@ -482,7 +485,7 @@ impl Visit {
         }
     }
 
-    /// Returns the edge that was taken, if it is one.
+    /// Returns the edge that was taken, if there is exactly one.
     pub fn edge(&self) -> Option<u16> {
         match self.edges.as_slice() {
             [edge] => Some(*edge),
@@ -491,7 +494,7 @@ impl Visit {
     }
 }
 
-/// Where a run stands behind a step: its state without its inputs, which the first record has.
+/// The position of a run after a step, and its state without its inputs, which are in the first record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -501,41 +504,41 @@ pub struct Snapshot {
     pub last: String,
     /// The state keys that are set.
     pub keys: Map<String, Value>,
-    /// What is to be visited next.
+    /// The activations of the next step, ordered by path.
     pub next: Vec<Target>,
     /// The last failure of a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
-    /// The failures that the run went on after.
+    /// The failures after which the run continued.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suppressed: Vec<SuppressedError>,
     /// How often nodes that failed were tried again, by their names.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub retries: Map<String, Value>,
-    /// How often nodes were visited, by their names, where the graph asks for that.
+    /// How often nodes were visited, by their names, if the graph asks for that.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub visits: BTreeMap<String, u64>,
-    /// What the last visit returned of each node that asks for that.
+    /// The result of the last visit of each node that asks for it.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub previous: Map<String, Value>,
-    /// How many steps the run may take, where that is not what the graph says.
+    /// How many steps the run may take, if that differs from the graph's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// What waits for something from outside.
+    /// Activations that wait for something from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Target>,
-    /// The visits whose branches are not over.
+    /// The fan-outs whose branches are not over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fans: Vec<FanOut>,
-    /// The joins that have not come yet.
+    /// The joins that are still open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joins: Vec<Join>,
-    /// What is remembered of each branch, where there is something.
+    /// The memory of each branch that has one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branches: Vec<BranchMemory>,
 }
 
-/// A visit that began branches which are not over.
+/// A visit whose branches are not over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FanOut {
@@ -546,28 +549,29 @@ pub struct FanOut {
     /// The branch that the visit was in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outer: Option<InBranch>,
-    /// The list that it went over. A list with secrets is sealed as a whole.
+    /// The list that it fanned out over. A list with secrets is sealed as a whole.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub list: Value,
 }
 
-/// A branch, by what names it in a run.
+/// The identity of a branch in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct InBranch {
     /// The number of the visit that began it.
     pub fan: u64,
-    /// Its place among the branches of that visit, from 0.
+    /// Its index among the branches of that visit, from 0.
     pub branch: u32,
 }
 
-/// What is remembered of a branch, in the words of a [`Snapshot`], which remembers the visits outside all branches.
+/// The memory of a branch. Its fields have the meaning that they have in a [`Snapshot`], which holds the memory outside all
+/// branches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BranchMemory {
     /// The number of the visit that began the branch.
     pub fan: u64,
-    /// Its place among the branches of that visit, from 0.
+    /// Its index among the branches of that visit, from 0.
     pub branch: u32,
     /// The last failure of a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -578,10 +582,10 @@ pub struct BranchMemory {
     /// How often nodes that failed were tried again, by their names.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub retries: Map<String, Value>,
-    /// How often nodes were visited, by their names, where the graph asks for that.
+    /// How often nodes were visited, by their names, if the graph asks for that.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub visits: BTreeMap<String, u64>,
-    /// What the last visit returned of each node that asks for that.
+    /// The result of the last visit of each node that asks for it.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub previous: Map<String, Value>,
 }

@@ -14,23 +14,24 @@ use crate::record::entry::{Entry, Record, Start};
 use crate::record::snapshot::Due;
 use crate::record::version_2;
 
-/// The version of the form that this module writes.
+/// The format version that this module writes.
 pub const VERSION: u32 = 3;
 
-/// The first version of the form that this module reads.
+/// The first format version that this module reads.
 pub const FIRST_VERSION: u32 = 2;
 
-/// A record as a store keeps it. A store writes all of it and makes it again when it reads, so it is not `#[non_exhaustive]`.
+/// A record as a store keeps it. A store writes every field and rebuilds the record when it reads it, so this type is not
+/// `#[non_exhaustive]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
-    /// Its place in the journal, from 0.
+    /// Its index in the journal, from 0.
     pub seq: u64,
     /// The record as JSON, byte for byte what was hashed and signed.
     pub body: String,
     /// The signature over the 64 hex digits of the body's SHA-256.
     pub signature: [u8; 64],
-    /// What shows that no record follows: the body names its SHA-256. A store keeps that of a journal's last record, and forgets
-    /// it when another record is appended.
+    /// The token that proves that no record follows; the body names its SHA-256. A store keeps the token of a journal's last
+    /// record, and forgets it when another record is appended.
     pub end: Option<[u8; 32]>,
 }
 
@@ -40,12 +41,12 @@ impl Sealed {
         Digest::of(&self.body)
     }
 
-    /// Returns what the next record names as the one before it.
+    /// Returns the link by which the next record names this one.
     pub fn link(&self) -> Digest {
         link(&self.digest(), &self.signature)
     }
 
-    /// Leaves each record's token out that another follows, as a store does with what it keeps.
+    /// Removes the token of each record that another one follows, as a store does.
     pub fn forget_ends(records: &mut [Self]) {
         if let Some((_, earlier)) = records.split_last_mut() {
             earlier.iter_mut().for_each(|record| record.end = None);
@@ -57,11 +58,11 @@ fn link(digest: &Digest, signature: &[u8; 64]) -> Digest {
     Digest::of_parts(&[digest.as_bytes(), signature])
 }
 
-/// What is wrong with a journal.
+/// The reason why a journal is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// There is nothing.
+    /// There are no records.
     #[error("its journal is empty")]
     Empty,
     /// A record cannot be read.
@@ -72,17 +73,17 @@ pub enum JournalError {
         /// Why.
         reason: String,
     },
-    /// The form is one that this version does not know.
+    /// The record has a format version that this program does not know.
     #[error(
         "record {seq} of its journal has version {found}, and this program reads versions {FIRST_VERSION} to {VERSION}"
     )]
     Version {
         /// The record.
         seq: u64,
-        /// What it says.
+        /// The version that the record states.
         found: u32,
     },
-    /// A record is not the one that follows: one was dropped, moved, changed, or comes from another run.
+    /// A record does not follow the one before it: one was removed, moved, changed, or comes from another run.
     #[error("record {seq} of its journal does not follow the one before it: the journal was changed")]
     Broken {
         /// The record.
@@ -96,10 +97,10 @@ pub enum JournalError {
         /// The fingerprint of the key that was expected.
         key: Fingerprint,
     },
-    /// Records were taken away from the end.
+    /// Records were removed from the end.
     #[error("record {seq} of its journal was not the last one: records behind it were taken away")]
     Shortened {
-        /// The record that is the last one now.
+        /// The record that is now the last one.
         seq: u64,
     },
     /// The records do not add up.
@@ -112,17 +113,17 @@ pub enum JournalError {
     },
 }
 
-/// The end of a chain, to which records are added.
+/// The end of a chain, to which records are appended.
 #[derive(Debug, Clone)]
 pub struct Chain {
     run: RunId,
     seq: u64,
     prev: Digest,
-    /// The version of the last record: those that follow have no earlier one.
+    /// The version of the last record; no later record has an earlier one.
     version: u32,
 }
 
-/// The members of a record beside those of its entry, as they are written. Its parts are borrowed, not copied.
+/// The members of a record besides those of its entry, as they are written: borrowed, not copied.
 #[derive(Serialize)]
 struct DraftHead<'a> {
     v: u32,
@@ -135,7 +136,7 @@ struct DraftHead<'a> {
 }
 
 impl DraftHead<'_> {
-    /// Writes the record: the members of the head, and behind them those of the entry.
+    /// Writes the record: the members of the head, followed by those of the entry.
     fn with(&self, entry: &impl Serialize) -> Result<String, serde_json::Error> {
         let mut body = serde_json::to_string(self)?;
         let entry = serde_json::to_string(entry)?;
@@ -151,7 +152,7 @@ impl DraftHead<'_> {
 }
 
 impl Chain {
-    /// A chain without records.
+    /// Creates a chain without records.
     pub fn new(run: RunId) -> Self {
         Self { run, seq: 0, prev: Digest::of([]), version: FIRST_VERSION }
     }
@@ -177,23 +178,23 @@ impl Chain {
     }
 }
 
-/// A journal whose chain is whole and whose signatures are the key's.
+/// A journal with an unbroken chain, signed with the expected key.
 #[derive(Debug)]
 pub struct VerifiedJournal<'s> {
     chain: Chain,
     sealed: &'s [Sealed],
-    /// What each record names as the one before it.
+    /// The link that each record names as that of the one before it.
     links: Vec<Digest>,
 }
 
 /// A journal that was verified and read.
 #[derive(Debug)]
 pub struct Journal {
-    /// The links of its records.
+    /// The chain that its records form.
     pub chain: Chain,
     /// The first record.
     pub start: Start,
-    /// The records behind the first: all of them, or those from the last snapshot on.
+    /// The records after the first: all of them, or those from the last snapshot on.
     pub records: Vec<Record>,
     /// When the next snapshot is due.
     pub due: Due,
@@ -206,7 +207,7 @@ impl Journal {
     }
 }
 
-/// Verifies a journal, and returns what its first record says.
+/// Verifies a journal, and returns the entry of its first record.
 ///
 /// # Errors
 ///
@@ -218,9 +219,9 @@ pub fn verified_start(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result
 impl<'s> VerifiedJournal<'s> {
     /// Verifies a journal.
     ///
-    /// The chain is followed from the first record to the last, whose signature vouches for it all. The verified bytes
-    /// are the bytes that are used: the records are read from the very bytes that were hashed. Nothing of them is read
-    /// before that, except to check that they begin as the chain asks.
+    /// The chain is followed from the first record to the last, whose signature vouches for all of it. The records are read
+    /// from the very bytes that were hashed. None of them is read before it is verified, except to check that it begins as
+    /// the chain requires.
     pub fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
         Self::after(&Chain::new(run.clone()), sealed, key)
     }
@@ -250,13 +251,13 @@ impl<'s> VerifiedJournal<'s> {
         self.sealed.len()
     }
 
-    /// Reads the record at a place, so that who goes through a long journal need not have all of it in memory.
+    /// Reads the record at an index, so that a caller can go through a long journal without having all of it in memory.
     pub fn record(&self, at: usize) -> Option<Result<Record, JournalError>> {
         let (one, prev) = (self.sealed.get(at)?, self.links.get(at)?);
         Some(read_next(&self.chain.run, one, *prev))
     }
 
-    /// Reads when the first record was written, and what it says.
+    /// Reads the time and the entry of the first record.
     pub fn start(&self) -> Result<(String, Start), JournalError> {
         match self.record(0).transpose()? {
             Some(Record { at, entry: Entry::Start(start), .. }) => Ok((at, start)),
@@ -264,19 +265,19 @@ impl<'s> VerifiedJournal<'s> {
         }
     }
 
-    /// Reads all of it.
+    /// Reads the whole journal.
     pub fn read(self) -> Result<Journal, JournalError> {
         self.read_from(1)
     }
 
-    /// Reads what tells where the run stands: its beginning, and what follows from the last snapshot on.
+    /// Reads the records that determine the position of the run: the first one, and those from the last snapshot on.
     pub fn read_recent(self) -> Result<Journal, JournalError> {
         let is_snapshot = |one: &Sealed| head(&one.body).is_some_and(|(_, _, kind)| kind == "snapshot");
         let from = self.sealed.iter().rposition(is_snapshot).unwrap_or(1);
         self.read_from(from)
     }
 
-    /// Reads the records by themselves.
+    /// Reads all records, the first included.
     fn records(&self) -> Result<Vec<Record>, JournalError> {
         let known = self.sealed.iter().zip(&self.links);
         known.map(|(one, prev)| read_next(&self.chain.run, one, *prev)).collect()
@@ -301,7 +302,7 @@ impl<'s> VerifiedJournal<'s> {
     }
 }
 
-/// Reads a journal while it grows: what is new is verified, and what was read before is not read again.
+/// Reads a journal while it grows: each read verifies and returns only the new records.
 #[derive(Debug)]
 pub struct Follower {
     chain: Chain,
@@ -314,16 +315,16 @@ impl Follower {
         Self { chain: Chain::new(run), key }
     }
 
-    /// Returns the number of the next record, from which on a store is to [load](crate::Store::load_from).
+    /// Returns the number of the next record, the first one that a store is to [load](crate::Store::load_from).
     pub fn next(&self) -> u64 {
         self.chain.count()
     }
 
-    /// Verifies and reads the records that follow, all that there are by now; an empty slice is nothing new.
+    /// Verifies and reads the records that follow, all that exist by now. An empty slice means that there is nothing new.
     ///
     /// # Errors
     ///
-    /// If they do not follow, are not signed with the key, or were cut short. Nothing was read then.
+    /// If they do not follow, are not signed with the key, or were cut short. None of them counts as read then.
     pub fn read(&mut self, sealed: &[Sealed]) -> Result<Vec<Record>, JournalError> {
         if sealed.is_empty() {
             return Ok(Vec::new());
@@ -335,11 +336,12 @@ impl Follower {
     }
 }
 
-/// How many records are followed by one thread at least.
+/// The minimum number of records that a thread follows.
 const A_THREAD: usize = 10_000;
 
-/// Follows a chain from its first record as far as each begins as the one before it asks, and returns what those name as the one
-/// before them. Several threads follow the parts of a long chain: the record before a part says how the part begins.
+/// Follows a chain from its first record, as long as each record begins as the one before it requires, and returns the links
+/// that these records name. Several threads follow the parts of a long chain: the record before a part determines how the
+/// part must begin.
 fn follow(before: &Chain, sealed: &[Sealed]) -> Vec<Digest> {
     let threads = available_parallelism().map_or(1, usize::from).min(sealed.len() / A_THREAD).max(1);
     if threads == 1 {
@@ -352,7 +354,7 @@ fn follow(before: &Chain, sealed: &[Sealed]) -> Vec<Digest> {
         let parts: Vec<_> =
             parts.map(|part| (part.clone(), scope.spawn(|| follow_part(before, sealed, part)))).collect();
         for (part, followed) in parts {
-            // What a thread that could not finish did not follow does not count.
+            // A thread that could not finish counts as one that followed nothing.
             links.extend(followed.join().unwrap_or_default());
             if links.len() < part.end {
                 break;
@@ -378,7 +380,7 @@ fn follow_part(before: &Chain, sealed: &[Sealed], part: Range<usize>) -> Vec<Dig
 }
 
 impl Chain {
-    /// Returns the chain behind records that follow it.
+    /// Returns the chain after records that follow it.
     fn behind(&self, sealed: &[Sealed]) -> Self {
         let (prev, version) = match sealed.last() {
             Some(last) => (last.link(), version(&last.body).unwrap_or(VERSION)),
@@ -387,8 +389,8 @@ impl Chain {
         Self { run: self.run.clone(), seq: self.seq + sealed.len() as u64, prev, version }
     }
 
-    /// Whether a text begins as that of the next record must: `{"v":3,"run":…,"seq":…,"prev":…,"end":"`, spelt in one way only.
-    /// The version never falls along a journal.
+    /// Whether a text begins as the next record must, in its only valid spelling: `{"v":3,"run":…,"seq":…,"prev":…,"end":"`.
+    /// The version never decreases along a journal.
     fn starts(&self, body: &str) -> bool {
         if version(body).is_none_or(|version| version < self.version) {
             return false;
@@ -401,18 +403,19 @@ impl Chain {
                 .strip_prefix(r#"","seq":"#)?;
             let rest = rest.strip_prefix(self.seq.to_string().as_str())?.strip_prefix(r#","prev":""#)?;
             let (prev, rest) = rest.split_at_checked(64)?;
-            // A digest is written in one way only, and so can be compared when it is read.
+            // A digest has only one spelling, so comparing the parsed digest is enough.
             (prev.parse::<Digest>().ok()? == self.prev).then_some(rest)
         };
         after().is_some_and(|rest| rest.starts_with(r#"","end":""#))
     }
 }
 
-/// Says what is wrong with a record that does not follow the chain, or with the one before it, which may be what was changed.
+/// Returns the error of a record that does not follow the chain. The record before it is checked too, because it may be the
+/// one that was changed.
 fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
     let first = (chain.seq + 1).saturating_sub(records.len() as u64);
     for (seq, one) in (first..).zip(records) {
-        // Nothing of a record that is not ours is looked at.
+        // No content of a record is read unless the record is signed with this key.
         if !key.verifies(&one.digest(), &one.signature) {
             return JournalError::Signature { seq, key: key.fingerprint() };
         }
@@ -428,12 +431,12 @@ fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
 /// How a record begins, before the digit of its version.
 const VERSIONED: &str = r#"{"v":"#;
 
-/// What follows the digit, before the run.
+/// The text between that digit and the run.
 const RUN: &str = r#","run":""#;
 
 const _: () = assert!(FIRST_VERSION == 2 && VERSION == 3, "versions are of one digit");
 
-/// Returns the version that a record begins with, if it is one that is read.
+/// Returns the version that a record begins with, if this module reads that version.
 fn version(body: &str) -> Option<u32> {
     match body.as_bytes().get(VERSIONED.len()).filter(|_| body.starts_with(VERSIONED))? {
         b'2' => Some(2),
@@ -442,9 +445,9 @@ fn version(body: &str) -> Option<u32> {
     }
 }
 
-/// Returns what a text that begins as the chain asks says of its token, its time and its kind.
+/// Returns the token's digest, the time and the kind that a record names, if its text begins as the chain requires.
 pub fn head(body: &str) -> Option<(&str, &str, &str)> {
-    // What was verified ends here: `{"v":…,"run":…,"seq":…,"prev":…,"end":"`.
+    // The verified part ends here: `{"v":…,"run":…,"seq":…,"prev":…,"end":"`.
     let (_, rest) = body.split_once(r#"","end":""#)?;
     let (end, rest) = rest.split_once(r#"","at":""#)?;
     let (at, rest) = rest.split_once(r#"","kind":""#)?;
@@ -462,10 +465,10 @@ struct VersionOnly {
     v: u32,
 }
 
-/// Reads a record that begins as the chain asks: `prev` is the link of the one before.
+/// Reads a record that begins as the chain requires; `prev` is the link of the one before.
 ///
-/// What comes before the kind is spelt in one way only, and is cut off rather than read. Reading a record as a whole, whose
-/// members depend on one among them, means to put all of them down as values first: that takes three times as long.
+/// The text before the kind has only one valid spelling, and is cut off rather than parsed. Parsing a record as a whole
+/// would first store all of its members as values, because their types depend on the kind, and take three times as long.
 fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, JournalError> {
     let (seq, body) = (sealed.seq, sealed.body.as_str());
     let unreadable = |error: serde_json::Error| JournalError::Unreadable { seq, reason: error.to_string() };

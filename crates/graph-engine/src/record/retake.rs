@@ -1,4 +1,4 @@
-//! Recorded steps and visits: whether the graph can have made them, and applying them again.
+//! Recorded steps and visits: checking that the graph can have made them, and applying them again.
 
 use graph_model::value::{AsView, MOST_LEVELS, Value};
 
@@ -10,7 +10,7 @@ use crate::record::written::{open_joins, targets};
 use crate::state::StateFields;
 use crate::step::{NO_WAY, Position, SettledVisit, Way, fold};
 
-/// Takes a step of a journal into account; into a state, if there is one.
+/// Applies a step of a journal to a position, and to a state if there is one.
 ///
 /// # Errors
 ///
@@ -112,11 +112,11 @@ pub fn said_edges(graph: &GraphTables, node: u16, visit: &Visit) -> TakenEdges {
     visit.taken(graph.fans_out(node))
 }
 
-/// Returns where a visit leads of which values are sealed, as it says itself.
+/// Returns where a visit with sealed values leads, according to its own record.
 ///
 /// # Errors
 ///
-/// If the graph has no such way, or the visit writes what one that failed does not write.
+/// If the graph has no such edge, or the visit writes a key that a failed visit does not write.
 pub fn said_way(graph: &GraphTables, at: u16, visit: &Visit) -> Result<Way, String> {
     let node = graph.node(at);
     if let Some(target) = node.on_error.filter(|_| visit.error.is_some()) {
@@ -143,7 +143,8 @@ pub fn said_way(graph: &GraphTables, at: u16, visit: &Visit) -> Result<Way, Stri
     Ok(Way::Along { edges, suppressed: visit.suppressed })
 }
 
-/// Fails unless a visit has only members that one of its node can have, together as they can be, whatever the state is.
+/// Fails unless the members of a visit are ones that its node can produce, and can produce together, in any state of the
+/// run.
 pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), String> {
     let (node, asks) = (graph.node(at), graph.asks(at));
     let name = &node.name;

@@ -1,4 +1,4 @@
-//! Secrets in records: opening what is sealed there, and hiding it.
+//! Secrets in records: opening sealed values, and hiding secrets.
 
 use graph_model::secret::Mask;
 
@@ -12,24 +12,24 @@ fn not_opened(seq: u64) -> JournalError {
     JournalError::Misfit { seq, reason }
 }
 
-/// Puts `[secret]` in the places of a visit's secrets.
+/// Replaces the secrets of a visit with `[secret]`.
 pub fn hide_visit(code: &GraphTables, visit: &mut Visit) {
     visit.result = hidden(result_mask(code, &visit.node), std::mem::take(&mut visit.result));
     for (key, value) in &mut visit.changes {
         *value = hidden(code.settings.secrets.keys.get(key), std::mem::take(value));
     }
-    // What of a list is secret is not known: all of it is hidden.
+    // It is not known which parts of a list are secret: all of it is hidden.
     if let Some(list) = visit.list.as_mut().filter(|_| !code.settings.secrets.is_empty()) {
         *list = hidden(Some(&Mask::All), std::mem::take(list));
     }
 }
 
 impl Vault {
-    /// Opens all that is sealed in a journal.
+    /// Opens all sealed values in a journal.
     ///
     /// # Errors
     ///
-    /// The first record in which something cannot be opened.
+    /// If one cannot be opened; the error names its record.
     pub fn unseal_journal(&self, code: &GraphTables, journal: &mut Journal) -> Result<(), JournalError> {
         self.unseal_start(code, &mut journal.start)?;
         journal.records.iter_mut().try_for_each(|record| self.unseal_record(code, record))
@@ -39,7 +39,7 @@ impl Vault {
     ///
     /// # Errors
     ///
-    /// If one does not open.
+    /// If one cannot be opened.
     pub fn unseal_start(&self, code: &GraphTables, start: &mut Start) -> Result<(), JournalError> {
         self.unseal(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, &mut start.inputs)
             .map_err(|_| not_opened(0))
@@ -49,7 +49,7 @@ impl Vault {
     ///
     /// # Errors
     ///
-    /// If one does not open.
+    /// If one cannot be opened.
     pub fn unseal_record(&self, code: &GraphTables, record: &mut Record) -> Result<(), JournalError> {
         let secrets = &code.settings.secrets;
         let opened = match &mut record.entry {

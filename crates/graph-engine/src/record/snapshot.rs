@@ -1,8 +1,9 @@
-//! Snapshots: where a run stands, all of it in one record, so that who takes the run up need not add up the records before.
+//! Snapshots: the position and state of a run in a single record, so that a resumed run need not add up all records before
+//! it.
 //!
-//! A snapshot says nothing that the records before it do not say. It is written with the step that it stands behind, when so much
-//! was written since the last one that it adds at most a quarter: so a long run and a large state cost a step no more than a
-//! short one and a small state do.
+//! A snapshot contains nothing that the records before it do not imply. It is written with the step after which it holds,
+//! once so much was written since the last snapshot that this one adds at most a quarter. So a step costs no more in a long
+//! run with a large state than in a short run with a small one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,9 +22,9 @@ use crate::state::StateFields;
 use crate::step::{Branch, Memory, OpenJoin, Position};
 use crate::vault::{SecretLocation, Vault, is_sealed, result_mask};
 
-/// How many bytes are written at least between two snapshots.
+/// The minimum number of bytes that are written between two snapshots.
 const LEAST: usize = 64 * 1024;
-/// How many times its own size is written at least between a snapshot and the one before.
+/// The minimum number of bytes that are written before a snapshot, as a multiple of the snapshot's own size.
 const TIMES: usize = 4;
 
 /// When the next snapshot is due.
@@ -36,35 +37,35 @@ pub struct Due {
 }
 
 impl Due {
-    /// Takes into account that a record was written.
+    /// Counts a record that was written.
     pub fn wrote(&mut self, bytes: usize) {
         self.written += bytes;
     }
 
-    /// Takes into account that a snapshot was written.
+    /// Counts a snapshot that was written.
     pub fn took(&mut self, bytes: usize) {
         *self = Self { written: 0, size: bytes };
     }
 
-    /// Whether it is worth while to see how large a snapshot would be.
+    /// Whether enough was written to find out how large a snapshot would be.
     pub fn is_now(&self) -> bool {
         self.written >= LEAST.max(self.size.saturating_mul(TIMES))
     }
 
-    /// Whether a snapshot of that size is written now; if not, it is not asked again before more is written.
+    /// Whether a snapshot of that size is written now. If not, this is not asked again before more is written.
     pub fn takes(&mut self, bytes: usize) -> bool {
         self.size = bytes;
         self.is_now()
     }
 }
 
-/// Where a run stands, as the engine writes it: nothing is copied but what is sealed.
+/// The position and state of a run as the engine writes them. State keys are copied only to be sealed.
 pub struct SnapshotDraft<'a> {
     /// The graph.
     pub code: &'a GraphTables,
     /// The state.
     pub state: &'a dyn StateFields,
-    /// Where the run stands.
+    /// The position.
     pub position: &'a Position,
     /// Seals the secrets; `None` if the graph has no secrets.
     pub vault: Option<&'a Vault>,
@@ -80,7 +81,8 @@ impl SnapshotDraft<'_> {
         memory.visits.iter().map(|(node, count)| (self.name(*node).to_owned(), *count)).collect()
     }
 
-    /// Returns what the last visits returned, in the order of the nodes, so that the same position is always the same text.
+    /// Returns the results of the last visits in the order of the nodes, so that the same position always gives the same
+    /// text.
     fn previous(&self, memory: &Memory, branch: Option<BranchKey>) -> Map<String, Value> {
         let mut nodes: Vec<(&u16, &Value)> = memory.previous.iter().collect();
         nodes.sort_unstable_by_key(|(node, _)| **node);
@@ -98,7 +100,7 @@ impl SnapshotDraft<'_> {
         nodes.into_iter().map(returned).collect()
     }
 
-    /// Returns the visits whose branches anything of the position stands in, in their order.
+    /// Returns the fan-outs that any part of the position is inside of, in their order.
     fn fans(&self) -> Vec<FanOut> {
         let Position { frontier, parked, joins, branches, .. } = self.position;
         let stands = frontier.iter().chain(parked).filter_map(|at| at.frame.as_ref());
@@ -209,12 +211,12 @@ impl Serialize for KeysDraft<'_> {
     }
 }
 
-/// Returns what names a node's last visit in a branch, where what it returned is sealed.
+/// Returns the key of a node's last visit in a branch, under which the visit's result is sealed.
 fn seen_by(node: &str, branch: Option<BranchKey>) -> String {
     branch.map_or_else(|| node.to_owned(), |(fan, branch)| format!("{node}/{fan}/{branch}"))
 }
 
-/// Returns where secrets are in what the last visit of a node returned: of a foreach, that is what it collected.
+/// Returns where the secrets are in the result of a node's last visit; for a foreach, in the list that it collected.
 fn previous_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
     let at = code.node_named(node)?;
     match code.asks(at) {
@@ -224,7 +226,7 @@ fn previous_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
 }
 
 impl Snapshot {
-    /// Opens the secrets in it.
+    /// Opens the secrets in the snapshot.
     pub fn unseal(&mut self, code: &GraphTables, vault: &Vault) -> Result<(), crate::vault::NotOpened> {
         for (name, value) in &mut self.keys {
             vault.unseal(code.settings.secrets.keys.get(name), SecretLocation::kept(self.steps, name), value)?;
@@ -244,15 +246,16 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Puts a run to where the snapshot stands: `state` is that of a run that is about to begin.
+    /// Restores a run: writes the snapshot's keys to `state`, which is that of a run about to begin, and returns the
+    /// position.
     ///
     /// # Errors
     ///
-    /// If it does not fit the graph.
+    /// If the snapshot does not fit the graph.
     pub fn restore(&self, code: &GraphTables, state: &mut dyn StateFields) -> Result<Position, String> {
         let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
         for (key, CompiledKey { name, .. }) in code.keys.iter().enumerate() {
-            // A key that had a first value may have been unset.
+            // A key that had an initial value may have been unset.
             let value = self.keys.get(name).cloned().unwrap_or_default();
             state.set(key, value).map_err(|error| format!("`{name}`: {error}"))?;
         }
@@ -288,7 +291,7 @@ impl Snapshot {
         })
     }
 
-    /// Reads the visits whose branches are not over. Each comes behind those around it.
+    /// Reads the fan-outs whose branches are not over. Each comes after the ones around it.
     fn read_fans(&self, code: &GraphTables) -> Result<Fans, String> {
         let mut fans = Fans::new();
         for FanOut { visit, node, outer, list } in &self.fans {
@@ -297,7 +300,7 @@ impl Snapshot {
             let list = match list {
                 Value::Null => Arc::default(),
                 Value::Array(list) => Arc::new(list.clone()),
-                // Without the key that it was sealed with, nothing is computed from it.
+                // Nothing is computed from a list without the key that it was sealed with.
                 sealed if is_sealed(sealed) => Arc::default(),
                 _ => return Err(format!("visit {visit} began branches for something that is no list")),
             };
@@ -307,7 +310,7 @@ impl Snapshot {
     }
 }
 
-/// Visits that began branches, by their numbers.
+/// Fan-outs, by the numbers of their visits.
 type Fans = BTreeMap<u64, Arc<Fan>>;
 
 fn frame_of(fans: &Fans, fan: u64, branch: u32) -> Result<Arc<Frame>, String> {

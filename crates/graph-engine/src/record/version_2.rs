@@ -1,7 +1,7 @@
-//! Version 2 of the form, which is read and no longer written.
+//! Version 2 of the format, which is read and no longer written.
 //!
-//! It differs from version 3 in this: a visit names one `edge` in place of a list of them, and what is to be visited next has no
-//! numbers, since they follow from those of the visits. It has no branches.
+//! In version 2, a visit names one `edge` instead of a list of edges, and the activations of the next step have no numbers,
+//! since they follow from those of the visits. Version 2 has no branches.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl<'de> Visitor<'de> for OneOrMore {
     }
 }
 
-/// Returns what a record of version 2 says, with the numbers that it leaves out.
+/// Returns the entry of a version 2 record, with the numbers that the record leaves out.
 pub(super) fn numbered(mut entry: Entry) -> Entry {
     let number = |first: u64, next: &mut [Target]| {
         (first + 1..).zip(next).for_each(|(number, target)| target.number = number);

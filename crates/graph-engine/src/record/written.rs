@@ -1,4 +1,4 @@
-//! Visits and steps as the engine writes them: borrowed.
+//! Visits and steps as the engine writes them: with borrowed values.
 
 use graph_model::value::{Map, Value, View};
 use serde::{Serialize, Serializer};
@@ -11,17 +11,17 @@ use crate::step::OpenJoin;
 /// A visit as the engine writes it.
 pub type WrittenVisit<'a> = Visit<&'a str, View<'a>, Changes<'a>>;
 
-/// What a visit returned and wrote, with its secrets sealed or hidden.
+/// The result and the changes of a visit, with their secrets sealed or hidden.
 pub struct Covered {
-    /// What the visit returned.
+    /// The result.
     pub result: Value,
-    /// What it wrote.
+    /// The changes.
     pub changes: Map<String, Value>,
     /// The list that it fanned out over.
     pub list: Option<Value>,
 }
 
-/// What a visit wrote, as the engine writes it down.
+/// The changes of a visit, as the engine writes them.
 #[derive(Debug, Clone)]
 pub enum Changes<'a> {
     /// As it is.
@@ -53,13 +53,14 @@ impl Payload for Changes<'_> {
 impl WrittenVisit<'_> {
     /// Returns the visit as it is read.
     pub fn to_read(&self) -> Visit {
-        // Through a value and not through text: what no journal holds may nest deeper than text can be read.
+        // Goes through a value and not through text: values that no journal holds may be nested too deeply to be read from
+        // text.
         let value = serde_json::to_value(self).and_then(serde_json::from_value);
         value.expect("a visit has only texts as keys and finite numbers")
     }
 }
 
-/// Returns what is to be visited next, as it is written.
+/// Returns the activations of the next step, as they are written.
 pub fn targets<'a>(graph: &'a GraphTables, frontier: &[Activation]) -> Vec<Target<&'a str>> {
     let target = |at: &Activation| Target {
         number: at.number,

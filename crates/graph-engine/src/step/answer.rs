@@ -1,4 +1,4 @@
-//! What the answer of a call means, and what is said of calls that were not answered.
+//! The interpretation of a call's answer, and the messages for calls that were not answered.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::failure::Failure;
 use crate::graph::CompiledTool;
 use crate::tool_caller::Request;
 
-/// What a call of a graph says that the program does not have.
+/// The message of a call of a graph that the program does not have.
 pub const NO_GRAPH: &str = "the program has no such graph";
 
-/// Says that a call took longer than it may.
+/// Returns the message of a call that took longer than it may.
 pub fn timed_out(limit: Duration) -> String {
     format!("it timed out after {}", graph_model::duration::shown(limit))
 }
 
-/// Says that a runtime has no spaces for an action on items.
+/// Returns the message of an action on items for which the runtime has no spaces.
 pub fn no_spaces(tool: &CompiledTool) -> String {
     format!("the runtime has no spaces to {} items in: name them with `Builder::spaces`", tool.verb.name())
 }
 
-/// Says that a run may not make a call; `is_none` if it was granted nothing at all.
+/// Returns the message of a call that the run may not make; `is_none` if the run was granted nothing at all.
 pub fn denied(tool: &CompiledTool, request: &Request, is_none: bool) -> String {
     let id = request.id.as_ref().or(tool.id.as_ref());
     if is_none {
@@ -32,7 +32,8 @@ pub fn denied(tool: &CompiledTool, request: &Request, is_none: bool) -> String {
     format!("Permission denied: '{}' not covered by capabilities", Capability::new(tool.verb, tool.item, id))
 }
 
-/// Returns what a list of results holds for one of them: the id, if it is a thread that continues by itself (R108).
+/// Returns the element that a list of results holds for a result: only the id, if it is a thread that continues by itself
+/// (R108).
 pub fn element(result: Value) -> Value {
     match result {
         Value::Object(mut map) if map.contains_key("thread_id") && !map.contains_key("outputs") => {
@@ -42,8 +43,8 @@ pub fn element(result: Value) -> Value {
     }
 }
 
-/// Looks at what a tool returned: unwraps it where no contract says what it is, and fails where it says that it failed
-/// (R119, R180–R182). Returns it where the tool caller holds something else.
+/// Examines a tool's result: unwraps it if no contract describes it, and fails if it reports a failure (R119, R180–R182).
+/// Returns the result if it differs from the one that the tool caller holds.
 pub fn judge(tool: &CompiledTool, outcome: View<'_>) -> Result<Option<Value>, Box<Failure>> {
     if tool.typed {
         return match failed(tool.nests, outcome) {
@@ -58,7 +59,8 @@ pub fn judge(tool: &CompiledTool, outcome: View<'_>) -> Result<Option<Value>, Bo
     }
 }
 
-/// Returns the failure that a result is, or tells of. One that `nests` too deep could not be read back from a journal.
+/// Returns the failure that a result reports. If it `nests`, a result too deep to be read back from a journal is a failure
+/// too.
 #[inline]
 pub fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
     if nests && !result.is_within(MOST_LEVELS) {
@@ -70,7 +72,7 @@ pub fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
     says_so.then(|| told_failure(result))
 }
 
-/// Drops what a tool got of a failure where it nests too deep to be read back from a journal, which edges see.
+/// Drops a failure's data, which edges see, if it is nested too deeply to be read back from a journal.
 pub fn readable(mut failure: Box<Failure>) -> Box<Failure> {
     if failure.data.as_ref().is_some_and(|data| !data.view().is_within(MOST_LEVELS)) {
         failure.data = None;
@@ -102,12 +104,13 @@ fn told_failure(result: View<'_>) -> Box<Failure> {
     Box::new(Failure::told(message, result.to_plain_value()))
 }
 
-/// What an envelope has besides what the tool returned.
+/// The members of an envelope besides the tool's result.
 const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_env_keys"];
 
 /// Takes a tool's answer out of its envelope (R180–R182).
 ///
-/// An envelope is an object with `data`, or with a `status` beside a `chain`. What else an object holds is the answer.
+/// An envelope is an object with a `status`, and with `data` or a `chain`. If its `data` is an object, that is the answer.
+/// Otherwise, the answer is the envelope without the members that `ENVELOPE` names. Any other object is the answer itself.
 fn unwrap(answer: Value) -> Value {
     let mut map = match answer {
         Value::Object(map) => map,

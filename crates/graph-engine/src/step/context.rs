@@ -1,24 +1,24 @@
-//! What expressions look at besides a tool's result.
+//! The context in which a visit's expressions are evaluated.
 
 use crate::activation::Activation;
 use crate::graph::{EvalContext, GraphTables, Now, RetriesSeen};
 use crate::state::StateFields;
 use crate::step::position::Position;
 
-/// A visit that is planned or settled: a node, and what it looks at.
+/// A visit that is planned or settled: its node, and the values that its expressions see.
 pub struct Env<'a> {
     /// The graph.
     pub graph: &'a GraphTables,
     /// The visit.
     pub at: &'a Activation,
-    /// What its expressions look at.
+    /// The values that its expressions see.
     pub context: EvalContext<'a>,
 }
 
 impl<'a> Env<'a> {
-    /// The visit of a node where a run stands. `state` is what the last step left.
+    /// Returns the environment of a visit at a position. `state` is the state after the last step.
     ///
-    /// How often the node's call was made again at its last visit is forgotten: each visit counts from the start (R136).
+    /// The node's retry count from its last visit is forgotten: each visit counts from the start (R136).
     #[inline(always)]
     pub fn new(
         graph: &'a GraphTables,
@@ -36,7 +36,7 @@ impl<'a> Env<'a> {
         env
     }
 
-    /// As [`Env::new`], for a node that asks for no visits.
+    /// As [`Env::new`], for a graph in which no node asks about visits.
     #[inline(always)]
     pub fn plain(
         graph: &'a GraphTables,
@@ -52,7 +52,7 @@ impl<'a> Env<'a> {
         Self { graph, at, context: EvalContext { state, last_error, retries, visit: 0, previous: None, frame, now } }
     }
 
-    /// What the node looks at behind calls, of which it made several: its assignments and edges see how often it called again (R136).
+    /// Returns the context after several calls: the node's assignments and edges see how often the call was repeated (R136).
     #[cold]
     pub(super) fn behind(&self, calls: u64) -> EvalContext<'_> {
         let again = i64::try_from(calls - 1).unwrap_or(i64::MAX);

@@ -1,15 +1,15 @@
-//! What the ends of runs say.
+//! The messages at the ends of runs.
 
-/// What the end of a run says that was cancelled.
+/// The message of a run that was cancelled.
 pub const CANCELLED: &str = "cancelled";
 
-/// What the end of a run says that had taken all the time it may.
+/// The message of a run that has taken all the time it may.
 pub const OVERDUE: &str = "the run took longer than it may";
 
-/// What the end of a run says before what a node wrote that the state does not take.
+/// The beginning of the message when the state does not accept a value that a node wrote.
 pub const UNFIT: &str = "what it wrote does not fit the state: ";
 
-/// Returns what the end of a run says that had taken all the steps it may.
+/// Returns the message of a run that has taken all the steps it may.
 pub fn exceeded(most: u64) -> String {
     format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! Where a run stands behind a step.
+//! The position of a run after a step.
 
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::graph::GraphTables;
@@ -7,17 +7,18 @@ use crate::step::next::{Behind, follow};
 use crate::step::position::{OpenJoin, Position};
 use crate::step::visited::{FoldError, SettledVisit, Way};
 
-/// A step that is computed and not committed. Nothing of it is seen anywhere before it is [taken](Candidate::take).
+/// A step that is computed and not committed. It has no effect anywhere before it is [taken](Candidate::take).
 #[derive(Debug)]
 pub struct Candidate {
     behind: Behind,
 }
 
-/// Computes where a step leads, from its visits in the order of the frontier, and makes sure that the state takes what they write.
+/// Computes where a step leads, from its visits in the order of the frontier, and checks that the state accepts the values
+/// that they write.
 ///
 /// # Errors
 ///
-/// If it does not take one of the writes, or the run cannot stand where the visits lead.
+/// If the state does not accept one of the values, or the run cannot continue where the visits lead.
 pub fn fold<'v, 'c: 'v>(
     graph: &GraphTables,
     base: &Position,
@@ -36,17 +37,17 @@ pub fn fold<'v, 'c: 'v>(
 }
 
 impl Candidate {
-    /// Returns what is visited in the next step, in the order of the paths; nothing where the run ends.
+    /// Returns the activations of the next step, ordered by path; empty if the run ends.
     pub fn next(&self) -> &[Activation] {
         &self.behind.frontier
     }
 
-    /// Returns the joins that the step opened, or that branches came to in it, and that have not come themselves.
+    /// Returns the open joins that the step opened or that branches reached in it.
     pub fn joins<'c>(&'c self, base: &'c Position) -> impl Iterator<Item = &'c OpenJoin> {
         self.behind.joins.iter().filter(|join| !base.joins.contains(join))
     }
 
-    /// Moves the run behind the step, whose visits are the same again.
+    /// Moves the position past the step; `visits` are the ones that it was computed from.
     pub fn take<'v>(
         self,
         graph: &GraphTables,
@@ -60,8 +61,9 @@ impl Candidate {
     }
 }
 
-/// As [`fold()`] and [`Candidate::take`], for one visit of a plain node that did not fail and called at most once: it has no
-/// memory. Returns whether it leads to one other node; if not, or if the state does not take what it writes, nothing is changed.
+/// As [`fold()`] and [`Candidate::take`], for one visit of a plain node that did not fail and made at most one call: such a
+/// node has no memory. Returns whether the visit leads to exactly one other node. If not, or if the state does not accept
+/// what it writes, nothing is changed.
 #[inline]
 pub fn take_plain(
     graph: &GraphTables,
@@ -73,11 +75,11 @@ pub fn take_plain(
     let [at] = position.frontier.as_mut_slice() else { return false };
     let Way::Along { edges: TakenEdges::One(edge), suppressed: false } = way else { return false };
     let Some(Some(to)) = graph.target(at.node, *edge) else { return false };
-    // One write is whole or not at all; of several, each is tried before the first is made.
+    // A single write either succeeds or has no effect. Several are all checked before the first is made.
     if changes.len() > 1 && changes.iter().any(|change| state.check(change.key, &change.value).is_err()) {
         return false;
     }
-    // Each is of another key: their order is the same to the state.
+    // Each change is to a different key, so their order does not matter.
     while let Some(change) = changes.pop() {
         if state.set(change.key, change.value).is_err() {
             return false;

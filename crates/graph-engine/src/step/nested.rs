@@ -1,4 +1,4 @@
-//! Runs inside runs: their ids, and what the run around them receives (R188).
+//! Nested runs: their ids, and the data that the outer run receives (R188).
 
 use crate::graph::{CompiledTool, GraphTables, tables};
 use crate::machine::Machine;
@@ -10,15 +10,15 @@ use graph_model::name::{ItemId, RunId};
 use graph_model::program::Executor;
 use graph_model::secret::Mask;
 
-/// What a call of a graph says that may nest no deeper.
+/// The message of a call that would nest graphs too deeply.
 pub const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows";
 
-/// Whether the id of what a tool's calls run is known only at each call, so that it may be a graph's.
+/// Whether the id of the item that a tool's calls execute is known only at each call, so that it may be a graph's.
 pub fn is_computed(tool: &CompiledTool) -> bool {
     tool.by == Executor::Program && tool.id.is_none()
 }
 
-/// Returns the graph that a call of a tool runs, if it is one; `id` is what the call computed.
+/// Returns the graph that a call of a tool runs, if it runs one; `id` is the id that the call computed.
 pub fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
     match tables(machine.graph()).tool(tool)? {
         row if row.by == Executor::Graph => machine.nested(tool),
@@ -28,7 +28,8 @@ pub fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option
     }
 }
 
-/// Returns the id of the run that a call begins, the `call`th of its visit or item: the same each time it is made after a crash.
+/// Returns the id of the run that a call begins; it is the `call`th of its visit or item. The id is the same each time the
+/// call is made after a crash.
 pub fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) -> RunId {
     let mut id = format!("{run}-{step}");
     if let Some(item) = item {
@@ -51,12 +52,12 @@ pub fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64>, call
     let is = |call: u64| nested_id(outer, step, item, call).as_str() == run;
     let again = run.rsplit_once("-again").and_then(|(_, again)| again.parse::<u64>().ok());
     let call = again.map_or(1, |again| again.saturating_add(1));
-    // An id that would be too long is the digest of what it would be.
+    // An id that would be too long is replaced by its digest.
     (calls.contains(&call) && is(call)) || (run.starts_with("nested-") && calls.take(MOST_CALLS as usize).any(is))
 }
 
-/// Whether a graph receives the secrets in what the graph inside it returns. It does if its own types mark the same
-/// values as secret, and they do unless the two graphs nest each other.
+/// Whether a graph receives the secrets in the output of a graph nested in it. It does if its own types mark the same values
+/// as secret, and they do unless the two graphs nest each other.
 pub fn is_told_secrets(outer: &GraphTables, tool: u16, inner: &GraphTables) -> bool {
     let known = match outer.settings.secrets.tools.get(&tool) {
         Some(Mask::Fields(fields)) => fields.get("output"),
@@ -65,7 +66,7 @@ pub fn is_told_secrets(outer: &GraphTables, tool: u16, inner: &GraphTables) -> b
     known == inner.settings.secrets.output.as_ref()
 }
 
-/// Returns the error text that a node receives when its run failed.
+/// Returns the error message that a node receives when its nested run failed.
 pub fn failure_inside(error: &str, node: Option<&str>, run: &RunId) -> String {
     match node {
         Some(node) => format!("{error} (node `{node}` of run `{run}`)"),

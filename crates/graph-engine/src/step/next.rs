@@ -1,4 +1,4 @@
-//! What is visited behind a step: ways that fan out, branches that come to joins, and joins that come.
+//! The activations after a step: visits that fan out, branches that reach joins, and joins that become active.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::graph::GraphTables;
 use crate::step::position::{OpenJoin, Position};
 use crate::step::visited::{FoldError, SettledVisit, Way};
 
-/// Where a run stands behind a step, as far as its ways decide that.
+/// The part of a position after a step that depends on where the visits lead.
 #[derive(Debug)]
 pub(super) struct Behind {
     pub(super) frontier: Vec<Activation>,
@@ -17,7 +17,7 @@ pub(super) struct Behind {
     pub(super) closed: Vec<Arc<Fan>>,
 }
 
-/// Follows the ways of a step's visits.
+/// Follows where the visits of a step lead.
 pub(super) fn follow<'v>(
     graph: &GraphTables,
     base: &Position,
@@ -59,10 +59,10 @@ pub(super) fn follow<'v>(
     Ok(Behind { frontier: alive, joins, made, closed })
 }
 
-/// The ways of a step that are followed.
+/// The state of following a step's visits.
 struct Ways<'g> {
     graph: &'g GraphTables,
-    /// What is visited next, not yet numbered.
+    /// The activations of the next step, not yet numbered.
     alive: Vec<Activation>,
     joins: Vec<OpenJoin>,
     closed: Vec<Arc<Fan>>,
@@ -101,7 +101,7 @@ impl Ways<'_> {
         Ok(())
     }
 
-    /// Leads to a node, or to a join, which waits for what else can come there.
+    /// Activates a node. If the node is a join, it waits for the other branches that can still reach it.
     fn go(&mut self, node: u16, frame: Option<Arc<Frame>>, visit: u64) -> Result<(), FoldError> {
         let Some(fan) = self.graph.joined(node) else {
             self.alive.push(Activation { number: 0, node, frame });
@@ -117,7 +117,7 @@ impl Ways<'_> {
         Ok(())
     }
 
-    /// Lets every join come that nothing alive can still reach. A join that comes may let another come.
+    /// Activates every join that nothing alive can still reach. Activating a join may make another one ready.
     fn join(&mut self, parked: &[Activation]) {
         loop {
             let comes = |at: &usize| self.comes(*at, parked);
@@ -135,7 +135,8 @@ impl Ways<'_> {
         self.joins.sort_by_key(|join| (join.fan.visit, join.node));
     }
 
-    /// Whether nothing is alive in its fan-out that a join waits for: one that closes it waits for all, another for what can reach it.
+    /// Whether a join is ready. A join that closes its fan-out waits for everything alive inside, another join only for
+    /// activations that can reach it.
     fn comes(&self, at: usize, parked: &[Activation]) -> bool {
         let OpenJoin { node, fan, .. } = &self.joins[at];
         let is_inside = |frame: Option<&Arc<Frame>>| frames(frame).any(|frame| frame.fan.visit == fan.visit);
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use crate::graph::load::tests::load;
 
-    /// Follows visits of the node `work`, each of which takes its one edge.
+    /// Follows visits of the node `work`, each of which takes its only edge.
     fn behind(visited: &[Activation]) -> Result<Vec<Activation>, FoldError> {
         let graph = load(&[
             ("work", r#"{"line":1,"does":"gate","next":[{"to":"end"}]}"#),

@@ -1,4 +1,4 @@
-//! Where a run stands.
+//! The position of a run.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -12,32 +12,33 @@ use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
 use crate::step::visited::SettledVisit;
 
-/// Where a run stands between two steps, besides its state. Nothing of it changes while a step is in progress.
+/// The position of a run between two steps: everything but its state. Nothing of it changes while a step is in progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Position {
     /// How many nodes were visited.
     pub steps: u64,
-    /// How many activations were made. The next one gets the number behind it.
+    /// How many activations were made. The next one gets the number after it.
     pub made: u64,
-    /// The node that was visited last; before the first visit, the one that it begins with.
+    /// The node that was visited last; before the first visit, the start node.
     pub last: u16,
-    /// What is to be visited next, in the order of the paths.
+    /// The activations of the next step, ordered by path.
     pub frontier: Vec<Activation>,
-    /// Activations that wait for something from outside. They are not visited, and what they can still reach waits for them.
+    /// Activations that wait for something from outside. They are not visited, and the joins that they can still reach wait
+    /// for them.
     pub parked: Vec<Activation>,
-    /// The joins that branches have arrived at or will, in the order of their fan-outs.
+    /// The joins that branches have reached or will reach, in the order of their fan-outs.
     pub joins: Vec<OpenJoin>,
-    /// What is remembered outside all branches.
+    /// The memory outside all branches.
     pub root: Memory,
-    /// What is remembered of each branch, where there is something.
+    /// The memory of each branch that has one.
     pub branches: BTreeMap<BranchKey, Branch>,
-    /// The failures that the run continued after.
+    /// The failures after which the run continued.
     pub suppressed: Vec<SuppressedError>,
-    /// How many steps the run may take, where a hook or the caller allowed another number than the graph does.
+    /// How many steps the run may take, if a hook or the caller set another limit than the graph's.
     pub limit: Option<u64>,
 }
 
-/// A join that has not come yet, of one visit of its fan-out.
+/// A join that is still open, for one visit that fanned out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenJoin {
     /// The node.
@@ -48,34 +49,34 @@ pub struct OpenJoin {
     pub arrived: Vec<Arrival>,
 }
 
-/// What is remembered of a branch.
+/// A branch and its memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Branch {
     /// The branch.
     pub frame: Arc<Frame>,
     /// The number of the visit that failed last.
     pub failed_at: u64,
-    /// What is remembered of it.
+    /// Its memory.
     pub memory: Memory,
 }
 
-/// What a run remembers of its visits: of all of them, or of those in one branch.
+/// A run's memory of its visits: those outside all branches, or those in one branch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Memory {
     /// The last failure.
     pub last_error: Option<LastError>,
-    /// How often the call of each node was made again at its last visit.
+    /// How often the call of each node was repeated at its last visit.
     pub retries: Retries,
-    /// How often each node was visited; empty where no node asks.
+    /// How often each node was visited; empty if no node asks for it.
     pub visits: BTreeMap<u16, u64>,
-    /// What the last visit returned of each node that asks.
+    /// The result of the last visit of each node that asks for it.
     pub previous: HashMap<u16, Value>,
 }
 
 static NOTHING: LazyLock<Memory> = LazyLock::new(Memory::default);
 
 impl Position {
-    /// Where a run stands that is about to begin.
+    /// Returns the position of a run that is about to begin.
     pub fn new(graph: &GraphTables) -> Self {
         Self {
             steps: 0,
@@ -91,7 +92,7 @@ impl Position {
         }
     }
 
-    /// Leaves nothing to be visited next but one node.
+    /// Makes a node the only one that is visited next.
     pub fn stand_at(&mut self, node: u16) {
         let known = self.frontier.drain(..).find(|at| at.node == node);
         if known.is_none() {
@@ -102,7 +103,7 @@ impl Position {
         self.made = self.made.max(self.frontier[0].number);
     }
 
-    /// Returns what is remembered where an activation stands.
+    /// Returns the memory that an activation sees.
     #[inline(always)]
     pub fn memory(&self, at: &Activation) -> &Memory {
         match &at.frame {
@@ -155,7 +156,8 @@ impl Position {
         own.or(self.root.last_error.as_ref())
     }
 
-    /// Returns what holds while a node is visited: how often its call was made again at its last visit is forgotten (R136).
+    /// Returns the position as it is during a visit of a node: the node's retry count from its last visit is forgotten
+    /// (R136).
     pub fn visiting(&self, node: &str) -> Cow<'_, Self> {
         if !self.root.retries.contains_key(node) {
             return Cow::Borrowed(self);
@@ -165,12 +167,12 @@ impl Position {
         Cow::Owned(position)
     }
 
-    /// Returns how a run ends that ends here with a result.
+    /// Returns the status of a run that ends here with a result.
     pub fn status_at_end(&self) -> Status {
         if self.suppressed.is_empty() { Status::Completed } else { Status::CompletedWithErrors }
     }
 
-    /// Takes a visit into account that is committed.
+    /// Applies a committed visit.
     pub(super) fn take(&mut self, graph: &GraphTables, visited: &SettledVisit<'_>) {
         self.steps += 1;
         let Activation { node: at, frame, .. } = visited.at;
@@ -189,7 +191,7 @@ impl Position {
         }
     }
 
-    /// Takes into account how often a visit of a node made its call again, whether or not that helped (R136).
+    /// Records how often a visit of a node repeated its call, whether or not that helped (R136).
     #[inline]
     pub(super) fn retried(&mut self, graph: &GraphTables, at: &Activation, calls: u64) {
         if calls > 1 {
@@ -200,7 +202,7 @@ impl Position {
         }
     }
 
-    /// Takes a failure into account.
+    /// Records a failure.
     fn failed(&mut self, node: &str, error: &str, visited: &SettledVisit<'_>) {
         let step = visited.at.number;
         let one = |error: String| SuppressedError { step, node: node.to_owned(), error };

@@ -1,4 +1,4 @@
-//! What a visit comes to behind its calls: what it writes, and where it leads.
+//! The outcome of a visit after its calls: the keys that it writes, and where it leads.
 
 use graph_model::value::{Value, View};
 
@@ -8,21 +8,22 @@ use crate::graph::{Asks, EvalContext, Notes};
 use crate::step::context::Env;
 use crate::step::visited::Way;
 
-/// What came of what a node asked for.
+/// The outcome of a node's calls.
 pub enum Outcome<'a> {
     /// Nothing was called.
     None,
     /// The tool returned.
     Returned(View<'a>),
-    /// The calls of a foreach returned: one result an item, in their order, for the node to take.
+    /// The calls of a foreach returned: one result for each item, in the order of the items. The node may take the list.
     Each(&'a mut Vec<Value>),
-    /// The calls failed. What those of a foreach returned comes with it, with failures in their places; nothing where there was no
-    /// list to go over.
+    /// The calls failed. With the failure comes the list of a foreach's results, in which failures are in the places of the
+    /// failed items. It is empty if there was no list to go over.
     Failed(&'a Failure, &'a mut Vec<Value>),
 }
 
 impl<'a> Outcome<'a> {
-    /// What came of what a node asks for: `result` of one call, `results` of those for a list, or the failure of them.
+    /// Returns the outcome of a node's calls from the `result` of one call, the `results` of those for a list, or their
+    /// failure.
     pub fn of(asks: Asks, failure: Option<&'a Failure>, result: View<'a>, results: &'a mut Vec<Value>) -> Self {
         match (failure, asks) {
             (Some(failure), _) => Self::Failed(failure, results),
@@ -33,24 +34,24 @@ impl<'a> Outcome<'a> {
     }
 }
 
-/// What is known of the calls of a visit besides their outcome.
+/// Facts about the calls of a visit, besides their outcome.
 pub struct CallFacts<'a> {
     /// How often the tool was called.
     pub calls: u64,
     /// Whether a hook ended the run after the failure.
     pub is_ended: bool,
-    /// Cuts secrets out of a failure that the node comes to by itself.
+    /// Removes secrets from a failure that arises in the node itself.
     pub scrub: &'a dyn Fn(&mut Failure),
 }
 
 impl CallFacts<'static> {
-    /// The facts of a visit without secrets that made so many calls.
+    /// Returns the facts of a visit without secrets that made this many calls.
     pub fn of(calls: u64) -> Self {
         Self { calls, is_ended: false, scrub: &|_| {} }
     }
 }
 
-/// What a visit comes to. What it writes is in the list of changes that is given to [`settle()`].
+/// The outcome of a visit, without the values that it writes: those are in the `changes` that [`settle()`] is given.
 #[derive(Debug)]
 pub struct Settled {
     /// Where the visit leads.
@@ -59,10 +60,10 @@ pub struct Settled {
     pub unfit: Option<Box<Failure>>,
 }
 
-/// Computes what a visit writes, into `changes`, and where it leads.
+/// Computes the values that a visit writes, into `changes`, and where the visit leads.
 ///
-/// A node that cannot use what its calls returned fails, and that failure is routed as any other: nothing of what the node would
-/// have written is left, and what a foreach collected is as it was.
+/// A node that cannot use the results of its calls fails, and that failure is routed like any other: the node's writes are
+/// discarded, and the results that a foreach collected are left as they were.
 #[inline]
 pub fn settle(
     env: &Env<'_>,
@@ -130,7 +131,7 @@ fn compute(
     env.graph.edges(env.at.node, context, result, notes, changes)
 }
 
-/// As [`compute`], for a foreach: what its calls returned is written first. On an error, `results` is what it was.
+/// As [`compute`], for a foreach: it first writes the results of its calls. On an error, `results` is restored.
 fn collect(
     env: &Env<'_>,
     context: &EvalContext<'_>,
@@ -150,7 +151,7 @@ fn collect(
     })
 }
 
-/// Settles a visit that could not use what its calls returned; `results` are those of the calls of a foreach.
+/// Settles a visit that could not use the results of its calls; `results` are those of a foreach.
 #[cold]
 fn fail(
     env: &Env<'_>,
@@ -170,7 +171,7 @@ fn fail(
 
 /// Decides where a failure leads: to the node's own target, along its edges, or nowhere, which ends the run (R120).
 ///
-/// A foreach that is led along its edges writes what it collected; nothing else is written.
+/// A foreach whose failure is routed along its edges writes the list that it collected; nothing else is written.
 #[cold]
 fn route_failure(
     env: &Env<'_>,
@@ -198,15 +199,16 @@ fn route_failure(
         &several
     };
     let edges = if node.kind.goes_over_list() {
-        // A foreach collects also where it failed, for what comes after it counts on a list: the items that failed are in their places.
+        // A foreach collects its results even if it failed, because later nodes rely on a list: failures are in the places
+        // of the failed items.
         collect(env, context, results, notes, changes)
     } else {
-        // Of a call that failed, the edges see the failure as `result`; assignments are skipped.
+        // The edges see the failure of a call as `result`; assignments are skipped.
         env.graph.edges(env.at.node, context, View::Object(failure), notes, changes)
     };
     match edges {
         Ok(edges) => Way::Along { edges, suppressed: true },
-        // If the edges cannot be followed either, the run ends with the failure.
+        // If no edge can be followed either, the run ends with the failure.
         Err(_) => {
             changes.clear();
             Way::Fatal
@@ -214,7 +216,7 @@ fn route_failure(
     }
 }
 
-/// Returns what a foreach says of the items that failed: `message` is why the first did, at `index`, of `count`.
+/// Returns the message of a foreach with failed items: `message` is that of the first one, at `index`, of `count`.
 pub fn items_failed(index: u64, message: &str, count: usize) -> String {
     let others = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
     format!("item {index}: {message}{others}")

@@ -1,4 +1,4 @@
-//! The state of a run as others see it: its callers, and hooks.
+//! The state of a run as its callers and hooks see it.
 
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{Map, Value, View};
@@ -8,7 +8,7 @@ use crate::state::StateFields;
 use crate::step::position::Position;
 use crate::vault::hidden;
 
-/// Returns the state as JSON: inputs, keys that are set, and what the engine keeps (R121, R136). Secrets are hidden.
+/// Returns the state as JSON: inputs, keys that are set, and the engine's own entries (R121, R136). Secrets are hidden.
 pub fn state_value(code: &GraphTables, state: &dyn StateFields, position: &Position) -> Value {
     let mut map = Map::new();
     let secrets = &code.settings.secrets;
@@ -32,7 +32,7 @@ pub fn keys<'s>(code: &'s GraphTables, state: &'s dyn StateFields) -> impl Itera
     set.map(|(index, key)| (key.name.clone(), state.get(index)))
 }
 
-/// Returns what the hooks of an event see.
+/// Returns the values that the hooks of an event see.
 pub fn told<const N: usize>(
     code: &GraphTables,
     state: &dyn StateFields,
@@ -53,7 +53,7 @@ pub fn told<const N: usize>(
     Value::Object(told)
 }
 
-/// Returns what the hooks see of a run at its limit.
+/// Returns the values that hooks see of a run at its limit.
 pub fn at_limit(taken: u64, most: u64) -> [(&'static str, Value); 3] {
     [
         ("limit_code", Value::from("max_steps_exceeded")),

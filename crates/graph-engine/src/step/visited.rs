@@ -1,4 +1,4 @@
-//! What came of visits, as far as that decides where the run stands behind them.
+//! Settled visits, as far as they decide the position of the run after them.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use crate::graph::{CompiledNode, GraphTables};
 pub enum Way {
     /// Along the node's own edges (R89).
     Along {
-        /// Which.
+        /// The edges that were taken.
         edges: TakenEdges,
-        /// Whether it failed and the run continues all the same (R125).
+        /// Whether the visit failed and the run continues all the same (R125).
         suppressed: bool,
     },
-    /// To the node that deals with failures of this one (R120).
+    /// To the node that handles failures of this one (R120).
     OnError(u16),
     /// Nowhere: the run ends with the failure.
     Fatal,
@@ -40,12 +40,12 @@ impl Way {
         }
     }
 
-    /// Returns the edge that was taken, if it is one.
+    /// Returns the edge that was taken, if there is exactly one.
     pub fn edge(&self) -> Option<u16> {
         self.edges().one()
     }
 
-    /// Returns the list that it goes over, if it is one.
+    /// Returns the list that the visit fans out over, if it does.
     pub fn list(&self) -> Option<&[Value]> {
         match self.edges() {
             TakenEdges::Over(list) => Some(list),
@@ -53,7 +53,7 @@ impl Way {
         }
     }
 
-    /// Returns the node that is visited next, as hooks receive it: `None` unless it is exactly one.
+    /// Returns the node that is visited next, as hooks receive it: `None` unless there is exactly one.
     pub fn next(&self, graph: &GraphTables, at: &Activation) -> Option<u16> {
         match self {
             Self::Along { edges: TakenEdges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
@@ -75,7 +75,7 @@ impl Way {
     }
 }
 
-/// A visit that was made or is recorded, as far as it decides where the run stands behind it.
+/// A visit that was made or is recorded, as far as it decides the position of the run after it.
 pub struct SettledVisit<'v> {
     /// The activation that was visited.
     pub at: &'v Activation,
@@ -87,16 +87,16 @@ pub struct SettledVisit<'v> {
     pub items: &'v [ItemFailure],
     /// Where it leads.
     pub way: &'v Way,
-    /// What its tool returned.
+    /// The tool's result.
     pub returned: View<'v>,
-    /// What it wrote.
+    /// The changes that it wrote.
     pub changes: &'v [Change],
 }
 
 impl SettledVisit<'_> {
-    /// Returns what the next visit of its node sees of what this one returned: of a foreach, what it collected.
+    /// Returns the result of this visit as the next visit of its node sees it; for a foreach, the list that it collected.
     ///
-    /// It is what is recorded, so that a resumed run sees the same.
+    /// It is the recorded value, so that a resumed run sees the same.
     pub(super) fn returned(&self, node: &CompiledNode) -> Value {
         if node.kind.goes_over_list() {
             self.changes.first().map(|change| change.value.clone()).unwrap_or_default()
@@ -106,19 +106,19 @@ impl SettledVisit<'_> {
     }
 }
 
-/// What the end of a run says before why it cannot go on where its ways lead.
+/// The beginning of the message of a run that cannot continue where its visits lead.
 pub const NO_WAY: &str = "the run cannot go on here: ";
 
 /// Why a step cannot be committed.
 #[derive(Debug)]
 pub enum FoldError {
-    /// The state does not take what a node wrote.
+    /// The state does not accept a value that a node wrote.
     Misfit {
         /// The node that wrote it.
         node: u16,
         /// The key's index.
         key: usize,
-        /// What is wrong with the value.
+        /// The mismatch between the value and the type of the key.
         mismatch: Mismatch,
     },
     /// A node of the next step would be visited twice in one branch.
@@ -126,12 +126,12 @@ pub enum FoldError {
         /// The node.
         node: u16,
     },
-    /// A way leads to a join from outside of its fan-out.
+    /// A visit leads to a join from outside its fan-out.
     Outside {
         /// The join.
         node: u16,
     },
-    /// A join waits for what can never come.
+    /// A join waits for branches that cannot reach it.
     Stuck {
         /// The join.
         node: u16,
@@ -144,7 +144,7 @@ pub enum FoldError {
 }
 
 impl FoldError {
-    /// Returns the node that it is about.
+    /// Returns the node that the error is about.
     pub fn node(&self) -> u16 {
         match self {
             Self::Misfit { node, .. }
@@ -168,7 +168,7 @@ impl fmt::Display for FoldError {
     }
 }
 
-/// Whether a text is what is said of a run that cannot stand where its ways lead.
+/// Whether a text is the message of a run that cannot continue where its visits lead.
 pub fn is_no_way(error: &str) -> bool {
     let all = [
         FoldError::Twice { node: 0 },

@@ -1,4 +1,4 @@
-//! What a store promises, as a test that any store can run.
+//! The promises of a store, as a test that any store can run.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::store::listing::{Cursor, Page, RunFilter, RunPage, Within};
 
-/// Tests a store; `make` makes an empty one. That what a store kept survives its process is for the store's own tests.
+/// Tests a store; `make` makes an empty one. Durability across process restarts is left to each store's own tests.
 ///
 /// # Panics
 ///
@@ -96,7 +96,7 @@ pub async fn journals_come_back_from_any_record_on(store: &impl Store) {
     }
 }
 
-/// What does not exist is not found.
+/// Runs that do not exist are not found.
 pub async fn runs_that_do_not_exist_are_not_found(store: &impl Store) {
     let id = run("nobody");
     assert!(
@@ -145,7 +145,7 @@ pub async fn a_run_is_leased_to_one(store: &impl Store) {
     store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("and its holder can append");
 }
 
-/// A token that another holder's has followed is refused.
+/// A token is refused after another holder got a higher one.
 pub async fn a_lease_that_was_given_back_is_worth_nothing(store: &impl Store) {
     let id = run("fence");
     let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
@@ -159,7 +159,7 @@ pub async fn a_lease_that_was_given_back_is_worth_nothing(store: &impl Store) {
     assert_eq!(store.load(&id).await.expect("a run can be loaded").len(), 2, "only the new holder's record is there");
 }
 
-/// What ended can be leased, also while the lease that it ended under is not dropped yet.
+/// A run that ended can be leased, also while the lease that it ended under is not dropped yet.
 pub async fn a_run_that_ended_is_held_by_nobody(store: &impl Store) {
     let id = run("ended");
     let old = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
@@ -171,7 +171,7 @@ pub async fn a_run_that_ended_is_held_by_nobody(store: &impl Store) {
     assert!(store.find(&id).await.expect("a run can be found").holder.is_some(), "which the list shows");
 }
 
-/// A wish that a run stop reaches its holder, and nobody else.
+/// A cancel request reaches the holder of a run, and nobody else.
 pub async fn whoever_holds_a_run_is_told_to_stop_it(store: &impl Store) {
     let id = run("cancel");
     let nobody = run("nobody");
@@ -197,7 +197,7 @@ pub async fn whoever_holds_a_run_is_told_to_stop_it(store: &impl Store) {
     }
 }
 
-/// Whoever leases a run receives its cancel request, until it has ended as cancelled.
+/// Each new holder of a run receives its cancel request, until the run has ended as cancelled.
 pub async fn a_cancel_outlives_its_holder(store: &impl Store) {
     let is_cancelling = async |id: &RunId| store.find(id).await.expect("a run can be found").is_cancelling;
     for (name, is_held) in [("held", true), ("left", false)] {
@@ -208,7 +208,7 @@ pub async fn a_cancel_outlives_its_holder(store: &impl Store) {
         store.cancel(&id).await.expect("a run that has not ended can be cancelled, whether somebody holds it or not");
         assert!(is_cancelling(&id).await, "which the list shows");
         drop(lease);
-        // Whoever it was told to may die before it does anything.
+        // A holder may die before it acts on the request.
         for _ in 0..2 {
             let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
             assert!(lease.cancel_request().is_set(), "whoever leases the run is told at once");
@@ -248,7 +248,7 @@ fn record_inside(parent: &RunId) -> Sealed {
     Sealed { body, ..record(0) }
 }
 
-/// Runs go with what they are inside of, and leave nothing.
+/// Runs are removed with the run that they are inside of, and leave nothing.
 pub async fn a_run_is_removed_with_those_inside_it(store: &impl Store) {
     let names = ["outer", "middle", "inner", "other"].map(run);
     let [outer, middle, inner, other] = &names;
@@ -297,7 +297,7 @@ pub async fn a_run_that_somebody_holds_is_not_removed(store: &impl Store) {
     store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("and the holder goes on");
 }
 
-/// The list shows what is there.
+/// The list shows each run with its status and size, the newest first.
 pub async fn runs_are_listed_newest_first_with_their_status(store: &impl Store) {
     let mut leases = Vec::new();
     for (name, records) in [("first", vec![record(0)]), ("second", vec![record(0)]), ("third", vec![])] {
@@ -316,7 +316,7 @@ pub async fn runs_are_listed_newest_first_with_their_status(store: &impl Store) 
     assert_eq!(shown, expected, "the newest run is first, each with its status and size");
 }
 
-/// The pages of a listing have each run once that fits, and no other.
+/// The pages of a listing have each run once that the filter accepts, and no other.
 pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
     let digest = |number: usize| Digest::of([u8::try_from(number % 2).unwrap_or_default()]);
     let statuses = [Status::Running, Status::Error, Status::Completed];
@@ -384,7 +384,8 @@ pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
     assert!(matches!(store.runs(&all, &foreign).await, Err(StoreError::BadCursor(_))), "a foreign cursor is refused");
 }
 
-/// Runs that begin and go while a list is read move no page: each run that was there all the time is in the pages once.
+/// Runs that begin and are removed while a list is read move no page: each run that was there all the time is in the pages
+/// once.
 pub async fn runs_come_and_go_between_pages(store: &impl Store) {
     let create = async |name: &str, status: Status| {
         let lease = store.create(&run(name), "test/graph", vec![record(0)]).await.expect("a new run can be created");
@@ -403,7 +404,7 @@ pub async fn runs_come_and_go_between_pages(store: &impl Store) {
         seen.extend(runs.into_iter().map(|run| run.run));
         let Some(next) = next else { break };
         page.after = Some(next);
-        // The run that the cursor was made behind goes, and one of the next page; others begin.
+        // The run that the cursor was made after is removed, and one of the next page; others begin.
         for gone in [seen.last().cloned(), [Some(run("run10")), None][round.min(1)].clone()].into_iter().flatten() {
             store.remove(&gone).await.expect("what nobody holds can be removed");
         }
@@ -417,7 +418,7 @@ pub async fn runs_come_and_go_between_pages(store: &impl Store) {
     );
 }
 
-/// Appends of different runs do not get into each other's way.
+/// Appends of different runs do not interfere.
 pub async fn many_runs_append_at_once(store: &impl Store) {
     const RUNS: u64 = 20;
     const RECORDS: u64 = 20;
@@ -429,7 +430,7 @@ pub async fn many_runs_append_at_once(store: &impl Store) {
     for seq in 1..RECORDS {
         let mut appends: Vec<_> =
             leases.iter().map(|lease| store.append(lease, seq, vec![record(seq)], Status::Running)).collect();
-        // All are under way before any is waited for.
+        // All appends are started before any is awaited.
         std::future::poll_fn(|context| {
             appends.retain_mut(|append| match append.as_mut().poll(context) {
                 std::task::Poll::Ready(done) => {

@@ -1,4 +1,4 @@
-//! What can go wrong in a store.
+//! Errors of stores.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -7,14 +7,15 @@ use graph_model::name::RunId;
 
 use crate::status::Status;
 
-/// What went wrong in a store's own terms: an [`io::Error`](std::io::Error), an error of a database's driver.
+/// The underlying error of a store: an [`io::Error`](std::io::Error), or an error of a database's driver.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// Why a store did not do what it was asked.
 ///
-/// The kinds are those of any store. Each message says what happened, where, and how to mend it, and stands alone: it repeats no more
-/// of the [source](Error::source) than a reader needs. The kinds about the place where a store keeps its runs are made with the
-/// functions of their names; `place` is what a person finds it by: the path of a file, the address of a server.
+/// The kinds are those of any store. Each message says what happened, where, and how to fix it. It is complete by itself,
+/// and repeats no more of the [source](Error::source) than a reader needs. The functions of the same names make the kinds
+/// about the place where a store keeps its runs; `place` is the name by which a person finds it: the path of a file, the
+/// address of a server.
 ///
 /// ```
 /// use std::error::Error;
@@ -54,7 +55,7 @@ pub enum StoreError {
     Leased {
         /// The run.
         run: RunId,
-        /// Who holds it.
+        /// The holder.
         holder: String,
     },
     /// Somebody else took the run over.
@@ -68,7 +69,7 @@ pub enum StoreError {
         /// How it ended.
         status: Status,
     },
-    /// The cursor of a page is no place in the store.
+    /// The cursor of a page is not a place in the store.
     #[error("`{0}` is no place in the list of runs: begin with its first page")]
     BadCursor(String),
     /// The run has as many records as the store can keep of one.
@@ -79,36 +80,36 @@ pub enum StoreError {
         /// How many records of a run the store can keep.
         limit: u64,
     },
-    /// There is no room left.
+    /// There is no space left.
     #[error("there is no space left on the disk for {place}; free some and try again")]
     #[non_exhaustive]
     Full {
         /// Where the store keeps its runs.
         place: String,
-        /// What went wrong in the store's own terms.
+        /// The underlying error.
         source: Option<Cause>,
     },
-    /// The store may be read and not written.
+    /// The store can be read but not written.
     #[error("{place} cannot be written: {reason}")]
     #[non_exhaustive]
     ReadOnly {
         /// Where the store keeps its runs.
         place: String,
-        /// What forbids it.
+        /// The reason why it cannot be written.
         reason: String,
-        /// What went wrong in the store's own terms.
+        /// The underlying error.
         source: Option<Cause>,
     },
-    /// Another program keeps the store locked. Nothing was written, and the same can be asked again.
+    /// Another program keeps the store locked. Nothing was written, and the request can be repeated.
     #[error("{place} is locked by another program and stayed so; nothing was written, and it can be tried again")]
     #[non_exhaustive]
     Busy {
         /// Where the store keeps its runs.
         place: String,
-        /// What went wrong in the store's own terms.
+        /// The underlying error.
         source: Option<Cause>,
     },
-    /// The disk or the connection failed. Whether something was written is not known until the store can be read again.
+    /// The disk or the connection failed. It is not known whether anything was written until the store can be read again.
     #[error("reading or writing {place} failed: {reason}")]
     #[non_exhaustive]
     Unavailable {
@@ -116,18 +117,18 @@ pub enum StoreError {
         place: String,
         /// How it failed, and what to do.
         reason: String,
-        /// What went wrong in the store's own terms.
+        /// The underlying error.
         source: Option<Cause>,
     },
-    /// What is there is not what the store wrote.
+    /// The stored data is not what the store wrote.
     #[error("{place} is not a journal of this program, or is damaged: {reason}")]
     #[non_exhaustive]
     Unreadable {
         /// Where the store keeps its runs, or one of them.
         place: String,
-        /// What is wrong, and what to do.
+        /// The mistake, and how to fix it.
         reason: String,
-        /// What went wrong in the store's own terms.
+        /// The underlying error.
         source: Option<Cause>,
     },
     /// A newer version of the program wrote it.
@@ -149,22 +150,22 @@ pub enum StoreError {
         place: String,
         /// Why, and what to do.
         reason: String,
-        /// What went wrong in the store's own terms.
+        /// The underlying error.
         source: Option<Cause>,
     },
     /// The runtime has no store.
     #[error("a runtime without a store keeps no runs")]
     None,
-    /// The store was not made for this.
+    /// The store does not support the operation.
     #[error("this store cannot {0}")]
     Unsupported(&'static str),
     /// Anything else.
     #[error("the store failed: {reason}")]
     #[non_exhaustive]
     Failed {
-        /// What happened.
+        /// The reason.
         reason: String,
-        /// What went wrong in the store's own terms.
+        /// The underlying error.
         source: Option<Cause>,
     },
     /// The store was closed.
@@ -213,7 +214,7 @@ impl StoreError {
         Self::Failed { reason: reason.into(), source: None }
     }
 
-    /// Returns the error as that of a store that is opened: no store can be written to yet, and no run is in it.
+    /// Converts the error to that of a store that is being opened: nothing can be written to it yet, and it has no runs.
     #[must_use]
     pub fn while_opening(self) -> Self {
         match self {
@@ -225,8 +226,7 @@ impl StoreError {
         }
     }
 
-    /// Adds what went wrong in the store's own terms, for those kinds that the store's place is to blame for. The others have no
-    /// cause, and `cause` is dropped.
+    /// Adds the underlying error, for the kinds that have a source. For the other kinds, `cause` is dropped.
     #[must_use]
     pub fn with_source(mut self, cause: impl Into<Cause>) -> Self {
         match &mut self {

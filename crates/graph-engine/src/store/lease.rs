@@ -1,4 +1,4 @@
-//! Leases: who holds a run.
+//! Leases: the holders of runs.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,11 +9,11 @@ use graph_model::timestamp;
 
 use crate::stop::Stop;
 
-/// Who holds a run. A store begins with [`Holder::new`].
+/// The holder of a run. A store begins with [`Holder::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The process's id on its host; unknown where it is of an older version.
+    /// The process's id on its host; unknown if it is of an older version.
     pub process: Option<u32>,
     /// The host.
     pub host: String,
@@ -45,7 +45,7 @@ pub struct CancelRequest(Arc<Mutex<RequestState>>);
 #[derive(Default)]
 struct RequestState {
     is_set: bool,
-    /// What the engine listens to, once there is one.
+    /// The stop of the run's engine, once there is an engine.
     stop: Option<Stop>,
 }
 
@@ -89,7 +89,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease with that fencing token: a store gives a higher one each time a run is leased, and refuses what comes with a
+    /// A lease with that fencing token. A store gives a higher token each time a run is leased, and refuses requests with a
     /// lower one. `release` is called when the lease is dropped.
     pub fn new(run: RunId, token: u64, release: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self { run, token, cancel_request: CancelRequest::default(), release: Some(Box::new(release)) }

@@ -12,8 +12,9 @@ use crate::status::Status;
 use crate::store::error::StoreError;
 use crate::store::lease::Holder;
 
-/// Which runs are listed: those of which all holds that is said. Written with `..RunFilter::default()`, and taken apart whole by stores: a
-/// store that overlooks a condition would list too much, so it is not `#[non_exhaustive]`.
+/// The filter of a listing: a run is listed if it meets all conditions that are set. It is written with
+/// `..RunFilter::default()`. Stores destructure it completely, because a store that overlooks a condition would list too
+/// much; so it is not `#[non_exhaustive]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
     /// The graph's id.
@@ -22,16 +23,16 @@ pub struct RunFilter {
     pub version: Option<String>,
     /// The graph's digest.
     pub digest: Option<Digest>,
-    /// How they stand; any way if empty.
+    /// Their statuses; any status if empty.
     pub statuses: Vec<Status>,
-    /// What they are inside of.
+    /// The run that they are inside of.
     pub within: Within,
 }
 
-/// What runs are inside of. Stores match it whole, so it is not `#[non_exhaustive]`.
+/// The run that a run is inside of. Stores match it exhaustively, so it is not `#[non_exhaustive]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Within {
-    /// Whatever it is, or nothing.
+    /// Any run, or no run.
     #[default]
     Any,
     /// No other run.
@@ -41,7 +42,7 @@ pub enum Within {
 }
 
 impl RunFilter {
-    /// Whether a run is one of those that are listed.
+    /// Whether a run passes the filter.
     pub fn accepts(&self, run: &RunSummary) -> bool {
         let within = match &self.within {
             Within::Any => true,
@@ -56,12 +57,12 @@ impl RunFilter {
     }
 }
 
-/// Which part of a listing is asked for.
+/// The part of a listing that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// How many runs at most.
+    /// The maximum number of runs.
     pub size: usize,
-    /// Behind which run it begins; the newest if not named.
+    /// The place after which it begins; by default, it begins with the newest run.
     pub after: Option<Cursor>,
 }
 
@@ -72,26 +73,26 @@ impl Default for Page {
     }
 }
 
-/// A place in a listing, of a store's own making. It stays good while runs begin, end and are removed.
+/// A place in a listing, in a form of the store's own. It stays good while runs begin, end and are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(String);
 
 impl Cursor {
-    /// A cursor that a store finds its place by again.
+    /// A cursor from a text by which a store finds its place again.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Returns its text, for whoever hands it to somebody else and reads it back with [`Cursor::new`].
+    /// Returns its text, which [`Cursor::new`] reads back.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the number that it was made of, for a store whose cursors are numbers.
+    /// Returns the number that it was made from, for a store whose cursors are numbers.
     ///
     /// # Errors
     ///
-    /// [`StoreError::BadCursor`] if it is no number.
+    /// [`StoreError::BadCursor`] if it is not a number.
     pub fn number(&self) -> Result<i64, StoreError> {
         self.0.parse().map_err(|_| StoreError::BadCursor(self.0.clone()))
     }
@@ -107,12 +108,13 @@ pub struct RunPage {
 }
 
 impl RunPage {
-    /// Takes a page out of all runs of a store, for stores that have the summaries of all at hand, in any order. The newest are those
-    /// that were [created](RunSummary::created) last; of runs of one moment, the one whose id comes first is first.
+    /// Takes a page out of all runs of a store, for stores that have the summaries of all at hand, in any order. The newest
+    /// are those that were [created](RunSummary::created) last; runs that were created at the same moment are ordered by
+    /// their ids.
     ///
     /// # Errors
     ///
-    /// [`StoreError::BadCursor`] if the page's cursor is not of this function's making.
+    /// [`StoreError::BadCursor`] if this function did not make the page's cursor.
     pub fn of(all: impl IntoIterator<Item = RunSummary>, filter: &RunFilter, page: &Page) -> Result<Self, StoreError> {
         let after = page.after.as_ref().map(ListPosition::read).transpose()?;
         let is_behind = |run: &RunSummary| after.as_ref().is_none_or(|after| *after < ListPosition::of(run));
@@ -125,10 +127,10 @@ impl RunPage {
     }
 }
 
-/// Where a run is in a list by age: the later one was created, the less.
+/// The place of a run in a list by age: a run that was created later is less.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct ListPosition {
-    /// Nanoseconds since 1970; 0 where that is not known.
+    /// Nanoseconds since 1970; 0 if that is not known.
     created: Reverse<u128>,
     run: RunId,
 }
@@ -152,9 +154,9 @@ impl ListPosition {
     }
 }
 
-/// What a list shows of a run that its journal's first record says.
+/// The part of a run's summary that comes from its journal's first record.
 ///
-/// A store reads it when a run is created, and keeps it beside the journal so that a list reads no journals.
+/// A store reads it when a run is created, and keeps it next to the journal, so that a list reads no journals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunStart {
@@ -167,7 +169,8 @@ pub struct RunStart {
 }
 
 impl RunStart {
-    /// Reads the first of a journal's records. What cannot be read is not there: whoever verifies the journal says what is wrong.
+    /// Reads the first of a journal's records. Fields that cannot be read are left out; verifying the journal finds the
+    /// mistake.
     pub fn of(records: &[Sealed]) -> Self {
         #[derive(Deserialize)]
         struct Start {
@@ -188,7 +191,7 @@ impl RunStart {
     }
 }
 
-/// Returns the [code](RunSummary::code) of the failure that a run ended with, as the last of the records says with which it ended.
+/// Returns the [code](RunSummary::code) of the failure that a run ended with, from the last of the records.
 pub fn failure_code(records: &[Sealed], status: Status) -> Option<String> {
     #[derive(Deserialize)]
     struct End {
@@ -198,7 +201,7 @@ pub fn failure_code(records: &[Sealed], status: Status) -> Option<String> {
     serde_json::from_str::<End>(&last.body).ok()?.code
 }
 
-/// What a list of runs shows. A store begins with [`RunSummary::new`] and fills in what it knows.
+/// The summary of a run in a list. A store begins with [`RunSummary::new`] and fills in the fields that it knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunSummary {
@@ -206,19 +209,19 @@ pub struct RunSummary {
     pub run: RunId,
     /// The graph's id.
     pub graph: String,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
     /// How many records its journal has.
     pub records: u64,
-    /// When it began; unknown of one that an older version began.
+    /// When it began; unknown if an older version began it.
     pub created: Option<SystemTime>,
     /// When its status changed last.
     pub updated: Option<SystemTime>,
     /// The run that it is inside of.
     pub parent: Option<RunId>,
-    /// Who holds it.
+    /// Its holder.
     pub holder: Option<Holder>,
-    /// Whether somebody [cancelled](crate::Store::cancel) it, and it has not ended so since.
+    /// Whether somebody [cancelled](crate::Store::cancel) it, and that request still holds.
     pub is_cancelling: bool,
     /// The graph's digest, as the journal's first record says.
     pub digest: Option<Digest>,
@@ -229,7 +232,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// What a list shows of a run of which nothing else is known.
+    /// The summary of a run of which nothing else is known.
     pub fn new(run: RunId, graph: impl Into<String>, status: Status) -> Self {
         Self {
             run,
@@ -247,7 +250,7 @@ impl RunSummary {
         }
     }
 
-    /// The same with what the journal's first record says.
+    /// The same summary with the facts from the journal's first record.
     #[must_use]
     pub fn with_start(self, start: RunStart) -> Self {
         let RunStart { parent, digest, version } = start;

@@ -23,7 +23,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Runs {
     runs: HashMap<RunId, StoredRun>,
-    /// The runs by how many there were before: the newest is last.
+    /// The runs in the order of their creation: the newest is last.
     by_age: BTreeMap<u64, RunId>,
     created: u64,
     /// The highest token of the runs that were removed.
@@ -42,12 +42,12 @@ struct StoredRun {
     /// Whether it is to end as cancelled.
     is_cancelling: bool,
     start: RunStart,
-    /// How it failed.
+    /// The code of its failure.
     code: Option<String>,
     created: SystemTime,
     updated: SystemTime,
     leased: SystemTime,
-    /// How many runs there were before.
+    /// How many runs were created before it.
     number: u64,
 }
 
@@ -77,7 +77,7 @@ impl MemoryStore {
         Ok(lease)
     }
 
-    /// A lease that is not written down yet.
+    /// A lease that is not recorded yet.
     fn lease_to(&self, run: &RunId, token: u64) -> Lease {
         let store = self.clone();
         let held = run.clone();

@@ -29,8 +29,9 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A store of journals.
 ///
-/// A store looks into no record, except for what a [summary](RunSummary) shows of the first and of the end. What it promises: a
-/// record that was appended is there for good, whole and in order, and only the holder of a run's lease appends to it. `conformance::suite` (feature `conformance`) is that promise as a test.
+/// A store reads no record, except for the parts of the first and of the end that a [summary](RunSummary) shows. It promises
+/// that a record that was appended is there for good, whole and in order, and that only the holder of a run's lease appends
+/// to it. `conformance::suite` (feature `conformance`) tests that promise.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Begins a journal with its first records, and leases the run to the caller.
     ///
@@ -42,8 +43,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///
     /// When this returns `Ok`, a restarted process sees all of them; on `Err` it sees all or none. `expected` is the number
     /// of records that the caller knows: another writer's record in between is [`StoreError::Conflict`]. A caller whose
-    /// lease was taken over gets [`StoreError::LeaseLost`]. The [token](Sealed::end) of the record that was the last one is
-    /// forgotten in the same write, and that of the new last one kept.
+    /// lease was taken over gets [`StoreError::LeaseLost`]. The same write forgets the [token](Sealed::end) of the record
+    /// that was the last one, and keeps that of the new last one.
     fn append<'a>(
         &'a self,
         lease: &'a Lease,
@@ -58,7 +59,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Returns the records of the run's journal from number `from` on, in order, the last one with its [token](Sealed::end);
     /// empty if there are no more than `from`.
     ///
-    /// A store that can find a record by its number has a way of its own: this one reads the whole journal.
+    /// The default implementation reads the whole journal. A store that can find a record by its number should override it.
     fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<Sealed>> {
         Box::pin(async move {
             let mut records = self.load(run).await?;
@@ -69,14 +70,15 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Leases a run, so that nobody else appends to it.
     ///
-    /// [`StoreError::Leased`] if another holder is alive. A holder that is gone, or from which nothing was heard for too long,
-    /// loses its lease: what it may still send is refused. A run that ended is held by nobody. Where the run was
-    /// [cancelled](Store::cancel) and has not ended so since, the lease's [cancel request](Lease::cancel_request) is set.
+    /// [`StoreError::Leased`] if another holder is alive. A holder that is gone, or that was not heard from for too long,
+    /// loses its lease, and its later writes are refused. Nobody holds a run that ended. If the run was
+    /// [cancelled](Store::cancel) and that request still holds, the lease's [cancel request](Lease::cancel_request) is set.
     ///
-    /// Of `create` and `lease` alike: if the future is dropped, the run is not leased, or the lease is given back.
+    /// For `create` and `lease` alike: if the future is dropped, the run is not leased, or the lease is given back.
     fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease>;
 
-    /// As [`Store::lease`], and forgets in the same write that somebody cancelled the run: the lease's cancel request is not set.
+    /// Like [`Store::lease`], but the same write forgets that somebody cancelled the run: the lease's cancel request is not
+    /// set.
     fn lease_ignoring_cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
         let _ = run;
         unsupported("forget that a run was cancelled")
@@ -84,12 +86,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Returns some of the runs, the newest first, a page at a time.
     ///
-    /// A cursor stays good while runs begin, end and are removed, also the run that it was made behind: the pages together have each
-    /// run once that was there from the first page to the last. [`StoreError::BadCursor`] if the page's cursor is no place in the
-    /// store. A store whose summaries are all at hand can use [`RunPage::of`].
+    /// A cursor stays good while runs begin, end and are removed, even if the run that it was made after is removed. The
+    /// pages together have each run once that was there from the first page to the last. [`StoreError::BadCursor`] if the
+    /// page's cursor is not a place in the store. A store that has all summaries at hand can use [`RunPage::of`].
     fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage>;
 
-    /// Returns all runs, the newest first: every page of [`Store::runs`]. For stores of which it is known that they are small.
+    /// Returns all runs, the newest first: every page of [`Store::runs`]. Use it only for stores that are known to be small.
     fn list(&self) -> StoreFuture<'_, Vec<RunSummary>> {
         Box::pin(async move {
             let (filter, mut page, mut all) = (RunFilter::default(), Page::default(), Vec::new());
@@ -104,14 +106,15 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         })
     }
 
-    /// Returns what the list shows of one run.
+    /// Returns the summary of one run.
     fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary>;
 
-    /// Asks that a run end as cancelled (R283). Its holder, wherever that is, stops it as soon as it can; if it has no
-    /// holder, whoever leases it next does. Asking twice is asking once.
+    /// Asks that a run end as cancelled (R283). Its holder, wherever that is, stops the run as soon as it can; if there is
+    /// no holder, the next one does. Asking twice has the same effect as asking once.
     ///
-    /// What was asked holds until the run has ended as cancelled or completed, also if its process dies before: it is as durable as
-    /// a record when this returns `Ok`. A run that ended as cancelled can be resumed, and is not cancelled any more then.
+    /// The request holds until the run has ended as cancelled or completed, even if its process dies before. When this
+    /// returns `Ok`, the request is as durable as a record. A run that ended as cancelled can be resumed, and is no longer
+    /// cancelled then.
     ///
     /// [`StoreError::Ended`] if the run has ended.
     fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
@@ -119,17 +122,17 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("pass on that a run should stop")
     }
 
-    /// Removes a run for good, with the runs inside it: all of them are gone at once, also for who looks after a crash.
+    /// Removes a run for good, with the runs inside it. All of them are removed at once, also if there is a crash.
     ///
-    /// [`StoreError::Leased`] if somebody holds one of them; nothing was removed then. A lease of a run that was removed is
-    /// worth nothing, also where there is a new run of that name.
+    /// [`StoreError::Leased`] if somebody holds one of them; nothing was removed then. A lease of a removed run is worth
+    /// nothing, even if there is a new run of that name.
     fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         let _ = run;
         unsupported("remove runs")
     }
 }
 
-/// Answers what a store was not made for: [`StoreError::Unsupported`], with what it cannot do.
+/// Returns [`StoreError::Unsupported`] for an operation that a store does not support; `what` names the operation.
 pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> StoreFuture<'a, T> {
     Box::pin(std::future::ready(Err(StoreError::Unsupported(what))))
 }

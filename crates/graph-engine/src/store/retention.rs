@@ -8,27 +8,27 @@ use graph_model::name::RunId;
 use crate::status::Status;
 use crate::store::listing::RunSummary;
 
-/// Which runs may go. Only a run that ended and that nobody holds, together with the runs inside it, of which nobody may hold
-/// one either; a run inside another goes with that one and never alone.
+/// The rule by which runs may be removed. Only a run that ended and that nobody holds may be removed, together with the runs
+/// inside it, if nobody holds one of these either. A run inside another is removed with that one and never alone.
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
-    /// How long ago it must have ended.
+    /// How long ago it must have ended, at least.
     pub older_than: Duration,
-    /// How it must have ended; any way if empty.
+    /// The status that it must have ended with; any status if empty.
     pub statuses: Vec<Status>,
-    /// How many of the newest runs of each graph stay, whatever else holds.
+    /// How many of the newest runs of each graph stay in any case.
     pub keep: usize,
 }
 
 impl Retention {
-    /// Picks the runs that may go, the oldest first, each standing for the runs inside it too. `runs` is a store's
+    /// Picks the runs that may be removed, the oldest first. Each is removed with the runs inside it. `runs` is a store's
     /// [list](super::Store::list).
     pub fn pick(&self, runs: &[RunSummary], now: SystemTime) -> Vec<RunId> {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run).collect();
         let inside = |run: &RunSummary| run.parent.as_ref().is_some_and(|parent| known.contains(parent));
         let parents: HashMap<&RunId, &RunId> =
             runs.iter().filter_map(|run| Some((&run.run, run.parent.as_ref()?))).collect();
-        // Whoever holds a run inside another holds that one too.
+        // Holding a run also holds the runs that it is inside of.
         let mut held = HashSet::new();
         for run in runs.iter().filter(|run| run.holder.is_some()) {
             let mut at = Some(&run.run);

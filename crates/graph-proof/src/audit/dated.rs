@@ -1,4 +1,4 @@
-//! Values with the time in them at which they were computed, which is written down nowhere else.
+//! Values that contain the time of their computation, which is recorded nowhere else.
 
 use std::collections::BTreeSet;
 use std::iter::once;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use graph_model::timestamp::{from_unix_milliseconds, parse, seconds, unix_milliseconds};
 use graph_model::value::{Map, Value};
 
-/// A value, as it is at some time.
+/// A value as computed at some time.
 #[derive(Debug, Clone)]
 pub(super) struct Dated {
     at: SystemTime,
@@ -31,13 +31,14 @@ impl DatedTime {
 }
 
 impl Dated {
-    /// Computes a value at two times that no other part of it says: one of them is enough to know the time in it.
+    /// Computes a value at two arbitrary times. If one of them occurs nowhere else in the value, that one shows where the
+    /// value contains the time.
     pub(super) fn each(compute: impl Fn(SystemTime) -> Option<Value>) -> Vec<Self> {
         let times = [181_370_264_519_873, 193_710_582_943_391].map(from_unix_milliseconds);
         times.into_iter().filter_map(|at| Some(Self { at, value: compute(at)? })).collect()
     }
 
-    /// Whether the value can have become `said` at any time; `becomes` is whether a value becomes that.
+    /// Whether the value, computed at any time, can have become `said`; `becomes` is the test for one value.
     pub(super) fn may_be(&self, said: &Value, becomes: impl Fn(Value) -> bool) -> bool {
         let from = DatedTime::of(self.at);
         let mut times = BTreeSet::new();
@@ -46,7 +47,7 @@ impl Dated {
     }
 }
 
-/// Collects the times that may stand in `said` where `from` stands in a value.
+/// Collects the times that `said` may contain where a value contains `from`.
 fn find(value: &Value, said: &Value, from: &DatedTime, times: &mut BTreeSet<SystemTime>) {
     match (value, said) {
         (Value::Array(list), Value::Array(said)) => {
@@ -65,7 +66,8 @@ fn find(value: &Value, said: &Value, from: &DatedTime, times: &mut BTreeSet<Syst
     }
 }
 
-/// Returns the times that may stand in `said` where `from` stands in a text: what is in front of the first of them is the same in both.
+/// Returns the times that `said` may contain where a text contains `from`. The part before the first occurrence has the
+/// same length in both.
 fn times_in(text: &str, said: &str, from: &DatedTime) -> Vec<SystemTime> {
     let place = |told: &str| text.find(told).and_then(|at| said.get(at..));
     let spelt = place(&from.text).and_then(|rest| parse(rest.get(..from.text.len())?));
@@ -75,10 +77,10 @@ fn times_in(text: &str, said: &str, from: &DatedTime) -> Vec<SystemTime> {
     spelt.into_iter().chain(counted).collect()
 }
 
-/// How many digits the milliseconds since the Unix epoch have at most.
+/// The maximum number of digits of the milliseconds since the Unix epoch.
 const MOST_DIGITS: usize = 15;
 
-/// Returns a value with another time in it.
+/// Returns a value with the time `from` replaced by `to`.
 fn moved(value: &Value, from: &DatedTime, to: &DatedTime) -> Value {
     match value {
         Value::Array(list) => list.iter().map(|value| moved(value, from, to)).collect(),

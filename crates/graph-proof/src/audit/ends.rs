@@ -1,4 +1,4 @@
-//! Ends: whether the engine can have ended a run as a record says.
+//! Ends: checks whether the engine can have ended a run as a record states.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -21,7 +21,7 @@ use crate::audit::failures::Called;
 use crate::audit::replayer::{Before, HookOutcome, Lost, Replayer, is_result, same};
 
 impl Replayer<'_> {
-    /// Ends the run, if it may end so.
+    /// Ends the run, if it can end in this way.
     pub(super) fn end(&mut self, end: &End, at: SystemTime) -> Result<(), String> {
         same("number of visits", end.steps, self.position.steps)?;
         match end.status {
@@ -35,7 +35,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// Fails unless the run has come to that result.
+    /// Fails unless the run can have ended with this result.
     fn result(&self, end: &End, at: SystemTime) -> Result<(), String> {
         let failed =
             end.error.is_some() || end.node.is_some() || end.code.is_some() || end.signal.is_some() || end.unfit;
@@ -73,7 +73,7 @@ impl Replayer<'_> {
         if output != end.output {
             return Err("the graph returns something else".to_owned());
         }
-        // The output is computed at the time of the last visit, if that was told one.
+        // The output is computed at the time of the last visit, if that visit received one.
         let is_told = match self.told.filter(|_| !end.exhausted) {
             Some(told) => end.now == Some(told),
             None => end.now.is_some() == asked.load(Ordering::Relaxed),
@@ -84,7 +84,7 @@ impl Replayer<'_> {
         if notes.take() == end.warnings { Ok(()) } else { Err("the output warns of something else".to_owned()) }
     }
 
-    /// Fails unless the run can have been given up so.
+    /// Fails unless the run can have ended without a result in this way.
     fn without_result(&self, end: &End, at: SystemTime) -> Result<(), String> {
         if self.position.frontier.is_empty() {
             return Err("the run had come to its end".to_owned());
@@ -123,7 +123,7 @@ impl Replayer<'_> {
             self.hooks_let_visit()?;
             return self.unfit(index, error, at);
         }
-        // A hook can end the run when it begins, behind a step, and at its limit.
+        // A hook can end the run when it begins, after a step, and at its limit.
         let is_first = self.before == Before::Start && index == self.code.start && self.wish_at_start().may_end(error);
         let is_after = matches!(self.before, Before::Step | Before::Snapshot);
         let is_behind = is_after && self.visited.iter().any(|(node, wish)| *node == index && wish.may_end(error));
@@ -138,7 +138,7 @@ impl Replayer<'_> {
         self.failed_call(index, end, at)
     }
 
-    /// Fails unless a run can have ended so on several visits of a step.
+    /// Fails unless several visits of a step can have ended the run in this way.
     fn several_failed(&self, end: &End, at: SystemTime) -> Result<(), String> {
         let first = end.failures.first();
         let is_first = first
@@ -155,7 +155,7 @@ impl Replayer<'_> {
             let visited = self.position.frontier.iter().find(|at| at.number == *step);
             let visited = visited.filter(|at| self.code.node(at.node).name == *node);
             let index = visited.ok_or_else(|| format!("visit {step} is not one of node `{node}`"))?.node;
-            // What of the calls of the first is not to be kept is said of it alone.
+            // Only the first failure has the other members of the end, such as the error's code.
             let mut one = if place == 0 { end.clone() } else { End::of(end.status, end.steps) };
             (one.error, one.node) = (Some(error.clone()), Some(node.clone()));
             one.failures.clear();
@@ -164,7 +164,7 @@ impl Replayer<'_> {
         self.hooks_let_visit()
     }
 
-    /// Fails unless a run can have ended so on a call of a node.
+    /// Fails unless a call of a node can have ended the run in this way.
     fn failed_call(&self, index: u16, end: &End, at: SystemTime) -> Result<(), String> {
         self.hooks_let_visit()?;
         let node = self.code.node(index);
@@ -181,7 +181,8 @@ impl Replayer<'_> {
         }
     }
 
-    /// Whether a run that ended so can have visited the next nodes. A hook may have ended it before, or it had taken all its steps.
+    /// Whether a run that ended in this way can have visited the next nodes. A hook may have ended it before, or it had
+    /// reached its step limit.
     fn may_visit(&self, end: &End, at: SystemTime) -> bool {
         match end.node.as_deref().map(|node| self.code.node_named(node)) {
             Some(_) if end.unfit => true,
@@ -193,11 +194,11 @@ impl Replayer<'_> {
         }
     }
 
-    /// Returns what the run came to, if an end says that it has no result.
+    /// Returns the end of the run, if it has no result.
     pub(super) fn lost(&self, end: &End) -> Option<Lost> {
         let error = end.error.clone()?;
         let (node, code, steps) = (end.node.clone(), end.code.clone(), self.position.steps);
-        // What of its step a node wrote before a value did not fit is in the state too, and nobody writes that down.
+        // The state also has the values that the step wrote before one did not fit, and those are not recorded.
         let is_known = !end.unfit && self.code.settings.secrets.is_empty();
         let state = self.state.as_deref().filter(|_| is_known).map(|state| {
             let mut position = self.position.clone();
@@ -210,7 +211,7 @@ impl Replayer<'_> {
         Some(Lost { error, node, code, steps, state, next })
     }
 
-    /// Fails if an end has the code of an error where no call of the node can have named one.
+    /// Fails if an end has an error code that no call of the node can have named.
     fn names_code(&self, node: u16, end: &End, at: SystemTime) -> Result<(), String> {
         let (Some(_), Some(state)) = (&end.code, self.state.as_deref()) else { return Ok(()) };
         // The run ended after the call: a time that it asked for was not far from this one.
@@ -238,7 +239,7 @@ impl Replayer<'_> {
         Err(format!("no call of node `{}` names the code of an error", self.code.node(node).name))
     }
 
-    /// Fails if a hook surely ended the run, or the run had taken all its steps, before the next nodes were visited.
+    /// Fails if a hook certainly ended the run, or the run had reached its step limit, before the next nodes were visited.
     fn hooks_let_visit(&self) -> Result<(), String> {
         if self.before == Before::Start {
             self.wish_at_start().goes_on()?;
@@ -266,7 +267,7 @@ impl Replayer<'_> {
         }
     }
 
-    /// Whether a run can come to its limit and end there without a hook that says so.
+    /// Whether a run can reach its limit and end there, although no hook ends it.
     fn may_be_over(&self) -> bool {
         let needed = self.position.steps_needed();
         match self.wish_at_limit() {
@@ -277,7 +278,7 @@ impl Replayer<'_> {
         }
     }
 
-    /// Whether a run says so that has taken all the steps it may.
+    /// Whether this is the error of a run that has reached its step limit.
     fn is_exceeded(&self, error: &str) -> bool {
         if !self.is_exhausted() || !self.code.fails_at_limit() || !self.may_be_over() {
             return false;
@@ -296,7 +297,7 @@ impl Replayer<'_> {
         limit.is_some_and(|limit| self.is_extension(limit) && limit <= last)
     }
 
-    /// Fails unless a foreach can fail so on its calls: it says which item failed.
+    /// Fails unless a foreach can fail with this error of its calls, which names the item that failed.
     fn names_item(&self, node: u16, error: &str, at: SystemTime) -> Result<(), String> {
         let Some(state) = self.state.as_deref() else { return Ok(()) };
         let named = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));
@@ -320,7 +321,8 @@ impl Replayer<'_> {
         }
     }
 
-    /// Fails unless a node can have failed so on what its calls returned, or wrote what the state does not take.
+    /// Fails unless a node can have failed in this way on the results of its calls, or wrote a value that the state does
+    /// not accept.
     fn unfit(&self, index: u16, error: &str, at: SystemTime) -> Result<(), String> {
         let name = &self.code.node(index).name;
         let mut refused = format!("node `{name}` was not visited");
@@ -333,7 +335,7 @@ impl Replayer<'_> {
         Err(refused)
     }
 
-    /// As [`Replayer::unfit`], of one visit.
+    /// Checks one visit as [`Replayer::unfit`] does.
     fn visit_is_unfit(&self, activation: &Activation, error: &str, at: SystemTime) -> Result<(), String> {
         let (index, node) = (activation.node, self.code.node(activation.node));
         let refuse = || Err(format!("node `{}` does not fail so on what its calls returned", node.name));
@@ -360,7 +362,7 @@ impl Replayer<'_> {
         if self.code.has_target(index) || !self.code.may_fail_to_route(index, error) {
             return refuse();
         }
-        // What a foreach collected is not written down, and its edges may look at it.
+        // The values that a foreach collected are not recorded, and its edges may read them.
         if self.code.may_suppress(index) && !asks.is_each() {
             let failure = Failure::permanent(error);
             let is_led = |calls| {
@@ -368,7 +370,7 @@ impl Replayer<'_> {
                 let outcome = Outcome::Failed(&failure, &mut Vec::new());
                 !settle(&env, outcome, &CallFacts::of(calls), notes, changes).way.is_fatal()
             };
-            // How often it was called is not written down either.
+            // The number of calls is not recorded either.
             if (1..=3).all(is_led) && !asked.load(Ordering::Relaxed) {
                 return Err(format!("the failure of node `{}` leads along its edges", node.name));
             }
@@ -376,7 +378,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// Returns how a node fails that calls nothing, if it does.
+    /// Returns the failure of a node that calls nothing, if it fails.
     fn gate_fails(&self, env: &Env<'_>) -> Option<String> {
         let mut changes = Vec::new();
         let settled = settle(env, Outcome::None, &CallFacts::of(0), &mut Notes::default(), &mut changes);

@@ -1,7 +1,7 @@
-//! Failures of calls: which of them the engine makes itself, what each says, and of which kind it is.
+//! Failures of calls: the failures that the engine itself makes, with their texts and categories.
 //!
-//! A tool may say anything of a failure. The engine says always the same of a call that it refuses, and of a graph that it could not
-//! begin or that failed. So where no tool is asked, a record can say one of few things.
+//! A tool may fail with any text. The engine uses fixed texts for a call that it refuses, and for a graph that it could not
+//! begin or that failed. So if no tool is called, a record can have only one of a few texts.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -24,20 +24,20 @@ use graph_model::value::Value;
 
 use crate::audit::replayer::Replayer;
 
-/// What a run says begins so that had taken all its steps.
+/// The beginning of the error of a run that has reached its step limit.
 const EXCEEDED: &str = "Max steps exceeded (";
 
-/// What a call can come to.
+/// The possible outcomes of a call.
 pub(super) struct Prospects {
-    /// The failures that the engine makes itself.
+    /// The failures that the engine itself makes.
     own: Vec<OwnFailures>,
-    /// Whether something outside is asked, which may fail in any other way.
+    /// Whether something outside the engine is called, which may fail in any other way.
     asks: bool,
     /// Whether it can succeed.
     pub(super) succeeds: bool,
 }
 
-/// A failure that the engine makes itself.
+/// A failure that the engine itself makes.
 struct OwnFailures {
     says: SaidOf,
     /// Its category; `None` if the failure began with a tool, whose category it keeps.
@@ -45,23 +45,23 @@ struct OwnFailures {
     holds: Holds,
 }
 
-/// What the text of a failure is.
+/// The text of a failure.
 enum SaidOf {
     Exactly(String),
-    /// Something between these two.
+    /// Any text between these two.
     Between(String, String),
-    /// Some of these, in this order, behind the first.
+    /// The prefix, then some of these in this order.
     Listed(&'static str, Vec<String>),
-    /// That a graph had taken all the steps that it may.
+    /// The error of a graph that reached its step limit.
     Exceeded(Arc<dyn Machine>),
-    /// How a node of a graph failed.
+    /// The error of a graph in which a node failed.
     Inside(Arc<dyn Machine>, RunsInside),
 }
 
-/// What edges see of a failure besides its text.
+/// The data of a failure that edges see besides its text.
 enum Holds {
     Nothing,
-    /// What a run says of itself that ended without a result.
+    /// The description of a run that ended without a result.
     Run(RunsInside),
 }
 
@@ -76,22 +76,22 @@ struct RunsInside {
 }
 
 impl RunsInside {
-    /// Whether one of them is called so.
+    /// Whether one of them has this id.
     fn has(&self, run: &str) -> bool {
         is_nested_id(run, &self.outer, self.step, self.item, self.calls.clone())
     }
 }
 
-/// What a record says of a failure.
+/// A failure, as a record states it.
 pub(super) struct SaidFailure<'a> {
     pub(super) error: &'a str,
-    /// Its category, where that is written down.
+    /// Its category, if recorded.
     pub(super) category: Option<&'a str>,
-    /// What the edges saw of it, where that is written down.
+    /// The data that the edges saw of it, if recorded.
     pub(super) data: Option<Option<Cow<'a, Value>>>,
 }
 
-/// A call that a record tells of.
+/// A call that a record mentions.
 pub(super) struct Called<'a> {
     pub(super) node: &'a CompiledNode,
     pub(super) step: u64,
@@ -109,7 +109,7 @@ impl OwnFailures {
         Self::of(Category::Permanent, says)
     }
 
-    /// Returns its category if a text says it: `Some(None)` if it is that of a tool.
+    /// Returns the category if `error` is this failure's text: `Some(None)` if the category is that of a tool.
     fn category_of(&self, error: &str) -> Option<Option<Category>> {
         let is_said = match &self.says {
             SaidOf::Exactly(text) => error == text,
@@ -135,7 +135,7 @@ impl OwnFailures {
         is_said.then_some(self.category)
     }
 
-    /// Whether the edges can have seen that of it.
+    /// Whether the edges can have seen this data of the failure.
     fn holds(&self, error: &str, data: Option<&Value>) -> bool {
         let Holds::Run(runs) = &self.holds else { return data.is_none() };
         let Some(Value::Object(data)) = data else { return false };
@@ -146,7 +146,7 @@ impl OwnFailures {
         let text = |name: &str| data.get(name).and_then(Value::as_str);
         let is_text = |name: &str, is: &str| match data.get(name) {
             Some(said) => said.as_str().is_some_and(|said| said == is || said.contains(HIDDEN)),
-            // In the place of an item, the failure itself says these.
+            // In the place of an item, the failure itself has these members.
             None => runs.item.is_some(),
         };
         let known = ["success", "status", "graph_run_id", "steps", "error", "node", "state"];
@@ -161,17 +161,17 @@ impl OwnFailures {
     }
 }
 
-/// Whether a failure says that a run inside had come to an end.
+/// Whether an error says that a run inside had ended.
 pub(super) fn says_ended(error: &str) -> bool {
     inside(error).is_some() || error.starts_with(EXCEEDED)
 }
 
-/// Returns the run inside in which a node failed, if a failure says that.
+/// Returns the run inside in which a node failed, if an error names one.
 pub(super) fn run_inside(error: &str) -> Option<&str> {
     inside(error).map(|(_, _, run)| run)
 }
 
-/// Takes apart how a node of a graph failed: what happened, at which node, and in which run.
+/// Splits the error of a graph in which a node failed into the node's error, the node and the run.
 fn inside(error: &str) -> Option<(&str, &str, &str)> {
     let (rest, run) = error.strip_suffix("`)")?.rsplit_once("` of run `")?;
     let (message, node) = rest.rsplit_once(" (node `")?;
@@ -190,7 +190,7 @@ impl Prospects {
         Self { own, asks: false, succeeds: false }
     }
 
-    /// Returns how the call surely fails, if there is but one way.
+    /// Returns the error of the call, if it certainly fails and can fail with only this one.
     pub(super) fn sure(&self) -> Option<&str> {
         match self.own.first().map(|own| &own.says) {
             Some(SaidOf::Exactly(text)) if !self.succeeds && !self.asks => Some(text),
@@ -203,7 +203,7 @@ impl Prospects {
         self.asks || self.own.iter().any(|own| own.category.is_none())
     }
 
-    /// Whether the call can have failed so.
+    /// Whether the call can have failed in this way.
     pub(super) fn may_fail(&self, said: &SaidFailure<'_>, may_hide: bool) -> bool {
         let has_category = |known: Option<Category>| {
             said.category.is_none_or(|category| known.is_none_or(|known| known.name() == category))
@@ -219,14 +219,14 @@ impl Prospects {
                 return true;
             }
         }
-        // A text that is the engine's own is nothing that is said outside.
+        // A failure with one of the engine's own texts does not come from outside.
         self.asks && !is_own
     }
 }
 
 impl Replayer<'_> {
-    /// Returns what a call can come to. Of a request whose id or arguments depend on the time, that is what holds at the time that it
-    /// was planned.
+    /// Returns the possible outcomes of a call. If the request's id or arguments depend on the time, these are the outcomes
+    /// at the time when it was planned.
     pub(super) fn prospects(&self, request: &mut Request, called: &Called<'_>) -> Prospects {
         let (denials, is_sure) = self.denials(request);
         if is_sure {
@@ -258,13 +258,13 @@ impl Replayer<'_> {
             }
             _ => match self.tool_caller.borrow().refusal(request.tool, request.id.as_ref(), &mut request.arguments) {
                 Some(refusal) => Prospects::only([refusal]),
-                // A tool may say what the engine says, and mean something else by it.
+                // A tool may use a text of the engine and mean something else by it.
                 None => Prospects { own: Vec::new(), asks: true, succeeds: true },
             },
         }
     }
 
-    /// Returns what the call of a graph can come to; `timeout` is how it fails that takes too long.
+    /// Returns the possible outcomes of the call of a graph; `timeout` is the failure of a call that takes too long.
     fn prospects_of_graph(
         &self,
         graph: &Arc<dyn Machine>,
@@ -280,7 +280,7 @@ impl Replayer<'_> {
         let missing = not_granted(&**graph, &[session.granted.clone(), self.code.permissions.clone()]);
         if !missing.is_empty() {
             let denied = StartError::NotGranted { graph: id.clone(), missing }.to_string();
-            // What the graphs need that are called by name is written down with what was granted.
+            // The recorded grants include the needs of the graphs that are called by name.
             if self.says_all_grants() || !self.code.tool(request.tool).is_some_and(is_computed) {
                 return Prospects::only([denied]);
             }
@@ -300,7 +300,7 @@ impl Replayer<'_> {
             own.push(begins_with("the operating system gave no random bytes: "));
         }
         let inputs = request.arguments.values_mut().first().cloned().unwrap_or_default();
-        // A program without the feature cannot check the rules of inputs.
+        // A program without the feature cannot check inputs against a schema.
         let is_checked = schema::IS_THERE || inner.settings.schema.is_none();
         if !is_checked {
             own.push(begins_with(&format!("the inputs do not fit the graph `{id}`: ")));

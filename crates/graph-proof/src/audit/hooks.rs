@@ -1,4 +1,4 @@
-//! Hooks: what the graph's own hooks surely wish, which comes before what those of the program may wish.
+//! Hooks: the certain outcomes of the graph's own hooks, which come before the possible outcomes of the program's hooks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -15,7 +15,7 @@ use graph_model::value::{AsView, Value};
 use crate::audit::replayer::{HookOutcome, Replayer};
 
 impl HookOutcome {
-    /// Returns the error with which a run surely ends.
+    /// Returns the error with which a run certainly ends.
     fn error(&self) -> Option<&str> {
         match self {
             Self::Sure(Control::Fail { error }) => Some(error),
@@ -32,7 +32,7 @@ impl HookOutcome {
         }
     }
 
-    /// Fails if a run surely ends because of it.
+    /// Fails if a run certainly ends because of it.
     pub(super) fn goes_on(&self) -> Result<(), String> {
         match self.error() {
             None => Ok(()),
@@ -42,18 +42,18 @@ impl HookOutcome {
 }
 
 impl Replayer<'_> {
-    /// Returns what the hooks wish when the run begins.
+    /// Returns the outcome of the hooks at the start of the run.
     pub(super) fn wish_at_start(&self) -> HookOutcome {
         self.wish(Event::GraphStarted, self.code.start, [])
     }
 
-    /// Returns what the hooks wish where the run has taken all the steps it may.
+    /// Returns the outcome of the hooks when the run has reached its step limit.
     pub(super) fn wish_at_limit(&self) -> HookOutcome {
         let node = self.position.frontier.first().map_or(self.code.start, |activation| activation.node);
         self.wish(Event::Limit, node, at_limit(self.position.steps, self.most_steps()))
     }
 
-    /// Whether hooks can have allowed the run so many steps at its limit (R131).
+    /// Whether hooks can have raised the run's step limit to `limit` (R131).
     pub(super) fn is_extension(&self, limit: u64) -> bool {
         let most = self.most_steps();
         if !self.is_exhausted() || limit <= most || limit > most_extended(self.code) {
@@ -68,15 +68,15 @@ impl Replayer<'_> {
         }
     }
 
-    /// Returns what the hooks wish behind a visit that was committed, which leads to `next`.
+    /// Returns the outcome of the hooks after a committed visit, which leads to `next`.
     pub(super) fn wish_behind(&self, visit: &Visit, next: Option<&str>) -> HookOutcome {
-        // What a failure held beside its text is not always written down.
+        // The data of a failure besides its text is not always recorded.
         if visit.error.is_some() || self.code.hooks(Event::AfterStep).next().is_none() {
             return HookOutcome::Any;
         }
         let Some(node) = self.code.node_named(&visit.node) else { return HookOutcome::Any };
         let mask = tool_mask(&self.code.settings.secrets, &self.code.node(node).kind);
-        // Hooks receive nothing about the calls for a list, and a node without a call has no result.
+        // Hooks receive no results of a foreach's calls, and a node without a call has no result.
         let result = hidden(mask, visit.result.clone());
         let values = [
             ("node", Value::from(visit.node.as_str())),

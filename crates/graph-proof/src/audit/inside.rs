@@ -43,28 +43,30 @@ pub enum AuditError {
         /// Why.
         source: StoreError,
     },
-    /// A journal was changed, tells of what its graph does not allow, or does not fit that of the run around it.
+    /// A journal was changed, records something that its graph does not allow, or does not fit the journal of the run
+    /// around it.
     #[error("run `{run}`: {reason}")]
     Journal {
         /// The run.
         run: RunId,
-        /// What is wrong.
+        /// The first mistake.
         reason: JournalError,
     },
 }
 
-/// Proves a run and every run inside it, and that they belong together (R188); the run itself is the first that is returned.
+/// Proves a run and every run inside it, and that they belong together (R188). The run itself is the first in the result.
 ///
-/// As [`audit`](super::audit), for each. Of a run inside another it is proven besides that it is of the graph that the node
-/// calls; that it names the visit; that it was given what the node gives, and granted no more than the run around it has; and
-/// that what it came to is what the visit was told.
+/// Each run is proven as [`audit`](super::audit) does. For a run inside another, this also proves that the run is of the
+/// graph that the node calls, names the visit, has the inputs that the node gives it, was granted no more than the run
+/// around it, and had the outcome that the visit records.
 ///
-/// A journal says only of the last call of a visit at which time it was made. What other calls get that ask for the time can have come
-/// from any one time. A failure whose text has a secret cut out is not compared, and one of a run that was given up before it ended is not.
+/// A journal records the time only for the last call of a visit. If another call asks for the time, its inputs may come
+/// from any one time. A failure is not compared if a secret was cut out of its text, or if its run was given up before it
+/// ended.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong, in which run and record; or if a journal cannot be read.
+/// The first mistake, with its run and record; or if a journal cannot be read.
 pub async fn audit_tree(
     machine: Arc<dyn Machine>,
     run: &RunId,
@@ -76,7 +78,7 @@ pub async fn audit_tree(
     Ok(proven.into_iter().map(|(_, audit)| audit).collect())
 }
 
-/// As [`audit_tree`], with the graph of each run.
+/// Proves runs as [`audit_tree`] does, and returns each with its graph.
 pub async fn prove_tree(
     machine: Arc<dyn Machine>,
     run: &RunId,
@@ -109,7 +111,7 @@ pub async fn prove_tree(
             let Some(records) = loaded(store, &id).await? else {
                 // A call may fail before its run begins.
                 begun.missed += 1;
-                // Where nobody knows how often the call was made, the runs that it began end here.
+                // If it is unknown how often the call was made, the search for its runs ends here.
                 if most.is_none() && begun.missed > call.most_missed {
                     break;
                 }
@@ -123,7 +125,7 @@ pub async fn prove_tree(
             begun = RunsBegun { last: Some((attempt, proven)), missed: 0 };
         }
         if let Some(most) = most {
-            // How often the call of one item was made is not written down.
+            // The number of times that the call of one item was made is not recorded.
             if named.is_some() || call.counted.is_none() {
                 call.ends_at(&*inner, most, &begun).map_err(misfits)?;
             }
@@ -135,7 +137,7 @@ pub async fn prove_tree(
         let last = begun.last.as_ref().map(|(_, proven)| proven);
         call.told(&*outer, &*inner, last).map_err(misfits)?;
         let visit = (around.clone(), call.parent.step);
-        // Which items failed in an earlier session decides nothing in the last one.
+        // The items that failed in an earlier session decide nothing in the last one.
         if let Some(error) = call.list_ended.as_ref().filter(|_| call.is_first_session() && call.attempts.is_none()) {
             let list = lists.entry(visit.clone()).or_insert_with(|| ItemsFailed::new(call.seq, error.clone()));
             list.take(&call, last);
@@ -167,35 +169,35 @@ async fn loaded(store: &dyn Store, run: &RunId) -> Result<Option<Vec<Sealed>>, A
     }
 }
 
-/// The runs that the calls of a visit, or of an item of it, began, as far as they were looked at.
+/// The runs that the calls of a visit, or of an item of it, began, as far as they were checked.
 #[derive(Default)]
 struct RunsBegun {
     /// The last of them, and which call began it.
     last: Option<(u64, Proven)>,
-    /// How many calls behind it began no run.
+    /// How many calls after it began no run.
     missed: u64,
 }
 
 /// How often the calls of a foreach were made.
 struct CallCount {
-    /// The record that tells of the visit.
+    /// The record of the visit.
     seq: u64,
-    /// What the visit counts: one, and each call that was made again.
+    /// The number of calls that the visit counts: one, plus each call that was made again.
     counted: u64,
-    /// What the runs inside it add up to.
+    /// The number that results from the runs inside it.
     least: u64,
-    /// Whether it may be more, since there are calls that began no run.
+    /// Whether the number may be higher, because some calls may have begun no run.
     is_open: bool,
 }
 
-/// The items of a list on which a run ended.
+/// The failed items of a list at which a run ended.
 struct ItemsFailed {
-    /// The record that tells of the end.
+    /// The record of the end.
     seq: u64,
     error: String,
-    /// The items that surely failed.
+    /// The items that certainly failed.
     failed: BTreeSet<u64>,
-    /// How many items can have failed that are not before the one that the error names; `None` if nobody knows.
+    /// The maximum number of items that failed, from the one that the error names on; `None` if unknown.
     most: Option<usize>,
 }
 
@@ -205,7 +207,7 @@ impl ItemsFailed {
         Self { seq, error, failed: named.into_iter().collect(), most: Some(0) }
     }
 
-    /// Takes the last run of the call for an item.
+    /// Adds the last run of the call for an item.
     fn take(&mut self, call: &CallInside, last: Option<&Proven>) {
         if last.is_some_and(|run| run.audit.status == Status::Error) {
             self.failed.extend(call.parent.item);
@@ -216,7 +218,8 @@ impl ItemsFailed {
         self.most = self.most.filter(|_| call.is_one_of_all).map(|most| most + more);
     }
 
-    /// Whether the error names the first of them, and says how many others failed. Of one item, a hook may say that too.
+    /// Whether the error names the first of them, and says how many others failed. If only one failed, a hook may have
+    /// written such an error.
     fn fits(&self) -> bool {
         let Some((named, text)) = named_item(&self.error) else { return true };
         let others = self.failed.len() - 1;
@@ -226,14 +229,14 @@ impl ItemsFailed {
     }
 }
 
-/// Takes apart how a list failed: at which item, and why.
+/// Splits the error of a list into the item that failed and the reason.
 fn named_item(error: &str) -> Option<(u64, &str)> {
     let (item, text) = error.strip_prefix("item ")?.split_once(": ")?;
     Some((item.parse().ok()?, text))
 }
 
-/// Proves where a run began that began in another, and where that one began, as far as the store has them. Returns
-/// `false` if it has not all, or the run began in no other run.
+/// Proves the origin of a fork, then the origin of that run, and so forth, as far as the store has them. Returns `false` if
+/// the store does not have all of them, or if the run is not a fork.
 async fn proven_origin(
     machine: &dyn Machine,
     run: &RunId,
@@ -269,7 +272,7 @@ async fn proven_origin(
     }
 }
 
-/// Whether a fork begins as its origin stood, except for some keys.
+/// Whether a fork begins with the state and position of its origin, except for some keys.
 fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
     let (Some(state), Some(before)) = (fork.state(), origin.state()) else {
         return fork.position.frontier == origin.position.frontier && fork.position.steps == origin.position.steps;
@@ -286,13 +289,13 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
 }
 
 impl Replayer<'_> {
-    /// Returns the calls of graphs that the visits of the next step may have made, which are not written down.
+    /// Returns the calls of graphs that the visits of the next step may have made, which are not recorded.
     pub(super) fn open_calls(&self, seq: u64, at: SystemTime, end: Option<&End>) -> Vec<CallInside> {
         let numbered = (self.position.steps + 1..).zip(&self.position.frontier);
         let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
-        // Steps that are not written at once can have been taken in a session before.
+        // If steps are not written at once, an earlier session can have taken them.
         let is_made = self.sessions.len() > 1 || end.is_none() || self.is_visiting;
-        // Where a step visits a node twice, which of the visits the run ended at is not written down.
+        // If a step visits a node twice, it is not recorded at which of the visits the run ended.
         let frontier = &self.position.frontier;
         let is_once = |node: u16| frontier.iter().filter(|activation| activation.node == node).count() == 1;
         let once = |call: &CallInside| self.code.node_named(&call.parent.node).is_some_and(is_once);
@@ -301,8 +304,8 @@ impl Replayer<'_> {
             .collect()
     }
 
-    /// Returns the calls of graphs that a visit made, which names the run that the graph allows; `visit` is `None` if
-    /// the visit is not written down.
+    /// Returns the calls of graphs that a visit made. The run that the visit names is one that the graph allows; `visit` is
+    /// `None` if the visit is not recorded.
     pub(super) fn calls_of_graphs(
         &self,
         seq: u64,
@@ -332,8 +335,8 @@ impl Replayer<'_> {
             inputs: None,
             last_inputs: None,
             dated: Vec::new(),
-            // Any session until then: where steps are not written at once, one that died leaves none of its own, and the runs that
-            // it began.
+            // Any session so far: if steps are not written at once, a session that died leaves no steps of its own, but the
+            // runs that it began.
             sessions: self.sessions.clone(),
             permissions: self.code.permissions.clone(),
             may_time_out: node.timeout.is_some(),
@@ -348,7 +351,7 @@ impl Replayer<'_> {
         }
     }
 
-    /// Whether an id that a call of a tool computed is that of a graph: that of a tool begins no run.
+    /// Whether a computed id is that of a graph. The id of a tool begins no run.
     fn is_graph(&self, tool: u16, id: &ItemId) -> bool {
         graph_of(self.machine, tool, Some(id)).is_some()
     }
@@ -375,7 +378,7 @@ impl Replayer<'_> {
         if is_computed {
             let now = Now::known_at(&clock, told);
             let planned = request(&now);
-            // Of a call that is not written down, nobody knows when it was planned.
+            // It is unknown when a call was planned that is not recorded.
             let planned = planned.filter(|_| visit.is_some() || now.known().is_none());
             one.id = planned.and_then(|request| request.id).filter(|id| self.is_graph(one.tool, id));
         }
@@ -390,7 +393,7 @@ impl Replayer<'_> {
             return (!is_computed || one.id.is_some()).then_some(one);
         };
         one.said = match &visit.error {
-            // With a result, it is not the call that failed.
+            // If there is a result, the call itself did not fail.
             Some(error) if visit.result.is_null() => {
                 SaidInside::Failure { error: error.clone(), data: visit.data.clone() }
             }
@@ -398,7 +401,7 @@ impl Replayer<'_> {
             _ => SaidInside::Nothing,
         };
         one.named.clone_from(&visit.run);
-        // Of a call that failed before its run began there is nothing to find.
+        // A call that failed before its run began has no run to find.
         one.named.is_some().then_some(one)
     }
 
@@ -454,7 +457,7 @@ impl Replayer<'_> {
         all
     }
 
-    /// Returns the result of a call of the next step that a `calls` record tells of.
+    /// Returns the result of a call of the next step from its `calls` record.
     fn done_before(&self, step: u64, item: Option<u64>) -> SaidInside {
         match self.done.get(&(step, item)) {
             Some(done) if self.state.is_some() => SaidInside::Result(done.result.clone()),
@@ -463,17 +466,17 @@ impl Replayer<'_> {
     }
 }
 
-/// Returns the time that a visit was told, if it is written down.
+/// Returns the time that a visit received, if it is recorded.
 fn told_time(visit: Option<&Visit>) -> Option<SystemTime> {
     visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds)
 }
 
-/// Returns what a call of a graph gives it, unless that depends on the time.
+/// Returns the inputs that a call gives its graph, unless they depend on the time.
 fn inputs_without_time(request: Request, now: &Now<'_>) -> Option<Value> {
     now.known().is_none().then(|| first(request))
 }
 
-/// Returns what a call of a graph gives it.
+/// Returns the inputs that a call gives its graph.
 fn first(mut request: Request) -> Value {
     request.arguments.take::<Value>("")
 }
@@ -483,23 +486,23 @@ impl CallInside {
         nested_id(&self.parent.run, self.parent.step, self.parent.item, attempt)
     }
 
-    /// Whether the run around it was not resumed before: each call was made once, and in turn.
+    /// Whether the run around it was not resumed before. If so, each call was made once, and in turn.
     fn is_first_session(&self) -> bool {
         self.sessions.len() == 1
     }
 
-    /// Whether a call can have failed before its run ended: given up in time, or made again after a resume.
+    /// Whether a call can have failed before its run ended: it timed out, or was made again after a resume.
     fn may_leave_runs(&self) -> bool {
         !self.is_first_session() || self.may_time_out
     }
 
-    /// Whether a journal is that of a run which one of its calls began, and not of another that is called so.
+    /// Whether a journal belongs to a run that one of its calls began, and not to another run with this id.
     fn has_begun(&self, run: &RunId, records: Option<Vec<Sealed>>, key: &PublicKey) -> bool {
         let start = records.and_then(|records| VerifiedJournal::new(run, &records, key).ok()?.start().ok());
         start.is_some_and(|(_, start)| start.parent.as_ref() == Some(&self.parent))
     }
 
-    /// Returns which call began the run that the visit was told of, if it says that.
+    /// Returns the number of the call that began the run in the visit's outcome, if the outcome names a run.
     fn named_attempt(&self) -> Option<u64> {
         let run = match &self.said {
             SaidInside::Result(result) => result.get("graph_run_id")?.as_str()?,
@@ -513,14 +516,14 @@ impl CallInside {
         Some(attempt).filter(is_its).or_else(|| (1..=most.min(MOST_CALLS)).find(is_its)).filter(|one| *one <= most)
     }
 
-    /// Whether a call can fail before its run begins where the next one begins a run.
+    /// Whether a call can fail before its run begins although the next call begins a run.
     fn may_miss(&self, inner: &dyn Machine) -> bool {
-        // Calls that ask for the time may be refused at one and not at another.
+        // A call that asks for the time may be refused at one time and not at another.
         let is_same = self.inputs.is_some() && tables(inner.graph()).settings.secrets.is_empty();
         !is_same || !self.is_first_session() || self.may_time_out || !required_environment(inner).is_empty()
     }
 
-    /// Fails unless a call can have begun a run behind those that were begun before.
+    /// Fails unless a call can have begun a run after those that were begun before.
     fn follows(&self, inner: &dyn Machine, before: &RunsBegun) -> Result<(), String> {
         let node = &self.parent.node;
         if before.missed > 0 && !self.may_miss(inner) {
@@ -529,11 +532,11 @@ impl CallInside {
         self.may_repeat(before)
     }
 
-    /// Fails unless the last of the runs ended so that its call can have been made again.
+    /// Fails unless the call can have been made again after the end of the last run.
     fn may_repeat(&self, before: &RunsBegun) -> Result<(), String> {
         let node = &self.parent.node;
         match &before.last {
-            // A call that is given up leaves its run wherever it is.
+            // A call that is given up leaves its run in any status.
             Some((_, run)) if run.audit.status != Status::Error && !self.may_leave_runs() => {
                 Err(format!("node `{node}` made a call again, and run `{}` did not fail", run.audit.run))
             }
@@ -541,7 +544,7 @@ impl CallInside {
         }
     }
 
-    /// Fails unless the last of so many calls began the last of the runs, or can have begun no run.
+    /// Fails unless the last of `calls` calls began the last of the runs, or can have begun no run.
     fn ends_at(&self, inner: &dyn Machine, calls: u64, begun: &RunsBegun) -> Result<(), String> {
         let Some((last, _)) = begun.last.as_ref().filter(|(last, _)| *last < calls) else { return Ok(()) };
         self.may_repeat(begun)?;
@@ -566,14 +569,14 @@ impl CallInside {
         count.is_open |= !is_known || !self.is_one_of_all;
     }
 
-    /// Fails unless a run began as the call begins it.
+    /// Fails unless the call can have begun this run.
     fn ties(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
         let start = &run.start;
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
         self.takes_up(machine, &self.sessions, &run.sessions)?;
-        // A call that is made again after a resume finds its run, which was given another time.
+        // A call that is made again after a resume finds its earlier run, which received another time.
         let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
         let last = self.last_inputs.as_ref().filter(|_| is_last);
         // Defaults are applied, as they were when the run began.
@@ -590,7 +593,7 @@ impl CallInside {
         }
     }
 
-    /// Fails unless calls in sessions of the run around it can have begun the sessions of a run: each at most one.
+    /// Fails unless the sessions of the run around it can have begun the sessions of a run, each at most one.
     fn takes_up(&self, machine: &dyn Machine, around: &[Session], own: &[Session]) -> Result<(), String> {
         let mut around = around.iter();
         for own in own {
@@ -612,8 +615,8 @@ impl CallInside {
         Ok(())
     }
 
-    /// Fails unless the last session of a run can have been in the last one of the run around it: a run that failed
-    /// before continues when its call is made again.
+    /// Fails unless the last session of a run can belong to the last session of the run around it. A run that failed before
+    /// continues when its call is made again.
     fn fails_now(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
         let (Some((outer, before)), Some((own, earlier))) = (self.sessions.split_last(), run.sessions.split_last())
         else {
@@ -626,7 +629,7 @@ impl CallInside {
         })
     }
 
-    /// Whether a session of the run around it grants what one of its own was granted.
+    /// Whether a session of its own can have its grants from a session of the run around it.
     fn grants(&self, machine: &dyn Machine, outer: &Session, own: &Session) -> bool {
         if outer.says_all {
             let expected = granted(machine, &[outer.granted.clone(), self.permissions.clone()]);
@@ -642,7 +645,7 @@ impl CallInside {
         patterns.all(|one| covered(&outer.granted, one) && covered(&self.permissions, one))
     }
 
-    /// Fails unless the visit was told what its last run came to.
+    /// Fails unless the visit received the outcome of its last run.
     fn told(&self, outer: &dyn Machine, inner: &dyn Machine, last: Option<&Proven>) -> Result<(), String> {
         let node = &self.parent.node;
         let Some(run) = last else {
@@ -666,7 +669,7 @@ impl CallInside {
             }
             SaidInside::Success => Ok(()),
             SaidInside::Result(said) => {
-                // Without the key of its secrets, nothing of it was computed.
+                // Without the key of its secrets, its result was not computed.
                 let Some(ended) = &run.ended else { return Ok(()) };
                 let is_plain = is_told_secrets(tables(outer.graph()), self.tool, tables(inner.graph()));
                 let result = ended.result(id, is_plain);
@@ -676,7 +679,7 @@ impl CallInside {
                     Err(format!("node `{node}` was told something else of run `{id}` than what it returned"))
                 }
             }
-            // The call was given up, and its run let be wherever it was.
+            // The call timed out, and left its run in any status.
             SaidInside::Failure { error, .. } if error.starts_with("it timed out after") => Ok(()),
             SaidInside::Failure { .. } if is_done => {
                 Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
@@ -710,7 +713,7 @@ impl CallInside {
         }
     }
 
-    /// Fails if the run around this one ended with its failure, and says of it what is not so.
+    /// Fails if the run around this one ended with this run's failure, and misstates it.
     fn ends_with(&self, inner: &dyn Machine, run: &Proven, may_hide: bool) -> Result<(), String> {
         let Some((error, code)) = &self.ended else { return Ok(()) };
         let (id, node) = (&run.audit.run, &self.parent.node);
@@ -719,13 +722,13 @@ impl CallInside {
         }
         let lost = run.failed.as_ref();
         let known = lost.filter(|lost| lost.node.is_some()).and_then(|lost| lost.code.as_ref());
-        // Of a call that was given up, a hook may say what its run says.
+        // If a call was given up, a hook may use the error of its run.
         let is_its = !self.may_time_out
             && lost.is_some_and(|lost| *error == failure_inside(&lost.error, lost.node.as_deref(), id));
         if is_its {
             self.fails_now(inner, run)?;
         }
-        // A hook may say something else of a failure, and keeps its code.
+        // A hook may change the text of a failure, and keeps its code.
         if code.is_some() && code.as_ref() != known || (is_its && code.as_ref() != known) {
             let is_hidden = may_hide && code.as_ref().is_some_and(|code| code.contains(HIDDEN));
             return if is_hidden {
@@ -737,13 +740,13 @@ impl CallInside {
         Ok(())
     }
 
-    /// Whether the call can have failed, in its time, though its last run did not.
+    /// Whether the call can have failed, given the status of its last run.
     fn may_fail_before(&self, run: &Proven) -> bool {
         let is_left = matches!(run.audit.status, Status::Error | Status::Cancelled);
         is_left || self.may_leave_runs()
     }
 
-    /// Notes with what the run around it ended at the node.
+    /// Notes the error with which the run around it ended at the node.
     fn ended(mut self, end: Option<&End>) -> Self {
         let Some(End { error: Some(error), node: Some(node), code, unfit: false, .. }) = end else { return self };
         if *node == self.parent.node {
@@ -760,12 +763,12 @@ impl CallInside {
 }
 
 impl Lost {
-    /// Whether that is what edges see of it.
+    /// Whether edges see this data of it.
     fn is_seen(&self, data: &Value, may_hide: bool) -> bool {
         let Some(state) = &self.state else { return true };
         let (Some(said), Some(steps)) = (data.get("state"), data.get("steps")) else { return true };
         let (mut said, mut state) = (said.clone(), state.clone());
-        // How often the calls were made of a step that was not committed is not written down.
+        // The number of calls in a step that was not committed is not recorded.
         let retries = self.forget_open(&mut said);
         self.forget_open(&mut state);
         let may_be = |(node, count): (&String, &Value)| {
@@ -774,7 +777,7 @@ impl Lost {
         retries.iter().all(may_be) && agree(&said, &state, may_hide) && *steps == self.steps
     }
 
-    /// Removes from a state how often the calls of the next step were made again, and returns that.
+    /// Removes from a state the numbers of repeated calls of the next step, and returns them.
     fn forget_open(&self, state: &mut Value) -> Map<String, Value> {
         let mut open = Map::new();
         let Value::Object(state) = state else { return open };
@@ -790,7 +793,7 @@ impl Lost {
     }
 }
 
-/// Whether a value is what a journal says of it, where texts may stand in the journal without the secrets in them.
+/// Whether a value agrees with the journal, where secrets may be cut out of its texts.
 fn agree(said: &Value, is: &Value, may_hide: bool) -> bool {
     match (said, is) {
         (Value::String(text), _) if may_hide && text.contains(HIDDEN) => true,

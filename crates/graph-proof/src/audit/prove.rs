@@ -1,4 +1,4 @@
-//! Proving one run, by itself.
+//! Proves one run, without the runs inside it.
 
 use std::time::SystemTime;
 
@@ -18,7 +18,7 @@ use graph_signing::{Fingerprint, PublicKey};
 
 use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
 
-/// What a journal proves of a run.
+/// The facts that a journal proves about a run.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Audit {
@@ -26,59 +26,61 @@ pub struct Audit {
     pub run: RunId,
     /// The graph's id.
     pub graph: String,
-    /// The digest of the graph that the run was of.
+    /// The digest of the run's graph.
     pub digest: Digest,
-    /// Whose key signed the graph.
+    /// The fingerprint of the key that signed the graph.
     pub signer: Fingerprint,
-    /// How the run stands.
+    /// The run's status.
     pub status: Status,
     /// How many nodes were visited.
     pub steps: u64,
     /// How often it was resumed.
     pub resumes: u64,
-    /// How many records there are.
+    /// The number of records.
     pub records: u64,
-    /// The link of the last record, which stands for all of the journal.
+    /// The link of the last record, which covers the whole journal.
     pub link: Digest,
-    /// Whose key signed the journal.
+    /// The fingerprint of the key that signed the journal.
     pub key: Fingerprint,
     /// The version that the graph's author gave it.
     pub version: String,
-    /// Which visit of another run it belongs to.
+    /// The visit of another run that it belongs to.
     pub parent: Option<Parent>,
-    /// Where in another run it began.
+    /// The point in another run where it began.
     pub from: Option<Origin>,
-    /// Whether it was proven that the other run stood there so, except for the keys that were changed. Only
-    /// [`audit_tree`](crate::audit_tree) looks, and only where the store has the other run.
+    /// Whether it was proven that the other run had the same state there, except for the keys that were changed. Only
+    /// [`audit_tree`](crate::audit_tree) checks this, and only if the store has the other run.
     pub is_origin_proven: bool,
-    /// What was granted, at the start or when it was resumed; each pattern once.
+    /// The grants at the start and at each resume; each pattern once.
     pub grants: Vec<String>,
-    /// The ids of the tools that committed visits called, in the order of the alphabet. `*` stands for one that is known only at
-    /// each call, which no journal says.
+    /// The ids of the tools that committed visits called, in alphabetical order. `*` stands for an id that is computed for
+    /// each call, which no journal records.
     pub tools: Vec<String>,
     /// When it began: RFC 3339 in UTC with milliseconds.
     pub started: String,
     /// When it ended, if it has.
     pub ended: Option<String>,
-    /// The SHA-256 of what it returned as canonical JSON with `[secret]` for secrets, if it ended with a result (R203).
+    /// The SHA-256 of its output as canonical JSON with `[secret]` for secrets, if it ended with a result (R203).
     pub output: Option<Digest>,
-    /// Whether what the nodes wrote and where they led was computed again. Not so of a graph with secrets, unless there is the key
-    /// that they were sealed with.
+    /// Whether the audit recomputed the values that nodes wrote and the edges that they took. It does not for a graph with
+    /// secrets, unless it has the key that they were sealed with.
     pub is_recomputed: bool,
 }
 
 /// Proves a run.
 ///
-/// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `seal` what its secrets were sealed with.
+/// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `seal` the key that its secrets
+/// were sealed with.
 ///
-/// Of the signatures that of the last record is verified. It covers the links of all others, and with them their texts and
-/// signatures: whoever could change one of those and keep the chain could also sign again, for that takes the key.
+/// Only the signature of the last record is verified. It covers the links of all other records, and with them their texts
+/// and signatures. A change to one of them that keeps the chain needs a new signature, and so the key.
 ///
-/// It accepts what the engine can write, and nothing else: `docs/journal.md` says what that means for each member of a record.
+/// It accepts exactly the journals that the engine can write. `docs/journal.md` describes what that means for each member
+/// of a record.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong, and in which record: the journal was changed, or tells of what the graph does not allow.
+/// The first mistake and its record: the journal was changed, or records something that the graph does not allow.
 pub fn audit(
     machine: &dyn Machine,
     run: &RunId,
@@ -89,7 +91,7 @@ pub fn audit(
     prove(machine, run, records, key, seal, false).map(|proven| proven.audit)
 }
 
-/// What is proven of a run, with what ties it to the runs around and inside it.
+/// A proven run, with the facts that tie it to the runs around and inside it.
 pub(super) struct Proven {
     pub(super) audit: Audit,
     pub(super) start: Start,
@@ -97,9 +99,9 @@ pub(super) struct Proven {
     pub(super) inside: Vec<CallInside>,
     /// Its result, if it has ended with one that could be computed.
     pub(super) ended: Option<Ended>,
-    /// How it ended without one.
+    /// How it ended without a result.
     pub(super) failed: Option<Lost>,
-    /// What held at its start, and each time that it was resumed.
+    /// The sessions of the run: one from its start and one from each resume.
     pub(super) sessions: Vec<Session>,
 }
 
@@ -116,7 +118,7 @@ pub(super) fn prove(
     let (started, mut start) = verified.start()?;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
-    // A vault that cannot be opened leaves sealed what it holds, and nothing is computed from that.
+    // If the vault cannot be opened, its values stay sealed, and nothing is computed from them.
     let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
     misfit(0, begins(code, run, &start, key, vault.as_deref()))?;
     if let Some(vault) = &vault {
@@ -125,7 +127,7 @@ pub(super) fn prove(
     let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
     let mut walk = Replayer::begin(machine, run, &start, is_recomputed, looks_inside)?;
     let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
-    // One record is in memory at a time: a long journal is many times as large when it is read.
+    // One record is in memory at a time: a journal is many times larger when it is parsed.
     for at in 1..verified.count() {
         let Some(record) = verified.record(at) else { break };
         let mut record = record?;
@@ -179,7 +181,7 @@ pub(super) fn prove(
     Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, sessions: walk.sessions })
 }
 
-/// Fails unless a run of the graph begins with such a record, whatever its inputs are.
+/// Fails unless a run of the graph can begin with this record, regardless of its inputs.
 pub(super) fn begins(
     code: &GraphTables,
     run: &RunId,
@@ -204,7 +206,7 @@ pub(super) fn begins(
     }
 }
 
-/// Fails unless a visit of another run begins such a run.
+/// Fails unless a visit of another run can begin this run.
 pub(super) fn is_inside(run: &RunId, parent: &Parent, start: &Start) -> Result<(), String> {
     if !is_nested_id(run.as_str(), &parent.run, parent.step, parent.item, 1..=u64::MAX) {
         return Err(format!("visit {} of run `{}` begins no run of this id", parent.step, parent.run));

@@ -28,14 +28,14 @@ use graph_model::value::Value;
 
 use crate::audit::dated::Dated;
 
-/// What a run came to that ended without a result.
+/// The end of a run without a result.
 pub(super) struct Lost {
     pub(super) error: String,
     /// The node that failed.
     pub(super) node: Option<String>,
     pub(super) code: Option<String>,
     pub(super) steps: u64,
-    /// Its last state, where that can be computed.
+    /// Its last state, if that can be computed.
     pub(super) state: Option<Value>,
     /// The nodes of the next step.
     pub(super) next: Vec<String>,
@@ -44,16 +44,17 @@ pub(super) struct Lost {
 /// The items of a foreach that `calls` records name.
 #[derive(Default)]
 pub(super) struct ItemsDone {
-    /// The item behind the last one that is done.
+    /// The item after the highest one that is done.
     pub(super) next: u64,
-    /// The items before that which are not done.
+    /// The items before `next` that are not done.
     pub(super) open: BTreeSet<u64>,
     /// The item that the session named last.
     pub(super) last: Option<u64>,
 }
 
 impl ItemsDone {
-    /// Takes an item that is done of a foreach of that width. After a failure it begins no more calls if it `is_stopped`.
+    /// Records that an item of a foreach of that width is done. If the foreach `is_stopped`, it begins no more calls after
+    /// a failure.
     pub(super) fn take(&mut self, item: u64, width: usize, is_stopped: bool) -> Result<(), String> {
         let is_in_turn = width > 1 || self.last.is_none_or(|last| last < item);
         let begun = item.saturating_sub(self.next).saturating_add(self.open.len() as u64);
@@ -73,15 +74,15 @@ impl ItemsDone {
     }
 }
 
-/// What held for a run from its start or a resume on.
+/// The bounds of a run from its start or from a resume on.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     pub(super) granted: Grants,
-    /// Whether that is all that bounds the run.
+    /// Whether these grants are all that bound the run.
     pub(super) says_all: bool,
     /// How many graphs may nest below the run.
     pub(super) depth: u32,
-    /// How deep its caller said that graphs may nest, if it said that.
+    /// The nesting depth that its caller allowed, if it gave one.
     pub(super) said_depth: Option<u32>,
 }
 
@@ -102,7 +103,7 @@ pub(super) fn grants(patterns: &[String]) -> Result<Grants, String> {
     patterns.collect::<Result<Vec<_>, _>>().map(Grants::new)
 }
 
-/// What the last record was, as far as that decides which may follow.
+/// The kind of the last record, as far as it decides which records may follow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Before {
     Start,
@@ -115,39 +116,39 @@ pub(super) enum Before {
     End,
 }
 
-/// A run that is walked again, along its journal.
+/// A run that is replayed along its journal.
 pub(super) struct Replayer<'m> {
     pub(super) machine: &'m dyn Machine,
     pub(super) code: &'m GraphTables,
     /// `None` if its values are sealed, and so nothing can be computed from them.
     pub(super) state: Option<Box<dyn StateFields>>,
-    /// Where results are tried, whether a tool can have returned them.
+    /// Checks whether a tool can have returned a result.
     pub(super) tool_caller: RefCell<Box<dyn ToolCaller>>,
     pub(super) position: Position,
     pub(super) status: Status,
     pub(super) before: Before,
-    /// Whether the next nodes can have been visited where it ended.
+    /// Whether the next nodes can have been visited when the run ended.
     pub(super) is_visiting: bool,
     pub(super) is_fork: bool,
-    /// The nodes of the last step, with what hooks wish behind each.
+    /// The nodes of the last step, with the outcome of the hooks after each.
     pub(super) visited: Vec<(u16, HookOutcome)>,
-    /// The time that the last visit was told.
+    /// The time that the last visit received.
     pub(super) told: Option<i64>,
-    /// What of the next step is done.
+    /// The completed calls of the next step.
     pub(super) done: CompletedCalls,
-    /// How many items the lists of the next step have, by their visits; `None` if that depends on the time.
+    /// The lengths of the next step's lists, by their visits; `None` if a length depends on the time.
     pub(super) lengths: RefCell<HashMap<u64, Option<usize>>>,
-    /// Which items of the next step's lists are done, by their visits.
+    /// The completed items of the next step's lists, by their visits.
     pub(super) items: HashMap<u64, ItemsDone>,
     /// The sessions of the run; the last is the current one.
     pub(super) sessions: Vec<Session>,
-    /// What the caller said that the run may use.
+    /// The capabilities that the caller allowed the run.
     pub(super) capabilities: Option<Grants>,
     /// Whether it is a run inside another.
     pub(super) is_inside: bool,
     /// How many graphs may nest below it in all sessions.
     pub(super) depth: u32,
-    /// The calls of graphs that its visits made; `None` if nobody asks.
+    /// The calls of graphs that its visits made; `None` if they are not collected.
     pub(super) inside: Option<Vec<CallInside>>,
     /// The tools that were called.
     pub(super) used: BTreeSet<u16>,
@@ -194,7 +195,7 @@ impl<'m> Replayer<'m> {
         Ok(walk)
     }
 
-    /// Begins a session: what the graph needs must be granted.
+    /// Begins a session, which must grant everything that the graph needs.
     pub(super) fn session(&mut self, patterns: &[String], depth: Option<u32>) -> Result<(), String> {
         let granted = grants(patterns)?;
         if let Some(capabilities) = &self.capabilities {
@@ -209,8 +210,8 @@ impl<'m> Replayer<'m> {
         self.code.tools.iter().filter_map(|tool| tool.capability.as_ref()).try_for_each(|needed| self.granted(needed))
     }
 
-    /// Whether what is written down of grants is all of them. Where the grants of several bound the run, it is what patterns can say
-    /// of that, and what the graph surely needs.
+    /// Whether the recorded grants are complete. If several sets of grants bound the run, the journal records only the part
+    /// of their intersection that patterns can express, and the grants that the graph certainly needs.
     pub(super) fn says_all_grants(&self) -> bool {
         self.sessions.last().is_some_and(|session| session.says_all)
     }
@@ -246,7 +247,8 @@ impl<'m> Replayer<'m> {
         Ok(())
     }
 
-    /// Fails if a hook of the graph surely ended the run before a record, and that is not its end. Ends are looked at by themselves.
+    /// Fails if a hook of the graph certainly ended the run before a record, and the record is not that end. Ends are
+    /// checked separately.
     pub(super) fn hooks_allow(&self, entry: &Entry) -> Result<(), String> {
         let is_end = matches!(entry, Entry::End(end) if end.status == Status::Error && end.node.is_some());
         match self.before {
@@ -262,7 +264,7 @@ impl<'m> Replayer<'m> {
         }
     }
 
-    /// Fails if the engine writes another record before a run can stand still there.
+    /// Fails if the run cannot stop here, because the engine writes another record first.
     pub(super) fn stands(&self) -> Result<(), String> {
         if self.is_fork && self.before == Before::Start {
             return Err("the run began in another, and no snapshot says where it stood".to_owned());
@@ -305,7 +307,7 @@ impl<'m> Replayer<'m> {
         self.position.most_steps(self.code)
     }
 
-    /// Whether the next step is one more than the run may take, unless a hook allows more.
+    /// Whether the next step exceeds the run's limit, unless a hook allows more.
     pub(super) fn is_exhausted(&self) -> bool {
         self.position.is_exhausted(self.code)
     }
@@ -360,7 +362,7 @@ impl<'m> Replayer<'m> {
         Ok(())
     }
 
-    /// Fails unless a visit says of the list that it fanned out over what it led to.
+    /// Fails unless a visit records the list that it fanned out over.
     pub(super) fn list(&self, visit: &Visit, way: &Way) -> Result<(), String> {
         let list = way.list();
         let length = list.map(|list| u32::try_from(list.len()).unwrap_or(u32::MAX));
@@ -377,7 +379,7 @@ impl<'m> Replayer<'m> {
         }
     }
 
-    /// Takes calls that finished before their step was done, if the graph makes them in it.
+    /// Takes calls that finished before their step was done, if the graph makes them in that step.
     pub(super) fn calls(&mut self, calls: &Calls) -> Result<(), String> {
         if calls.done.is_empty() {
             return Err("it names no call".to_owned());
@@ -400,7 +402,7 @@ impl<'m> Replayer<'m> {
         Ok(())
     }
 
-    /// Forgets the calls whose results a run failed on.
+    /// Forgets the calls on whose results the run failed.
     pub(super) fn forget(&mut self, end: &End) {
         let before = self.done.len();
         self.done.retain(|_, done| !end.forgets(done));
@@ -410,7 +412,7 @@ impl<'m> Replayer<'m> {
         }
     }
 
-    /// Begins where another run stood.
+    /// Begins at a step of another run.
     pub(super) fn begin_fork(&mut self, snapshot: &Snapshot) -> Result<(), String> {
         self.position = match self.state.as_deref_mut() {
             Some(state) => snapshot.restore(self.code, state)?,
@@ -422,7 +424,7 @@ impl<'m> Replayer<'m> {
         self.is_told(snapshot)
     }
 
-    /// Fails unless a snapshot says what the records before it add up to.
+    /// Fails unless a snapshot matches the records before it.
     pub(super) fn snapshot(&self, said: &Snapshot) -> Result<(), String> {
         if self.before != Before::Step {
             return Err("it does not follow a step".to_owned());
@@ -430,11 +432,11 @@ impl<'m> Replayer<'m> {
         self.is_told(said)
     }
 
-    /// Fails unless a snapshot says where the run stands.
+    /// Fails unless a snapshot describes the current position and state of the run.
     pub(super) fn is_told(&self, said: &Snapshot) -> Result<(), String> {
         let Some(state) = self.state.as_deref() else {
             let mut stands = position_of(said, self.code)?;
-            // What nodes returned the last time may be sealed.
+            // The previous results of nodes may be sealed.
             stands.root.previous.clone_from(&self.position.root.previous);
             for (key, branch) in &mut stands.branches {
                 let is = self.position.branches.get(key);
@@ -454,15 +456,15 @@ impl<'m> Replayer<'m> {
         })
     }
 
-    /// Fails unless the run was allowed what the node calls.
+    /// Fails unless the run was allowed to call the node's tool.
     pub(super) fn permitted(&self, node: u16) -> Result<(), String> {
         let tool = self.code.node(node).kind.calls().and_then(|tool| self.code.tool(tool));
         let capability = tool.and_then(|tool| tool.capability.as_ref());
         capability.map_or(Ok(()), |capability| self.granted(capability))
     }
 
-    /// Returns how a call fails that the run may not make and whose id is known only then: one of these, and whether it surely may not
-    /// make it; nothing if it may.
+    /// Returns the possible errors of a call whose id is computed and which the run may not make, and whether the call is
+    /// certainly denied. There are no such errors if the run may make the call.
     pub(super) fn denials(&self, request: &Request) -> (Vec<String>, bool) {
         let Some(tool) = self.code.tool(request.tool) else { return (Vec::new(), false) };
         let id = request.id.as_ref().or(tool.id.as_ref());
@@ -475,7 +477,7 @@ impl<'m> Replayer<'m> {
         }
         let is_permitted = self.code.permissions.allow(&capability)
             && self.capabilities.as_ref().is_none_or(|grants| grants.allow(&capability));
-        // Nothing is written down also where no pattern says what several grants have in common.
+        // The journal also records no grants if no pattern expresses the intersection of several sets of grants.
         let is_none = self.sessions.last().is_some_and(|session| session.granted.patterns().is_empty());
         let possible = if is_none && !says_all { vec![true, false] } else { vec![is_none] };
         let texts = possible.into_iter().map(|is_none| denied(tool, request, is_none)).collect();
@@ -515,8 +517,8 @@ impl<'m> Replayer<'m> {
 
 pub(super) const ELSEWHERE: &str = "it says that the run stands elsewhere than where its steps led";
 
-/// Returns the state of a run that begins with inputs, which must be as the engine writes them: defaults applied, and as the graph
-/// asks for them.
+/// Returns the state with which a run begins. Its inputs must be as the engine writes them: with defaults applied, and
+/// valid for the graph.
 pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn StateFields>, String> {
     let code = tables(machine.graph());
     let given = |name: &&String| !start.inputs.get(name.as_str()).unwrap_or(&Value::Null).is_null();
@@ -528,7 +530,7 @@ pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Sta
     if inputs != start.inputs {
         return Err("its inputs are not what the graph makes of them".to_owned());
     }
-    // A program without the feature cannot check the rules of inputs, and cannot run such a graph either.
+    // A program without the feature cannot check inputs against a schema, and cannot run such a graph either.
     if let Some(schema) = code.settings.schema.as_ref().filter(|_| schema::IS_THERE) {
         schema::validate(schema, &inputs).map_err(|invalid| invalid.to_string())?;
     }
@@ -536,65 +538,67 @@ pub(super) fn opened(machine: &dyn Machine, start: &Start) -> Result<Box<dyn Sta
     Ok(state)
 }
 
-/// What hooks wish of an event.
+/// The outcome of the hooks at an event.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum HookOutcome {
-    /// Anything: a hook asked a tool or the time, of which nothing is written down, or the program's own were free to wish it.
+    /// Any outcome: a hook called a tool or asked for the time, which is not recorded, or the outcome was up to the
+    /// program's own hooks.
     Any,
-    /// What one of the graph's own hooks says itself.
+    /// The outcome that one of the graph's own hooks computes itself.
     Sure(Control),
 }
 
-/// A call of a graph, as a run's journal tells of it.
+/// A call of a graph, as recorded in a run's journal.
 #[derive(Debug, Clone)]
 pub(super) struct CallInside {
-    /// The record that tells of it.
+    /// The record that mentions it.
     pub(super) seq: u64,
     pub(super) parent: Parent,
     pub(super) tool: u16,
-    /// The graph's id, where the node computes it.
+    /// The graph's id, if the node computes it.
     pub(super) id: Option<ItemId>,
-    /// How often it was made at most; `None` if nobody knows.
+    /// The maximum number of times that it was made; `None` if unknown.
     pub(super) attempts: Option<u64>,
-    /// How many calls are surely not made behind the last run that is found, if nobody knows how often the call was made.
+    /// The number of consecutive calls that may begin no run before the search for runs ends, if it is unknown how often
+    /// the call was made.
     pub(super) most_missed: u64,
-    /// What the visit of a foreach counts of its calls.
+    /// The number of calls that the visit of a foreach counts.
     pub(super) counted: Option<u64>,
-    /// Whether the other items of the list call graphs too.
+    /// Whether all other items of the list call graphs too.
     pub(super) is_one_of_all: bool,
     /// The run that the visit names as that of its last call; a foreach names no run.
     pub(super) named: Option<RunId>,
-    /// What the call gives; `None` if that is not known.
+    /// The inputs of the call; `None` if they are not known.
     pub(super) inputs: Option<Value>,
-    /// What the last call gave of a visit that was told the time.
+    /// The inputs of the last call of a visit that received the time.
     pub(super) last_inputs: Option<Value>,
-    /// What the call gives, where that depends on the time.
+    /// The inputs of the call, if they depend on the time.
     pub(super) dated: Vec<Dated>,
-    /// What held for the run around it, in each session that can have made the call.
+    /// The sessions of the run around it that can have made the call.
     pub(super) sessions: Vec<Session>,
-    /// What the graph around it permits.
+    /// The permissions of the graph around it.
     pub(super) permissions: Grants,
-    /// Whether the call is given up after a time.
+    /// Whether the call has a time limit.
     pub(super) may_time_out: bool,
     pub(super) said: SaidInside,
-    /// The error and its code that the run around it ended with at the node.
+    /// The error, and its code, with which the run around it ended at the node.
     pub(super) ended: Option<(String, Option<String>)>,
-    /// The error that the run around it ended with at the list of which this is the call for an item.
+    /// The error with which the run around it ended at the list, if this is the call for an item of it.
     pub(super) list_ended: Option<String>,
 }
 
-/// What a visit was told of a run inside it.
+/// The outcome of a run inside a visit, as the visit received it.
 #[derive(Debug, Clone)]
 pub(super) enum SaidInside {
     Result(Value),
-    /// The call returned a result, which is not written down.
+    /// The call returned a result, which is not recorded.
     Success,
     Failure {
         error: String,
-        /// What the edges saw of it besides, where that is written down.
+        /// The other data of the failure that the edges saw, if it is recorded.
         data: Option<Value>,
     },
-    /// It is not written down, or sealed.
+    /// The outcome is not recorded, or is sealed.
     Nothing,
 }
 
@@ -613,7 +617,7 @@ mod tests {
     }
 
     impl AtWork {
-        /// Returns what can come next of a foreach over so many items.
+        /// Returns the possible next states of a foreach over `length` items.
         fn then(&self, length: u64, width: usize, is_stopped: bool) -> Vec<Self> {
             let mut all = Vec::new();
             let with = |change: &dyn Fn(&mut Self)| {
@@ -648,7 +652,7 @@ mod tests {
         }
     }
 
-    /// Returns all orders in which items can be done, of a run that is resumed at most once.
+    /// Returns all orders in which items can be done in a run that is resumed at most once.
     fn written(length: u64, width: usize, is_stopped: bool) -> BTreeSet<Vec<Option<u64>>> {
         let first = AtWork { next: 0, begun: BTreeSet::new(), is_over: false, said: Vec::new() };
         let (mut known, mut waiting) = (BTreeSet::from([first.clone()]), vec![first]);
@@ -662,7 +666,7 @@ mod tests {
         known.into_iter().map(|one| one.said).collect()
     }
 
-    /// Returns all lists of some of these, each once.
+    /// Returns all ordered selections of these elements, each used at most once.
     fn orders(of: &[Option<u64>]) -> Vec<Vec<Option<u64>>> {
         let mut all = vec![Vec::new()];
         for first in of {
@@ -690,7 +694,7 @@ mod tests {
             let written = written(4, width, is_stopped);
             for order in orders(&of) {
                 let (is_written, is_accepted) = (written.contains(&order), is_accepted(&order, width, is_stopped));
-                // Where a failure stops nothing, an item that is done late may have been overtaken by any number.
+                // If a failure stops nothing, any number of items may have overtaken one that is done late.
                 let is_free = !is_stopped && width > 1;
                 let is_right = is_written == is_accepted || (is_free && is_accepted);
                 assert!(is_right, "{order:?}, {width} at a time, stopped: {is_stopped}, written: {is_written}");

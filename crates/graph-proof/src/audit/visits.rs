@@ -1,4 +1,4 @@
-//! Visits: whether the engine can have written what a record says of one.
+//! Visits: checks whether the engine can have written the record of a visit.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -24,25 +24,25 @@ use graph_model::value::{AsView, Map, Value};
 use crate::audit::failures::{Called, Prospects, SaidFailure};
 use crate::audit::replayer::{Replayer, same};
 
-/// What the runtime says of a cache entry that it does not use, which no graph knows.
+/// The beginning of the runtime's warning about a cache entry that it does not use. No graph computes this warning.
 const CACHE_WARNING: &str = "the cache entry ";
 
-/// What came of the calls of a visit, as its record has it.
+/// The outcome of a visit's calls, according to its record.
 #[derive(Default)]
 struct CallsOfVisit {
-    /// Why they failed; `None` if they did not, or the visit failed on what they returned.
+    /// Why they failed; `None` if they did not, or if the visit failed on their results.
     failure: Option<Failure>,
-    /// What those of a foreach returned.
+    /// The results of a foreach's calls.
     results: Vec<Value>,
-    /// Whether what they returned stands nowhere, so that the failure cannot be computed.
+    /// Whether the results are not recorded, so that the failure cannot be computed.
     unknown: bool,
-    /// What was noticed when the calls of a foreach were planned, item by item.
+    /// The warnings from planning the calls of a foreach, item by item.
     warnings: Vec<Vec<String>>,
     /// Whether the calls of a foreach were made one after the other.
     in_order: bool,
 }
 
-/// What a node looks at, with whether it asked for the time.
+/// A clock that remembers whether a node asked for the time.
 struct ReadingClock<'a> {
     told: SystemTime,
     asked: &'a AtomicBool,
@@ -56,7 +56,7 @@ impl ReadingClock<'_> {
 }
 
 impl Replayer<'_> {
-    /// Computes what a node writes and where it leads, compares that with what the journal says, and returns where it leads.
+    /// Computes a node's writes and edges, compares them with the journal, and returns where the node leads.
     ///
     /// `is_alone` is whether no other node is visited in its step.
     pub(super) fn visit(
@@ -96,11 +96,11 @@ impl Replayer<'_> {
         Ok(way)
     }
 
-    /// Fails unless a visit has only members that one of its node can have, and names the run that its call began.
+    /// Fails unless a visit has only members that a visit of its node can have, and names the run that its call began.
     fn shape(&self, visit: &Visit, at: u16) -> Result<(), String> {
         has_shape(self.code, at, visit)?;
         match self.code.asks(at) {
-            // The plan shows what a computed id leads to.
+            // A computed id is known only from the plan.
             Asks::Once { tool } if !self.code.tool(tool).is_some_and(is_computed) => self.names_run(visit, tool, None),
             _ => Ok(()),
         }
@@ -123,7 +123,7 @@ impl Replayer<'_> {
         Err(format!("the run inside node `{}` is not {expected}", visit.node))
     }
 
-    /// Settles a visit as the engine does, and fails where the journal says something else.
+    /// Settles a visit as the engine does, and fails if the journal differs.
     fn settle(&self, visit: &Visit, env: &Env<'_>, calls: &mut CallsOfVisit, notes: &mut Notes) -> Result<Way, String> {
         let (code, node) = (self.code, self.code.node(env.at.node));
         let mut changes = Vec::new();
@@ -133,7 +133,7 @@ impl Replayer<'_> {
         };
         let asks = code.asks(env.at.node);
         let outcome = Outcome::of(asks, failure.as_deref(), visit.result.view(), &mut calls.results);
-        // A text that had a secret in it stands in the journal without.
+        // In the journal, secrets are cut out of a text.
         let scrub = |failure: &mut Failure| {
             if let Some(said) = &visit.error {
                 failure.message.clone_from(said);
@@ -173,7 +173,7 @@ impl Replayer<'_> {
         Ok(way)
     }
 
-    /// Fails unless a visit tells of a failure that the graph itself makes, which is always permanent.
+    /// Fails unless a visit records this failure, which the graph itself makes and which is always permanent.
     fn same_failure(&self, visit: &Visit, found: &Failure) -> Result<(), String> {
         let said = visit.error.as_deref().unwrap_or_default();
         if visit.error.is_none() {
@@ -189,7 +189,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// Reads what a visit says that could not make its calls.
+    /// Reads the record of a visit that could not make its calls.
     fn not_planned(&self, visit: &Visit, at: u16, failure: Box<Failure>) -> Result<CallsOfVisit, String> {
         let node = self.code.node(at);
         if self.code.asks(at) == Asks::Nothing {
@@ -204,7 +204,7 @@ impl Replayer<'_> {
         Ok(CallsOfVisit { failure: Some(*failure), in_order: true, ..CallsOfVisit::default() })
     }
 
-    /// Reads what a visit says of its call.
+    /// Reads a visit's record of its call.
     fn action(&self, visit: &Visit, at: u16, mut request: Request, is_alone: bool) -> Result<CallsOfVisit, String> {
         let node = self.code.node(at);
         let done = self.done.get(&(visit.step, None));
@@ -236,7 +236,7 @@ impl Replayer<'_> {
             return Ok(CallsOfVisit::default());
         };
         if done.is_some() || visit.cached || !visit.result.is_null() {
-            // It failed on what its call returned.
+            // The visit failed on the result of its call.
             may_succeed(&prospects, &node.name)?;
             self.returns(request.tool, tool, &visit.result)?;
             let is_kept = tool.by != Executor::Program || !tool.typed || is_thread(tool, &request);
@@ -249,7 +249,7 @@ impl Replayer<'_> {
             }
             return Ok(CallsOfVisit::default());
         }
-        // What the edges did not see of a failure is not written down.
+        // The data of a failure is recorded only if the edges saw it.
         let data = visit.suppressed.then(|| visit.data.as_ref().map(Cow::Borrowed));
         let said = SaidFailure { error, category: visit.category.as_deref(), data };
         self.may_fail(&prospects, &said, &node.name)?;
@@ -262,7 +262,7 @@ impl Replayer<'_> {
         Ok(CallsOfVisit { failure: Some(failure), ..CallsOfVisit::default() })
     }
 
-    /// Fails if a call would have been made again that failed so, as the node's own policy says.
+    /// Fails if the node's own policy repeats a call that failed in this way.
     fn given_up(&self, visit: &Visit, at: u16, category: Category) -> Result<(), String> {
         match self.code.calls_again(at, category, visit.calls.max(1)) {
             Some(retry) => {
@@ -272,7 +272,7 @@ impl Replayer<'_> {
         }
     }
 
-    /// Fails unless a call can have failed so.
+    /// Fails unless a call can have failed in this way.
     fn may_fail(&self, prospects: &Prospects, said: &SaidFailure<'_>, node: &str) -> Result<(), String> {
         if prospects.may_fail(said, !self.code.settings.secrets.is_empty()) {
             return Ok(());
@@ -283,7 +283,7 @@ impl Replayer<'_> {
         })
     }
 
-    /// Whether a cache can have what a call returns: that of a tool, without secrets.
+    /// Whether a call's result can be in the cache: the call is of a tool, and its result has no secrets.
     fn may_be_kept(&self, node: &CompiledNode, request: &Request) -> bool {
         let Some(tool) = self.code.tool(request.tool) else { return false };
         let is_tool = tool.by == Executor::Program
@@ -292,9 +292,9 @@ impl Replayer<'_> {
         node.cached && is_tool && !self.code.settings.secrets.tools.contains_key(&request.tool)
     }
 
-    /// Fails unless a call of a tool can return a value, as the engine takes it.
+    /// Fails unless a call of a tool can return a value that the engine accepts.
     fn returns(&self, index: u16, tool: &CompiledTool, value: &Value) -> Result<(), String> {
-        // Of what a graph returns its own journal tells, and of items what is signed.
+        // The result of a graph is proven by its own journal, and that of an item by its signature.
         if tool.by != Executor::Program || (!self.code.settings.secrets.is_empty() && has_hidden(value)) {
             return Ok(());
         }
@@ -317,7 +317,7 @@ impl Replayer<'_> {
         }
     }
 
-    /// Reads what a visit says of the calls of a foreach.
+    /// Reads a visit's record of the calls of a foreach.
     fn each(
         &self,
         visit: &Visit,
@@ -376,7 +376,8 @@ impl Replayer<'_> {
         Ok(CallsOfVisit { failure, results: collected.unwrap_or_default(), unknown, warnings, in_order: width <= 1 })
     }
 
-    /// Fails unless the call for an item can have come to what the visit says. Returns what is noticed when it is planned.
+    /// Fails unless the call for an item can have had the outcome that the visit records. Returns the warnings from
+    /// planning it.
     fn item(
         &self,
         visit: &Visit,
@@ -389,7 +390,7 @@ impl Replayer<'_> {
         let node = self.code.node(activation.node);
         let tool = self.code.tool(index_of_tool).ok_or("there is no such tool")?;
         let refuse = |what: &str| Err(format!("item {index} of node `{}` {what}", node.name));
-        // Each call receives a time of its own, which is not written down.
+        // Each call receives a time of its own, which is not recorded.
         let asked = AtomicBool::new(false);
         let clock = ReadingClock { told: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
@@ -448,7 +449,7 @@ impl Replayer<'_> {
         Ok(notes.take())
     }
 
-    /// Fails if the calls of a foreach that were done before were more than those that it counts.
+    /// Fails unless the number of calls that a foreach counts agrees with the calls that were done before.
     fn counts(&self, visit: &Visit, items: usize) -> Result<(), String> {
         let done = self.done.values().filter(|done| done.step == visit.step);
         let (mut known, mut again) = (0, 0);
@@ -463,7 +464,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// Fails unless a visit says of what was noticed what the graph notices.
+    /// Fails unless a visit has the warnings that the graph computes.
     fn warned(
         &self,
         visit: &Visit,
@@ -479,13 +480,13 @@ impl Replayer<'_> {
         {
             return Ok(());
         }
-        // What is wrong with the cache is not the graph's.
+        // Warnings about the cache do not come from the graph.
         let said = visit.warnings.iter().filter(|text| !(node.cached && text.starts_with(CACHE_WARNING)));
         let mut said: Vec<&String> = said.collect();
         let mut between: Vec<&String> = calls.warnings.iter().flatten().collect();
         let last = said.len().saturating_sub(behind.len());
         if !calls.in_order && before.len() <= last {
-            // Calls that are made at the same time finish in any order.
+            // Concurrent calls finish in any order.
             said[before.len()..last].sort_unstable();
             between.sort_unstable();
         }
@@ -497,14 +498,14 @@ impl Replayer<'_> {
         }
     }
 
-    /// Fails unless a call that was done can have come to what the record says.
+    /// Fails unless a completed call can have had the outcome that the record states.
     pub(super) fn call_done(&self, done: &Done, activation: &Activation) -> Result<(), String> {
         let node = self.code.node(activation.node);
         same("node that makes a call", done.node.as_str(), node.name.as_str())?;
         let refuse = |what: &str| Err(format!("node `{}` {what}", node.name));
         let asks = self.code.asks(activation.node);
         let (is_each, Some(called)) = (asks.is_each(), asks.tool()) else { return refuse("makes no such call") };
-        // A call that is alone is written down with its step.
+        // The only call of a step is recorded with the step.
         if is_each != done.item.is_some() || (!is_each && self.position.frontier.len() == 1) {
             return refuse("makes no such call");
         }
@@ -516,7 +517,7 @@ impl Replayer<'_> {
         }
         let tool = self.code.tool(called).ok_or("there is no such tool")?;
         let begun = nested_id(&self.run, done.step, done.item, done.calls.max(1));
-        // What a computed id led to is compared with the visit.
+        // The run of a computed id is checked with the visit.
         let is_named = match &done.run {
             Some(run) => *run == begun && (tool.by == Executor::Graph || is_computed(tool)),
             None => tool.by != Executor::Graph,
@@ -535,7 +536,7 @@ impl Replayer<'_> {
         }
     }
 
-    /// Fails if the one call of a visit was done that cannot succeed.
+    /// Fails if the one call of a visit is recorded as done and cannot succeed.
     fn succeeds_alone(&self, done: &Done, activation: &Activation, state: &dyn StateFields) -> Result<(), String> {
         let node = self.code.node(activation.node);
         let asked = AtomicBool::new(false);
@@ -582,7 +583,7 @@ impl Replayer<'_> {
     }
 }
 
-/// Fails if a call succeeded that cannot.
+/// Fails if a call that succeeded cannot succeed.
 fn may_succeed(prospects: &Prospects, node: &str) -> Result<(), String> {
     if prospects.succeeds {
         return Ok(());
@@ -594,7 +595,7 @@ fn fails(node: &CompiledNode, message: &str) -> String {
     format!("node `{}` fails: {message}", node.name)
 }
 
-/// Returns what stands in the place of an item that failed besides its failure.
+/// Returns the members of a failed item's value other than its status and error.
 fn seen_besides(place: &Value) -> Option<Cow<'_, Value>> {
     let Value::Object(map) = place else { return None };
     let rest: Map<String, Value> = map

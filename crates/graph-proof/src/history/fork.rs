@@ -1,4 +1,4 @@
-//! Forks: runs that begin where another one was.
+//! Forks: runs that begin at a step of another run.
 
 use graph_engine::admission::allowed;
 use graph_engine::graph::tables;
@@ -17,14 +17,14 @@ use graph_model::value::{Map, Mismatch, Value};
 
 use crate::history::{PastError, go_to};
 
-/// Where a run begins that was another one before, and what is different in it.
+/// The step of another run where a fork begins, and the changes to its state.
 #[derive(Debug, Clone, Default)]
 pub struct Fork {
-    /// After how many visits of the other run; after its last if not named.
+    /// The number of visits of the other run before the fork begins; all of them by default.
     pub step: Option<u64>,
-    /// State keys that get another value; null unsets one.
+    /// State keys and their new values; null unsets a key.
     pub set: Map<String, Value>,
-    /// The new run's id; made of the graph's name, the time and chance if not named.
+    /// The new run's id; by default made of the graph's name, the time and a random part.
     pub run: Option<RunId>,
 }
 
@@ -43,7 +43,7 @@ pub enum ForkError {
         /// Why.
         source: StoreError,
     },
-    /// The journal was changed, is another graph's, or there is no such step.
+    /// The journal was changed, belongs to another graph, or has no such step.
     #[error("cannot fork run `{run}`: {reason}")]
     Past {
         /// The run.
@@ -64,9 +64,9 @@ pub enum ForkError {
     /// The graph has no such state key.
     #[error("the graph has no state key `{key}`; it has `{}`", known.join("`, `"))]
     UnknownKey {
-        /// What was to be changed.
+        /// The unknown key.
         key: String,
-        /// The keys that it has.
+        /// The graph's state keys.
         known: Vec<String>,
     },
     /// A value is not of the key's type.
@@ -74,7 +74,7 @@ pub enum ForkError {
     Value {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The mismatch between the value and the key's type.
         mismatch: Mismatch,
     },
     /// The graph cannot run here.
@@ -82,13 +82,14 @@ pub enum ForkError {
     Start(#[from] StartError),
 }
 
-/// Begins runs where others were.
+/// Forks runs.
 pub trait ForkRun {
-    /// Begins a run where another one was, with the same inputs and some state keys changed if so wished. It stands
-    /// still, as one that was stopped: [`Runtime::resume`] resumes it. The other run is not changed.
+    /// Creates a run that begins at a step of another run, with the same inputs and optionally some state keys changed.
+    /// Like a stopped run, it does not execute until [`Runtime::resume`] resumes it. The other run is not changed.
     ///
-    /// Its journal names where it began and what was changed, and says its state in a snapshot. Its idempotency keys are its own,
-    /// so what the other run did after the step is done again. What the other run's caller did not let it use, it may not either.
+    /// Its journal names the step where it began and the keys that were changed, and has its state in a snapshot. Its
+    /// idempotency keys are its own, so the calls that the other run made after the step are made again. It may use only
+    /// the capabilities that the other run's caller allowed.
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ async fn begin_fork(
     let snapshot = SnapshotDraft { code, state: &*state, position: &position, vault: vault.as_deref() };
     let records = vec![start, chain.seal("snapshot", snapshot, at, key)];
     let created = store.create(&run, code.id.as_str(), records.clone()).await;
-    // It stands still, and who takes it up leases it.
+    // The fork is not running. The process that resumes it leases it.
     drop(created.map_err(|source| ForkError::Store { run: run.clone(), source })?);
     services.recorded(&run, machine.graph(), &records);
     Ok(run)

@@ -1,4 +1,4 @@
-//! Following a journal with a changed graph: where the run would have gone differently.
+//! Replays: follow a journal with a changed graph, and find where the run would have gone differently.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -32,17 +32,17 @@ use crate::history::{Difference, PastError, differences};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Replay {
-    /// Where it would have gone differently, in order; nothing if it would have gone the same way to where it is.
+    /// The points where it would have gone differently, in order; empty if it would have come the same way to where it is.
     pub deviations: Vec<Deviation>,
     /// How many nodes could be visited.
     pub visits: u64,
-    /// Where and why it could not be followed any further, if it could not.
+    /// Where and why the replay stopped, if it could not follow the run any further.
     pub stopped: Option<Stopped>,
-    /// What it would have returned, if it would have come to an end; for secrets there stands `[secret]`.
+    /// The output that it would have returned, if it would have ended; secrets are replaced by `[secret]`.
     pub output: Option<Value>,
 }
 
-/// Where a run cannot be followed any further.
+/// The point where a run cannot be followed any further.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stopped {
@@ -60,15 +60,15 @@ pub struct Stopped {
 pub struct Deviation {
     /// The number of the visit under the changed graph.
     pub step: u64,
-    /// The node; empty where no node is to blame.
+    /// The node; empty if no node is the cause.
     pub node: String,
     /// The number of the visit that it is compared with, if there is one.
     pub recorded: Option<u64>,
-    /// What is different.
+    /// The difference.
     pub departure: Departure,
 }
 
-/// What is different.
+/// A way in which a run would have gone differently.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Departure {
@@ -76,9 +76,9 @@ pub enum Departure {
     Inputs(String),
     /// A node is visited that the run did not visit there.
     Visits,
-    /// Nodes are left out that the run visited.
+    /// Nodes that the run visited are left out.
     Skips(Vec<String>),
-    /// Another call is made. Arguments are not told of a graph with secrets.
+    /// Another call is made. The arguments are omitted if one of the graphs has secrets.
     Calls {
         /// The item of a foreach.
         item: Option<u64>,
@@ -87,32 +87,32 @@ pub enum Departure {
         /// The call that would be made.
         now: (String, Option<Value>),
     },
-    /// Something else is written to a key.
+    /// Another value is written to a key.
     Writes {
         /// The key.
         key: String,
-        /// What was written, if anything.
+        /// The value that was written, if any.
         recorded: Option<Value>,
-        /// What would be written.
+        /// The value that would be written, if any.
         now: Option<Value>,
     },
-    /// It leads elsewhere.
+    /// The node leads to other nodes.
     Leads {
         /// The nodes that were visited next; empty if the run ended.
         recorded: Vec<String>,
-        /// The nodes that would be.
+        /// The nodes that would be visited next; empty if the run would end.
         now: Vec<String>,
     },
-    /// The node fails where it did not, or in another way.
+    /// The node fails, and did not fail in the recorded run or failed in another way.
     Fails(String),
-    /// The run ends in another way.
+    /// The run ends with another status.
     Ends {
-        /// How it stands.
+        /// The recorded status.
         recorded: Status,
-        /// How it would have ended.
+        /// The status with which it would have ended.
         now: Status,
     },
-    /// Something else is returned.
+    /// The run returns another output.
     Returns(Vec<Difference>),
 }
 
@@ -152,18 +152,18 @@ impl fmt::Display for Departure {
     }
 }
 
-/// Follows a run's journal with a changed graph, and says where it would have gone differently. Nothing is called: where the changed
-/// graph makes the same call, of the same tool with the same arguments, it gets what is recorded, also where it makes it at another
-/// time; where no answer is recorded, the replay stops.
+/// Follows a run's journal with a changed graph, and reports where it would have gone differently. Nothing is called. If
+/// the changed graph makes the same call, of the same tool with the same arguments, it gets the recorded answer, even if it
+/// makes the call at another point of the run. If no answer is recorded, the replay stops.
 ///
-/// `original` is the run's own graph, which says what the calls were. A run that is still running or was stopped is
-/// followed as far as it has come. What hooks did is not written down, nor what a failure held beside its text that no
-/// edge of the run looked at.
+/// `original` is the run's own graph, from which the recorded calls are reconstructed. A run that is still running or was
+/// stopped is followed as far as it has come. The journal does not record the effects of hooks, nor the data of a failure
+/// besides its text, unless an edge of the run read it.
 ///
 /// # Errors
 ///
-/// If the journal was changed or is not one that the engine writes of `original`, or its secrets are sealed with a key that is not
-/// there.
+/// If the journal was changed or is not one that the engine can write for `original`, or its secrets are sealed with a key
+/// that is missing.
 pub fn replay(
     original: &dyn Machine,
     changed: &dyn Machine,
@@ -172,13 +172,13 @@ pub fn replay(
     key: &PublicKey,
     seal: Option<&SealKey>,
 ) -> Result<Replay, PastError> {
-    // What the run's own graph does not allow is no recording of it, and nothing follows from that for another.
+    // A journal that the run's own graph does not allow is not a recording of it, and proves nothing about another graph.
     audit(original, run, records, key, seal)?;
     let mut past = Past::open(original, run, records, key, seal)?;
     let Some(state) = past.state() else {
         return Err(PastError::Sealed(past.start.seal.clone()));
     };
-    // Where a fork begins, both begin.
+    // In a fork, both graphs begin where the fork begins.
     let begun = past
         .start
         .from
@@ -225,27 +225,27 @@ pub fn replay(
 }
 
 fn grants(patterns: &[String]) -> Grants {
-    // What is no pattern grants nothing.
+    // A text that is not a pattern grants nothing.
     Grants::new(patterns.iter().filter_map(|text| Pattern::new(text.as_str()).ok()))
 }
 
-/// What makes two calls the same: the tool, and what it gets.
+/// The identity of a call: its tool and its arguments.
 type CallIdentity = String;
 
-/// What a call came to.
+/// The recorded answer to a call.
 #[derive(Debug, Clone)]
 enum RecordedAnswer {
     Result(Value),
-    /// A failure, and what of it was collected in the place of an item.
+    /// A failure, and the value that was collected for it in the place of an item.
     Failure(Failure, Option<Value>),
-    /// It is not written down, because nothing was made of it.
+    /// The answer is not recorded, because nothing was made of it.
     Unknown,
 }
 
-/// The visits of a journal, with what they called.
+/// The visits of a journal, with their calls.
 struct RecordedCalls {
     visits: Vec<RecordedVisit>,
-    /// Every answer, by its call; those that are not taken yet.
+    /// The answers to each call, as indices in `all`.
     answers: HashMap<CallIdentity, VecDeque<usize>>,
     all: Vec<Option<RecordedAnswer>>,
 }
@@ -253,11 +253,11 @@ struct RecordedCalls {
 struct RecordedVisit {
     visit: Visit,
     at: SystemTime,
-    /// Where the step led that it was part of.
+    /// The nodes to which its step led.
     next: Vec<String>,
-    /// How many steps the run was allowed then.
+    /// The run's step limit at that time.
     limit: Option<u64>,
-    /// The calls: one, or one for each item; `None` for an item that could not be called for.
+    /// The calls: one, or one for each item; `None` for an item whose call could not be planned.
     calls: Vec<Option<RecordedCall>>,
 }
 
@@ -269,7 +269,7 @@ struct RecordedCall {
 }
 
 impl RecordedCalls {
-    /// Reads what was visited, and plans each visit again to see what it called.
+    /// Reads the visits, and plans each one again to reconstruct its calls.
     fn read(past: &mut Past<'_>) -> Result<Self, PastError> {
         let mut recorded = Self { visits: Vec::new(), answers: HashMap::new(), all: Vec::new() };
         loop {
@@ -333,7 +333,7 @@ impl RecordedCalls {
         }
     }
 
-    /// Takes the answer to a call: the one that `at` names, if it is that call's, or else any that was not taken.
+    /// Takes the answer to a call: the answer of `at`, if that is the same call, or else the next that is not taken.
     fn take(&mut self, identity: &CallIdentity, at: Option<&RecordedCall>) -> Option<RecordedAnswer> {
         let own = at.filter(|call| call.identity == *identity).map(|call| call.answer);
         if let Some(answer) = own.and_then(|own| self.all[own].take()) {
@@ -361,7 +361,7 @@ fn told(code: &GraphTables, mut request: Request) -> (String, Value) {
     let tool_name = id.map(ToString::to_string).unwrap_or_default();
     let values: Vec<Value> = request.arguments.values_mut().iter_mut().map(std::mem::take).collect();
     let arguments = match tool.and_then(|tool| tool.params.as_ref()) {
-        // An argument that is not given has no part in the call.
+        // An argument that is not given is not part of the call.
         Some(names) => names.iter().cloned().zip(values).filter(|(_, value)| !value.is_null()).collect(),
         None => values.into_iter().next().unwrap_or_default(),
     };
@@ -387,23 +387,23 @@ struct ChangedRun<'m> {
     state: Box<dyn StateFields>,
     position: Position,
     recorded: RecordedCalls,
-    /// What was granted at the start and each time that the run was resumed.
+    /// The grants at the start and at each resume.
     granted: Vec<Grants>,
     /// Whether arguments are not to be shown.
     hides: bool,
     replay: Replay,
-    /// How many steps the run may take behind its last record.
+    /// The run's step limit after its last record.
     last_limit: Option<u64>,
-    /// How many recorded visits are behind it.
+    /// The number of recorded visits that the replay has passed.
     cursor: usize,
 }
 
-/// What is recorded of the calls of a visit.
+/// The recorded answers to the calls of a visit.
 #[derive(Default)]
 struct Answered {
-    /// What its one call came to, or why it makes no call.
+    /// The answer to its one call, or the failure because of which it makes no call.
     answer: Option<RecordedAnswer>,
-    /// What the calls of a foreach returned, with failures in their places.
+    /// The results of a foreach's calls, with failures in their places.
     results: Vec<Value>,
     /// The items that failed.
     items: Vec<ItemFailure>,
@@ -429,11 +429,11 @@ impl ChangedRun<'_> {
                 self.finish(end.filter(|_| is_done), end.map_or(Status::Running, |end| end.status));
                 return Ok(());
             }
-            // The run has not come any further.
+            // The recorded run has not come any further.
             if self.cursor == self.recorded.visits.len() && !is_done {
                 return Ok(());
             }
-            // What hooks and callers allowed the run, it is allowed.
+            // The replay has the step limit that hooks and callers allowed the run.
             let next = self.recorded.visits.get(self.cursor);
             self.position.limit = next.map_or(self.last_limit, |next| next.limit).or(self.position.limit);
             let most = self.position.most_steps(self.code);
@@ -454,7 +454,7 @@ impl ChangedRun<'_> {
         }
     }
 
-    /// Visits the nodes that are next. False if the run cannot be followed any further.
+    /// Visits the next nodes. Returns `false` if the run cannot be followed any further.
     fn step(&mut self, end: Option<&End>) -> Result<bool, PastError> {
         let frontier = self.position.frontier.clone();
         let (mut visits, mut settled) = (Vec::new(), Vec::new());
@@ -526,7 +526,7 @@ impl ChangedRun<'_> {
         candidate.take(self.code, &mut self.position, visited());
         self.replay.visits = self.position.steps;
         for change in settled.into_iter().flat_map(|(.., changes)| changes) {
-            // It was tried whether the state takes it.
+            // `fold` has checked that the state accepts the value.
             if self.state.set(change.key, change.value).is_err() {
                 return Ok(false);
             }
@@ -534,7 +534,7 @@ impl ChangedRun<'_> {
         Ok(true)
     }
 
-    /// Finds the recorded visit that one of a node is compared with, and says what was left out or came between.
+    /// Finds the recorded visit to compare with a visit of `node`, and reports visits that were skipped or added.
     fn pair(&mut self, step: u64, node: &str) -> Option<usize> {
         let ahead = self.recorded.visits[self.cursor..].iter().position(|one| one.visit.node == node);
         let Some(ahead) = ahead else {
@@ -550,11 +550,11 @@ impl ChangedRun<'_> {
         Some(at)
     }
 
-    /// Says what a visit writes that it did not.
+    /// Reports the differences between a visit and the recorded one: its failure and the values that it writes.
     fn compare(&mut self, step: u64, visit: &Visit, pair: usize) {
         let was = &self.recorded.visits[pair].visit;
         let mut found = Vec::new();
-        // A text that had a secret in it stands there without.
+        // In the journal, secrets are cut out of a text.
         let is_hidden = self.hides && was.error.as_ref().is_some_and(|error| error.contains(HIDDEN));
         if visit.error != was.error
             && !(is_hidden && visit.error.is_some())
@@ -609,7 +609,7 @@ impl ChangedRun<'_> {
         };
         let mut visit = Visit::default();
         (visit.step, visit.node) = (activation.number, node.name.clone());
-        // Made as often as it was, if it is the same call.
+        // The same call is made as often as it was in the recording.
         if let Some(pair) = pair.filter(|_| self.replay.deviations.len() == said) {
             visit.calls = self.recorded.visits[pair].visit.calls;
         }
@@ -631,7 +631,7 @@ impl ChangedRun<'_> {
         Ok(AnsweredCall { visit, way, changes })
     }
 
-    /// Plans a visit, and finds what is recorded of its calls.
+    /// Plans a visit, and finds the recorded answers to its calls.
     fn answers(
         &mut self,
         number: u64,
@@ -650,7 +650,7 @@ impl ChangedRun<'_> {
         Ok(answered)
     }
 
-    /// Plans the calls for the items of a foreach, and finds what is recorded of them.
+    /// Plans the calls for the items of a foreach, and finds the recorded answers to them.
     fn answers_of_items(
         &mut self,
         number: u64,
@@ -680,12 +680,12 @@ impl ChangedRun<'_> {
                 }
             });
         }
-        // Of one that failed and leads elsewhere, what it collected is not kept, and nobody asks.
+        // A foreach that failed and leads elsewhere does not store its collected values, and nothing reads them.
         let asks =
             node.kind.collects().is_some() && (answered.items.is_empty() || !self.code.has_target(activation.node));
         if is_unknown && asks {
             let is_same = self.replay.deviations.len() == said;
-            // The same calls came to the same, which its edges could not be asked of.
+            // The same calls have the same results, with which the node failed to choose an edge.
             let Some(failure) = self.failed_to_route(activation.node, pair).filter(|_| is_same) else {
                 return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
             };
@@ -698,7 +698,8 @@ impl ChangedRun<'_> {
         Env::new(self.code, &self.position, &*self.state, activation, now)
     }
 
-    /// Returns how a visit failed on what its calls returned, if its node can fail so and leads elsewhere then.
+    /// Returns the failure of a visit that could not choose an edge on its calls' results, if its node can fail in this way
+    /// and leads elsewhere then.
     fn failed_to_route(&self, node: u16, pair: Option<usize>) -> Option<Failure> {
         let was = &self.recorded.visits[pair?].visit;
         let error = was.error.as_deref().filter(|_| was.items.is_empty() && !was.suppressed)?;
@@ -706,7 +707,7 @@ impl ChangedRun<'_> {
         is_own.then(|| failure_of(was, error))
     }
 
-    /// Finds what is recorded of a call, and says if another was made there.
+    /// Finds the recorded answer to a call, and reports if another call was made there.
     fn answer(
         &mut self,
         step: u64,
@@ -738,14 +739,14 @@ impl ChangedRun<'_> {
             let now = (tool.clone(), shown(&arguments));
             self.deviate(step, node, pair, Departure::Calls { item, recorded, now });
         }
-        // A call that was made has its answer, also where that was that it was denied.
+        // A call that was made has a recorded answer, even if it was denied.
         let is_own = was_same && pair.is_some();
         if let Some(capability) = capability.filter(|_| !is_own)
             && !self.granted.iter().any(|grants| grants.allow(&capability))
         {
             return Err(Halt::Stopped(format!("the run was not granted `{capability}`")));
         }
-        // Two parts of the recording are borrowed: the call that was made there, and the answers that are left.
+        // The recorded call is copied, because `take` borrows the whole recording.
         let own = pair.and_then(|pair| {
             let call = self.recorded.visits[pair].calls.get(place)?.as_ref()?;
             Some(RecordedCall {

@@ -22,7 +22,7 @@ impl CommandFollower {
         }
     }
 
-    /// Judges a builtin of bash; nothing if the program is not a builtin that needs it.
+    /// Judges a builtin of bash; `None` if the program is not a builtin that needs judging.
     pub(super) fn builtin(&mut self, name: &str, words: &[ShellWord], input: Option<&ValueOrigin>) -> Option<Tainted> {
         let arguments = &words[1..];
         let range = words[0].range.clone();
@@ -125,7 +125,7 @@ impl CommandFollower {
     fn set(&mut self, arguments: &[ShellWord], texts: &[Option<String>], range: &Range<usize>) {
         let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));
         let tainted = self.any(arguments);
-        // Then words behind a program's name are assignments.
+        // With these, words behind a program's name are assignments.
         let is_keyword = |text: &String| {
             text == "keyword" || (text.starts_with('-') && !text.starts_with("--") && text.contains('k'))
         };
@@ -142,7 +142,7 @@ impl CommandFollower {
         self.pass(tainted);
     }
 
-    /// Judges a builtin that evaluates what it is given, or gives other programs a name.
+    /// Judges a builtin that evaluates its arguments, or gives programs other names.
     fn evaluator(
         &mut self,
         name: &str,
@@ -152,7 +152,7 @@ impl CommandFollower {
     ) -> Tainted {
         let tainted = self.any(arguments);
         self.report_if(&tainted, || How::Code(name.to_owned()), range);
-        // They give other programs a name.
+        // These give programs other names.
         let renames = match name {
             "alias" | "enable" => !arguments.is_empty(),
             "hash" => texts.iter().any(|text| text.as_deref().is_none_or(|text| text.starts_with("-p"))),
@@ -177,7 +177,7 @@ impl CommandFollower {
             let reach = self.reach();
             self.report_if(&reach, || How::Name, &word.range);
         }
-        // What is assigned to a reference is assigned to another variable, which cannot be known.
+        // An assignment to a reference changes another variable, which cannot be known.
         let may_refer = options.contains('n')
             || arguments.iter().zip(texts).any(|(word, text)| text.is_none() && word.assigns.is_none());
         if may_refer && !is_export {
@@ -338,11 +338,11 @@ impl CommandFollower {
             }
             self.name(&arguments[at]);
         }
-        // Of several words that come of one value, one may be the operator.
+        // If one value becomes several words, one of them may be the operator.
         for at in (0..end).filter(|at| is_several(&arguments[*at])) {
             self.report_if(&tainted[at], || How::Option("test".to_owned()), &arguments[at].range);
         }
-        // Where two values of others stand side by side, the first may be the operator `-v`.
+        // If two untrusted values are next to each other, the first may be the operator `-v`.
         for at in 1..end {
             let is_operator = tainted[at - 1].is_some()
                 && !matches!(

@@ -1,4 +1,4 @@
-//! What variables and commands are known to hold, since their text stands in the command.
+//! Known values of variables and known outputs of commands: their texts are literals in the command.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ impl CommandFollower {
                             }
                         }
                     }
-                    // What `read`, `printf -v` and their like assign is no constant.
+                    // A variable to which `read`, `printf -v` or the like assigns is no constant.
                     for word in &simple.words {
                         if let Some(name) = word.literal().filter(|name| names::is_variable(name)) {
                             self.fresh.insert(name.clone(), false);
@@ -58,7 +58,7 @@ impl CommandFollower {
         }
     }
 
-    /// Finds them in the substitutions of a word.
+    /// Finds such variables in the substitutions of a word.
     pub(super) fn gather_in(&mut self, parts: &[WordPart]) {
         for part in parts {
             match part {
@@ -75,7 +75,7 @@ impl CommandFollower {
         }
     }
 
-    /// Returns a word's text where it is known: written out, or a variable that holds a constant.
+    /// Returns a word's text if it is known: written out, or a variable that holds a constant.
     pub(super) fn text(&self, word: &ShellWord) -> Option<String> {
         if word.assigns.as_ref().is_some_and(|assigns| assigns.elements.is_some()) {
             return None;
@@ -95,7 +95,7 @@ impl CommandFollower {
         Some(text)
     }
 
-    /// Returns words as bash splits them where they are variables without quotes that hold constants.
+    /// Returns words as bash splits them if they are variables without quotes that hold constants.
     pub(super) fn split_constants(&self, words: &[ShellWord]) -> Vec<ShellWord> {
         const SPLIT: [char; 6] = [' ', '\t', '\n', '*', '?', '['];
         let constant = |part: &WordPart| match part {
@@ -126,9 +126,9 @@ impl CommandFollower {
         split
     }
 
-    /// Judges a text that stands in a command and names variables of others: a program may hand it to a shell.
+    /// Judges a literal in a command that names untrusted variables: a program may pass it to a shell.
     pub(super) fn literal_code(&mut self, text: &str, range: &Range<usize>) {
-        // Behind the name of an option, and behind that of a setting.
+        // The text itself, the part behind the name of an option, and the part behind that of a setting.
         const MOST: usize = 3;
         let mut rest = Some(text);
         for _ in 0..MOST {
@@ -141,7 +141,7 @@ impl CommandFollower {
         }
     }
 
-    /// Returns what a command prints, if that is a text that stands in it.
+    /// Returns the text that a command prints, if that is a literal in it.
     pub(super) fn literal_output(&self, command: &Command) -> Option<(String, Range<usize>)> {
         let Command::Simple(simple) = command else { return None };
         if simple.redirects.iter().any(|redirect| matches!(redirect, Redirect::Into(_) | Redirect::Duplicate(_))) {
@@ -150,7 +150,7 @@ impl CommandFollower {
         self.literal_text(simple)
     }
 
-    /// Returns what a command prints or writes, if that is a text that stands in it.
+    /// Returns the text that a command prints or writes, if that is a literal in it.
     pub(super) fn literal_text(&self, simple: &Simple) -> Option<(String, Range<usize>)> {
         let words = &simple.words;
         let redirects: Vec<&Redirect> =

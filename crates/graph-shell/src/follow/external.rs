@@ -89,7 +89,7 @@ impl CommandFollower {
         }
     }
 
-    /// Judges the files that a program executes without being told their names.
+    /// Judges the files that a program executes although no argument names them.
     fn implied_files(&mut self, name: &str, first: &ShellWord, texts: &[Option<String>]) {
         for file in programs::own_files(name, texts) {
             let found = self.files.iter().find(|(path, _)| path.rsplit('/').next() == Some(file));
@@ -98,7 +98,7 @@ impl CommandFollower {
         }
     }
 
-    /// Judges the options of a program that are commands; adds what these print to what the program prints.
+    /// Judges the options of a program that are commands; adds their output to that of the program.
     fn commands_in_options(&mut self, name: &str, arguments: &[ShellWord], mut printed: Tainted) -> Tainted {
         for (option, word) in programs::commands_in_options(name, arguments) {
             let tainted = self.peek(&word);
@@ -111,7 +111,7 @@ impl CommandFollower {
         printed
     }
 
-    /// Judges a program that puts a command together of its arguments.
+    /// Judges a program that builds a command from its arguments.
     fn composed(&mut self, name: &str, first: &ShellWord, arguments: &[ShellWord], texts: &[Option<String>]) {
         let tainted = self.any(arguments);
         self.report_if(&tainted, || How::Code(name.to_owned()), &first.range);
@@ -122,7 +122,7 @@ impl CommandFollower {
         }
     }
 
-    /// Notes which files a program makes, moves or writes; adds the names of files to what it prints.
+    /// Notes which files a program makes, moves or writes; adds the names of files to its output.
     fn listed_and_written(&mut self, name: &str, arguments: &[ShellWord], mut printed: Tainted) -> Tainted {
         if programs::moves_files(name)
             || programs::writes_operands(name)
@@ -180,7 +180,7 @@ impl CommandFollower {
         }
     }
 
-    /// Reports values among the arguments of a program that may be options of it, or what an option starts.
+    /// Reports untrusted arguments of a program that may be options of it, or the program that an option starts.
     pub(super) fn options(&mut self, name: &str, arguments: &[ShellWord], texts: &[Option<String>]) {
         let mut before = "";
         for (word, text) in arguments.iter().zip(texts) {
@@ -190,14 +190,15 @@ impl CommandFollower {
             let known = word.beginning();
             let option = if known.starts_with('-') { known.split('=').next().unwrap_or_default() } else { before };
             let is_harmless = programs::is_harmless(name, option);
-            // A path is no option, and of these programs no argument of one that starts something: those are judged as commands.
+            // A path is no option. For these programs, it is also no argument of an option that starts a program: such
+            // arguments are judged as commands.
             let is_path = known.starts_with(['/', '.'])
                 && matches!(
                     name,
                     "tar" | "gtar" | "bsdtar" | "rsync" | "install" | "cpio" | "split" | "sort" | "wget" | "zip"
                 );
             let is_option = known.is_empty() || (option.starts_with('-') && !is_path);
-            // What stands in an assignment of `make` is expanded by it.
+            // `make` expands the value of an assignment.
             let is_assignment = matches!(name, "make" | "gmake") && known.contains('=');
             if (is_option && !is_harmless) || is_assignment {
                 let tainted = self.peek(word);
@@ -207,7 +208,7 @@ impl CommandFollower {
         }
     }
 
-    /// Judges the arguments of `ssh`: all behind the host become the command of a shell.
+    /// Judges the arguments of `ssh`: all those behind the host become the command of a shell.
     pub(super) fn ssh(&mut self, name: &str, arguments: &[ShellWord], texts: &[Option<String>]) {
         const TAKES: &str = "BbcDEeFIiJLlmOopQRSWw";
         let dashes = texts.iter().position(|text| text.as_deref() == Some("--"));

@@ -5,7 +5,7 @@ use crate::parse::{Operation, Redirect, ShellWord, WordPart};
 use crate::{How, ValueOrigin};
 
 impl CommandFollower {
-    /// Follows redirections; returns what the command reads then.
+    /// Follows redirections; returns the input of the command after them.
     pub(super) fn redirects(&mut self, redirects: &[Redirect], input: Tainted) -> Tainted {
         let mut input = input;
         for redirect in redirects {
@@ -41,12 +41,12 @@ impl CommandFollower {
         input
     }
 
-    /// Notes to which files a command writes what may be somebody else's.
+    /// Notes the files to which a command writes a value that may be untrusted.
     pub(super) fn write(&mut self, redirects: &[Redirect], printed: &Tainted) {
         let Some(origin) = printed else { return };
         let origin = origin.clone();
         for redirect in redirects {
-            // Bash takes the word of `>&` for a file if it is no number.
+            // For bash, the word of `>&` is a file if it is no number.
             match redirect {
                 Redirect::Into(word) => self.written(word, &origin),
                 Redirect::Duplicate(word) if !self.text(word).is_some_and(|text| is_descriptor(&text)) => {
@@ -66,7 +66,7 @@ impl CommandFollower {
         }
     }
 
-    /// Returns the path that a word names, with marks for the directories that are known not to be others.
+    /// Returns the path that a word names, with marks for the directories that are known not to be chosen by somebody else.
     pub(super) fn path(&self, word: &ShellWord) -> Option<String> {
         let mut path = String::new();
         for part in &word.parts {
@@ -84,7 +84,7 @@ impl CommandFollower {
         if word.expands { None } else { Some(path) }
     }
 
-    /// Returns what a file may hold that somebody else chose and the command wrote there.
+    /// Returns the untrusted value that the command may have written to a file.
     pub(super) fn contents(&self, word: &ShellWord) -> Tainted {
         let any = || self.scattered.clone().join(self.files.values().next().cloned());
         if word.parts.iter().any(|part| matches!(part, WordPart::Process { .. })) {
@@ -99,14 +99,14 @@ impl CommandFollower {
         same.join(self.scattered.clone().filter(|_| !path.starts_with("/usr/") && !path.starts_with("/bin/")))
     }
 
-    /// Returns what somebody else chose of a file that is executed.
+    /// Returns the untrusted value in a file that is executed.
     pub(super) fn executed(&self, word: &ShellWord) -> Tainted {
         let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let touched = self.text(word).and_then(|path| self.touched.get(&base(&path)).cloned());
         self.contents(word).join(touched)
     }
 
-    /// Notes the files that stand among the arguments of a program which may write them.
+    /// Notes the files among the arguments of a program that may write them.
     pub(super) fn touch(&mut self, texts: &[Option<String>], origin: &ValueOrigin) {
         let is_part = |letter: char| letter.is_alphanumeric() || "._-".contains(letter);
         for name in texts.iter().flatten().flat_map(|text| text.split(|letter| !is_part(letter))) {
@@ -117,7 +117,7 @@ impl CommandFollower {
         }
     }
 
-    /// Follows the descriptors that `exec` opens, for all commands that come.
+    /// Follows the descriptors that `exec` opens, for all later commands.
     pub(super) fn opened(&mut self, redirects: &[Redirect], input: &Tainted) {
         for redirect in redirects {
             match redirect {
@@ -136,12 +136,12 @@ impl CommandFollower {
         }
     }
 
-    /// Returns what a program may print that is given a word which may be a file's name.
+    /// Returns the untrusted value that a program may print if a word among its arguments is a file's name.
     pub(super) fn contents_of_operand(&mut self, word: &ShellWord) -> Tainted {
         if word.literal().is_some_and(|text| text.starts_with('-')) {
             return None;
         }
-        // The directory has the environment of each process.
+        // `/proc` has the environment of each process.
         if word
             .parts
             .iter()
@@ -163,7 +163,7 @@ pub(super) fn is_descriptor(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Whether a path may lead to what is open already.
+/// Whether a path may lead to a file that is already open.
 pub(super) fn is_stdin(path: &str) -> bool {
     let is_other = matches!(path, "/dev/null" | "/dev/zero" | "/dev/full" | "/dev/random" | "/dev/urandom");
     path == "-" || (!is_other && (path.starts_with("/dev/") || path.starts_with("/proc/")))

@@ -1,4 +1,4 @@
-//! What `find` starts: what it finds may be called as somebody else chose, or be what somebody else wrote.
+//! The programs that `find` starts: the names of the files that it finds, or their contents, may be untrusted.
 
 use super::starters::{INPUT, standing_for_input};
 use super::words::is_several;
@@ -45,7 +45,7 @@ const TAKES: [&str; 34] = [
 ];
 
 impl CommandFollower {
-    /// Judges `find`; returns what the programs print that it starts.
+    /// Judges `find`; returns the output of the programs that it starts.
     pub(super) fn find(
         &mut self,
         words: &[ShellWord],
@@ -104,7 +104,7 @@ impl CommandFollower {
             if text.contains([' ', ';', '$', '(', '"', '\'']) {
                 self.report(origin, How::Code("find".to_owned()), &word.range);
             }
-            // It begins with the directory where `find` looks.
+            // A path that is found begins with the directory where `find` looks.
             let mut place = standing_for_input(&word.range);
             place.parts.insert(0, WordPart::Text("./".to_owned()));
             *word = place;

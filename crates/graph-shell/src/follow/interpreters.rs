@@ -6,12 +6,12 @@ use crate::parse::{ShellWord, WordPart};
 use crate::programs::{self, Interpreter, Operand};
 use crate::{How, ValueOrigin, filters};
 
-/// What the arguments of an interpreter are, by their indices.
+/// The arguments of an interpreter by their role, as indices.
 #[derive(Default)]
 pub(super) struct InterpreterArguments {
-    /// Whether an option has its code, or says which argument has.
+    /// Whether an option has its code, or says which argument has it.
     has_code: bool,
-    /// Whether an option stands there that the table does not know.
+    /// Whether there is an option that the table does not know.
     is_unknown: bool,
     code: Vec<usize>,
     operands: Vec<usize>,
@@ -30,14 +30,14 @@ impl InterpreterArguments {
             }
             if program.code.contains(&letter) {
                 self.has_code = true;
-                // `-c` of a shell takes the first operand, whatever letters stand beside it.
+                // In a shell, `-c` takes the first operand, regardless of other letters in the word.
                 if !program.is_shell {
                     at += usize::from(has_argument_behind);
                     self.code.push(at);
                     break;
                 }
             } else if program.takes.contains(&letter) {
-                // Of a shell, `-o` takes the next operand, whatever letters stand beside it.
+                // In a shell, `-o` takes the next operand, regardless of other letters in the word.
                 at += usize::from(has_argument_behind || program.is_shell);
                 if !program.is_shell {
                     break;
@@ -139,7 +139,8 @@ impl CommandFollower {
         }
     }
 
-    /// Judges the script at an index of the arguments, and passes it those behind it. Returns what it prints.
+    /// Judges the script at an index of the arguments, and passes the arguments behind it to the script. Returns what it
+    /// prints.
     fn script_with_parameters(
         &mut self,
         name: &str,
@@ -153,15 +154,15 @@ impl CommandFollower {
             self.pass(given);
         }
         self.script(&arguments[at], input, name);
-        // The script is another text, whose own parameters these are.
+        // The script is another text, and these are its own parameters.
         let is_first = program.is_shell && self.positional.is_none();
         if is_first { self.any(arguments) } else { None }
     }
 
-    /// Judges code that an option of a program has, or the file that it names.
+    /// Judges the code in an option of a program, or in the file that the option names.
     fn code_in_option(&mut self, name: &str, program: Interpreter, word: &ShellWord, input: Option<&ValueOrigin>) {
         self.code_of(name, word);
-        // The code may be a file, and that what the program reads.
+        // The code may be in a file, and that file may be the program's input.
         let file = self.text(word).map(|text| text.rsplit('=').next().unwrap_or_default().to_owned());
         let is_own = file.is_some_and(|file| is_stdin(&file) || file.ends_with("f-"));
         if is_own {
@@ -181,7 +182,7 @@ impl CommandFollower {
         }
     }
 
-    /// Judges code that executes what it reads.
+    /// Judges code that executes its input.
     fn input_as_code(
         &mut self,
         name: &str,
@@ -222,7 +223,7 @@ impl CommandFollower {
         self.report_if(&tainted.filter(|_| reads), || How::Code(name.to_owned()), &words[0].range);
     }
 
-    /// Tells the options of an interpreter from its operands.
+    /// Separates the options of an interpreter from its operands.
     pub(super) fn given(
         &mut self,
         program: Interpreter,
@@ -231,7 +232,7 @@ impl CommandFollower {
     ) -> InterpreterArguments {
         let mut given = InterpreterArguments::default();
         let mut at = 0;
-        // Some take options behind operands too.
+        // Some programs accept options behind operands too.
         let permutes = program.operand != Operand::Script && !program.is_posix;
         let mut is_behind_dashes = false;
         while let Some(word) = arguments.get(at) {
@@ -247,7 +248,7 @@ impl CommandFollower {
             is_behind_dashes |= known == "--" && is_whole;
             let option = known.split('=').next().unwrap_or_default();
             if !is_option {
-                // An operand that begins with a value of somebody else may be an option, as which it is judged below.
+                // An operand that begins with an untrusted value may be an option, and is judged as one below.
                 if known != "--" || texts[at].as_deref() != Some("--") {
                     given.operands.push(at);
                 }
@@ -291,7 +292,7 @@ impl CommandFollower {
         match texts[script].as_deref() {
             Some(text) => return self.nested(text, &word.range, input),
             None if tainted.real().is_none() => {
-                // The code is put together from what is the author's own; what it does with the values cannot be seen.
+                // The code is built from the author's own parts, but its use of the values cannot be seen.
                 let given = self.any(arguments).join(input.cloned()).join(self.environment());
                 self.report_if(&given, || How::Unreadable, &word.range);
             }

@@ -1,6 +1,6 @@
-//! Programs that print numbers, whatever they are given.
+//! Programs that print a number for any input.
 
-/// Whether all that a program prints to stdout is a number, whatever it is given.
+/// Whether the whole stdout of a program is a number, for any input.
 pub(super) fn prints_a_number(name: &str, texts: &[Option<String>]) -> bool {
     let operands = texts.iter().filter(|text| text.as_deref().is_none_or(|text| !text.starts_with('-'))).count();
     match name {
@@ -38,8 +38,8 @@ pub(super) fn prints_a_count<'t>(texts: impl Iterator<Item = &'t str>) -> bool {
     counts
 }
 
-/// Whether `stat` is asked for one number of a file. An operand without `--` in front may be another format, so there is but one: as
-/// an option, it leaves no file to print anything of.
+/// Whether `stat` is asked for one number of a file. An operand without `--` in front may be another format, so only one
+/// is allowed: if it is an option, there is no file to print anything about.
 pub(super) fn prints_a_size(texts: &[Option<&str>]) -> bool {
     let is_number = |format: &str| {
         matches!(format.strip_prefix('%'), Some("s" | "b" | "h" | "i" | "u" | "g" | "X" | "Y" | "Z" | "W"))

@@ -1,4 +1,4 @@
-//! Programs that start others: those that stand among their arguments.
+//! Programs that start another program, which is among their arguments.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::parse::{Operation, ShellWord, Variable, WordPart};
 use crate::programs::{self, CARRIERS, COMPOSERS, OptionOf, Starter};
 use crate::{How, ValueOrigin, names};
 
-/// Holds what `xargs` appends.
+/// The variable that holds the input that `xargs` appends.
 pub(super) const INPUT: &str = "the input of xargs";
 
 impl CommandFollower {
@@ -22,7 +22,7 @@ impl CommandFollower {
     ) -> Tainted {
         let arguments = &words[1..];
         let listed: Tainted = match name {
-            // `-a` names a file of it.
+            // `-a` names a file with its input.
             "xargs" => arguments.iter().fold(None, |found: Tainted, word| found.join(self.contents(word))),
             _ => None,
         };
@@ -30,7 +30,7 @@ impl CommandFollower {
         let input = input.as_ref();
         let given = self.any(arguments).join(if name == "xargs" { input.cloned() } else { None });
         let Some(at) = self.place_of_program(name, starter, arguments, texts) else {
-            // Where the program stands cannot be known.
+            // The place of the program cannot be known.
             self.report_if(&given, || How::Unknown, &words[0].range);
             return self.carried(name, words, texts, input);
         };
@@ -52,8 +52,8 @@ impl CommandFollower {
         self.started(&inner, input)
     }
 
-    /// Returns the index of the argument that is the program which another program starts, or of the end of them; nothing if that
-    /// cannot be known. Judges what stands before it.
+    /// Returns the index of the argument that is the program which another program starts, or the number of arguments if
+    /// there is no such program; `None` if that cannot be known. Judges the arguments before it.
     fn place_of_program(
         &mut self,
         name: &str,
@@ -165,7 +165,7 @@ impl CommandFollower {
                     (false, input) => printed = printed.join(self.external(&inner, input)),
                 }
             }
-            // What stands behind an option may be its argument.
+            // A word behind an option may be the option's argument.
             let is_ambiguous =
                 at > 0 && texts[at - 1].as_deref().is_some_and(|text| text.starts_with('-') && text != "--");
             if is_prefix && !is_ambiguous {
@@ -176,7 +176,7 @@ impl CommandFollower {
         printed
     }
 
-    /// Reports code of `xargs` in which the text stands that it replaces by what it reads, and puts that in its places.
+    /// Reports code that contains the text which `xargs` replaces with its input, and puts the input in the place of that text.
     pub(super) fn xargs_places(
         &mut self,
         words: &mut [ShellWord],
@@ -187,7 +187,7 @@ impl CommandFollower {
         let mut place = None;
         for (at, word) in arguments.iter().enumerate() {
             let text = self.text(word).unwrap_or_default();
-            // Other options may stand in the same word.
+            // Other options may be in the same word.
             let text = match text.strip_prefix('-').filter(|letters| !letters.starts_with('-')) {
                 Some(letters) => format!("-{}", letters.trim_start_matches(['0', 'o', 'p', 'r', 't', 'x'])),
                 None => text,
@@ -231,14 +231,14 @@ impl CommandFollower {
     }
 }
 
-/// The word that `xargs` makes of what it reads.
+/// Returns the word that `xargs` makes of its input.
 pub(super) fn standing_for_input(range: &Range<usize>) -> ShellWord {
     let (name, operation) = (INPUT.to_owned(), Operation::Plain);
     let variable = Variable { name, subscript: None, is_all: false, operation, quoted: true, range: range.clone() };
     ShellWord { parts: vec![WordPart::Variable(variable)], assigns: None, expands: false, range: range.clone() }
 }
 
-/// Whether a word can be the name of a program, and not of a thing that stands before it.
+/// Whether a word can be the name of a program, and not that of a machine before it.
 pub(super) fn is_program(text: &str) -> bool {
     const MACHINES: [&str; 9] = ["linux32", "linux64", "i386", "i486", "i586", "i686", "x86_64", "uname26", "aarch64"];
     !MACHINES.contains(&text)

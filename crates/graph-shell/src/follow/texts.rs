@@ -8,7 +8,7 @@ use crate::parse::{self, CommandList, ShellWord, WordPart};
 use crate::{How, ValueOrigin};
 
 impl CommandFollower {
-    /// Follows code that stands in a text of the command; returns what it prints.
+    /// Follows code in a text of the command; returns what it prints.
     pub(super) fn nested(&mut self, text: &str, range: &Range<usize>, input: Option<&ValueOrigin>) -> Tainted {
         let is_given = !self.variables.is_empty() || self.positional.is_some() || input.is_some();
         match parse::parse(text) {
@@ -22,7 +22,7 @@ impl CommandFollower {
                 self.nesting += 1;
                 self.gather_constants(&list);
                 self.reads_errors |= leads_errors(text);
-                // As a rule it is another process, which has no arrays of this one.
+                // As a rule, another process executes it, which has no arrays of this one.
                 let declared = std::mem::take(&mut self.associative);
                 let printed = self.list(&list, input);
                 self.associative = declared;
@@ -92,7 +92,7 @@ impl CommandFollower {
         (self.here, self.is_file) = outer;
     }
 
-    /// Judges code that a shell reads and nobody else's value is in: it may read a variable. Returns what it prints.
+    /// Judges code that a shell reads and that has no untrusted value in it: it may read a variable. Returns what it prints.
     pub(super) fn unread(&mut self, reader: &str, range: &Range<usize>) -> Tainted {
         if let Some((text, range)) = self.here.take() {
             return self.nested(&text, &range, None);

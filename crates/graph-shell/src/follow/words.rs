@@ -25,7 +25,7 @@ impl CommandFollower {
                 found.join(self.parts(&element.parts, &element.range))
             }),
             None => {
-                // The text in front holds the name too, and what follows it without an expansion between.
+                // The first text has the name and the `=`, and the value up to its first expansion.
                 let text = word.beginning().split_once('=').map_or("", |(_, text)| text);
                 let named = self.named(text);
                 self.parts(&word.parts[assigns.value.min(word.parts.len())..], &word.range).join(named)
@@ -63,7 +63,7 @@ impl CommandFollower {
         self.report_if(&read, || How::Environment(name.to_owned()), &word.range);
     }
 
-    /// Follows something that was judged elsewhere.
+    /// Follows a part that is judged elsewhere, without reporting it.
     pub(super) fn quiet(&mut self, follow: impl FnOnce(&mut Self) -> Tainted) -> Tainted {
         let count = self.dangers.len();
         let tainted = follow(self);
@@ -71,7 +71,7 @@ impl CommandFollower {
         tainted
     }
 
-    /// Judges a subscript: of an array it is arithmetic, of an associative one a text.
+    /// Judges a subscript: for an array it is arithmetic, for an associative one a text.
     pub(super) fn subscript(&mut self, parts: &[WordPart], is_text: bool, range: &Range<usize>) {
         if is_text {
             // A bare name in it is a text too.
@@ -82,7 +82,7 @@ impl CommandFollower {
         }
     }
 
-    /// Follows what is in a word; returns whose value it may be.
+    /// Follows the parts of a word; returns the untrusted value that it may hold.
     pub(super) fn word(&mut self, word: &ShellWord) -> Tainted {
         if word.assigns.as_ref().is_some_and(|assigns| assigns.elements.is_some() || assigns.subscript.is_some()) {
             return self.assignment_value(word);
@@ -132,7 +132,7 @@ impl CommandFollower {
         }
     }
 
-    /// What a command substitution reads: the stdin of the command around it.
+    /// Returns the input of a command substitution: the stdin of the command around it.
     pub(super) fn substitution_input(&self) -> Tainted {
         self.reads.clone()
     }
@@ -201,7 +201,7 @@ impl CommandFollower {
         }
     }
 
-    /// Reports the parts of a word that stand outside of quotes and may be somebody else's.
+    /// Reports the parts of a word that are outside of quotes and may be untrusted.
     pub(super) fn split(&mut self, word: &ShellWord) {
         for part in &word.parts {
             let (quoted, range) = match part {
@@ -212,14 +212,14 @@ impl CommandFollower {
             if !quoted {
                 let count = self.dangers.len();
                 let tainted = self.part(part, range);
-                // What is wrong inside was said when the word was followed.
+                // Dangers inside were reported when the word was followed.
                 self.dangers.truncate(count);
                 self.report_if(&tainted, || How::Split, range);
             }
         }
     }
 
-    /// Returns whose value a word may be, without following what is in it once more.
+    /// Returns the untrusted value that a word may hold, without reporting the dangers in it again.
     pub(super) fn peek(&mut self, word: &ShellWord) -> Tainted {
         let count = self.dangers.len();
         let tainted = self.word(word);
@@ -259,7 +259,7 @@ impl CommandFollower {
     }
 }
 
-/// Whether a word becomes as many as a value says: all elements of a list, all parameters, what `xargs` reads.
+/// Whether a word may become several words: all elements of a list, all parameters, the input of `xargs`.
 pub(super) fn is_several(word: &ShellWord) -> bool {
     word.parts.iter().any(|part| match part {
         WordPart::Variable(Variable { name, is_all, .. }) => {
@@ -272,7 +272,7 @@ pub(super) fn is_several(word: &ShellWord) -> bool {
 /// Whether all of a value is the name of a file that `mktemp` makes.
 pub(super) fn is_made_by_mktemp(word: &ShellWord, value: usize) -> bool {
     let [WordPart::Output { list, .. }] = word.parts.get(value..).unwrap_or_default() else {
-        // A text without characters stands before what is in quotes.
+        // An empty text comes before a quoted part.
         return match word.parts.get(value..) {
             Some([WordPart::Text(text), WordPart::Output { list, .. }]) => text.is_empty() && is_mktemp(list),
             _ => false,

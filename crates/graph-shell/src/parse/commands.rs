@@ -13,7 +13,7 @@ impl Parser<'_> {
 
     pub(super) fn list_inside(&mut self, stops: &[&str]) -> Parsed<CommandList> {
         let mut list: CommandList = Vec::new();
-        // How many of them have the texts of their heredocs.
+        // The number of pipelines that have the texts of their heredocs.
         let mut filled = 0;
         loop {
             let texts = self.lines()?;
@@ -60,7 +60,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns the word that stands here, if nothing of it is quoted or expanded.
+    /// Returns the reserved word that begins here, if no part of it is quoted or expanded.
     pub(super) fn reserved_word(&self) -> Option<&'static str> {
         const WORDS: [&str; 19] = [
             "if", "then", "elif", "else", "fi", "do", "done", "case", "esac", "for", "while", "until", "select",
@@ -114,7 +114,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips the name of a coprocess, which stands before a command of several.
+    /// Skips the name of a coprocess, which only a compound command can have.
     pub(super) fn name_of_coprocess(&mut self) {
         let rest = &self.text[self.at..self.end];
         let length = rest.find([' ', '\t']).unwrap_or(rest.len());
@@ -411,7 +411,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a redirection, if one stands here.
+    /// Reads a redirection, if one begins here.
     pub(super) fn redirect(&mut self) -> Parsed<Option<Redirect>> {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! What begins with a dollar, and arithmetic.
+//! Expansions that begin with a dollar, and arithmetic.
 
 use super::{Operation, Parsed, Parser, Unreadable, Variable, WordContext, WordPart, name_length, push_text};
 
@@ -68,7 +68,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Reads an escape of `$'…'`; returns whether it is another character than 0.
+    /// Reads an escape of `$'…'`; returns false if it is the character 0.
     pub(super) fn escape(&mut self, parts: &mut Vec<WordPart>) -> bool {
         self.at += 1;
         let digits = |parser: &Self, radix: u32, most: usize| {
@@ -122,7 +122,7 @@ impl<'t> Parser<'t> {
         if number == Some(0) {
             return false;
         }
-        // A byte that is no character of ASCII is a part of one.
+        // A byte outside of ASCII is a part of a character.
         let is_byte = matches!((radix, most), (8, _) | (16, 2));
         let character = number.filter(|number| !is_byte || *number < 0x80).and_then(char::from_u32);
         push_text(parts, character.unwrap_or('\u{fffd}').encode_utf8(&mut [0; 4]));

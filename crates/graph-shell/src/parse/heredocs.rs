@@ -39,7 +39,7 @@ impl Parser<'_> {
             let is_delimiter = line == heredoc.delimiter && !goes_on;
             goes_on = !heredoc.is_literal && line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
             if is_delimiter || is_last {
-                // A text without its delimiter ends where the command does, as bash takes it.
+                // A text without its delimiter ends where the command does, as in bash.
                 let end = if is_delimiter { line_start } else { self.end };
                 let next = (line_start + length + 1).min(self.end);
                 let word = self.heredoc_text(heredoc, start..end)?;

@@ -1,4 +1,4 @@
-//! Words, and what is in quotes.
+//! Words, and their quoted parts.
 
 use super::{Assigns, Parsed, Parser, ShellWord, Unreadable, WordContext, WordPart, name_length, push_text};
 
@@ -171,7 +171,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads what is as in double quotes, to a quote or to the end.
+    /// Reads text by the rules of double quotes, up to a quote or to the end.
     pub(super) fn quoted_until(&mut self, quote: Option<u8>) -> Parsed<Vec<WordPart>> {
         // An empty text too is a part: `""` is a word.
         let mut parts = vec![WordPart::Text(String::new())];
@@ -201,7 +201,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads `` `…` ``: its text is read by itself, with its backslashes taken away.
+    /// Reads `` `…` ``: its text is read by itself, with its backslashes removed.
     pub(super) fn backticks(&mut self, parts: &mut Vec<WordPart>, quoted: bool) -> Parsed<()> {
         let start = self.at;
         self.at += 1;

@@ -1,6 +1,6 @@
 //! Programs that execute text that they are given.
 
-/// What a program does with the first argument that is no option.
+/// The role of a program's first argument that is no option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operand {
     /// It is a file of code.
@@ -19,11 +19,11 @@ pub(crate) struct Interpreter {
     pub(crate) code: &'static [&'static str],
     /// Options that take an argument that is not code, by the same rule.
     pub(crate) takes: &'static [&'static str],
-    /// Options that take two.
+    /// Options that take two arguments.
     pub(crate) takes_two: &'static [&'static str],
     /// The letters of options that take no argument.
     pub(crate) flags: &'static str,
-    /// The letters of options of which the rest of the word is the argument, if there is one.
+    /// The letters of options whose argument is the rest of the word, if there is any.
     pub(crate) attached: &'static str,
     /// Long options that take no argument.
     pub(crate) long: &'static [&'static str],
@@ -59,7 +59,7 @@ const NONE: Interpreter = Interpreter {
 const SHELL: Interpreter = Interpreter {
     code: &["c"],
     takes: &["o", "O", "--rcfile", "--init-file"],
-    // Without `-k`, by which words behind a program's name are assignments.
+    // Without `-k`, which makes assignments of words behind a program's name.
     flags: "abefhilmnprstuvxBCDEHPT",
     long: &[
         "--login",
@@ -89,7 +89,7 @@ const fn options(code: &'static [&'static str], reads_stdin: bool) -> Interprete
 
 /// Returns how a program executes text, if it is one that does.
 pub(crate) fn interpreter(name: &str) -> Option<Interpreter> {
-    // Distributions call them so.
+    // Distributions use such names.
     let name = if name.starts_with("vim.") { "vim" } else { name };
     let name = if name.starts_with("perl5") { "perl" } else { name };
     let plain = name.trim_end_matches(|last: char| last.is_ascii_digit() || last == '.');
@@ -129,7 +129,7 @@ fn language(name: &str) -> Option<Interpreter> {
     })
 }
 
-/// Returns how a program for texts executes a script for them.
+/// Returns how a program that processes texts executes a script.
 fn filter(name: &str) -> Option<Interpreter> {
     Some(match name {
         "awk" | "gawk" | "mawk" | "nawk" | "original-awk" => Interpreter {

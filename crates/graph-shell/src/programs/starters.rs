@@ -1,38 +1,39 @@
-//! Programs that start the program that stands among their arguments.
+//! Programs that start another program, which is among their arguments.
 
-/// A program that starts another one, which stands among its arguments behind options, assignments and operands of its own.
+/// A program that starts another one, which is among its arguments behind options, assignments and operands of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Starter {
     /// The letters of options that take an argument.
     takes: &'static str,
     /// The letters of options that take no argument.
     flags: &'static str,
-    /// The letters of options of which the rest of the word is the argument, if there is one.
+    /// The letters of options whose argument is the rest of the word, if there is any.
     attached: &'static str,
     /// Long options, those that take an argument with a `=` behind the name.
     long: &'static [&'static str],
-    /// How many operands stand before the program.
+    /// The number of operands before the program.
     pub(crate) operands: usize,
     /// Whether the operand before the program may be left out.
     pub(crate) optional_operand: bool,
-    /// Whether assignments stand before the program.
+    /// Whether assignments can be before the program.
     pub(crate) assigns: bool,
     /// Whether it starts a shell if no program is named.
     pub(crate) is_shell: bool,
 }
 
-/// What an option is followed by.
+/// The role of the word behind an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OptionOf {
-    /// Nothing that belongs to it.
+    /// The word does not belong to the option.
     Flag,
-    /// Its argument.
+    /// The word is the option's argument.
     Takes,
     Unknown,
 }
 
 impl Starter {
-    /// Tells what an option is, or the letters of several. `is_whole` says whether all of the word is known.
+    /// Returns the role of the word behind an option, or behind the letters of several options. `is_whole` says whether
+    /// all of the word is known.
     pub(crate) fn option(&self, word: &str, is_whole: bool) -> OptionOf {
         if word.starts_with("--") {
             let (name, has_value) = word.split_once('=').map_or((word, false), |(name, _)| (name, true));
@@ -246,7 +247,7 @@ fn xargs(name: &str) -> Option<Starter> {
     })
 }
 
-/// Returns how a program starts another one that has few options of its own, or of which they are not known.
+/// Returns how a program starts another one, if it has few options of its own or its options are not known.
 fn other(name: &str) -> Option<Starter> {
     Some(match name {
         "valgrind" | "dbus-run-session" | "debconf" => PLAIN,

@@ -1,11 +1,11 @@
-//! Which addresses are on the public internet.
+//! A check for addresses on the public internet.
 //!
-//! What is not is refused unless a program allows it: the machine itself, its network, and the services that clouds put at
-//! addresses such as 169.254.169.254. The lists are those of IANA's special-purpose address registries (RFC 6890).
+//! Other addresses are refused unless a program allows them: the machine itself, its network, and services that clouds
+//! provide at addresses such as 169.254.169.254. The lists follow IANA's special-purpose address registries (RFC 6890).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is on the public internet. An IPv6 address that stands for an IPv4 one is as public as that.
+/// Whether an address is on the public internet. An IPv6 address that stands for an IPv4 address is as public as that one.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -17,11 +17,11 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     !matches!(
         (a, b, c),
-        // This network, private networks, the machine itself, the link.
+        // "This network", private networks, loopback, link-local.
         (0 | 10 | 127, _, _) | (169, 254, _) | (172, 16..=31, _) | (192, 168, _)
-        // Between a provider and its customers (RFC 6598).
+        // Shared address space of providers (RFC 6598).
         | (100, 64..=127, _)
-        // Protocol assignments, documentation, the former 6to4 relays, benchmarks.
+        // Protocol assignments, documentation, deprecated 6to4 relays, benchmarks.
         | (192, 0, 0 | 2) | (192, 88, 99) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113)
         // Multicast, reserved, broadcast.
         | (224..=255, _, _)
@@ -41,9 +41,9 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         (0x64, 0xff9b) if [c, d, e, f] == [0; 4] => v4(g, h),
         // 6to4 (RFC 3056).
         (0x2002, _) => v4(b, c),
-        // Protocol assignments, among them Teredo; documentation.
+        // Protocol assignments (including Teredo), documentation.
         (0x2001, 0..=0x1ff | 0xdb8) | (0x3fff, 0..=0xfff) => false,
-        // All of global unicast; nothing else is: neither local (fc00::/7, fe80::/10), nor multicast, nor reserved.
+        // Only global unicast is public: local (fc00::/7, fe80::/10), multicast and reserved addresses are not.
         _ => a & 0xe000 == 0x2000,
     }
 }

@@ -1,10 +1,10 @@
-//! `rye/http/request`: a request over HTTP to a host that the program allows.
+//! `rye/http/request`: an HTTP request to a host that the program allows.
 //!
-//! The client is asynchronous, so that a call that nobody waits for any more ends at once. Which address a host has is looked
-//! up once, by the client's own resolver, and only what is allowed is connected to: there is no second look-up that could
-//! answer differently. Redirects are followed here and not by the client, each after the same check as the first request.
+//! The client is asynchronous, so a call ends at once when its caller no longer waits. The client's own resolver looks up the
+//! addresses of a host once and returns only allowed ones: there is no second look-up that could answer differently. This
+//! module follows redirects itself, each after the same check as the first request.
 //!
-//! Errors name the host and never the path, query or headers, which may hold secrets.
+//! Errors name the host, but never the path, query or headers, which may hold secrets.
 
 mod address;
 mod policy;
@@ -26,16 +26,16 @@ use super::{Encoding, bytes, config, seconds};
 use graph_engine::Call;
 use graph_engine::{ActionError, Category};
 
-/// How many redirects are followed.
+/// The maximum number of redirects that are followed.
 const REDIRECTS: usize = 5;
 
-/// The largest body that may be asked for.
+/// The maximum size of a body that a call may request.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The longest pause that is taken from `Retry-After`.
+/// The longest pause that is accepted from `Retry-After`.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Headers that belong to the connection, and that only the client writes.
+/// The headers that belong to the connection; only the client may write them.
 const OF_THE_CONNECTION: [HeaderName; 11] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -50,10 +50,11 @@ const OF_THE_CONNECTION: [HeaderName; 11] = [
     header::UPGRADE,
 ];
 
-/// The headers that a redirect to another host takes along. Any other may be a secret between the graph and the first host.
+/// The headers that are kept in a redirect to another host. Any other header may be a secret between the graph and the first
+/// host.
 const FOR_EVERYBODY: [HeaderName; 3] = [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_TYPE];
 
-/// The methods that may be used; they open no tunnel and do not ask for their own headers back.
+/// The allowed methods. They open no tunnel (`CONNECT`), and do not ask for the request's own headers back (`TRACE`).
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
@@ -93,7 +94,7 @@ pub(super) async fn perform(call: &Call, params: Value) -> Result<Value, ActionE
     answer.unwrap_or_else(|_| Err(ActionError::transient(format!("no answer from `{host}` within {time:?} (timeout)"))))
 }
 
-/// A request that is about to be sent.
+/// A request that is ready to be sent.
 struct PreparedRequest {
     method: Method,
     url: Url,
@@ -139,7 +140,7 @@ impl PreparedRequest {
         })
     }
 
-    /// Sends the request, and those that redirects ask for.
+    /// Sends the request, and the requests for its redirects.
     async fn perform(mut self, policy: &HttpPolicy) -> Result<Value, ActionError> {
         for _ in 0..=REDIRECTS {
             let response = self.send(policy).await?;
@@ -160,7 +161,7 @@ impl PreparedRequest {
         request.send().await.map_err(|error| failure(&error, &self.url))
     }
 
-    /// Returns where an answer redirects to; `None` if it does not redirect, or the graph wants to see it.
+    /// Returns the target of a redirect; `None` if the response is not one, or if the graph accepts its status.
     fn redirected(&self, response: &Response) -> Result<Option<Url>, ActionError> {
         let status = response.status();
         if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) || self.is_ok(status) {
@@ -180,7 +181,7 @@ impl PreparedRequest {
         Ok(Some(url))
     }
 
-    /// Turns the request into the one that a redirect asks for (RFC 9110, section 15.4).
+    /// Turns the request into the one for a redirect (RFC 9110, section 15.4).
     fn follow(&mut self, status: StatusCode, url: Url) {
         if url.origin() != self.url.origin() {
             let kept = |name: &HeaderName| FOR_EVERYBODY.contains(name);
@@ -191,7 +192,7 @@ impl PreparedRequest {
         }
         let becomes_get = match status.as_u16() {
             303 => self.method != Method::HEAD,
-            // Every browser does so, and servers count on it.
+            // All browsers do this, and servers rely on it.
             301 | 302 => self.method == Method::POST,
             _ => false,
         };
@@ -214,12 +215,12 @@ impl PreparedRequest {
         if self.is_ok(status) {
             return Ok(result(status, &headers, content?));
         }
-        // What a failure says is worth having, and no reason to forget the failure.
+        // The body of an error response is useful, but a failure to read it must not hide the error.
         let content = content.unwrap_or_default();
         let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
         let message = format!("`{}` answered {}{reason}", shown(&self.url), status.as_u16());
         let mut data = result(status, &headers, content);
-        // An edge sees `error` as `result.status` of a node that failed (R125).
+        // An edge reads `error` in `result.status` of a failed node (R125).
         data["status_code"] = status.as_u16().into();
         let error = ActionError::new(category(status), message).with_data(data).with_status(status.as_u16());
         Err(match retry_after(&headers) {
@@ -258,11 +259,11 @@ impl PreparedRequest {
     }
 }
 
-/// Reads a body that is said to be JSON; `None` where it is not.
+/// Reads a body whose type is JSON; `None` if it is not JSON.
 ///
 /// # Errors
 ///
-/// If it is JSON with a name twice in an object, or a whole number that cannot be kept exactly.
+/// If an object in it has a name twice, or an integer cannot be represented exactly.
 fn json_of(bytes: &[u8]) -> Result<Option<Value>, ActionError> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(None) };
     match read_json(text) {
@@ -272,7 +273,7 @@ fn json_of(bytes: &[u8]) -> Result<Option<Value>, ActionError> {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Default)]
 struct Content {
     body: String,
@@ -281,7 +282,7 @@ struct Content {
 
 fn result(status: StatusCode, headers: &HeaderMap, content: Content) -> Value {
     let mut shown: Map<String, Value> = Map::new();
-    // Cookies are secrets, and what a tool returns is kept in the journal.
+    // Cookies are secrets, and the result of a tool is stored in the journal.
     for name in headers.keys().filter(|name| **name != header::SET_COOKIE) {
         let values: Vec<_> =
             headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
@@ -359,7 +360,7 @@ fn add_query(url: &mut Url, query: Option<&Map<String, Value>>) -> Result<(), Ac
     Ok(())
 }
 
-/// Makes headers of texts; no text can begin another header, or a request of its own.
+/// Converts strings to headers; no string can start another header or another request.
 fn parse_headers(given: Option<&IndexMap<String, String>>) -> Result<HeaderMap, ActionError> {
     let mut headers = HeaderMap::new();
     for (name, value) in given.into_iter().flatten() {
@@ -375,7 +376,7 @@ fn parse_headers(given: Option<&IndexMap<String, String>>) -> Result<HeaderMap, 
     Ok(headers)
 }
 
-/// Says why there was no answer, without the URL.
+/// Returns the reason that there was no response, without the URL.
 fn failure(error: &reqwest::Error, url: &Url) -> ActionError {
     let host = shown(url);
     let mut why = String::new();
@@ -411,7 +412,7 @@ mod tests {
     use super::super::testing::{assert_contract, call};
     use super::*;
 
-    /// A server that gives one answer a connection, and keeps what it was sent.
+    /// A server that sends one response per connection and records the requests.
     struct Server {
         port: u16,
         received: Arc<Mutex<Vec<String>>>,
@@ -429,7 +430,7 @@ mod tests {
                     let request = read_request(&mut stream).await;
                     log.lock().unwrap().push(request);
                     if answer.is_empty() {
-                        // Held open without an answer until the test is over.
+                        // Holds the connection open without a response until the test is over.
                         std::future::pending::<()>().await;
                     }
                     stream.write_all(answer.as_bytes()).await.unwrap();
@@ -633,7 +634,7 @@ mod tests {
         }
         let mut binary = answer("200 OK", "", "ab");
         binary.truncate(binary.len() - 2);
-        // The text of the answer is UTF-8; its body is cut within a character.
+        // The response is UTF-8 text; its body is cut within a character.
         let server =
             Server::start(vec![format!("{binary}ü").replace("content-length: 2", "content-length: 1"); 2]).await;
         let error = server.request(json!({"url": server.url("/")})).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Where requests may go, and the clients that can go nowhere else.
+//! The hosts to which requests may go, and HTTP clients that cannot reach others.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,13 +11,13 @@ use rustls_platform_verifier::BuilderVerifierExt;
 
 use super::address::is_public;
 
-/// Where `rye/http/request` may send requests: to the hosts that are named here, and nowhere else.
+/// The hosts to which `rye/http/request` may send requests; all others are refused.
 ///
-/// A host is written as `api.example.com`, `*.example.com` (every name below it, not itself) or `*` (every host), with a port
-/// where it is not the usual one: `api.example.com:8443`, or `:*` for all. Requests go over TLS; `http://` before the host
-/// allows requests without it, and only those.
+/// A host is written as `api.example.com`, `*.example.com` (all names below it, but not the name itself) or `*` (all hosts).
+/// A port follows if it is not the default one: `api.example.com:8443`, or `:*` for all ports. Requests use TLS; a host with
+/// `http://` before it allows only requests without TLS.
 ///
-/// Each hop of a redirect is held to the same. Proxies of the environment are not used.
+/// The rules apply to each hop of a redirect. Proxies of the environment are not used.
 #[derive(Clone, Default)]
 pub struct HttpPolicy {
     rules: Vec<HostRule>,
@@ -29,7 +29,7 @@ pub struct HttpPolicy {
 #[error("`{0}` does not name a host: write `api.example.com`, `*.example.com`, or `http://localhost:8080`")]
 pub struct BadHost(String);
 
-/// The clients share nothing: what one may reach, a connection of the other's must not carry.
+/// The clients share nothing, so that no connection of one can be used for a request of the other.
 #[derive(Default)]
 struct Clients {
     public: OnceLock<Result<Client, String>>,
@@ -40,7 +40,7 @@ struct Clients {
 struct HostRule {
     scheme: &'static str,
     host: Host,
-    /// None for every port.
+    /// `None` for all ports.
     port: Option<u16>,
     /// Whether the host may have an address that is not public.
     internal: bool,
@@ -49,14 +49,14 @@ struct HostRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Host {
     Any,
-    /// As URLs spell it.
+    /// The host as URLs spell it.
     Named(String),
-    /// The names that end in this, which begins with a dot.
+    /// The names that end in this text, which begins with a dot.
     Below(String),
 }
 
 impl HttpPolicy {
-    /// Allows nothing.
+    /// Returns a policy that allows nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -65,17 +65,17 @@ impl HttpPolicy {
     ///
     /// # Errors
     ///
-    /// If `host` names no host.
+    /// If `host` does not name a host.
     pub fn allow(mut self, host: &str) -> Result<Self, BadHost> {
         self.rules.push(HostRule::parse(host, false)?);
         Ok(self)
     }
 
-    /// Allows requests to a host wherever it is: on this machine, in its network, at a cloud's metadata address.
+    /// Allows requests to a host at any address: on this machine, in its network, or at a cloud's metadata address.
     ///
     /// # Errors
     ///
-    /// If `host` names no host.
+    /// If `host` does not name a host.
     pub fn allow_internal(mut self, host: &str) -> Result<Self, BadHost> {
         self.rules.push(HostRule::parse(host, true)?);
         Ok(self)
@@ -83,7 +83,7 @@ impl HttpPolicy {
 
     /// Returns the client for a request to `url`.
     ///
-    /// The error says why there is no client; it holds no more of the URL than its host.
+    /// The error says why there is no client. It contains no part of the URL except the host.
     pub(super) fn client(&self, url: &Url) -> Result<Client, String> {
         let allowed = self.rules.iter().filter(|rule| rule.allows(url));
         let Some(internal) = allowed.map(|rule| rule.internal).reduce(|one, other| one || other) else {
@@ -128,7 +128,7 @@ impl HostRule {
         let (rest, every_port) = rest.strip_suffix(":*").map_or((rest, false), |rest| (rest, true));
         let (kind, name) = match rest.strip_prefix('*') {
             None => (Host::Named as fn(String) -> Host, rest.to_owned()),
-            // The URL parser has no word for "any", so another host stands in.
+            // The URL parser cannot parse a wildcard, so a host name takes its place.
             Some(rest) if rest.is_empty() || rest.starts_with(':') => ((|_| Host::Any) as _, format!("any{rest}")),
             Some(rest) => {
                 let name = rest.strip_prefix('.').ok_or_else(bad)?;
@@ -156,18 +156,18 @@ impl HostRule {
     }
 }
 
-/// Whether there is a user name or password in a URL.
+/// Whether a URL has a user name or a password.
 pub(super) fn has_userinfo(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-/// Returns what messages show of a URL: the host, and the port where it is not the usual one.
+/// Returns the part of a URL that messages show: the host, and the port if it is not the default one.
 pub(super) fn shown(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Returns the address that a URL names itself; the URL parser has put every spelling of it into this one.
+/// Returns the address that a URL names directly; the URL parser normalizes all spellings of an address.
 fn literal(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
@@ -189,11 +189,11 @@ fn make_client(internal: bool) -> Result<Client, String> {
     Client::builder()
         .tls_backend_preconfigured(tls)
         .dns_resolver(Arc::new(Resolver { internal }))
-        // Each hop is looked at before it is made.
+        // Each hop is checked before it is followed.
         .redirect(Policy::none())
-        // A proxy would connect to addresses that nobody checked.
+        // A proxy would connect to addresses that have not been checked.
         .no_proxy()
-        // The graph says when to try again.
+        // The graph decides about retries.
         .retry(reqwest::retry::never())
         .referer(false)
         .user_agent(concat!("state-graphs/", env!("CARGO_PKG_VERSION")))
@@ -201,12 +201,12 @@ fn make_client(internal: bool) -> Result<Client, String> {
         .map_err(|error| failed(&error))
 }
 
-/// Finds the addresses of hosts, and gives the client only those that it may connect to.
+/// Resolves host names, and returns only addresses that the client may connect to.
 struct Resolver {
     internal: bool,
 }
 
-/// A host that has no address to which a request may go.
+/// A host without an address that requests may go to.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NotPublic(String);
@@ -215,7 +215,7 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let internal = self.internal;
         Box::pin(async move {
-            // The port is the URL's, and is set by the client.
+            // The client sets the port from the URL.
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let is_known = !found.is_empty();
             let allowed: Vec<SocketAddr> =

@@ -1,11 +1,11 @@
-//! `--budget`: what a run of each graph can come to at most.
+//! `--budget`: the upper bounds for a run of each graph.
 
 use graph_compiler::graph::Budget;
 use serde_json::{Value, json};
 
 use super::findings::Findings;
 
-/// Writes a table, a graph a line.
+/// Returns a table with one line for each graph.
 pub(super) fn table(findings: &Findings) -> String {
     const HEAD: [&str; 6] = ["graph", "shortest", "steps", "calls", "at a time", "graphs deep"];
     let mut rows = vec![HEAD.map(str::to_owned)];
@@ -28,7 +28,7 @@ fn row(graph: &str, budget: Option<&Budget>) -> [String; 6] {
     [graph.to_owned(), budget.shortest.to_string(), steps, or(budget.calls), or(budget.at_a_time), levels]
 }
 
-/// The same for programs; null where mistakes leave it open.
+/// Returns the same as JSON; null for a graph whose mistakes leave the bounds open.
 pub(super) fn document(findings: &Findings) -> Value {
     let one = |(graph, budget): &(String, Option<Budget>)| {
         let budget = budget.as_ref().map(|budget| {

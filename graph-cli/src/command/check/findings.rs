@@ -1,4 +1,4 @@
-//! The graphs that are checked, and what is found out about them.
+//! The graphs that are checked, and the findings about them.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -13,41 +13,41 @@ use graph_compiler::{MANIFEST, find_graphs};
 
 use crate::outcome::Error;
 
-/// The trees that the graphs belong to which were named.
+/// The trees of the graphs that the command line names.
 pub(super) struct Trees {
     working: PathBuf,
     trees: Vec<CheckedTree>,
 }
 
-/// A tree, and the graphs of it that are checked.
+/// A tree, and those of its graphs that are checked.
 struct CheckedTree {
     root: PathBuf,
     graphs: Vec<PathBuf>,
-    /// What of it cannot be read.
+    /// The errors about the parts of it that cannot be read.
     unreadable: Vec<Diagnostic>,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Default)]
 pub(super) struct Findings {
     /// The graphs that were checked, as messages name them.
     pub(super) graphs: Vec<String>,
-    /// What there is to say, each thing once, file by file.
+    /// The diagnostics, each once, grouped by file.
     pub(super) found: Vec<CheckFinding>,
-    /// What a run of each graph can come to, as far as its mistakes let that be determined.
+    /// The upper bounds for a run of each graph; `None` if its mistakes leave them open.
     pub(super) budgets: Vec<(String, Option<Budget>)>,
-    /// Where in `found` each diagnostic is, until all are found.
+    /// The index in `found` of each diagnostic, while diagnostics are added.
     known: HashMap<DiagnosticIdentity, usize>,
 }
 
-/// A diagnostic, and the graphs that it is about: that of a contract is about all that use it.
+/// A diagnostic, and the graphs that it is about: a diagnostic of a contract is about all graphs that use the contract.
 pub(super) struct CheckFinding {
     pub(super) diagnostic: Diagnostic,
     pub(super) graphs: Vec<String>,
 }
 
 impl Trees {
-    /// Finds the graphs at some paths: files, or directories that are trees of their own.
+    /// Finds the graphs at some paths: files, or directories, each of which is a tree.
     pub(super) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
         let mut found = Self { working: std::env::current_dir()?, trees: Vec::new() };
         for path in paths {
@@ -80,7 +80,7 @@ impl Trees {
         tree.unreadable.extend(unreadable);
     }
 
-    /// Returns the directories of the trees, with the manifest that each one's settings begin with.
+    /// Returns the directories of the trees, each with the package manifest whose settings apply first.
     pub(super) fn roots(&self) -> impl Iterator<Item = (&Path, Option<PathBuf>)> {
         self.trees.iter().map(|tree| (tree.root.as_path(), manifest(&tree.root)))
     }
@@ -95,7 +95,7 @@ impl Trees {
         self.check_with(&[])
     }
 
-    /// Checks all graphs, as if files held other texts.
+    /// Checks all graphs, with `texts` in place of the files on disk.
     pub(super) fn check_with(&self, texts: &[Arc<SourceFile>]) -> Findings {
         let mut findings = Findings::default();
         for tree in &self.trees {
@@ -119,7 +119,7 @@ impl Trees {
 
 /// Finds the manifest of the package that a tree belongs to: the nearest above it.
 fn manifest(root: &Path) -> Option<PathBuf> {
-    // What is above a path with `..` in it is not what is written before that.
+    // The ancestors of a path with `..` in it are not its leading components, so it is resolved first.
     let root = root.canonicalize().ok()?;
     root.ancestors().map(|directory| directory.join(MANIFEST)).find(|manifest| manifest.is_file())
 }
@@ -134,7 +134,7 @@ impl Findings {
                 }
                 Entry::Occupied(known) => {
                     let graphs = &mut self.found[*known.get()].graphs;
-                    // The graphs come one after the other.
+                    // All diagnostics of a graph are added in a row, so it is enough to compare with the last graph.
                     if graphs.last().is_none_or(|last| last != graph) {
                         graphs.push(graph.to_owned());
                     }
@@ -143,7 +143,7 @@ impl Findings {
         }
     }
 
-    /// Brings together what is said of the same file, the files in the order in which they came.
+    /// Groups the findings by file; the files keep the order in which they were found.
     fn group(&mut self) {
         let mut files: HashMap<String, usize> = HashMap::new();
         for finding in &self.found {
@@ -153,7 +153,7 @@ impl Findings {
         let start = |place: &SourcePlace| place.span.as_ref().map_or(0, |span| span.start);
         self.found.sort_by_key(|finding| {
             let place = &finding.diagnostic.place;
-            // The number of those that are not shown stands behind those that are.
+            // The count of the diagnostics that are not shown comes after those that are.
             let is_count = finding.diagnostic.code == code::MORE;
             (files.get(&place.source.name).copied(), is_count, start(place))
         });

@@ -1,7 +1,7 @@
-//! `graph check --fix`: making the changes that are certain.
+//! `graph check --fix`: apply the fixes that are certain.
 //!
-//! A change is kept only if the text with it says nothing new that is wrong. Nothing is signed: what was changed is not
-//! trusted until a person has looked at it and signed it.
+//! A fix is kept only if a check of the fixed text reports nothing new. Nothing is signed: a changed file is not trusted
+//! until a person has reviewed and signed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use super::findings::{CheckFinding, Findings, Trees};
 use crate::command::{read, replace};
 use crate::outcome::Error;
 
-/// What was changed.
+/// The result of `--fix`.
 #[derive(Default)]
 pub(super) struct Fixed {
     files: Vec<Changed>,
-    /// What could be changed and was not, and why.
+    /// A message for each file that could have been fixed and was not, with the reason.
     left: Vec<String>,
 }
 
 /// A file that was changed.
 struct Changed {
-    /// The text before.
+    /// The text before the change.
     source: Arc<SourceFile>,
     fixes: Vec<Fix>,
 }
@@ -35,13 +35,13 @@ impl Fixed {
         self.files.is_empty() && self.left.is_empty()
     }
 
-    /// Returns the changes, each with a place in the text before.
+    /// Returns the changes, each with its place in the text before.
     pub(super) fn changes(&self) -> impl Iterator<Item = (SourcePlace, &Fix)> {
         let of = |changed: &Changed, fix: &Fix| SourcePlace::new(&changed.source, fix.span.clone());
         self.files.iter().flat_map(move |changed| changed.fixes.iter().map(move |fix| (of(changed, fix), fix)))
     }
 
-    /// Says what was changed, for people.
+    /// Describes the changes in lines for people.
     pub(super) fn lines(&self) -> impl Iterator<Item = String> {
         let changes = self.changes().map(|(place, fix)| {
             let (line, column) = place.position().unwrap_or((1, 1));
@@ -56,11 +56,11 @@ impl Fixed {
     }
 }
 
-/// Makes the certain changes in the files at and below `given`.
+/// Applies the certain fixes to the files at and below `given`.
 ///
 /// # Errors
 ///
-/// If a file cannot be written. Each file is replaced as a whole, so those before it are changed and it is not.
+/// If a file cannot be written. Each file is replaced as a whole: the files before it have changed by then, this one has not.
 pub(super) fn fix(trees: &Trees, findings: &Findings, given: &[PathBuf]) -> Result<Fixed, Error> {
     let given: Vec<PathBuf> = given.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let mut candidates: Vec<(Arc<SourceFile>, Vec<&Fix>)> = Vec::new();
@@ -92,12 +92,12 @@ pub(super) fn fix(trees: &Trees, findings: &Findings, given: &[PathBuf]) -> Resu
     Ok(fixed)
 }
 
-/// Whether a file is one of those that were named, or below one of them: the file itself, wherever links lead from.
+/// Whether a file is one of the `given` paths or below one of them, after links are resolved.
 fn is_given(file: &Path, given: &[PathBuf]) -> bool {
     file.canonicalize().is_ok_and(|file| given.iter().any(|given| file.starts_with(given)))
 }
 
-/// Returns the changes after which nothing new is wrong: all together, or as many as can be made one after the other.
+/// Returns the fixes that cause no new finding: all of them, or if together they cause one, as many as can be added one by one.
 fn kept<'f>(
     trees: &Trees,
     findings: &Findings,
@@ -131,15 +131,16 @@ fn says_nothing_new(trees: &Trees, before: &Findings, changes: &[(Arc<SourceFile
     after.iter().all(|(what, number)| before.get(what).is_some_and(|known| known >= number))
 }
 
-/// Returns the graphs with mistakes that are always errors. Of those, lints are not asked.
+/// Returns the graphs with mistakes that are always errors. Lints do not run on such graphs.
 fn broken(findings: &Findings) -> BTreeSet<&str> {
     let is_error = |it: &Diagnostic| it.code.lint.is_none() && !it.code.is_of_trust();
     let broken = findings.found.iter().filter(|finding| is_error(&finding.diagnostic));
     broken.flat_map(|finding| finding.graphs.iter().map(String::as_str)).collect()
 }
 
-/// Counts what is said, wherever in a file it stands. That a changed file is not signed any more is no news, nor is what a lint
-/// says of a graph that was among the `broken` before.
+/// Counts the findings by code, file and message, regardless of their position. Findings about signatures do not count,
+/// because a changed file is no longer signed. Lints that are only about graphs in `broken` do not count, because lints did
+/// not run on these before.
 fn tally<'f>(findings: &'f Findings, broken: &BTreeSet<&str>) -> BTreeMap<(&'static str, &'f str, &'f str), usize> {
     let is_news = |finding: &CheckFinding| match finding.diagnostic.code.lint {
         Some(_) => finding.graphs.iter().any(|graph| !broken.contains(graph.as_str())),
@@ -152,7 +153,7 @@ fn tally<'f>(findings: &'f Findings, broken: &BTreeSet<&str>) -> BTreeMap<(&'sta
     tally
 }
 
-/// Writes the changed text, if the file still holds the one that was checked; its line ends stay as they are.
+/// Writes the changed text, unless the file no longer holds the text that was checked. The line endings stay as they are.
 fn write(source: &SourceFile, text: &str) -> Result<bool, Error> {
     let path = source.path.canonicalize().map_err(|error| Error::file("read", &source.path, &error))?;
     let found = read(&path)?;

@@ -8,7 +8,7 @@ use super::fix::Fixed;
 
 pub(super) fn report(findings: &Findings, fixed: &Fixed, with_budget: bool) {
     for finding in &findings.found {
-        // Colours are left out where stderr is no terminal.
+        // Colours are left out where stderr is not a terminal.
         err!("{}\n", finding.diagnostic.render_coloured());
     }
     if let Some(hint) = hint(findings) {
@@ -23,7 +23,7 @@ pub(super) fn report(findings: &Findings, fixed: &Fixed, with_budget: bool) {
     out!("{}", summary(findings));
 }
 
-/// Says in one line what was found.
+/// Returns a summary of the findings in one line.
 fn summary(findings: &Findings) -> String {
     let found = match findings.counts() {
         (0, 0) => "no errors".to_owned(),
@@ -34,7 +34,7 @@ fn summary(findings: &Findings) -> String {
     format!("checked {}: {found}", count(findings.graphs.len(), "graph"))
 }
 
-/// Says where more is to be read.
+/// Returns a hint at the command that explains the first finding.
 fn hint(findings: &Findings) -> Option<String> {
     let first = |severity| findings.found.iter().map(|finding| &finding.diagnostic).find(|it| it.severity == severity);
     let (found, what) = match (first(Severity::Error), first(Severity::Warning)) {

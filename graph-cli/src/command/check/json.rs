@@ -1,4 +1,4 @@
-//! Findings as one JSON document, whose form `docs/cli.md` describes.
+//! Findings as one JSON document, whose format `docs/cli.md` describes.
 
 use graph_compiler::code::Level;
 use graph_compiler::diagnostic::{Fix, SourcePlace};
@@ -9,7 +9,7 @@ use super::budget;
 use super::findings::{CheckFinding, Findings};
 use super::fix::Fixed;
 
-/// The version of the form. It changes when a field changes its meaning or goes; new fields may come without that.
+/// The version of the format. It changes when a field is removed or changes its meaning; a new field does not change it.
 const VERSION: u32 = 1;
 
 pub(super) fn document(findings: &Findings, fixed: &Fixed, with_budget: bool) -> Value {
@@ -63,7 +63,7 @@ fn fix(place: &SourcePlace, fix: &Fix) -> Value {
     json!({ "span": span(place, &fix.span), "text": fix.text, "certain": fix.is_certain })
 }
 
-/// The span of a place; null for a file as a whole.
+/// Returns the span of a place; null for a whole file.
 fn whole(place: &SourcePlace) -> Value {
     place.span.as_ref().map_or(Value::Null, |bytes| span(place, bytes))
 }

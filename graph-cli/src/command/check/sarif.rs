@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::findings::Findings;
 
-/// The schema of the form.
+/// The schema of the format.
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
-/// The name of our fingerprint; its number changes when it is made in another way.
+/// The name of our fingerprint; its number changes when the fingerprint is computed in another way.
 const FINGERPRINT: &str = "graphDiagnostic/v1";
 
 pub(super) fn document(findings: &Findings) -> Value {
@@ -111,7 +111,7 @@ fn region(place: &SourcePlace, span: &Span) -> Value {
     json!({ "startLine": start.0, "startColumn": start.1, "endLine": end.0, "endColumn": end.1 })
 }
 
-/// Writes a file's name as the reference that it is in a URI: relative to where the command was run.
+/// Writes a file's name as a URI reference, relative to the working directory of the command.
 fn uri(place: &SourcePlace) -> String {
     let mut uri = String::new();
     for byte in place.source.name.bytes() {
@@ -123,8 +123,8 @@ fn uri(place: &SourcePlace) -> String {
     uri
 }
 
-/// Tells a finding from others, also when lines above it come or go: by its kind, file, message and the line it is in, and
-/// of several that are alike by which of them it is.
+/// Returns a fingerprint of a finding that does not change when lines above it are added or removed. It covers the code, the
+/// file, the message, the text of the line, and a number that tells equal findings apart.
 fn fingerprint(it: &Diagnostic, seen: &mut BTreeMap<String, usize>) -> String {
     let line = it.place.position().map_or("", |(line, _)| {
         it.place

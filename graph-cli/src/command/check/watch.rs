@@ -1,6 +1,6 @@
-//! `graph check --watch`: checking again whenever a file changes.
+//! `graph check --watch`: check again whenever a file changes.
 //!
-//! Files are looked at again and again rather than watched: that works on every file system, and a tree is small.
+//! The files are polled rather than watched: polling works on every file system, and a tree is small.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,26 +15,26 @@ use super::fix::Fixed;
 use crate::outcome::{CommandOutcome, CommandResult};
 use crate::output;
 
-/// How long to wait before the files are looked at again. Editors write a file in several goes: what changed is checked once
-/// it has been the same for as long.
+/// How long to wait between two looks at the files. Editors write a file in several steps, so a change is checked once the
+/// files have stayed the same for this long.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// What is seen of a file without reading it.
+/// The modification time and the size of each file.
 type SeenFiles = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
 
-/// Checks until somebody stops it.
+/// Checks again and again, until the user ends it or nobody reads the output.
 pub(super) fn run(arguments: &CheckArguments) -> CommandResult {
     loop {
-        // Before the check: what changes while it is made is seen afterwards.
+        // Looks before the check, so that a change during the check is noticed after it.
         let watched = Trees::find(&arguments.paths).ok();
         let seen = look(watched.as_ref(), &arguments.paths);
         if io::stdout().is_terminal() {
-            // Clear the screen and what was scrolled out of it: the oldest mistake shall be the first line.
+            // Clear the screen and its scrollback, so that the first mistake is at the top.
             let mut out = io::stdout().lock();
             out.write_all(b"\x1b[2J\x1b[3J\x1b[H")?;
             out.flush()?;
         }
-        // A directory may be empty or gone for a moment, as while a branch is changed.
+        // A directory may be empty or gone for a moment, for example while git switches branches.
         match Trees::find(&arguments.paths) {
             Ok(trees) => {
                 arguments.report(&trees.check(), &Fixed::default());
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &CheckArguments) -> CommandResult {
     }
 }
 
-/// Waits until something is other than `seen`, and then until it stays as it is.
+/// Waits until the files differ from `seen`, and then until they stay the same.
 fn wait(look: impl Fn() -> SeenFiles, seen: &SeenFiles) {
     let mut last = seen.clone();
     loop {
@@ -59,12 +59,12 @@ fn wait(look: impl Fn() -> SeenFiles, seen: &SeenFiles) {
             return;
         }
         last = now;
-        // Where looking takes long, as in a tree with much else in it, do it less often.
+        // Look less often where a look takes long, as in a tree with many other files.
         thread::sleep(PAUSE.max(began.elapsed() * 10));
     }
 }
 
-/// Looks at all files that a check reads; where there is no tree, at what there is at the paths.
+/// Looks at all files that a check reads; without a tree, at the files below the paths.
 fn look(trees: Option<&Trees>, paths: &[PathBuf]) -> SeenFiles {
     let mut seen = SeenFiles::new();
     match trees {
@@ -80,8 +80,8 @@ fn look(trees: Option<&Trees>, paths: &[PathBuf]) -> SeenFiles {
     seen
 }
 
-/// Notes the graphs, contracts, keys and settings in a directory and below. What cannot be read, or vanishes meanwhile, is not
-/// there.
+/// Notes the graphs, contracts, keys and settings in and below a directory. Skips files that cannot be read or that vanish
+/// meanwhile.
 fn below(directory: &Path, seen: &mut SeenFiles) {
     let mut waiting = vec![directory.to_owned()];
     while let Some(directory) = waiting.pop() {

@@ -1,4 +1,4 @@
-//! What a run may do: as the command line grants, as the graph declares, or as the thread that started it may.
+//! The permissions of a run: granted by the command line, declared by the graph, or inherited from the thread that started it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -14,36 +14,36 @@ const PARENT: &str = "RYE_PARENT_THREAD_ID";
 const THREADS: &str = ".ai/state/threads";
 /// Where a space keeps its trusted keys.
 const KEYS: &str = ".ai/config/keys/trusted";
-/// More than the file of any thread has.
+/// The maximum size of a thread's file, larger than any real one.
 const MOST_BYTES: u64 = 1024 * 1024;
 
-/// What a run may do.
+/// The permissions of a run.
 pub(super) struct Authority {
     grants: Grants,
-    /// What the thread lets it use of that. The run's journal keeps it, so that it holds after a resume too.
+    /// The part of the grants that the thread allows. The run's journal records it, so that it also applies after a resume.
     pub(super) inherited: Option<Grants>,
     /// How many levels of graphs may be nested.
     pub(super) depth: Option<u32>,
     source: GrantSource,
 }
 
-/// On whose word.
+/// The source of the grants.
 enum GrantSource {
-    /// The person's at the command line.
+    /// The person at the command line.
     Person,
-    /// The graph's own, which a trusted key signed and a person runs.
+    /// The graph itself, which a trusted key signed and a person runs.
     Graph,
-    /// The thread's that started it.
+    /// The thread that started the run.
     Thread(String),
-    /// Nobody's: a thread started it, and cannot be asked. The reason.
+    /// Nobody: a thread started the run, but its permissions cannot be determined. Holds the reason.
     Nobody(String),
 }
 
 impl Authority {
     /// Decides what the run may do (R166–R168).
     ///
-    /// A thread that started it has the last word: what it may not, its graphs may not, whatever the command line
-    /// grants. If the thread's permissions cannot be determined, nothing is allowed.
+    /// A thread that started the run has the last word: its graphs may not do more than the thread itself, even if the
+    /// command line grants more. If the thread's permissions cannot be determined, nothing is allowed.
     pub(super) fn of(arguments: &RunArguments, graph: &Interpreted, library: &Library, places: &Places) -> Self {
         let named = (!arguments.grants.is_empty()).then(|| Grants::new(arguments.grants.iter().cloned()));
         let Some(thread) = std::env::var_os(PARENT).filter(|thread| !thread.is_empty()) else {
@@ -74,7 +74,7 @@ impl Authority {
         self.grants.patterns().iter()
     }
 
-    /// Says what is granted that nobody named, and what keeps everything from being granted.
+    /// Reports the grants that the command line does not name, or the reason that nothing is granted.
     pub(super) fn tell(&self, voice: Voice) {
         let shown = || {
             let grants = self.inherited.as_ref().unwrap_or(&self.grants);
@@ -92,7 +92,7 @@ impl Authority {
         }
     }
 
-    /// Adds to a failure to start why nothing was granted.
+    /// Adds to a failure to start the reason that nothing was granted.
     pub(super) fn explain(&self, failure: RunCommandFailure) -> RunCommandFailure {
         match &self.source {
             GrantSource::Nobody(reason) => {
@@ -103,7 +103,7 @@ impl Authority {
     }
 }
 
-/// The keys that may vouch for what a thread may do: the tree's, and those of the spaces.
+/// Returns the keys that may sign a thread's permissions: those of the tree and those of the spaces.
 fn ring(arguments: &RunArguments, library: &Library, places: &Places) -> KeyRing {
     let spaces = places.project.iter().chain(&places.user).chain(&arguments.system).map(|space| space.join(KEYS));
     let directories: Vec<PathBuf> = std::iter::once(library.root().join("keys")).chain(spaces).collect();
@@ -111,14 +111,14 @@ fn ring(arguments: &RunArguments, library: &Library, places: &Places) -> KeyRing
     KeyRing::load(&directories).0
 }
 
-/// What a thread hands down.
+/// The permissions that a thread hands down.
 #[derive(Debug, PartialEq)]
 struct Inherited {
     grants: Grants,
     depth: u32,
 }
 
-/// Reads what the thread may do, which a trusted key must have signed (R44).
+/// Reads the permissions of a thread, which a trusted key must have signed (R44).
 fn inherited(thread: &str, project: Option<&Path>, ring: impl FnOnce() -> KeyRing) -> Result<Inherited, String> {
     let project = project.ok_or("no directory above the graph holds `.ai`; name the project with `--project`")?;
     if !Path::new(thread).components().all(|part| matches!(part, Component::Normal(_))) {
@@ -133,7 +133,7 @@ fn inherited(thread: &str, project: Option<&Path>, ring: impl FnOnce() -> KeyRin
         Err(error) => return Err(at(format!("it is no JSON: {error}"))),
     };
     verify_json(&fields, &ring()).map_err(|error| at(error.to_string()))?;
-    // Else the file of a thread that may more could be put in this one's place.
+    // Otherwise, the file of a thread with more permissions could replace this one.
     if fields.get("thread_id").is_some_and(|id| id != thread) {
         return Err(at("it is another thread's".to_owned()));
     }
@@ -179,7 +179,7 @@ mod tests {
         SecretKey::from_seed(&[7; 32])
     }
 
-    /// What the thread `t` hands down, whose file holds `text`.
+    /// Returns the permissions of `thread` if the file of the thread `t` holds `text`.
     fn told(thread: &str, text: &str) -> Result<Inherited, String> {
         let project = tempfile::tempdir().unwrap();
         let directory = project.path().join(THREADS).join("t");

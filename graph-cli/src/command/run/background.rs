@@ -1,7 +1,7 @@
-//! Runs that continue when the command has returned: this program again, in a session of its own.
+//! Runs in the background: the command starts this program again, in a session of its own, and returns.
 //!
-//! The child does what `graph run` does, with the caller's stdin and stderr, until the run's beginning is durable. Then it lets go
-//! of both, says so on its stdout, of which the parent holds the other end, and writes to a log from there on.
+//! The child does the work of `graph run`, with the caller's stdin and stderr, until the start of the run is durable. Then it
+//! releases both, reports this on its stdout, which is a pipe to the parent, and writes to a log from then on.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{RunArguments, RunCommandFailure, RunReport, UNDONE};
 use crate::outcome::Error;
 
-/// Starts the child, and returns what it says when the run has begun, or why it has not (R290, R292).
+/// Starts the child, and returns its report once the run has begun, or the reason that it has not (R290, R292).
 pub(super) fn start() -> Result<RunReport, RunCommandFailure> {
     if cfg!(not(unix)) {
         let error = "this system has no sessions, which a run in the background needs; leave `--background` out";
@@ -52,23 +52,23 @@ pub(super) fn start() -> Result<RunReport, RunCommandFailure> {
     }
 }
 
-/// Leaves the caller's session, so that what happens to it, as that its terminal is closed, does not happen to the run (R293).
+/// Leaves the caller's session, so that events such as the end of its terminal do not reach the run (R293).
 pub(super) fn detach() -> Result<(), RunCommandFailure> {
     #[cfg(unix)]
     rustix::process::setsid().map_err(|error| RunCommandFailure::of(UNDONE, io::Error::from(error)))?;
     Ok(())
 }
 
-/// Where a run in the background writes what it has to say.
+/// The log file of a run in the background.
 pub(super) struct Log {
     path: PathBuf,
     file: File,
-    /// Whether it is to be removed again, as nothing came of the run that it was made for.
+    /// Whether the file is new and its run has not begun, so that the file is removed again on drop.
     is_new: bool,
 }
 
 impl Log {
-    /// Opens the log of a run: the one that is named; in a project the run's own (R291); else one beside the store.
+    /// Opens the log of a run: the file that `--log` names, else the run's own in the project (R291), else one beside the store.
     pub(super) fn open(
         arguments: &RunArguments,
         project: Option<&Path>,
@@ -83,7 +83,7 @@ impl Log {
                 && arguments.log.is_none()
             {
                 std::fs::create_dir_all(directory)?;
-                // No part of the way is a link to elsewhere, where the project has its own files.
+                // In a project, no part of the log's path may be a link that leads elsewhere.
                 if let Some(project) = project
                     && directory.canonicalize()?
                         != project.canonicalize()?.join(directory.strip_prefix(project).unwrap_or(directory))
@@ -97,10 +97,10 @@ impl Log {
             #[cfg(unix)]
             {
                 use std::os::unix::fs::OpenOptionsExt;
-                // What a graph prints is for its owner.
+                // The output of a graph is for its owner only.
                 options.mode(0o600);
                 if arguments.log.is_none() {
-                    // A link in its place leads to a file that is somebody else's, or that others can read.
+                    // A link in its place may lead to a file that belongs to somebody else, or that others can read.
                     options.custom_flags(i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).map_err(io::Error::other)?);
                 }
             }
@@ -119,7 +119,7 @@ impl Log {
         Ok(Self { path, file, is_new })
     }
 
-    /// Says that the run has begun, and lets go of the caller.
+    /// Reports that the run has begun, and releases the caller.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Log {
         writeln!(caller, "{hello}")
     }
 
-    /// Puts the log in the place of stdout and stderr, and nothing in that of stdin. Returns what stdout was.
+    /// Replaces stdout and stderr by the log, and stdin by an empty one. Returns the former stdout.
     #[cfg(unix)]
     fn switch(&self) -> io::Result<File> {
         use rustix::stdio;
@@ -155,24 +155,24 @@ impl Log {
     }
 }
 
-/// Lets go of the caller when the run has begun, and before it says anything else.
+/// Releases the caller when the run has begun, before the run writes anything else.
 #[derive(Clone, Default)]
 pub(super) struct Handover(Arc<Mutex<Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
-    /// The log, until it has taken over, and the function that notifies the caller before.
+    /// The log, until it has taken over, and the function that notifies the caller before that.
     log: Option<(Log, Box<dyn FnOnce() + Send>)>,
     failed: Option<io::Error>,
 }
 
 impl Handover {
-    /// Has the log take over when the next run has begun, behind what `tell` says to the caller.
+    /// Makes the log take over when the next run has begun, after `tell` has notified the caller.
     pub(super) fn prepare(&self, log: Log, tell: impl FnOnce() + Send + 'static) {
         self.waiting().log = Some((log, Box::new(tell)));
     }
 
-    /// Has the log take over, if there is one that has not.
+    /// Makes the log take over, unless it already has or there is no log.
     ///
     /// # Errors
     ///
@@ -195,12 +195,12 @@ impl Observer for Handover {
     fn observe(&self, event: &Event<'_>) {
         let Event::RunStarted { run, graph, .. } = event else { return };
         let failed = self.finish(run, graph.as_str()).err();
-        // Kept for whoever waits for the run, and can stop it.
+        // Stored for the code that waits for the run, which can stop it.
         self.waiting().failed = failed;
     }
 }
 
-/// Refuses a log that others can read or reach by another name: it was put there before.
+/// Refuses a log that others can read, or that also has another name: the run did not create it.
 #[cfg(unix)]
 fn refuse_shared(file: &File) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
@@ -223,7 +223,7 @@ fn log_of(run: &RunId, project: Option<&Path>, store: Option<&Path>) -> PathBuf 
 impl Drop for Log {
     fn drop(&mut self) {
         if self.is_new {
-            // It is empty; that it stays is no reason to say anything else than why the run was not started.
+            // If the empty file cannot be removed, the reason that the run was not started still matters more.
             drop(std::fs::remove_file(&self.path));
         }
     }

@@ -1,4 +1,4 @@
-//! What a run keeps in a project besides its journal: the results of its nodes, and its files.
+//! The data that a run writes to a project besides its journal: the results of its nodes, and its files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use graph_runtime::files::ProjectCache;
 use super::{RunArguments, RunCommandFailure, UNDONE};
 use crate::outcome::Error;
 
-/// Returns the cache that is used: the one that is named; with a store, the project's; otherwise `None`.
+/// Returns the cache to use: the one that `--cache` names; else, with a store, the project's; else `None`.
 ///
-/// A command depends on the directory that it is run in, so what was kept in another is not found.
+/// A command depends on its working directory, so results from another directory are not found.
 pub(super) fn cache(arguments: &RunArguments, project: Option<&Path>) -> Result<Option<NodeCache>, RunCommandFailure> {
     let directory = match (&arguments.cache, project) {
         _ if arguments.no_cache || arguments.node.is_some() => None,
@@ -24,7 +24,7 @@ pub(super) fn cache(arguments: &RunArguments, project: Option<&Path>) -> Result<
     Ok(Some(NodeCache::new(cache).salt(format!("{}\n{}", working.display(), arguments.cache_salt))))
 }
 
-/// Returns the project whose files of the run are kept, if they are.
+/// Returns the project that the run's files are written to, if `--files` is given.
 pub(super) fn project_of_files(
     arguments: &RunArguments,
     project: Option<&Path>,
@@ -39,7 +39,7 @@ pub(super) fn project_of_files(
     }
 }
 
-/// Says which files could not be kept. That is no failure of the run, whose journal is whole.
+/// Reports the files that could not be written. The run has not failed, because its journal is complete.
 pub(super) fn tell_problems(files: &ProjectFiles, arguments: &RunArguments) {
     let store = arguments.store.as_deref().unwrap_or(Path::new("FILE")).display();
     for (run, error) in files.problems() {

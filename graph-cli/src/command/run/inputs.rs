@@ -1,4 +1,4 @@
-//! The inputs of a run: from stdin or `--json`, and over them what `--input` gives.
+//! The inputs of a run: from stdin or `--json`, overridden by `--input`.
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
@@ -21,12 +21,12 @@ const RESUME_RUN_ID: &str = "resume_run_id";
 const RESUME: &str = "resume";
 const GRAPH_RUN_ID: &str = "graph_run_id";
 
-/// How long stdin may be silent before it counts as one that nobody writes to.
+/// How long stdin may be silent before it counts as unused.
 const GRACE: Duration = Duration::from_secs(1);
-/// The most bytes that are read from stdin.
+/// The maximum number of bytes that are read from stdin or from a secret's file.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Takes `name=value` apart.
+/// Splits `name=value`.
 pub(super) fn pair(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -34,7 +34,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-/// Where a secret is read.
+/// The source of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SecretSource {
     /// From an environment variable.
@@ -43,9 +43,9 @@ enum SecretSource {
     File(PathBuf),
 }
 
-/// Takes `name=env:VAR` or `name=file:PATH` apart.
+/// Splits `name=env:VAR` or `name=file:PATH`.
 fn source(text: &str) -> Result<(String, SecretSource), &'static str> {
-    // What is wrong is not quoted, for it may be the secret itself.
+    // The message does not quote the argument, which may be the secret itself.
     let form = "write `name=env:VARIABLE` or `name=file:PATH`";
     let (name, from) = pair(text).map_err(|_| form)?;
     let source = match from.split_once(':') {
@@ -81,11 +81,11 @@ impl SecretSource {
     }
 }
 
-/// Adds the inputs that are secrets, which no command line holds.
+/// Adds the secret inputs, which never are on a command line.
 ///
 /// # Errors
 ///
-/// If one cannot be read, is no secret of the graph, or is given elsewhere too. No error quotes one.
+/// If one cannot be read, is not a secret of the graph, or is also given elsewhere. No error quotes a secret.
 pub(super) fn with_secrets(
     mut inputs: Inputs,
     secrets: &[String],
@@ -112,7 +112,7 @@ pub(super) fn with_secrets(
     Ok(inputs)
 }
 
-/// Says that a secret is not to stand on a command line.
+/// Returns the error that a secret must not be on a command line.
 fn exposed(name: &str) -> RunCommandFailure {
     RunCommandFailure::usage(format_args!(
         "the input `{name}` is, or holds, a secret, and others see command lines: write `--secret {name}=env:VARIABLE` or \
@@ -120,23 +120,23 @@ fn exposed(name: &str) -> RunCommandFailure {
     ))
 }
 
-/// The JSON that is given, maybe still on its way.
+/// The inputs as JSON, which may still be arriving on stdin.
 pub(super) enum Given {
     Nothing,
     Json(String),
     Stdin { reading: Receiver<StdinReading>, wait: bool },
 }
 
-/// What the thread that reads stdin tells.
+/// A message from the thread that reads stdin.
 pub(super) enum StdinReading {
-    /// Somebody wrote something.
+    /// The first byte has arrived.
     Begun,
-    /// It ended.
+    /// Stdin has ended, or reading it has failed.
     Ended(std::io::Result<Vec<u8>>),
 }
 
 impl Given {
-    /// Begins to read what is to be read. A terminal is not read: a person who types JSON says `--json -`.
+    /// Begins to read the inputs. A terminal is not read: to type JSON there, a person passes `--json -`.
     pub(super) fn begin(json: Option<&str>, resumed: bool) -> Self {
         match json {
             _ if resumed => Self::Nothing,
@@ -147,10 +147,11 @@ impl Given {
         }
     }
 
-    /// Returns the text, and what to call it in messages. `named` says whether the command line names inputs.
+    /// Returns the text, and its name in messages. `named` says whether the command line names inputs.
     ///
-    /// Of a stdin that is open and silent nobody can tell whether inputs are still to come. Who names inputs on the command
-    /// line has others; who does not must say, for a run without its inputs is another run.
+    /// If stdin is open and silent, nobody can tell whether inputs are still to come. With inputs on the command line, the
+    /// run starts without those of stdin. Otherwise this is an error, because a run without its inputs is a different run:
+    /// the user must say whether there are inputs.
     fn text(self, named: bool, voice: Voice) -> Result<(String, &'static str), RunCommandFailure> {
         let (reading, wait) = match self {
             Self::Nothing => return Ok((String::new(), "")),
@@ -184,7 +185,7 @@ impl Given {
     }
 }
 
-/// Reads stdin on a thread of its own, which is left behind if nothing ever comes.
+/// Reads stdin on a thread of its own, which is abandoned if nothing ever arrives.
 fn read_stdin() -> Receiver<StdinReading> {
     let (tell, reading) = mpsc::channel();
     std::thread::spawn(move || {
@@ -194,7 +195,7 @@ fn read_stdin() -> Receiver<StdinReading> {
             match stdin.read(&mut bytes) {
                 Ok(0) => break Ok(Vec::new()),
                 Ok(_) => {
-                    // Nobody listens any more where the run continues without it.
+                    // There is no receiver any more if the run continues without stdin.
                     tell.send(StdinReading::Begun).ok();
                     let rest = stdin.take(MOST_BYTES).read_to_end(&mut bytes);
                     break rest.and_then(|_| match u64::try_from(bytes.len()) {
@@ -211,11 +212,11 @@ fn read_stdin() -> Receiver<StdinReading> {
     reading
 }
 
-/// Puts the inputs together. What is given by name is read as the graph's schema says.
+/// Collects the inputs. The graph's schema says how a value of `--input` is read.
 ///
 /// # Errors
 ///
-/// If what is given is no JSON object, names what the graph does not have, or cannot be read as the graph wants it.
+/// If the JSON is not an object, or if an input is not in the graph's schema or cannot be read as its type.
 pub(super) fn collect(
     given: Given,
     pairs: &[(String, String)],
@@ -266,11 +267,12 @@ pub(super) fn collect(
     Ok((inputs, resume))
 }
 
-/// Takes from the inputs which run is to be resumed, if they say so: `resume_run_id`, or `resume: true` with `graph_run_id` (R251).
+/// Removes the id of the run to resume from the inputs, if they have one: `resume_run_id`, or `resume: true` with
+/// `graph_run_id` (R251).
 ///
 /// # Errors
 ///
-/// If the graph has an input of such a name, for then nobody can tell what is meant; or no run is named.
+/// If the graph has an input of that name, which makes the meaning ambiguous; or if the value is not the id of a run.
 fn resumed(inputs: &mut Inputs, fields: Option<&[TypedField]>) -> Result<Option<RunId>, String> {
     let is_wished = inputs.get(RESUME) == Some(&Value::Bool(true)) && inputs.contains_key(GRAPH_RUN_ID);
     let names: &[&str] = match (inputs.contains_key(RESUME_RUN_ID), is_wished) {
@@ -295,7 +297,7 @@ fn resumed(inputs: &mut Inputs, fields: Option<&[TypedField]>) -> Result<Option<
     RunId::new(run).map(Some).map_err(|error| format!("`{name}`: {error}"))
 }
 
-/// Finds the input with that name; `None` if the graph does not say what it takes.
+/// Finds the input with that name; `None` if the graph does not declare its inputs.
 fn find<'f>(fields: Option<&'f [TypedField]>, name: &str) -> Result<Option<&'f TypedField>, String> {
     let Some(fields) = fields else { return Ok(None) };
     if let Some(field) = fields.iter().find(|field| field.name == name) {
@@ -310,7 +312,7 @@ fn find<'f>(fields: Option<&'f [TypedField]>, name: &str) -> Result<Option<&'f T
     Err(format!("the graph has no input `{name}`; {help}"))
 }
 
-/// Reads a text as a value of the type that the graph wants.
+/// Reads a string as a value of the type that the graph wants.
 fn typed(ty: &Type, text: &str) -> Result<Value, String> {
     let json = || read_json(text).map_err(|error| error.to_string());
     let is_text = matches!(ty.kind, TypeKind::String | TypeKind::Enum(_) | TypeKind::Any | TypeKind::Never);
@@ -332,7 +334,7 @@ fn typed(ty: &Type, text: &str) -> Result<Value, String> {
                 (true, Ok(_)) => " without leading zeros",
                 (false, _) => "",
             };
-            // As JSON writes them: `03` may be meant as a text, or in base 8.
+            // As in JSON: `03` may be meant as a string, or in base 8.
             let is_json = is_whole && (digits.len() == 1 || !digits.starts_with('0'));
             let number = text.parse::<i64>().ok().filter(|_| is_json).map(Value::from);
             number.ok_or_else(|| format!("must be a whole number{bounds}, and is `{text}`"))
@@ -352,7 +354,7 @@ fn typed(ty: &Type, text: &str) -> Result<Value, String> {
             Ok(_) => Err(format!("must be an object in JSON, and is `{text}`")),
             Err(error) => Err(format!("must be an object in JSON: {error}")),
         },
-        // A text that only looks like a number or a word of JSON may be meant as it stands: a postal code, a version.
+        // A value that only looks like a number or a word of JSON may be meant as a string: a postal code, a version.
         TypeKind::Any | TypeKind::Never if text.starts_with(['{', '[', '"']) => {
             json().map_err(|error| format!("begins as JSON and is none: {error}"))
         }

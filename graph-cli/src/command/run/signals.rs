@@ -8,9 +8,9 @@ use std::io;
 pub(super) enum Signal {
     /// Ctrl-C.
     Interrupt,
-    /// What `kill` sends, and what a system sends that shuts down.
+    /// SIGTERM, which `kill` sends, as does a system that shuts down.
     Terminate,
-    /// What a terminal sends that is closed, and a connection that is lost.
+    /// SIGHUP, which is sent when a terminal is closed or a connection is lost.
     HangUp,
     /// Ctrl-\.
     Quit,
@@ -27,7 +27,7 @@ impl Signal {
         }
     }
 
-    /// Returns the code with which shells report a program that the signal ended.
+    /// Returns the exit code that shells report for a program that the signal ended.
     pub(super) fn exit_code(self) -> u8 {
         match self {
             Self::HangUp => 129,
@@ -49,12 +49,12 @@ impl fmt::Display for Signal {
     }
 }
 
-/// The signals that come from now on; they do not end the process any more.
+/// The signals that arrive from now on; they no longer end the process.
 #[cfg(unix)]
 pub(super) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
-    /// None where the program was started to live on when its terminal is closed, as `nohup` does.
+    /// `None` if the program was started to survive the end of its terminal, as `nohup` does.
     hang_up: Option<tokio::signal::unix::Signal>,
     quit: tokio::signal::unix::Signal,
 }
@@ -87,7 +87,7 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP was ignored when the program was started. Linux says so; elsewhere it counts as not ignored.
+/// Whether SIGHUP was ignored when the program was started. Only Linux reports this; elsewhere it counts as not ignored.
 #[cfg(unix)]
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -95,7 +95,7 @@ fn ignores_hang_up() -> bool {
     u64::from_str_radix(ignored.trim(), 16).is_ok_and(|mask| mask & 1 == 1)
 }
 
-/// The signals that come from now on; they do not end the process any more.
+/// The signals that arrive from now on; they no longer end the process.
 #[cfg(not(unix))]
 pub(super) struct Signals;
 

@@ -9,7 +9,7 @@ use graph_runtime::{Map, Options, Runtime, Single, SingleError, StepOnce, Value}
 use super::authority::Authority;
 use super::{Beginning, PROBLEMS, RunArguments, RunCommandFailure, RunReport, UNDONE, USAGE, unstarted};
 
-/// Executes a node, with the state of a new run or of one in the store, and returns what came of it (R265).
+/// Executes a node, with the state of a new run or of one in the store, and returns its result (R265).
 pub(super) async fn perform(
     arguments: &RunArguments,
     runtime: &Runtime,

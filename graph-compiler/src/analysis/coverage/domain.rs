@@ -1,4 +1,4 @@
-//! The values that a path may have, cut into cases that no comparison of a list of edges tells apart further.
+//! The values that a path may have, divided into cases that no comparison of a list of edges distinguishes further.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,58 +10,58 @@ use graph_model::value::{AsView, Value, View};
 
 use crate::types::{Type, TypeKind};
 
-/// Comparisons that cannot be decided by cases alone, as `contains`: at most so many on one path.
+/// How many comparisons of one path may be undecided by the cases, such as `contains`.
 const MOST_OPEN: usize = 4;
 
-/// The minimum and the maximum of a number, as the schema writes them; both may occur.
+/// The minimum and the maximum of a number, as the schema writes them; both are possible values.
 pub(crate) type Bounds = (Option<Value>, Option<Value>);
 
-/// What is known of the values at a path beyond their type.
+/// The known restrictions of the values at a path, beyond their type.
 #[derive(Default)]
 pub(crate) struct KnownValues<'d> {
     /// The least and the greatest number.
     pub(crate) bounds: Bounds,
-    /// All values that there can be.
+    /// All possible values.
     pub(crate) values: Option<Cow<'d, [Value]>>,
-    /// What the schema of the inputs says.
+    /// The rules of the inputs' schema.
     pub(crate) rules: &'d [SchemaRule],
 }
 
-/// What is known of the values at a path, and how comparisons cut them.
+/// The possible values of a path, and the constants that divide them into cases.
 pub(crate) struct Domain<'d> {
     kind: TypeKind,
     nullable: bool,
-    /// The least and the greatest number, where the inputs' schema says so; both may occur.
+    /// The least and the greatest number, if the inputs' schema has them; both are possible values.
     bounds: Bounds,
-    /// What the inputs' schema says of the value: no value breaks it.
+    /// The rules of the inputs' schema; every value satisfies them.
     rules: &'d [SchemaRule],
     numbers: Vec<Value>,
     texts: Vec<String>,
-    /// Whether texts are ordered, and not only compared for equality.
+    /// Whether texts are compared by order too, and not only for equality.
     ordered: bool,
-    /// The comparisons that cases leave open.
+    /// The comparisons that the cases do not decide.
     open: Vec<(Operator, Value)>,
     booleans: bool,
-    /// All values that there can be, where they are known.
+    /// All possible values, if they are known.
     values: Option<Vec<Value>>,
 }
 
 /// One case. A case between two constants has the index of the upper one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Case {
-    /// There is nothing.
+    /// There is no value.
     Null,
     /// Exactly this value.
     Exactly(Value),
-    /// A number between two constants, with how the open comparisons come out.
+    /// A number between two constants, with a bit for the result of each open comparison.
     Number(usize, u8),
-    /// A text that equals no constant, or one between two constants.
+    /// A text that equals no constant, or one between two constants, with the same bits.
     Text(usize, u8),
-    /// A list, an object, or what else the type allows.
+    /// A list, an object, or any other value that the type allows, with the same bits.
     Something(u8),
 }
 
-/// How a comparison comes out in a case.
+/// The result of a comparison in a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     Holds,
@@ -77,7 +77,7 @@ impl From<bool> for Decision {
 }
 
 impl<'d> Domain<'d> {
-    /// Cuts the values of a type by all comparisons of one path. `None` if too much of them would be left open.
+    /// Divides the values of a type by all comparisons of one path. `None` if too many comparisons would stay open.
     pub(crate) fn cut(ty: &Type, nullable: bool, known: KnownValues<'d>, tests: &[&TestDefinition]) -> Option<Self> {
         let mut domain = Self {
             kind: ty.kind.clone(),
@@ -139,7 +139,7 @@ impl<'d> Domain<'d> {
         !matches!(self.kind, TypeKind::Any) || self.values.is_some()
     }
 
-    /// Returns every case, the usual ones first and nothing last.
+    /// Returns every case, the usual ones first and null last.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         if let Some(values) = &self.values {
@@ -186,7 +186,7 @@ impl<'d> Domain<'d> {
         exactly.chain(others).collect()
     }
 
-    /// Returns those of some texts that there can be.
+    /// Returns the texts that are possible values.
     fn texts<'t>(&'t self, texts: &'t [String]) -> impl Iterator<Item = Case> + 't {
         let values = texts.iter().map(|text| Value::String(text.clone()));
         values.filter(|value| self.rules.iter().all(|rule| rule.holds(value))).map(Case::Exactly)
@@ -232,7 +232,7 @@ impl<'d> Domain<'d> {
         }
     }
 
-    /// Returns a whole number that no number of a case is less than, 1 or more.
+    /// Returns a whole number, at least 1, that no number of a case is less than.
     pub(crate) fn least(&self, case: &Case) -> u64 {
         let whole = |value: &Value, round: fn(f64) -> f64| value.as_f64().map(|value| round(value).max(0.0) as u64);
         let least = match case {
@@ -253,7 +253,7 @@ impl<'d> Domain<'d> {
             Ok(holds) => holds.into(),
             Err(_) => Decision::Fails,
         };
-        // A value that no comparison names is in no list.
+        // No list contains a value that no comparison names.
         let in_list = if value.is_array() { Decision::Not } else { Decision::Fails };
         match case {
             Case::Null => concretely(View::Null),
@@ -297,7 +297,7 @@ impl<'d> Domain<'d> {
         }
     }
 
-    /// Whether a list or object is this value: only one that is compared with may be.
+    /// Whether a list or object equals this value: only a value that a comparison names can be equal.
     fn equals(&self, value: &Value, bits: u8) -> Decision {
         let at = self.open.iter().position(|(operator, other)| *operator == Operator::Eq && other == value);
         at.is_some_and(|at| bits >> at & 1 == 1).into()
@@ -334,7 +334,7 @@ impl fmt::Debug for Domain<'_> {
     }
 }
 
-/// How a value below the constant with index `upper`, and above the one before, compares with the constant at `at`.
+/// Compares a value between the constant with index `upper` and the one before it with the constant at `at`.
 fn ordering(operator: Operator, at: Option<usize>, upper: usize) -> Decision {
     let Some(at) = at else { return Decision::Fails };
     let is_above = at < upper;

@@ -1,7 +1,8 @@
 //! A machine written by hand, against the public items of `graph-runtime` only.
 //!
-//! It adds numbers up: a node calls a tool with what is left and what was added, keeps what the tool returns, and comes again until nothing
-//! is left. There is no YAML, no compiler and no signature: the program is a table in Rust, and the engine cannot tell.
+//! It adds numbers up: a node calls a tool with the numbers that are left and the sum, stores the tool's result, and
+//! leads back to itself until nothing is left. There is no YAML, no compiler and no signature: the program is a table
+//! in Rust, and the engine cannot tell.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +12,7 @@ use graph_runtime::{
 };
 use serde_json::json;
 
-/// The graph as the runtime reads it: `add` comes again until nothing is left, then `done` returns the sum.
+/// The graph as the runtime reads it: `add` repeats until nothing is left, then `done` returns the sum.
 pub static PROGRAM: Program<'static> = Program {
     id: "numbers/sum",
     version: "1.0.0",
@@ -48,10 +49,10 @@ pub static PROGRAM: Program<'static> = Program {
 static GRAPH: LazyLock<CompiledGraph> =
     LazyLock::new(|| CompiledGraph::load(&PROGRAM).unwrap_or_else(|error| unreachable!("{error}")));
 
-/// What adds a number to a sum. It may fail, and is asked again when the run is resumed.
+/// Adds a number to a sum. The call may fail, and is repeated when the run is resumed.
 pub type Add = dyn Fn(i64, i64) -> Result<i64, String> + Send + Sync;
 
-/// The machine.
+/// The machine, with the tool that it calls.
 #[derive(Clone)]
 pub struct Sum {
     add: Arc<Add>,
@@ -64,11 +65,11 @@ impl Sum {
     }
 }
 
-/// What a run is started with.
+/// The inputs of a run.
 pub struct Numbers(Value);
 
 impl Numbers {
-    /// The numbers that are added up.
+    /// Makes the inputs from the numbers that are added up.
     pub fn new(numbers: &[i64]) -> Self {
         Self(json!({"numbers": numbers}))
     }
@@ -105,7 +106,7 @@ impl Machine for Sum {
     }
 }
 
-/// The state of a run, by the places of the keys in [`PROGRAM`].
+/// The state of a run, with the positions of the keys in [`PROGRAM`].
 struct State {
     inputs: Value,
     left: Value,
@@ -142,7 +143,7 @@ impl StateFields for State {
     }
 }
 
-/// Where the tool is called from.
+/// Calls the tool, and holds its result.
 struct Adding {
     add: Arc<Add>,
     outcome: Value,

@@ -1,4 +1,4 @@
-//! An observer that adds up what runs did, written against the public items of `graph-runtime` only.
+//! An observer that reports on runs, written against the public items of `graph-runtime` only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,53 +9,53 @@ use graph_runtime::machine::Kind;
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::{Entry, Record, Status};
 
-/// What runs did. Clones see the same runs, so one is kept and one given to the runtime.
+/// A report on all runs. Clones see the same runs, so one is kept and one is given to the runtime.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     runs: Arc<Mutex<BTreeMap<RunId, RunReport>>>,
 }
 
-/// What one run did.
+/// A report on one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunReport {
     /// The graph's id.
     pub graph: String,
-    /// The run that it is inside of, if the store's records say so.
+    /// The run that called it, if the store's records say so.
     pub parent: Option<RunId>,
     /// The visits in order.
     pub visits: Vec<VisitReport>,
-    /// The visits that began and were not done yet.
+    /// The visits that have begun and are not done yet.
     pub open: Vec<u64>,
-    /// How many records were committed.
+    /// The number of committed records.
     pub records: u64,
-    /// How it ended; nothing as long as it has not.
+    /// The status at its end; `None` while it is running.
     pub status: Option<Status>,
-    /// Why it failed.
+    /// The reason of its failure.
     pub error: Option<String>,
 }
 
 /// One visit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisitReport {
-    /// Its number, from 1.
+    /// The number of the visit, from 1.
     pub step: u64,
-    /// The node.
+    /// The name of the node.
     pub node: String,
-    /// What the node does.
+    /// The node's kind, as a verb.
     pub does: &'static str,
-    /// Why it failed.
+    /// The reason of its failure.
     pub error: Option<String>,
-    /// The state keys that it set and that were not set before.
+    /// The state keys that this visit was the first to set.
     pub new_keys: Vec<String>,
 }
 
 impl Report {
-    /// A report without runs.
+    /// Makes a report without runs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns what was seen so far, by run.
+    /// Returns the reports so far, by run.
     pub fn runs(&self) -> BTreeMap<RunId, RunReport> {
         self.seen().clone()
     }
@@ -107,7 +107,7 @@ impl Observer for Report {
                 report.status = Some(*status);
                 report.error = error.map(str::to_owned).or(report.error.take());
             }
-            // A later version may tell of more.
+            // A later version may have more events.
             _ => {}
         }
     }

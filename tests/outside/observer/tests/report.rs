@@ -1,4 +1,4 @@
-//! The report of a run with failures, graphs inside it and a foreach.
+//! The report on a run with failures, nested graphs and a foreach.
 
 use graph_runtime::record::Status;
 use graph_runtime::{ActionError, Call, MemoryStore, RunId, Runtime, SecretKey};
@@ -11,7 +11,7 @@ mod graphs {
 use graphs::order::{self, ShopChargeCard, ShopChargeCardResult, ShopLookUp, ShopLookUpResult};
 use graphs::{Order, OrderBatch, order_batch};
 
-/// A shop that has tea, and whose register takes no card of somebody who is broke.
+/// A shop that sells tea, and whose register refuses the card of somebody who is broke.
 struct Shop;
 
 impl order::Actions for Shop {
@@ -42,7 +42,7 @@ fn id(text: &str) -> RunId {
     RunId::new(text).unwrap()
 }
 
-/// The nodes that a run visited, and how each failed.
+/// Returns the visited nodes, their kinds, and their failures.
 fn visits(report: &RunReport) -> Vec<(&str, &str, Option<&str>)> {
     report.visits.iter().map(|visit| (visit.node.as_str(), visit.does, visit.error.as_deref())).collect()
 }

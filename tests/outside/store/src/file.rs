@@ -1,4 +1,4 @@
-//! A run's file: what its lines say, and how one is added.
+//! A run's file: the content of its lines, and how a line is added.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,19 +10,19 @@ use graph_runtime::record::{Sealed, Status};
 use graph_runtime::{Digest, Value};
 use serde_json::json;
 
-/// How long a checksum is, with the blank behind it.
+/// The length of a checksum and the blank after it.
 const CHECKSUM: usize = 65;
-/// How long a token is as text.
+/// The length of a token as text.
 const TOKEN: usize = 64;
 
-/// What a line says.
+/// The content of a line.
 pub(crate) enum Change<'a> {
     Create { graph: &'a str, created: u128, token: u64, records: &'a [Sealed] },
     Lease { token: u64 },
     Append { records: &'a [Sealed], status: Status, code: Option<&'a str> },
 }
 
-/// All that a file says.
+/// The content of a file.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) graph: String,
@@ -32,9 +32,9 @@ pub(crate) struct Contents {
     pub(crate) code: Option<String>,
     pub(crate) token: u64,
     pub(crate) records: Vec<Sealed>,
-    /// How much of the file is whole lines.
+    /// The length of the file's complete lines.
     whole: u64,
-    /// Where the tokens of records stand that are not blank.
+    /// The places of the tokens that are not blank.
     tokens: Vec<u64>,
 }
 
@@ -56,7 +56,7 @@ fn nanoseconds(time: SystemTime) -> u64 {
 }
 
 impl Change<'_> {
-    /// Writes the line: its checksum, the token of the last record, and the rest, which the checksum covers.
+    /// Returns the line: its checksum, the token of the last record, and the rest, which the checksum covers.
     fn line(&self) -> String {
         let shown = |records: &[Sealed]| -> Vec<Value> {
             records.iter().map(|one| json!([one.seq, one.body, hex(&one.signature)])).collect()
@@ -79,7 +79,7 @@ impl Change<'_> {
 }
 
 impl Contents {
-    /// Reads a file. What a crash left of its last line is not there.
+    /// Reads a file, without the last line if a crash left it incomplete.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         let mut contents = Self {
             graph: String::new(),
@@ -98,7 +98,7 @@ impl Contents {
             let (line, behind) = (&rest[..end], &rest[end + 1..]);
             match contents.take(line) {
                 Some(()) => {}
-                // The disk may have kept a later part of the last write and not an earlier one.
+                // The disk may have stored a later part of the last write without an earlier part.
                 None if behind.is_empty() => break,
                 None => return Err(format!("line {number} is damaged")),
             }
@@ -166,9 +166,9 @@ pub(crate) struct Journal {
     file: File,
     length: u64,
     records: u64,
-    /// Where tokens stand that are not the last record's: the next line makes their blanking durable.
+    /// The places of tokens that belong to earlier records: the next line makes their blanking durable.
     tokens: Vec<u64>,
-    /// Whether what is in the file is not known, since a write failed and could not be taken back.
+    /// Whether the content of the file is unknown, because a write failed and could not be undone.
     is_unknown: bool,
 }
 
@@ -183,7 +183,7 @@ impl Journal {
         Ok(Self { file, length: line.len() as u64, records: records.len() as u64, tokens, is_unknown: false })
     }
 
-    /// Opens a file to add to it: what a crash left of its last line is cut off, and of tokens only the last one is left.
+    /// Opens a file to add to it. An incomplete last line is cut off, and all tokens except the last are blanked.
     pub(crate) fn open(path: &Path, contents: Contents) -> io::Result<Self> {
         let Contents { records, whole, mut tokens, .. } = contents;
         let file = File::options().read(true).write(true).open(path)?;
@@ -196,18 +196,18 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Returns how many records there are.
+    /// Returns the number of records.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
 
-    /// Adds records, and forgets the token of the one before.
+    /// Adds records, and blanks the token of the record before them.
     pub(crate) fn append(&mut self, records: Vec<Sealed>, status: Status, code: Option<String>) -> io::Result<()> {
         let at = self.length + CHECKSUM as u64;
         self.write(&Change::Append { records: &records, status, code: code.as_deref() })?;
         self.records += records.len() as u64;
         if let Some(last) = records.last() {
-            // If this fails or a crash comes before, the next one to open the file does it.
+            // If this fails, or a crash comes before, it is done when the file is opened next.
             if self.blank().is_ok() {
                 self.tokens.clear();
             }
@@ -216,7 +216,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds a line and waits until it is durable; on an error the file is as it was.
+    /// Adds a line and waits until it is durable; on an error the file is unchanged.
     pub(crate) fn write(&mut self, change: &Change<'_>) -> io::Result<()> {
         if self.is_unknown {
             return Err(io::Error::other("an earlier write failed, and it is not known what of it is there"));

@@ -1,11 +1,12 @@
-//! A store with one file a run, written against the public items of `graph-runtime` only.
+//! A store with one file for each run, written against the public items of `graph-runtime` only.
 //!
-//! A run's file is a list of lines, each with its checksum and written with one write that is waited for (`fsync`): a line is what one
-//! request changed, so all of it is there after a crash or nothing. What a crash left of a line that was being written is cut off
-//! when the run is leased next. Nothing in a file is changed but the token of a journal's last record, which is blanked when another
-//! record follows.
+//! A run's file is a list of lines, each with its checksum. A line is the change that one request made, and is written
+//! with one write that is waited for (`fsync`), so after a crash it is either complete or missing. If a crash leaves an
+//! incomplete line, it is cut off when the run is leased next. Nothing in a file changes except the token of the
+//! journal's last record, which is blanked when another record follows.
 //!
-//! A lock of the operating system on a file beside a run tells who holds the run. The lock is gone when its process is.
+//! An operating system lock on a file next to the run's file shows who holds the run. The lock is released when its
+//! process ends.
 
 mod file;
 mod removal;
@@ -28,7 +29,7 @@ use graph_runtime::store::{
 
 use file::{Change, Contents, Journal};
 
-/// How often the runs that are held are looked at for a cancel that another process asked for.
+/// The interval at which held runs are checked for a cancel request of another process.
 const PACE: Duration = Duration::from_millis(100);
 
 /// A store in a directory. Clones share it.
@@ -42,7 +43,7 @@ struct Shared {
     directory: PathBuf,
     /// The runs that this store holds.
     held: Mutex<HashMap<RunId, Held>>,
-    /// When the last run was created: two of one moment would have no order.
+    /// The time at which the last run was created: two runs of the same moment would have no order.
     created: Mutex<u128>,
 }
 
@@ -57,7 +58,8 @@ struct Held {
 }
 
 impl FileStore {
-    /// Opens the store in a directory, which is created if it does not exist, and ends what a process began that died while it removed runs.
+    /// Opens the store in a directory, which is created if it does not exist. Completes the removal of runs that
+    /// another process began before it died.
     ///
     /// # Errors
     ///
@@ -73,7 +75,7 @@ impl FileStore {
         Ok(Self { shared })
     }
 
-    /// Works on the caller's thread where a run may wait for its disk, and else on one that is made for waiting.
+    /// Works on the caller's thread if a run may block there, and otherwise on a blocking thread.
     async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Shared>) -> Result<T, StoreError> + Send + 'static,
@@ -88,7 +90,7 @@ impl FileStore {
     }
 }
 
-/// Tells the runs that are held when another process cancels them, until the store is gone.
+/// Notifies the runs that are held when another process cancels them, until the store is gone.
 fn listen(store: &Weak<Shared>) {
     while let Some(shared) = store.upgrade() {
         for (run, held) in locked(&shared.held).iter() {
@@ -106,17 +108,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// Returns the path of one of a run's files. A run's id has no characters that a file's name cannot have.
+    /// Returns the path of one of a run's files. A run's id has only characters that a file name may have.
     fn path(&self, run: &RunId, kind: &str) -> PathBuf {
         self.directory.join(format!("{run}.{kind}"))
     }
 
-    /// Makes what was created in the directory durable, or what was removed.
+    /// Makes the creation and removal of files in the directory durable.
     fn sync(&self) -> io::Result<()> {
         File::open(&self.directory)?.sync_all()
     }
 
-    /// Says in the words of any store what a file's error is.
+    /// Converts a file's error to the error of a store.
     fn failed(&self, error: io::Error) -> StoreError {
         let place = self.directory.display();
         let explained = match error.kind() {
@@ -142,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Locks a run, or says who holds it.
+    /// Locks a run, or returns an error that names its holder.
     fn lock(&self, run: &RunId) -> Result<File, StoreError> {
         let path = self.path(run, "lock");
         let open = || File::options().read(true).append(true).create(true).open(&path);
@@ -161,11 +163,11 @@ impl Shared {
         }
     }
 
-    /// Returns who holds a run, if somebody does.
+    /// Returns the holder of a run, if there is one.
     fn holder(&self, run: &RunId) -> Option<Holder> {
         let path = self.path(run, "lock");
         let lock = File::open(&path).ok()?;
-        // Shared, so that two who look do not take each other for the holder.
+        // The lock is shared, so that two processes that look do not take each other for the holder.
         match lock.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {
                 let mut holder = Holder::new(0, "this host");
@@ -187,7 +189,7 @@ impl Shared {
         Ok(summary)
     }
 
-    /// Whether a run is to end as cancelled. What has ended so, or completed, was not asked since: nobody can ask it then.
+    /// Whether a run is to end as cancelled. A run that has completed or was cancelled cannot receive a new request.
     fn is_cancelling(&self, run: &RunId, status: Status) -> bool {
         matches!(status, Status::Running | Status::Error) && self.path(run, "cancel").exists()
     }
@@ -199,7 +201,7 @@ impl Shared {
             let run = name.to_str().and_then(|name| RunId::new(name.strip_suffix(".journal")?).ok());
             let Some(run) = run else { continue };
             match self.summary(&run) {
-                // Removed since.
+                // It was removed meanwhile.
                 Err(StoreError::NotFound(_)) => {}
                 found => all.push(found?),
             }
@@ -207,7 +209,7 @@ impl Shared {
         Ok(all)
     }
 
-    /// Makes a run's file, all of it at once: it has its name when all that is in it is durable.
+    /// Makes a run's file at once: the file gets its name only when its content is durable.
     fn create(self: &Arc<Self>, run: &RunId, graph: &str, records: Vec<Sealed>) -> Result<Lease, StoreError> {
         let lock = match self.lock(run) {
             Err(StoreError::Leased { .. }) => return Err(StoreError::Exists(run.clone())),
@@ -224,7 +226,7 @@ impl Shared {
             *last
         };
         let made = || -> io::Result<Journal> {
-            // What was asked of a run of this name that is gone.
+            // A request may be left from a removed run of this name.
             removal::forget(&self.path(run, "cancel"))?;
             let journal = Journal::create(&self.path(run, "new"), graph, created, token, &records)?;
             fs::rename(self.path(run, "new"), self.path(run, "journal"))?;
@@ -253,7 +255,7 @@ impl Shared {
     fn lease(self: &Arc<Self>, run: &RunId, ignores_cancel: bool) -> Result<Lease, StoreError> {
         self.read(run)?;
         let lock = self.lock(run)?;
-        // Whoever held it may have written since.
+        // The previous holder may have written since the first read.
         let contents = self.read(run)?;
         let marker = self.path(run, "cancel");
         let is_cancelling = self.is_cancelling(run, contents.status) && !ignores_cancel;
@@ -275,8 +277,8 @@ impl Shared {
         Ok(lease)
     }
 
-    /// Returns the journal of a run for the holder of a token. A run that ended is held by nobody: its last holder may still continue it
-    /// as long as it was leased to nobody else.
+    /// Returns the journal of a run for the holder of a token. Nobody holds a run that has ended: its last holder may
+    /// still continue it until it is leased to somebody else.
     fn held(self: &Arc<Self>, run: &RunId, token: u64, wish: &CancelRequest) -> Result<Arc<Mutex<Journal>>, StoreError> {
         if let Some(held) = locked(&self.held).get(run) {
             return match held.token == token {
@@ -341,7 +343,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes a run and those inside it, which nobody may hold: they are locked while it does.
+    /// Removes a run and its nested runs. Nobody may hold them: they are locked meanwhile.
     fn remove(&self, run: &RunId) -> Result<(), StoreError> {
         self.read(run)?;
         let all = self.summaries()?;

@@ -1,4 +1,5 @@
-//! Removing several runs at once: a list of them that has its name means that they are gone, whatever of their files is still there.
+//! Removes several runs at once: when the list of them has its final name, the runs are gone, even if some of their
+//! files are still there.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -24,14 +25,15 @@ fn listed(directory: &Path) -> io::Result<Vec<String>> {
     }
 }
 
-/// Whether a run is on its way out.
+/// Whether a run is being removed.
 pub(crate) fn is_removed(directory: &Path, run: &RunId) -> io::Result<bool> {
     Ok(listed(directory)?.iter().any(|removed| removed == run.as_str()))
 }
 
-/// Removes runs, all or none. Their locks are the caller's.
+/// Removes runs, all or none. The caller holds their locks.
 pub(crate) fn remove(directory: &Path, runs: &[RunId]) -> io::Result<()> {
-    // One list at a time. It is gone when its process is, so that what one left who died is ended by the next.
+    // There is one list at a time. The lock is released when its process ends, so that the next process can complete
+    // the removal.
     let turn = File::options().append(true).create(true).open(directory.join("removing"))?;
     turn.lock()?;
     finish_listed(directory)?;
@@ -44,7 +46,7 @@ pub(crate) fn remove(directory: &Path, runs: &[RunId]) -> io::Result<()> {
     finish_listed(directory)
 }
 
-/// Ends what a process began that died.
+/// Completes the removal that another process began before it died.
 pub(crate) fn finish(directory: &Path) -> io::Result<()> {
     let turn = File::options().append(true).create(true).open(directory.join("removing"))?;
     turn.lock()?;

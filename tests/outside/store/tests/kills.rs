@@ -1,4 +1,5 @@
-//! Processes that are killed with SIGKILL in the middle of runs: every committed step is still there, and none is there twice.
+//! Processes that are killed with SIGKILL in the middle of runs: every committed step is still there, and none occurs
+//! twice.
 //!
 //! `KILLS=1000 cargo test --release --test kills -- --nocapture` takes minutes.
 
@@ -19,13 +20,13 @@ mod graphs {
 }
 use graphs::{Countdown, countdown};
 
-/// Says of a process that it is the one to be killed, and where it works.
+/// The environment variable that makes a process the one to be killed; its value is the working directory.
 const DIRECTORY: &str = "FILE_STORE_KILLS";
-/// How many runs there are, and how many steps each takes.
+/// The number of runs, and the number of steps of each.
 const RUNS: u64 = 4;
 const STEPS: u64 = 60;
 
-/// Counts down from the step, and writes a line for each call.
+/// A tool that counts down from the step, and writes a line for each call.
 struct Ticks(File);
 
 impl countdown::Actions for Ticks {
@@ -34,7 +35,7 @@ impl countdown::Actions for Ticks {
         call: &Call,
         _: countdown::BenchTick,
     ) -> Result<countdown::BenchTickResult, ActionError> {
-        // One write: a line is there or it is not.
+        // A single write, so a line is either complete or missing.
         (&self.0).write_all(format!("{} {}\n", call.run_id(), call.step()).as_bytes())?;
         tokio::time::sleep(Duration::from_micros(300)).await;
         Ok(countdown::BenchTickResult { left: i64::try_from(STEPS - call.step())? })
@@ -49,7 +50,7 @@ fn key() -> SecretKey {
     SecretKey::from_seed(&[3; 32])
 }
 
-/// Not a test of its own: the process that is killed in the next one.
+/// Not a test of its own: the process that the next test kills.
 #[test]
 fn the_process_that_is_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
@@ -76,7 +77,7 @@ fn the_process_that_is_killed() {
     println!("\ndone");
 }
 
-/// What is in a store: the journals of its runs, by their names.
+/// Returns the journals of a store's runs, by their names.
 async fn journals(directory: &Path) -> BTreeMap<String, (Status, Vec<Sealed>)> {
     let store = FileStore::open(directory.join("runs")).unwrap();
     let mut journals = BTreeMap::new();
@@ -88,7 +89,7 @@ async fn journals(directory: &Path) -> BTreeMap<String, (Status, Vec<Sealed>)> {
     journals
 }
 
-/// The numbers of the visits that are committed.
+/// Returns the numbers of the committed visits.
 fn steps(records: &[Sealed]) -> Vec<u64> {
     let mut steps = Vec::new();
     for sealed in records {
@@ -100,7 +101,7 @@ fn steps(records: &[Sealed]) -> Vec<u64> {
     steps
 }
 
-/// How often each call was made.
+/// Returns how often each call was made.
 fn calls(directory: &Path) -> HashMap<(String, u64), u64> {
     let mut made = HashMap::new();
     for line in fs::read_to_string(directory.join("calls")).unwrap_or_default().lines() {
@@ -110,7 +111,7 @@ fn calls(directory: &Path) -> HashMap<(String, u64), u64> {
     made
 }
 
-/// Lets a process work for a moment; returns whether it came to its end.
+/// Lets a process work for a moment; returns whether it finished.
 fn work_for(directory: &Path, moment: Duration) -> bool {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_process_that_is_killed", "--nocapture"])
@@ -137,7 +138,7 @@ async fn a_killed_process_loses_no_committed_step_and_repeats_none() {
         let mut before = BTreeMap::<String, (Status, Vec<Sealed>)>::new();
         let mut made_before = HashMap::new();
         for round in 1.. {
-            // Longer with each round: where the disk is slow, to take the runs up again is all that a short moment is enough for.
+            // The moment grows with each round: on a slow disk, a short moment is only enough to resume the runs.
             let is_done = work_for(directory, Duration::from_micros(chance() % (20_000 * round)));
             killed += u64::from(!is_done);
             let (after, made) = (journals(directory).await, calls(directory));
@@ -145,7 +146,7 @@ async fn a_killed_process_loses_no_committed_step_and_repeats_none() {
                 let new = &after[run].1;
                 let bodies = |records: &[Sealed]| records.iter().map(|one| one.body.clone()).collect::<Vec<_>>();
                 assert!(bodies(new).starts_with(&bodies(old)), "what was committed of {run} is there, as it was");
-                // The first step that is not committed is the one that was in progress.
+                // The first step that is not committed was in progress.
                 for step in steps(old) {
                     let key = (run.clone(), step);
                     assert_eq!(made.get(&key), made_before.get(&key), "step {step} of {run} was done again");
