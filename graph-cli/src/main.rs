@@ -36,6 +36,9 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum CommandVerb {
+    /// Make a crate, a graph or a contract to begin with
+    #[command(subcommand)]
+    New(command::new::New),
     /// Make, trust, revoke and list keys
     #[command(subcommand)]
     Keys(command::keys::Keys),
@@ -45,6 +48,8 @@ enum CommandVerb {
     Verify(command::verify::VerifyArguments),
     /// Check graphs as the compiler does
     Check(command::check::CheckArguments),
+    /// Show the Rust that a graph becomes
+    Expand(command::expand::ExpandArguments),
     /// Explain a code, or list all codes
     Explain(command::explain::ExplainArguments),
     /// Write the format as a JSON Schema, for editors
@@ -79,6 +84,10 @@ enum CommandVerb {
     /// List and remove what is kept of the results of nodes
     #[command(subcommand)]
     Cache(command::cache::Caches),
+    /// Write the completions of a shell to stdout
+    Completions(command::shell::CompletionsArguments),
+    /// Write the manual's pages
+    Man(command::shell::ManArguments),
 }
 
 fn main() -> ExitCode {
@@ -109,10 +118,12 @@ fn main() -> ExitCode {
     #[cfg(unix)]
     limit_files_by_errors();
     let outcome = match arguments.verb {
+        CommandVerb::New(new) => command::new::run(&new),
         CommandVerb::Keys(keys) => command::keys::run(keys),
         CommandVerb::Sign(sign) => command::sign::run(&sign),
         CommandVerb::Verify(verify) => command::verify::run(&verify),
         CommandVerb::Check(check) => command::check::run(&check),
+        CommandVerb::Expand(expand) => command::expand::run(&expand),
         CommandVerb::Explain(explain) => command::explain::run(&explain),
         CommandVerb::Schema(schema) => command::schema::run(&schema),
         CommandVerb::Runs(runs) => command::runs::run(&runs),
@@ -128,6 +139,8 @@ fn main() -> ExitCode {
         CommandVerb::Fork(fork) => command::fork::run(&fork),
         CommandVerb::Files(files) => command::files::run(&files),
         CommandVerb::Cache(caches) => command::cache::run(&caches),
+        CommandVerb::Completions(completions) => command::shell::completions(&completions),
+        CommandVerb::Man(man) => command::shell::man(&man),
         CommandVerb::Run(run) => return command::run::run(&run),
     };
     match outcome {

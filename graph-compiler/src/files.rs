@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use graph_definition::diagnostic::Diagnostic;
 use graph_definition::source::SourceFile;
 
+use crate::levels::SETTINGS;
+
 /// The result of a walk through a directory.
 #[derive(Debug, Default)]
 pub struct FileWalk {
@@ -31,6 +33,12 @@ pub fn find_graphs(directory: &Path) -> FileWalk {
     walk(directory, &["keys", "tools"])
 }
 
+/// Finds the files of a tree that their authors sign: graphs, contracts and settings of lints. Key files are signed when they are
+/// written.
+pub fn find_signed(directory: &Path) -> FileWalk {
+    walk_for(directory, &["keys"], |path| is_yaml(path) || path.file_name().is_some_and(|name| name == SETTINGS))
+}
+
 /// Returns the graphs of a tree, sorted: every YAML file except those in `keys` and `tools`.
 ///
 /// # Errors
@@ -48,6 +56,15 @@ pub fn graph_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Finds the YAML files in a directory and below it, except in the directories directly in it that are `reserved`.
 pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> FileWalk {
+    walk_for(directory, reserved, is_yaml)
+}
+
+fn is_yaml(path: &Path) -> bool {
+    let extension = path.extension();
+    extension.is_some_and(|extension| extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml"))
+}
+
+fn walk_for(directory: &Path, reserved: &[&str], is_wanted: impl Fn(&Path) -> bool) -> FileWalk {
     let (mut found, mut waiting) = (FileWalk::default(), vec![directory.to_owned()]);
     while let Some(current) = waiting.pop() {
         let is_reserved = |path: &Path| {
@@ -58,15 +75,12 @@ pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> FileWalk {
             for entry in fs::read_dir(&current)? {
                 let entry = entry?;
                 let path = entry.path();
-                let is_yaml = path.extension().is_some_and(|extension| {
-                    extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml")
-                });
                 // A link to a directory is not followed: it may lead back.
                 if entry.file_type()?.is_dir() {
                     if !is_reserved(&path) {
                         waiting.push(path);
                     }
-                } else if is_yaml && !path.is_dir() {
+                } else if is_wanted(&path) && !path.is_dir() {
                     found.files.push(path);
                 }
             }

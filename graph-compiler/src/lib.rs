@@ -36,5 +36,5 @@ pub mod types;
 
 pub use analysis::{Site, TypesAt};
 pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format};
-pub use files::{FileWalk, find_graphs, graph_files};
+pub use files::{FileWalk, find_graphs, find_signed, graph_files};
 pub use graph_definition::{code, definition, diagnostic, fix, source, tree, verify, vocabulary};

@@ -1,19 +1,27 @@
 //! `graph sign`: sign files in place.
 
-use std::path::PathBuf;
+mod changed;
+
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
-use graph_signing::{ItemKind, sign};
+use graph_signing::{ItemKind, SecretKey, sign};
 
 use super::{read, replace, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
 pub(crate) struct SignArguments {
-    /// The files
-    #[arg(required = true, value_name = "FILE")]
+    /// The files; with --changed, directories of graphs [default with --changed: graphs]
+    #[arg(required_unless_present = "changed", value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Find the files that `graph verify` refuses, show what changed in each, and ask before signing it
+    #[arg(long)]
+    changed: bool,
+    /// Sign the changed files without asking, for scripts
+    #[arg(long, requires = "changed")]
+    yes: bool,
     /// The secret key [default: your own, see `graph keys generate`]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -21,14 +29,21 @@ pub(crate) struct SignArguments {
 
 pub(crate) fn run(arguments: &SignArguments) -> CommandResult {
     let key = signing_key(arguments.key.as_ref())?;
-    let fingerprint = key.public().fingerprint();
+    if arguments.changed {
+        return changed::run(&arguments.files, &key, arguments.yes);
+    }
     for path in &arguments.files {
-        let text = read(path)?;
-        let kind = ItemKind::of(&path.to_string_lossy(), &text);
-        let signed = sign(kind, &text, &key, SystemTime::now());
-        let signed = signed.map_err(|error| Error::new(format!("cannot sign {}: {error}", path.display())))?;
-        replace(path, &signed)?;
-        out!("signed {} with {fingerprint}", path.display());
+        sign_text(path, &read(path)?, &key)?;
     }
     Ok(CommandOutcome::Well)
+}
+
+/// Signs the text of a file and replaces the file by it.
+fn sign_text(path: &Path, text: &str, key: &SecretKey) -> Result<(), Error> {
+    let kind = ItemKind::of(&path.to_string_lossy(), text);
+    let signed = sign(kind, text, key, SystemTime::now());
+    let signed = signed.map_err(|error| Error::new(format!("cannot sign {}: {error}", path.display())))?;
+    replace(path, &signed)?;
+    out!("signed {} with {}", path.display(), key.public().fingerprint());
+    Ok(())
 }

@@ -6,6 +6,7 @@ mod check;
 #[cfg(unix)]
 mod computed;
 mod kept;
+mod new;
 #[cfg(unix)]
 mod outlive;
 #[cfg(unix)]
@@ -49,6 +50,10 @@ fn the_help_says_what_there_is() {
     let mut pages = String::new();
     for verb in [
         &["--help"][..],
+        &["new", "--help"],
+        &["new", "crate", "--help"],
+        &["new", "graph", "--help"],
+        &["new", "contract", "--help"],
         &["keys", "--help"],
         &["keys", "generate", "--help"],
         &["keys", "trust", "--help"],
@@ -57,6 +62,7 @@ fn the_help_says_what_there_is() {
         &["sign", "--help"],
         &["verify", "--help"],
         &["check", "--help"],
+        &["expand", "--help"],
         &["explain", "--help"],
         &["schema", "--help"],
         &["run", "--help"],
@@ -77,6 +83,8 @@ fn the_help_says_what_there_is() {
         &["cache", "--help"],
         &["cache", "ls", "--help"],
         &["cache", "clear", "--help"],
+        &["completions", "--help"],
+        &["man", "--help"],
     ] {
         let ran = place.graph(verb);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{verb:?}");

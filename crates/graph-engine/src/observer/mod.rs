@@ -2,6 +2,7 @@
 
 mod progress;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use graph_model::name::{GraphId, RunId};
@@ -20,6 +21,13 @@ pub use progress::Progress;
 pub trait Observer: Send + Sync {
     /// Receives an event.
     fn observe(&self, event: &Event<'_>);
+}
+
+/// An observer that its program reads too, as one that counts.
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn observe(&self, event: &Event<'_>) {
+        O::observe(self, event);
+    }
 }
 
 /// An event of a run.

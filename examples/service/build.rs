@@ -1,0 +1,5 @@
+//! Compiles the graphs in graphs/ and below.
+
+fn main() {
+    graph_compiler::build("graphs");
+}

@@ -1,0 +1,143 @@
+//! The endpoints.
+//!
+//! | request | |
+//! |---|---|
+//! | `POST /orders/{id}` | starts the order; the body is the graph's inputs as JSON |
+//! | `GET /orders/{id}` | its status, and its result once it has one |
+//! | `DELETE /orders/{id}` | cancels it |
+//! | `GET /orders?status=running&after=…` | lists orders, the newest first, a page at a time |
+//! | `GET /metrics` | counters |
+//! | `GET /healthz` | whether the service answers |
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use graph_runtime::store::{Cursor, Page, RunFilter, StoreError, Within};
+use graph_runtime::{OutcomeError, RunId, RunOutcome, StartError, Status, Store};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Service;
+use crate::graphs::fulfil;
+
+/// Returns the routes of the service.
+pub fn router(service: Service) -> Router {
+    Router::new()
+        .route("/orders", get(list))
+        .route("/orders/{id}", post(start).get(show).delete(cancel))
+        .route("/metrics", get(|State(service): State<Service>| async move { service.metrics.text() }))
+        .route("/healthz", get(|| async { "ok" }))
+        .with_state(service)
+}
+
+/// Starts an order under the id that the client chose. A client that asks again, since it got no answer, starts no second one.
+async fn start(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+    Json(inputs): Json<fulfil::Inputs>,
+) -> Result<Response, Problem> {
+    let id = run_id(&id)?;
+    // The run continues if the client goes away, also while this waits for it to be stored. Nobody awaits its result here.
+    drop(service.runtime.start_as(id.clone(), service.fulfil(), inputs).await?);
+    Ok((StatusCode::ACCEPTED, Json(json!({ "id": id.as_str() }))).into_response())
+}
+
+async fn show(State(service): State<Service>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
+    let outcome = service.runtime.outcome(&service.fulfil(), &run_id(&id)?).await?;
+    Ok(Json(match outcome {
+        RunOutcome::Running { nodes, is_cancelling, .. } => {
+            json!({ "status": "running", "at": nodes, "cancelling": is_cancelling })
+        }
+        RunOutcome::Done(finished) => json!({ "status": "done", "result": result(&finished.output) }),
+        RunOutcome::Failed { error, node, .. } => json!({ "status": "failed", "error": error, "at": node }),
+        RunOutcome::Cancelled { .. } => json!({ "status": "cancelled" }),
+        _ => json!({ "status": "unknown" }),
+    }))
+}
+
+/// Shows how an order ended. A graph that gets another end does not compile until it is shown here too.
+fn result(output: &fulfil::Output) -> Value {
+    match output {
+        fulfil::Output::Shipped(order) => json!({ "shipped": { "parcel": order.parcel, "receipt": order.receipt } }),
+        fulfil::Output::SoldOut(order) => json!({ "sold_out": { "reason": order.reason } }),
+        fulfil::Output::Refused(order) => json!({ "refused": { "reason": order.reason } }),
+    }
+}
+
+/// Cancels an order, whatever process runs it. The request is stored: it holds over a crash.
+async fn cancel(State(service): State<Service>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
+    service.store.cancel(&run_id(&id)?).await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+#[derive(Deserialize)]
+struct ListQuery {
+    status: Option<Status>,
+    after: Option<String>,
+}
+
+async fn list(State(service): State<Service>, Query(query): Query<ListQuery>) -> Result<Json<Value>, Problem> {
+    let statuses = query.status.into_iter().collect();
+    let filter = RunFilter { statuses, within: Within::TopLevel, ..RunFilter::default() };
+    let page = Page { after: query.after.map(Cursor::new), ..Page::default() };
+    let page = service.runtime.runs(&filter, &page).await?;
+    let orders: Vec<_> = page.runs.iter().map(|run| json!({ "id": run.run.as_str(), "status": run.status })).collect();
+    Ok(Json(json!({ "orders": orders, "next": page.next.as_ref().map(Cursor::as_str) })))
+}
+
+fn run_id(id: &str) -> Result<RunId, Problem> {
+    RunId::new(id).map_err(|error| Problem(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+/// Why a request has no better answer: its status, and a text for the client.
+struct Problem(StatusCode, String);
+
+impl Problem {
+    /// Keeps the error in the log, and from the client.
+    fn internal(error: &dyn std::error::Error) -> Self {
+        let cause = error.source().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(cause, "{error}");
+        Self(StatusCode::INTERNAL_SERVER_ERROR, "the service failed".to_owned())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+impl From<StartError> for Problem {
+    fn from(error: StartError) -> Self {
+        let status = match &error {
+            StartError::Exists { .. } => StatusCode::CONFLICT,
+            StartError::Inputs { .. } | StartError::MissingInputs { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            StartError::ShutDown => StatusCode::SERVICE_UNAVAILABLE,
+            _ => return Self::internal(&error),
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let status = match &error {
+            StoreError::NotFound(_) => StatusCode::NOT_FOUND,
+            StoreError::Ended { .. } => StatusCode::CONFLICT,
+            StoreError::BadCursor(_) => StatusCode::BAD_REQUEST,
+            _ => return Self::internal(&error),
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl From<OutcomeError> for Problem {
+    fn from(error: OutcomeError) -> Self {
+        match error {
+            OutcomeError::Store { source, .. } => source.into(),
+            error => Self::internal(&error),
+        }
+    }
+}

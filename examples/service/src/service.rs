@@ -1,0 +1,79 @@
+//! The runtime of the service, and its graph.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use graph_runtime::{ResumeAll, Runtime, SealKey, SecretKey, SqliteStore};
+
+use crate::graphs::{Fulfil, fulfil};
+use crate::metrics::Metrics;
+use crate::shop::Shop;
+
+/// An error that keeps the service from starting.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the endpoints share. A clone shares it too.
+#[derive(Clone)]
+pub struct Service {
+    /// Starts, resumes and stops runs.
+    pub runtime: Runtime,
+    /// The journals of the runs.
+    pub store: SqliteStore,
+    /// The tools.
+    pub shop: Arc<Shop>,
+    /// What the observer counts.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Service {
+    /// Opens the service whose files are in `directory`, and makes those that are missing. `latency` is the time that the payment
+    /// service takes for a charge.
+    pub async fn open(directory: &Path, latency: Duration) -> Result<Self, Error> {
+        std::fs::create_dir_all(directory)?;
+        let store = SqliteStore::open(directory.join("runs.db")).await?;
+        let metrics = Arc::new(Metrics::default());
+        let runtime = Runtime::builder()
+            .store(store.clone())
+            // Signs the journals of runs.
+            .sign_with(SecretKey::load_or_generate(&directory.join("keys"))?)
+            // Encrypts secrets in them, as the token of a card.
+            .seal_with(seal_key(&directory.join("seal.key"))?)
+            .grants(fulfil::CAPABILITIES)?
+            .observer(Arc::clone(&metrics))
+            .build()?;
+        let shop = Arc::new(Shop::open(&directory.join("shop.db"), latency)?);
+        Ok(Self { runtime, store, shop, metrics })
+    }
+
+    /// Returns the graph, with tools that all runs share.
+    pub fn fulfil(&self) -> Fulfil<Shop> {
+        Fulfil::sharing(Arc::clone(&self.shop))
+    }
+
+    /// Resumes the runs that a crash or a shutdown stopped.
+    pub async fn resume(&self) -> Result<(), Error> {
+        for resumed in self.runtime.resume_all(ResumeAll::default(), |_| Some(self.fulfil())).await? {
+            match resumed.run {
+                Ok(run) => tracing::info!(run = %run.id(), "resumed"),
+                Err(error) => tracing::error!(run = %resumed.summary.run, "cannot resume: {error}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops all runs before their next step, and waits for calls in progress until `deadline` is over. The runs stay in the store, to
+    /// be resumed.
+    pub async fn shut_down(&self, deadline: Duration) {
+        let late = self.runtime.shutdown(deadline).await;
+        tracing::info!(late = late.len(), "the runs are stopped");
+    }
+}
+
+/// Loads the key that encrypts secrets, or makes it.
+fn seal_key(path: &Path) -> Result<SealKey, Error> {
+    if !path.exists() {
+        SealKey::generate()?.save(path)?;
+    }
+    Ok(SealKey::load(path)?)
+}

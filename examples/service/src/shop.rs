@@ -1,0 +1,134 @@
+//! The tools of the graph. What they do is kept in a database of their own, under the idempotency key of the call: a call that is made
+//! again after a crash does nothing a second time.
+
+use std::path::Path;
+use std::time::Duration;
+
+use deadpool::unmanaged::Pool;
+use graph_runtime::{ActionError, Call};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::Error;
+use crate::graphs::fulfil;
+
+/// How many calls use the database at a time.
+const CONNECTIONS: usize = 4;
+
+const TABLES: &str = "
+    PRAGMA journal_mode = WAL;
+    CREATE TABLE IF NOT EXISTS stock (article TEXT PRIMARY KEY, quantity INTEGER NOT NULL, price_cents INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS reservations (key TEXT PRIMARY KEY, article TEXT NOT NULL, quantity INTEGER NOT NULL, amount_cents INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS charges (key TEXT PRIMARY KEY, amount_cents INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS parcels (key TEXT PRIMARY KEY, reservation TEXT NOT NULL);
+    INSERT OR IGNORE INTO stock VALUES ('tea', 1000, 450), ('teapot', 3, 2900);
+";
+
+/// A shop: its stock, its payment service and its carrier.
+pub struct Shop {
+    pool: Pool<Connection>,
+    latency: Duration,
+}
+
+impl Shop {
+    /// Opens the shop's database, and makes it if it is missing.
+    pub fn open(path: &Path, latency: Duration) -> Result<Self, Error> {
+        let open = || {
+            let connection = Connection::open(path)?;
+            connection.busy_timeout(Duration::from_secs(5))?;
+            connection.execute_batch(TABLES)?;
+            Ok(connection)
+        };
+        let connections = (0..CONNECTIONS).map(|_| open()).collect::<Result<Vec<_>, rusqlite::Error>>()?;
+        Ok(Self { pool: Pool::from(connections), latency })
+    }
+
+    /// Does some work in a transaction, on a thread that may wait for the disk.
+    async fn transaction<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, ActionError> {
+        let mut connection = self.pool.get().await?;
+        let work = move || {
+            let transaction = connection.transaction()?;
+            let done = work(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        };
+        tokio::task::spawn_blocking(work)
+            .await?
+            .map_err(|error: rusqlite::Error| ActionError::transient(error.to_string()))
+    }
+}
+
+impl fulfil::Actions for Shop {
+    async fn shop_reserve(
+        &self,
+        call: &Call,
+        params: fulfil::ShopReserve,
+    ) -> Result<fulfil::ShopReserveResult, ActionError> {
+        let key = call.idempotency_key();
+        self.transaction(move |shop| {
+            let fulfil::ShopReserve { article, quantity } = params;
+            let before = "SELECT amount_cents FROM reservations WHERE key = ?1";
+            if let Some(amount_cents) = shop.query_row(before, [&key], |row| row.get(0)).optional()? {
+                return Ok(fulfil::ShopReserveResult { is_reserved: true, reservation: key, amount_cents });
+            }
+            let take =
+                "UPDATE stock SET quantity = quantity - ?2 WHERE article = ?1 AND quantity >= ?2 RETURNING price_cents";
+            let price: Option<i64> = shop.query_row(take, params![article, quantity], |row| row.get(0)).optional()?;
+            let amount_cents = price.unwrap_or_default() * quantity;
+            if price.is_some() {
+                let reserve = "INSERT INTO reservations VALUES (?1, ?2, ?3, ?4)";
+                shop.execute(reserve, params![key, article, quantity, amount_cents])?;
+            }
+            Ok(fulfil::ShopReserveResult { is_reserved: price.is_some(), reservation: key, amount_cents })
+        })
+        .await
+    }
+
+    async fn shop_charge(
+        &self,
+        call: &Call,
+        params: fulfil::ShopCharge,
+    ) -> Result<fulfil::ShopChargeResult, ActionError> {
+        // The payment service takes its time. A run that is cancelled meanwhile does not wait for it.
+        tokio::select! {
+            () = tokio::time::sleep(self.latency) => {}
+            () = call.cancelled() => return Err(ActionError::permanent("the order was cancelled")),
+        }
+        if params.card.expose() == "tok_declined" {
+            return Err(ActionError::permanent("the card was declined").with_code("declined"));
+        }
+        let key = call.idempotency_key();
+        self.transaction(move |shop| {
+            shop.execute("INSERT OR IGNORE INTO charges VALUES (?1, ?2)", params![key, params.amount_cents])?;
+            Ok(fulfil::ShopChargeResult { receipt: format!("receipt-{key:.8}") })
+        })
+        .await
+    }
+
+    async fn shop_ship(&self, call: &Call, params: fulfil::ShopShip) -> Result<fulfil::ShopShipResult, ActionError> {
+        let key = call.idempotency_key();
+        self.transaction(move |shop| {
+            shop.execute("INSERT OR IGNORE INTO parcels VALUES (?1, ?2)", params![key, params.reservation])?;
+            Ok(fulfil::ShopShipResult { parcel: format!("parcel-{key:.8}") })
+        })
+        .await
+    }
+
+    async fn shop_release(
+        &self,
+        _: &Call,
+        params: fulfil::ShopRelease,
+    ) -> Result<fulfil::ShopReleaseResult, ActionError> {
+        self.transaction(move |shop| {
+            let reservation = "DELETE FROM reservations WHERE key = ?1 RETURNING article, quantity";
+            let reservation = shop.query_row(reservation, [params.reservation], |row| Ok((row.get(0)?, row.get(1)?)));
+            // A call before this one may have released it already.
+            let (article, quantity): (String, i64) = reservation.optional()?.unwrap_or_default();
+            shop.execute("UPDATE stock SET quantity = quantity + ?2 WHERE article = ?1", params![article, quantity])?;
+            Ok(fulfil::ShopReleaseResult { quantity })
+        })
+        .await
+    }
+}

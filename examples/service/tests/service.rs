@@ -1,0 +1,230 @@
+//! The service as a process: its endpoints, and what it does when it is stopped or killed.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use graph_runtime::{SealKey, SecretKey, Store, audit_tree};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use service::Service;
+
+/// A running service. It is killed when it is dropped.
+struct Process {
+    child: Child,
+    address: String,
+}
+
+impl Process {
+    /// Starts the service, and waits until it listens.
+    fn start(directory: &Path, payment_millis: u32) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_service"))
+            .env("DATA", directory)
+            .env("ADDRESS", "127.0.0.1:0")
+            .env("PAYMENT_MILLIS", payment_millis.to_string())
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut seen = String::new();
+        let address = loop {
+            let start = seen.len();
+            assert_ne!(log.read_line(&mut seen).unwrap(), 0, "the service ended:\n{seen}");
+            if let Some((_, address)) = seen[start..].split_once("listening address=") {
+                break address.trim().to_owned();
+            }
+        };
+        // Nobody may stop the service by not reading its log.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self { child, address }
+    }
+
+    /// Sends a request, and returns the status and the body.
+    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    fn order(&self, id: &str, card: &str) -> u16 {
+        let inputs = json!({ "article": "tea", "quantity": 2, "card": card });
+        self.request("POST", &format!("/orders/{id}"), Some(&inputs)).0
+    }
+
+    fn show(&self, id: &str) -> Value {
+        let (status, body) = self.request("GET", &format!("/orders/{id}"), None);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Waits until an order is no longer running, and returns what the service shows of it.
+    fn ended(&self, id: &str) -> Value {
+        let began = Instant::now();
+        loop {
+            let shown = self.show(id);
+            if shown["status"] != "running" {
+                return shown;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{shown}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until an order is at a node.
+    fn wait_until_at(&self, id: &str, node: &str) {
+        while self.show(id)["at"] != json!([node]) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Kills the service as a loss of power would.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks the service to stop, as a supervisor does, and waits for it. Returns whether it exited with success.
+    fn terminate(mut self) -> bool {
+        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has ended already where a test stopped it.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Returns a number that the shop's database holds.
+fn number(directory: &Path, query: &str) -> i64 {
+    Connection::open(directory.join("shop.db")).unwrap().query_row(query, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn orders_are_started_shown_and_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Process::start(directory.path(), 1);
+    assert_eq!(service.request("GET", "/healthz", None), (200, "ok".to_owned()));
+    assert_eq!(service.order("a-1", "tok_1"), 202);
+    assert_eq!(service.order("a-1", "tok_1"), 409, "a client that asks again starts no second order");
+    let shown = service.ended("a-1");
+    assert!(shown["result"]["shipped"]["parcel"].as_str().unwrap().starts_with("parcel-"), "{shown}");
+    assert_eq!(service.order("a-2", "tok_declined"), 202);
+    assert_eq!(service.ended("a-2")["result"], json!({ "refused": { "reason": "the card was declined" } }));
+    assert_eq!(number(directory.path(), "SELECT quantity FROM stock WHERE article = 'tea'"), 998, "it was released");
+    let inputs = json!({ "article": "teapot", "quantity": 4, "card": "tok_1" });
+    assert_eq!(service.request("POST", "/orders/a-3", Some(&inputs)).0, 202);
+    assert_eq!(service.ended("a-3")["result"], json!({ "sold_out": { "reason": "there are not 4 of teapot" } }));
+
+    for (body, status, said) in [
+        (json!({ "article": "tea", "quantity": "two", "card": "tok_1" }), 422, "quantity"),
+        (json!({ "article": "tea", "card": "tok_1" }), 422, "quantity"),
+    ] {
+        let (found, body) = service.request("POST", "/orders/a-4", Some(&body));
+        assert!(found == status && body.contains(said), "{found} {body}");
+    }
+    assert_eq!(service.request("GET", "/orders/a-4", None).0, 404);
+    assert_eq!(service.request("GET", "/orders/a%20b", None).0, 400);
+    assert_eq!(service.request("DELETE", "/orders/a-4", None).0, 404);
+    assert_eq!(service.request("DELETE", "/orders/a-1", None).0, 409, "it has ended");
+
+    let (_, list) = service.request("GET", "/orders?status=completed", None);
+    let list: Value = serde_json::from_str(&list).unwrap();
+    assert_eq!((list["orders"].as_array().unwrap().len(), &list["next"]), (3, &Value::Null), "{list}");
+    assert_eq!(service.request("GET", "/orders?after=nowhere", None).0, 400);
+    let (_, metrics) = service.request("GET", "/metrics", None);
+    for line in ["orders_started_total{} 3", "order_steps_total{node=\"charge\",outcome=\"failed\"} 1"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    for file in ["runs.db", "runs.db-wal"] {
+        let bytes = std::fs::read(directory.path().join(file)).unwrap();
+        assert!(!bytes.windows(5).any(|bytes| bytes == b"tok_1"), "{file} holds the token of a card");
+    }
+}
+
+#[test]
+fn a_cancelled_order_calls_nothing_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Process::start(directory.path(), 60_000);
+    assert_eq!(service.order("a-1", "tok_1"), 202);
+    service.wait_until_at("a-1", "charge");
+    assert_eq!(service.request("DELETE", "/orders/a-1", None).0, 202);
+    assert_eq!(service.ended("a-1")["status"], "cancelled");
+    assert_eq!(number(directory.path(), "SELECT count(*) FROM charges"), 0);
+}
+
+#[test]
+fn a_terminated_service_stops_and_continues_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Process::start(directory.path(), 300);
+    for order in 0..8 {
+        assert_eq!(service.order(&format!("a-{order}"), "tok_1"), 202);
+    }
+    service.wait_until_at("a-7", "charge");
+    assert!(service.terminate());
+    let service = Process::start(directory.path(), 1);
+    for order in 0..8 {
+        assert_eq!(service.ended(&format!("a-{order}"))["status"], "done");
+    }
+    assert_eq!(number(directory.path(), "SELECT count(*) FROM charges"), 8);
+}
+
+/// Kills the service again and again while orders are fulfilled: each is fulfilled once, and its journal proves it.
+#[test]
+fn a_killed_service_fulfils_each_order_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let orders: u32 = 24;
+    let mut service = Process::start(directory.path(), 20);
+    for order in 0..orders {
+        assert_eq!(service.order(&format!("a-{order}"), "tok_1"), 202);
+        if order % 4 == 3 {
+            // Each time at another point.
+            std::thread::sleep(Duration::from_millis(u64::from(order)));
+            service.kill();
+            service = Process::start(directory.path(), 20);
+        }
+    }
+    for order in 0..orders {
+        let shown = service.ended(&format!("a-{order}"));
+        assert!(shown["result"]["shipped"]["receipt"].is_string(), "{shown}");
+    }
+    let orders_done = i64::from(orders);
+    for (query, expected) in [
+        ("SELECT count(*) FROM reservations", orders_done),
+        ("SELECT count(*) FROM charges", orders_done),
+        ("SELECT sum(amount_cents) FROM charges", orders_done * 900),
+        ("SELECT count(*) FROM parcels", orders_done),
+        ("SELECT quantity FROM stock WHERE article = 'tea'", 1000 - 2 * orders_done),
+    ] {
+        assert_eq!(number(directory.path(), query), expected, "{query}");
+    }
+    assert!(service.terminate());
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let service = Service::open(directory.path(), Duration::ZERO).await.unwrap();
+        let key = SecretKey::load(&directory.path().join("keys/private_key.pem")).unwrap().public();
+        let seal = SealKey::load(&directory.path().join("seal.key")).unwrap();
+        for run in service.store.list().await.unwrap() {
+            audit_tree(Arc::new(service.fulfil()), &run.run, &service.store, &key, Some(&seal)).await.unwrap();
+        }
+    });
+}

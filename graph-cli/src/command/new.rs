@@ -1,0 +1,272 @@
+//! `graph new`: a crate, a graph or a contract to begin with, signed and without mistakes.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
+
+use super::{own_key_directory, signing_key};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
+
+/// Names that cargo or rustc gives to something else.
+const RESERVED: &[&str] = &[
+    "abstract",
+    "alloc",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "build",
+    "const",
+    "continue",
+    "core",
+    "crate",
+    "deps",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "examples",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "graph-compiler",
+    "graph-runtime",
+    "graph_compiler",
+    "graph_runtime",
+    "if",
+    "impl",
+    "in",
+    "incremental",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "proc-macro",
+    "proc_macro",
+    "pub",
+    "ref",
+    "return",
+    "self",
+    "static",
+    "std",
+    "struct",
+    "super",
+    "test",
+    "tokio",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+];
+
+#[derive(Subcommand)]
+pub(crate) enum New {
+    /// Make a crate with a build script, a first graph, its tool, a test and a trusted key, ready for `cargo run`
+    Crate(NewCrateArguments),
+    /// Write a graph to begin with, and sign it
+    Graph(NewFileArguments),
+    /// Write the contract of a tool to begin with, and sign it
+    Contract(NewFileArguments),
+}
+
+#[derive(Args)]
+pub(crate) struct NewCrateArguments {
+    /// The directory to make; its last part names the package
+    directory: PathBuf,
+    /// Depend on the crates in a copy of their repository, and not on those of the registry
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// The secret key to sign with and to trust [default: your own, which is made if there is none]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct NewFileArguments {
+    /// The file to write, as graphs/order.yaml, or graphs/tools/shop/charge.yaml for a contract; it must not exist yet
+    file: PathBuf,
+    /// The secret key [default: your own, see `graph keys generate`]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+pub(crate) fn run(new: &New) -> CommandResult {
+    match new {
+        New::Crate(arguments) => new_crate(arguments),
+        New::Graph(arguments) => new_graph(arguments),
+        New::Contract(arguments) => new_contract(arguments),
+    }
+}
+
+fn new_graph(arguments: &NewFileArguments) -> CommandResult {
+    let path = &arguments.file;
+    if let Some(name) = directories(path).into_iter().find(|name| name == "tools" || name == "keys") {
+        return Err(Error::new(format!("{}: the files in `{name}` of a tree are not graphs", path.display())));
+    }
+    write_signed(path, include_str!("../../templates/graph.yaml"), arguments.key.as_ref())
+}
+
+fn new_contract(arguments: &NewFileArguments) -> CommandResult {
+    let path = &arguments.file;
+    let directories = directories(path);
+    let tools = directories.iter().rposition(|name| name == "tools").ok_or_else(|| {
+        let path = path.display();
+        Error::new(format!("{path}: a contract is in the `tools` of a tree, as graphs/tools/shop/charge.yaml"))
+    })?;
+    let mut id = directories[tools + 1..].to_vec();
+    id.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    write_signed(path, include_str!("../../templates/contract.yaml"), arguments.key.as_ref())?;
+    out!("a graph calls it by `item_id: {}`, with `permissions: [rye.execute.tool.{}]`", id.join("/"), id.join("."));
+    Ok(CommandOutcome::Well)
+}
+
+/// Returns the names of the directories that a file is in, outermost first, as far as the path gives them.
+fn directories(path: &Path) -> Vec<String> {
+    let parent = path.parent().unwrap_or(Path::new("")).components();
+    let name = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    parent.filter_map(name).collect()
+}
+
+/// Writes a text, signed, to a file that does not exist.
+fn write_signed(path: &Path, text: &str, key: Option<&PathBuf>) -> CommandResult {
+    if path.extension().is_none_or(|extension| extension != "yaml" && extension != "yml") {
+        return Err(Error::new(format!("{}: the name of the file must end in .yaml", path.display())));
+    }
+    let key = signing_key(key)?;
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(Error::new(format!("{} exists already", path.display())));
+    }
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(|error| Error::file("make", directory, &error))?;
+    }
+    super::replace(path, &signed(text, &key)?)?;
+    out!("wrote {}, signed with {}", path.display(), key.public().fingerprint());
+    Ok(CommandOutcome::Well)
+}
+
+fn signed(text: &str, key: &SecretKey) -> Result<String, Error> {
+    Ok(sign(ItemKind::YAML, text, key, SystemTime::now())?)
+}
+
+fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
+    let directory = std::path::absolute(&arguments.directory)?;
+    let name = package_name(&directory)?;
+    let [runtime, compiler] = dependencies(arguments.from.as_deref())?;
+    let parent = directory.parent().unwrap_or(Path::new("/"));
+    if fs::symlink_metadata(&directory).is_ok() {
+        return Err(Error::new(format!("{} exists already", arguments.directory.display())));
+    }
+    let key = match &arguments.key {
+        Some(_) => signing_key(arguments.key.as_ref())?,
+        None => {
+            let own = own_key_directory()?;
+            let is_new = !own.join("private_key.pem").exists();
+            let key = SecretKey::load_or_generate(&own)?;
+            if is_new {
+                out!("made the key {} in {}", key.public().fingerprint(), own.display());
+            }
+            key
+        }
+    };
+    let mut manifest = include_str!("../../templates/crate/Cargo.toml").replace("{name}", &name);
+    manifest = manifest.replace("{runtime}", &runtime).replace("{compiler}", &compiler);
+    if let Some(workspace) = workspace(parent) {
+        manifest.push_str(&format!(
+            "\n# A workspace of its own. To share that of {}, remove this and add the package to its members.\n[workspace]\n",
+            workspace.display()
+        ));
+    }
+    let trusted = KeyFile::new(key.public(), "self");
+    let files = [
+        ("Cargo.toml", manifest),
+        ("build.rs", include_str!("../../templates/crate/build.rs").to_owned()),
+        (".gitignore", "/target\n".to_owned()),
+        ("src/main.rs", include_str!("../../templates/crate/main.rs").to_owned()),
+        ("graphs/greet.yaml", signed(include_str!("../../templates/crate/greet.yaml"), &key)?),
+        ("graphs/tools/desk/greet.yaml", signed(include_str!("../../templates/crate/greet_tool.yaml"), &key)?),
+        (&format!("graphs/keys/{}.toml", trusted.fingerprint), trusted.to_signed_toml(&key, SystemTime::now())),
+    ];
+    fs::create_dir_all(parent).map_err(|error| Error::file("make", parent, &error))?;
+    // The crate appears whole or not at all.
+    let temporary = parent.join(format!(".{name}.{}.tmp", std::process::id()));
+    let write = || {
+        for (name, text) in &files {
+            let path = temporary.join(name);
+            fs::create_dir_all(path.parent().unwrap_or(&temporary))?;
+            fs::write(path, text)?;
+        }
+        fs::rename(&temporary, &directory)
+    };
+    write().map_err(|error| {
+        // The attempt's files are of no use, and a failure to remove them changes nothing about the error.
+        drop(fs::remove_dir_all(&temporary));
+        Error::file("make", &directory, &error)
+    })?;
+    let shown = arguments.directory.display();
+    out!("made the package {name} in {shown}: `cd {shown} && cargo run`");
+    Ok(CommandOutcome::Well)
+}
+
+/// Returns the name that a directory gives to its package.
+fn package_name(directory: &Path) -> Result<String, Error> {
+    let name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let is_word = name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
+    if !is_word || RESERVED.contains(&name.to_ascii_lowercase().as_str()) {
+        return Err(Error::new(format!(
+            "`{name}` cannot name a package: take letters, digits, `-` and `_`, begin with a letter, and take no word of Rust or cargo"
+        )));
+    }
+    Ok(name)
+}
+
+/// Returns the requirements on graph-runtime and graph-compiler, as a manifest states them.
+fn dependencies(from: Option<&Path>) -> Result<[String; 2], Error> {
+    let version = env!("CARGO_PKG_VERSION");
+    let Some(from) = from else { return Ok([format!("\"{version}\""), format!("\"{version}\"")]) };
+    let from = from.canonicalize().map_err(|error| Error::file("find", from, &error))?;
+    let mut requirements = [String::new(), String::new()];
+    for (requirement, name) in requirements.iter_mut().zip(["graph-runtime", "graph-compiler"]) {
+        let path = from.join(name);
+        if !path.join(graph_compiler::MANIFEST).is_file() {
+            return Err(Error::new(format!("{} holds no package {name}", from.display())));
+        }
+        // The escapes of a JSON string are those of a TOML string too.
+        let path = serde_json::to_string(&path.to_string_lossy())?;
+        *requirement = format!("{{ path = {path}, version = \"{version}\" }}");
+    }
+    Ok(requirements)
+}
+
+/// Finds the manifest of the workspace that cargo would count a package in `directory` to.
+fn workspace(directory: &Path) -> Option<PathBuf> {
+    let manifests = directory.ancestors().map(|directory| directory.join(graph_compiler::MANIFEST));
+    let is_workspace = |path: &PathBuf| {
+        fs::read_to_string(path).is_ok_and(|text| text.lines().any(|line| line.trim_start().starts_with("[workspace")))
+    };
+    manifests.into_iter().find(is_workspace)
+}

@@ -1,0 +1,193 @@
+//! `graph sign --changed`: find the files whose signatures do not hold, show what changed in them, and ask before signing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use graph_compiler::find_signed;
+use graph_model::character::is_invisible;
+use graph_signing::{ItemKind, KeyRing, SecretKey, SignatureError, normalise, open, verify};
+use similar::{ChangeTag, TextDiff};
+
+use super::sign_text;
+use crate::command::read;
+use crate::outcome::{CommandOutcome, CommandResult, Error};
+
+/// The lines that are shown around a change.
+const CONTEXT: usize = 3;
+
+/// A file whose signature does not hold.
+struct Changed {
+    path: PathBuf,
+    /// The text as it was read: exactly this is shown and signed.
+    text: String,
+    reason: SignatureError,
+    /// The last committed text, if a trusted key signed it.
+    signed: Option<String>,
+}
+
+/// The answer to the question whether to sign a file.
+enum Answer {
+    Yes,
+    No,
+    /// Yes to this file and all others.
+    All,
+    /// No to this file and all others.
+    Quit,
+}
+
+pub(super) fn run(directories: &[PathBuf], key: &SecretKey, is_sure: bool) -> CommandResult {
+    let graphs = [PathBuf::from("graphs")];
+    let directories = if directories.is_empty() { graphs.as_slice() } else { directories };
+    let mut changed = Vec::new();
+    for directory in directories {
+        find(directory, key, &mut changed)?;
+    }
+    if changed.is_empty() {
+        out!("no file is changed");
+    }
+    let (mut is_sure, mut unsigned) = (is_sure, 0);
+    for (at, file) in changed.iter().enumerate() {
+        out!("{}", shown(file));
+        if !is_sure {
+            err!("sign {} with {}? [y]es, [n]o, [a]ll, [q]uit", file.path.display(), key.public().fingerprint());
+            match answer()? {
+                Answer::Yes => {}
+                Answer::All => is_sure = true,
+                Answer::No => {
+                    unsigned += 1;
+                    continue;
+                }
+                Answer::Quit => {
+                    unsigned += changed.len() - at;
+                    break;
+                }
+            }
+        }
+        if read(&file.path)? != file.text {
+            let path = file.path.display();
+            return Err(Error::new(format!("{path} changed after it was shown; it is not signed: try again")));
+        }
+        sign_text(&file.path, &file.text, key)?;
+    }
+    if unsigned > 0 {
+        err!("not signed: {unsigned} of {} changed files", changed.len());
+    }
+    Ok(CommandOutcome::of(unsigned == 0))
+}
+
+/// Finds the files of a tree that a reader of it refuses.
+fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<Changed>) -> Result<(), Error> {
+    if !directory.is_dir() {
+        let path = directory.display();
+        return Err(Error::new(format!("{path} is not a directory; with `--changed`, name directories of graphs")));
+    }
+    let keys = directory.join("keys");
+    let (ring, rejected, _) = KeyRing::load(&[&keys]);
+    for key in &rejected {
+        err!("warning: {} is refused as a trusted key: {}", key.path.display(), key.error);
+    }
+    let own = key.public().fingerprint();
+    if let Err(error) = ring.signer(&own) {
+        // What it signs would be refused again.
+        let help = match error {
+            SignatureError::Untrusted(_) => format!("trust it first: `graph keys trust --keys {}`", keys.display()),
+            _ => "sign with another key: `--key FILE`".to_owned(),
+        };
+        return Err(Error::new(format!("{own}, your key, is not trusted in {}; {help}", keys.display())));
+    }
+    let walk = find_signed(directory);
+    if let Some((path, error)) = walk.unreadable.first() {
+        return Err(Error::file("read", path, error));
+    }
+    for path in walk.files {
+        let text = read(&path)?;
+        let kind = ItemKind::of(&path.to_string_lossy(), &text);
+        if let Err(reason) = verify(kind, &normalise(&text), &ring) {
+            let signed = committed(&path).filter(|text| verify(kind, text, &ring).is_ok());
+            changed.push(Changed { path, text, reason, signed });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the text that the last commit of a git repository holds for a file.
+fn committed(path: &Path) -> Option<String> {
+    let path = std::path::absolute(path).ok()?;
+    let mut git = Command::new("git");
+    // `cat-file` shows the stored bytes: no filter or program that the repository configures has a part in it.
+    git.args(["cat-file", "blob"]).arg(format!("HEAD:./{}", path.file_name()?.to_str()?));
+    git.current_dir(path.parent()?).stdin(Stdio::null()).stderr(Stdio::null());
+    let shown = git.output().ok().filter(|output| output.status.success())?;
+    String::from_utf8(shown.stdout).ok().map(|text| normalise(&text).into_owned())
+}
+
+/// Describes a changed file: why it is refused, and its lines, with what changed since the last committed and signed text.
+fn shown(file: &Changed) -> String {
+    let path = file.path.display();
+    let kind = ItemKind::of(&file.path.to_string_lossy(), &file.text);
+    let text = normalise(&file.text);
+    let content = content(kind, &text);
+    let mut lines = vec![format!("{path}: {}", file.reason)];
+    match file.signed.as_deref().map(|signed| self::content(kind, signed)) {
+        None => {
+            lines.push("no commit holds a signed text of it, so all of it is shown".to_owned());
+            lines.extend(content.lines().map(|line| coloured(ChangeTag::Insert, line)));
+        }
+        Some(signed) if signed == content => {
+            lines.push("nothing changed below the signature line since the last commit".to_owned());
+        }
+        Some(signed) => {
+            lines.push(format!("--- {path} (signed, as in the last commit)\n+++ {path}"));
+            for hunk in TextDiff::from_lines(signed, content).unified_diff().context_radius(CONTEXT).iter_hunks() {
+                lines.push(hunk.header().to_string());
+                let line = |line: &str| line.strip_suffix('\n').unwrap_or(line).to_owned();
+                lines.extend(hunk.iter_changes().map(|change| coloured(change.tag(), &line(change.value()))));
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Returns a text without its signature line.
+fn content(kind: ItemKind, text: &str) -> &str {
+    open(kind, text).map_or(text, |opened| opened.content)
+}
+
+/// Returns a line of a difference. A character that a reader would not see, or that a terminal would obey, is written as its number.
+fn coloured(tag: ChangeTag, line: &str) -> String {
+    let mut seen = String::new();
+    for character in line.chars() {
+        if character != '\t' && (character.is_control() || is_invisible(character)) {
+            seen.extend(character.escape_unicode());
+        } else {
+            seen.push(character);
+        }
+    }
+    match tag {
+        ChangeTag::Equal => format!(" {seen}"),
+        ChangeTag::Delete => format!("\u{1b}[31m-{seen}\u{1b}[0m"),
+        ChangeTag::Insert => format!("\u{1b}[32m+{seen}\u{1b}[0m"),
+    }
+}
+
+/// Reads an answer.
+///
+/// # Errors
+///
+/// If stdin ends before one is given.
+fn answer() -> Result<Answer, Error> {
+    loop {
+        let mut line = String::new();
+        if io::stdin().read_line(&mut line)? == 0 {
+            return Err(Error::new("nobody answered; sign without a question by `--yes`"));
+        }
+        match line.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => return Ok(Answer::Yes),
+            "n" | "no" | "" => return Ok(Answer::No),
+            "a" | "all" => return Ok(Answer::All),
+            "q" | "quit" => return Ok(Answer::Quit),
+            _ => err!("answer y, n, a or q"),
+        }
+    }
+}

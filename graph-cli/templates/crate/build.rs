@@ -1,0 +1,4 @@
+// Compiles every graph in graphs/ and below.
+fn main() {
+    graph_compiler::build("graphs");
+}

@@ -1,0 +1,278 @@
+//! `graph new`, `graph sign --changed`, `graph expand`, `graph completions` and `graph man`.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::place::{Place, Ran};
+
+impl Place {
+    /// Runs `graph` with a text on stdin.
+    fn graph_answered(&self, arguments: &[&str], answers: &str) -> Ran {
+        let mut command = self.command(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // The program may end before it reads all answers.
+        drop(child.stdin.take().unwrap().write_all(answers.as_bytes()));
+        self.ran(child.wait_with_output().unwrap())
+    }
+
+    fn git(&self, arguments: &[&str]) {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]).args(arguments);
+        let output = git.current_dir(self.root()).env("HOME", self.root()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+#[test]
+fn a_new_crate_compiles_runs_and_passes_its_test() {
+    let place = Place::new();
+    let ran = place.graph(&["new", "crate", "hello", "--from", repository().to_str().unwrap()]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert!(ran.out.contains("made the key ") && ran.out.contains("`cd hello && cargo run`"), "{}", ran.out);
+    // The versions that the repository is tested with.
+    fs::copy(repository().join("Cargo.lock"), place.path("hello/Cargo.lock")).unwrap();
+    let cargo = |verb: &str| {
+        let mut command = Command::new(env!("CARGO"));
+        command.args([verb, "--offline", "--quiet"]).current_dir(place.path("hello"));
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tests/native");
+        let output = command.env("CARGO_TARGET_DIR", target).env_remove("RUSTFLAGS").output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    assert_eq!(cargo("run"), (true, "Hello, Ann!\n".to_owned(), String::new()));
+    let (passed, out, err) = cargo("test");
+    assert!(passed && out.contains("1 passed"), "{out}{err}");
+    let ran = place.ran(place.command(&["check"]).current_dir(place.path("hello")).output().unwrap());
+    assert_eq!((ran.code, ran.out.as_str()), (0, "checked 1 graph: no errors\n"), "{}", ran.err);
+}
+
+#[test]
+fn a_new_crate_takes_the_key_and_the_registry() {
+    let place = Place::with_key();
+    place.write("Cargo.toml", "[workspace]\nmembers = []\n");
+    let ran = place.graph(&["new", "crate", "inside/hello-2"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(ran.out, "made the package hello-2 in inside/hello-2: `cd inside/hello-2 && cargo run`\n");
+    let manifest = place.read("inside/hello-2/Cargo.toml");
+    assert!(manifest.contains("graph-runtime = \"0.1.0\"\n") && manifest.ends_with("[workspace]\n"), "{manifest}");
+    let graph = place.read("inside/hello-2/graphs/greet.yaml");
+    assert!(graph.lines().next().unwrap().ends_with(&place.fingerprint()), "{graph}");
+    assert!(fs::read_dir(place.path("inside")).unwrap().count() == 1, "nothing else is left");
+}
+
+#[test]
+fn a_crate_that_cannot_be_made_leaves_nothing() {
+    let place = Place::with_key();
+    place.write("taken", "a file");
+    for (name, message) in [
+        ("taken", "error: taken exists already\n"),
+        ("fn", "error: `fn` cannot name a package"),
+        ("1st", "error: `1st` cannot name a package"),
+        ("taken/hello", "error: cannot make HOME/taken"),
+    ] {
+        let ran = place.graph(&["new", "crate", name]);
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{name}");
+        assert!(ran.err.starts_with(message), "{name}: {}", ran.err);
+    }
+    let ran = place.graph(&["new", "crate", "hello", "--from", "graphs"]);
+    assert_eq!(
+        (ran.code, ran.err.as_str()),
+        (3, "error: HOME/graphs holds no package graph-runtime\n"),
+        "a directory that is no copy of the repository"
+    );
+    assert!(!place.path("hello").exists() && !place.path("fn").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_new_graph_and_contract_have_no_mistakes() {
+    let place = Place::with_key();
+    let fingerprint = place.fingerprint();
+    let ran = place.graph(&["new", "graph", "graphs/shop/order.yaml"]);
+    assert_eq!((ran.code, ran.out), (0, format!("wrote graphs/shop/order.yaml, signed with {fingerprint}\n")));
+    let ran = place.graph(&["new", "contract", "graphs/tools/shop/charge.yaml"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let said = "a graph calls it by `item_id: shop/charge`, with `permissions: [rye.execute.tool.shop.charge]`\n";
+    assert!(ran.out.ends_with(said), "{}", ran.out);
+    let ran = place.graph(&["check"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "checked 1 graph: no errors\n"), "{}", ran.err);
+    let ran = place.graph(&["run", "graphs/shop/order.yaml", "--input", "name=Ann", "--quiet"]);
+    assert!(ran.code == 0 && ran.out.contains("Hello, Ann!"), "{}{}", ran.out, ran.err);
+    let text = place.read("graphs/shop/order.yaml");
+    for (wrong, message) in [
+        (["graph", "graphs/shop/order.yaml"], "error: graphs/shop/order.yaml exists already\n"),
+        (["graph", "graphs/order"], "error: graphs/order: the name of the file must end in .yaml\n"),
+        (
+            ["graph", "graphs/tools/order.yaml"],
+            "error: graphs/tools/order.yaml: the files in `tools` of a tree are not graphs\n",
+        ),
+        (
+            ["contract", "graphs/charge.yaml"],
+            "error: graphs/charge.yaml: a contract is in the `tools` of a tree, as graphs/tools/shop/charge.yaml\n",
+        ),
+    ] {
+        let ran = place.graph(&["new", wrong[0], wrong[1]]);
+        assert_eq!((ran.code, ran.err.as_str()), (3, message));
+    }
+    assert_eq!(place.read("graphs/shop/order.yaml"), text);
+    let ran = Place::new().graph(&["new", "graph", "graphs/order.yaml"]);
+    assert!(ran.code == 3 && ran.err.contains("graph keys generate"), "{}", ran.err);
+}
+
+#[test]
+fn changed_files_are_shown_and_signed_when_confirmed() {
+    let place = Place::with_key();
+    for name in ["graphs/a.yaml", "graphs/sub/b.yaml"] {
+        assert_eq!(place.graph(&["new", "graph", name]).code, 0);
+    }
+    assert_eq!(place.graph(&["sign", "--changed"]).out, "no file is changed\n");
+    place.git(&["init", "--quiet"]);
+    place.git(&["add", "graphs"]);
+    place.git(&["commit", "--quiet", "--message", "graphs"]);
+    let change = |name: &str| {
+        let text = place.read(name).replace("A greeting.", "A \u{202e}reply\u{1b}[2J.");
+        place.write(name, &text);
+        text
+    };
+    let texts = [change("graphs/a.yaml"), change("graphs/sub/b.yaml")];
+    place.write("graphs/graphs.toml", "[lints]\n");
+    place.write("graphs/tools/shop/new.yaml", "version: \"1\"\n");
+    // Nobody answers: nothing is signed.
+    let ran = place.graph(&["sign", "--changed"]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.err.ends_with("error: nobody answered; sign without a question by `--yes`\n"), "{}", ran.err);
+    let ran = place.graph_answered(&["sign", "--changed"], "what?\nq\n");
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.ends_with("answer y, n, a or q\nnot signed: 4 of 4 changed files\n"), "{}", ran.err);
+    assert_eq!([place.read("graphs/a.yaml"), place.read("graphs/sub/b.yaml")], texts);
+    // One is signed, one is not, the settings are, and the new contract.
+    let ran = place.graph_answered(&["sign", "--changed", "graphs"], "n\ny\na\n");
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(ran.err.ends_with("not signed: 1 of 4 changed files\n"), "{}", ran.err);
+    let shown = "--- graphs/a.yaml (signed, as in the last commit)\n+++ graphs/a.yaml\n@@ -1,7 +1,7 @@\n";
+    assert!(ran.out.contains(shown), "{}", ran.out);
+    assert!(ran.out.contains("-description: A greeting.\n+description: A \\u{202e}reply\\u{1b}[2J.\n"), "{}", ran.out);
+    let shown =
+        "graphs/graphs.toml: it is not signed\nno commit holds a signed text of it, so all of it is shown\n+[lints]\n";
+    assert!(ran.out.contains(shown), "{}", ran.out);
+    assert_eq!(place.read("graphs/a.yaml"), texts[0], "it was not to be signed");
+    assert!(!place.read("graphs/a.yaml").contains('\u{0}'));
+    for name in ["graphs/sub/b.yaml", "graphs/graphs.toml", "graphs/tools/shop/new.yaml"] {
+        assert_eq!(place.graph(&["verify", name]).code, 0, "{name}");
+    }
+    let ran = place.graph(&["sign", "--changed", "--yes"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(place.graph(&["sign", "--changed"]).out, "no file is changed\n");
+}
+
+#[test]
+fn a_text_is_compared_with_what_a_trusted_key_signed() {
+    let place = Place::with_key();
+    place.write("graphs/a.yaml", "version: \"1\"\n");
+    assert_eq!(place.graph(&["sign", "graphs/a.yaml"]).code, 0);
+    // The committed text is not what was signed: it vouches for nothing.
+    place.write("graphs/a.yaml", &place.read("graphs/a.yaml").replace("\"1\"", "\"2\""));
+    place.git(&["init", "--quiet"]);
+    place.git(&["add", "graphs"]);
+    place.git(&["commit", "--quiet", "--message", "graphs"]);
+    let ran = place.graph(&["sign", "--changed", "--yes"]);
+    assert!(ran.out.contains("so all of it is shown\n+version: \"2\"\n"), "{}", ran.out);
+    place.git(&["commit", "--quiet", "--all", "--message", "graphs"]);
+    // Only the signature is gone.
+    place.write("graphs/a.yaml", "version: \"2\"\n");
+    let ran = place.graph(&["sign", "--changed", "--yes"]);
+    assert!(ran.out.contains("nothing changed below the signature line since the last commit\n"), "{}", ran.out);
+    // A key that the tree does not trust signs nothing.
+    place.write("graphs/a.yaml", "version: \"3\"\n");
+    assert_eq!(place.graph(&["keys", "generate", "--dir", "other"]).code, 0);
+    let ran = place.graph(&["sign", "--changed", "--yes", "--key", "other/private_key.pem"]);
+    assert_eq!(ran.code, 3);
+    assert!(ran.err.contains("is not trusted in graphs/keys; trust it first"), "{}", ran.err);
+    assert_eq!(place.read("graphs/a.yaml"), "version: \"3\"\n");
+    for (wrong, code) in [
+        (&["sign", "--changed", "graphs/a.yaml"][..], 3),
+        (&["sign", "--yes", "graphs/a.yaml"], 2),
+        (&["sign", "--changed", "none"], 3),
+    ] {
+        assert_eq!(place.graph(wrong).code, code, "{wrong:?}");
+    }
+}
+
+#[test]
+fn the_generated_code_is_shown() {
+    let place = Place::with_key();
+    assert_eq!(place.graph(&["new", "graph", "graphs/a.yaml"]).code, 0);
+    let ran = place.graph(&["expand", "graphs/a.yaml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let part = "    /// The inputs of a run.\n    #[derive(Debug, Clone, PartialEq)]\n    pub struct Inputs {\n        /// `name`.\n        pub name: String,\n";
+    assert!(ran.out.contains(part), "{}", ran.out);
+    place.write("graphs/a.yaml", &place.read("graphs/a.yaml").replace("A greeting", "A reply"));
+    let ran = place.graph(&["expand", "graphs/a.yaml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""), "nothing is shown of a graph with mistakes");
+    assert!(ran.err.starts_with("error[G0011]: `graphs/a.yaml` was changed after it was signed\n"), "{}", ran.err);
+}
+
+/// Returns whether a program accepts arguments; `None` if it is not installed.
+fn accepts(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[cfg(unix)]
+#[test]
+fn shells_complete_verbs_and_options() {
+    let place = Place::new();
+    let script = |shell: &str| {
+        let ran = place.graph(&["completions", shell]);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{shell}");
+        let name = format!("graph.{shell}");
+        place.write(&name, &ran.out);
+        place.path(&name).to_str().unwrap().to_owned()
+    };
+    let bash = script("bash");
+    let asked = format!(
+        "source {bash}; COMP_WORDS=(graph sign --c); COMP_CWORD=2; _graph graph --c sign; echo ${{COMPREPLY[@]}}"
+    );
+    assert_eq!(accepts("bash", &["-c", &asked]).unwrap(), "--changed\n");
+    accepts("zsh", &["-n", &script("zsh")]);
+    let fish = script("fish");
+    if let Some(said) = accepts("fish", &["-c", &format!("source {fish}; complete -C 'graph ke'")]) {
+        assert!(said.starts_with("keys\t"), "{said}");
+    }
+}
+
+#[test]
+fn every_verb_has_a_page_in_the_manual() {
+    let place = Place::new();
+    let ran = place.graph(&["man", "pages/man1"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(fs::read_dir(place.path("pages/man1")).unwrap().count(), ran.out.lines().count());
+    let help = place.graph(&["--help"]).out;
+    let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let verbs: Vec<&str> = verbs.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(verbs.len() > 20, "{help}");
+    for verb in verbs.into_iter().filter(|verb| *verb != "help") {
+        let page = place.read(&format!("pages/man1/graph-{verb}.1"));
+        assert!(page.contains(&format!(".TH GRAPH-{} 1", verb.to_uppercase())), "{page}");
+    }
+}
+
+#[test]
+fn the_readme_shows_what_a_new_crate_holds() {
+    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
+    for (name, text) in [
+        ("greet.yaml", include_str!("../../templates/crate/greet.yaml")),
+        ("greet_tool.yaml", include_str!("../../templates/crate/greet_tool.yaml")),
+        ("build.rs", include_str!("../../templates/crate/build.rs")),
+        ("main.rs", include_str!("../../templates/crate/main.rs").split("\n#[cfg(test)]").next().unwrap()),
+    ] {
+        assert!(readme.contains(text), "README.md does not show {name} as it is written:\n{text}");
+    }
+}
