@@ -34,7 +34,9 @@ use graph_runtime::history::Fork;
 use graph_runtime::store::StoreError;
 use graph_runtime::{ForkRun, Options, ResumeError, RunError, RunId, Runtime, SqliteStore, Status, Store, audit_tree};
 
-use workload::{Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree};
+use workload::{
+    Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, send_line, tree,
+};
 
 /// How many runs are in progress at once in each of the two processes.
 const LANES: u64 = 100;
@@ -95,7 +97,7 @@ async fn work(directory: &Path) {
         match SqliteStore::open(directory.join("runs.db")).await {
             Ok(store) => break store,
             Err(error) => {
-                tell(&format!("not opened: {error}"));
+                send_line(&format!("not opened: {error}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -122,7 +124,7 @@ async fn lane(shared: Arc<Shared>) {
             }
         };
         if let Err(again) = one_run(&shared, &run, is_known).await {
-            tell(again.word());
+            send_line(again.word());
             if again != Again::Gone {
                 shared.waiting.lock().unwrap().push_back(run);
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -188,7 +190,7 @@ async fn one_run(shared: &Shared, run: &RunId, is_known: bool) -> Result<(), Aga
         let fork = Fork { step, run: Some(fork), ..Fork::default() };
         match shared.runtime.fork(&shared.graph, run, fork).await {
             Ok(fork) => shared.waiting.lock().unwrap().push_back(fork),
-            Err(error) => tell(&format!("not forked: {error}")),
+            Err(error) => send_line(&format!("not forked: {error}")),
         }
     }
     Ok(())
@@ -202,7 +204,7 @@ fn broken(error: &dyn std::error::Error) -> ! {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    tell(&format!("broken: {text}"));
+    send_line(&format!("broken: {text}"));
     std::process::exit(2);
 }
 

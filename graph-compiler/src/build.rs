@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn graphs_that_cannot_stand_beside_each_other_are_told_once() {
+    fn conflicting_graphs_are_reported_once() {
         let end = "{ type: return }";
         let told = |graphs: &[(&str, &str)]| {
             let graphs: Vec<_> = graphs.iter().map(|(path, category)| (*path, *category, end)).collect();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_built_in_tool_reads_as_code_is_read_as_nothing_else() {
+    fn a_code_sink_of_a_built_in_tool_has_only_its_own_kind() {
         let text = "tool_type: builtin\nconfig_schema:\n  type: object\n  properties: { command: { type: string, x-sink: sql } }\n  \
                     required: [command]\n";
         let (mut diagnostics, id) = (Diagnostics::new(), ItemId::new("rye/bash").unwrap());

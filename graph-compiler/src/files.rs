@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_not_taken_for_absent() {
+    fn an_unreadable_path_does_not_count_as_missing() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         fs::create_dir_all(root.join("tools/shop")).unwrap();

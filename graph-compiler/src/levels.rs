@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_in_a_settings_file_is_reported_where_it_stands() {
+    fn each_mistake_in_a_settings_file_is_reported_at_its_place() {
         let signed = |text: &str| sign(ItemKind::YAML, text, &key(), SystemTime::UNIX_EPOCH).unwrap();
         let settings = read(&signed("[lints]\nG0102 = \"warn\"\nG0 = \"deny\"\nG0017 = 3\n\n[lint]\n"));
         assert_eq!(
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_signed_says_nothing_in_a_compilation() {
+    fn unsigned_settings_have_no_effect_in_a_compilation() {
         let unsigned = read("[lints]\nG0102 = \"warn\"\n");
         assert_eq!(said(&unsigned, false), ["graphs/graphs.toml:1:1 G0010 `graphs/graphs.toml` is not signed"]);
         assert_eq!(said(&unsigned, true).len(), 2, "a review looks at it all the same");

@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_what_the_place_takes() {
+    fn a_type_fits_a_place_that_accepts_all_its_values() {
         let word = Type::of(TypeKind::Enum(vec!["a".into(), "b".into()]));
         let one = Type::of(TypeKind::Enum(vec!["a".into()]));
         assert!(one.fits(&word) && !word.fits(&one) && word.fits(&of(json!("x"))) && !of(json!("x")).fits(&word));

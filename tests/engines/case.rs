@@ -152,7 +152,7 @@ impl Bench {
             };
             for at in cuts {
                 let resumed = resume(case, &self.stage, second, &log, at, &given);
-                let kept = |end: &Value| {
+                let truncated = |end: &Value| {
                     let mut end = end.clone();
                     // A resume does not notify hooks again of what they received before it.
                     end.as_object_mut().map(|end| end.shift_remove("kind"));
@@ -163,7 +163,7 @@ impl Bench {
                     Ok((end, _)) if cut == Cut::BeforeEnd => {
                         found.push(format!("resumed {way} without its end: {end}"));
                     }
-                    Ok((end, _)) if kept(&end) != kept(&whole.end) => {
+                    Ok((end, _)) if truncated(&end) != truncated(&whole.end) => {
                         found.push(format!("resumed {way} after record {at}: {end}\n  instead of {}", whole.end));
                     }
                     Ok((_, again)) => {
@@ -391,17 +391,17 @@ fn kind(error: &RunError) -> &'static str {
     }
 }
 
-/// Resumes the run whose journal is the first `kept` records of a log.
+/// Resumes the run whose journal is the first `truncated` records of a log.
 pub(crate) fn resume(
     case: &Case,
     stage: &Stage,
     machine: &Erased,
     log: &Log,
-    kept: usize,
+    truncated: usize,
     given: &Given,
 ) -> Result<(Value, Log), ResumeError> {
     within(case.real, async {
-        let (again, elapsed) = log.first(kept).await;
+        let (again, elapsed) = log.first(truncated).await;
         stage.set_again(case, given);
         again.begin(tokio::time::Instant::now(), elapsed);
         let runtime = runtime(case, stage, Some(&again), elapsed);
@@ -435,14 +435,14 @@ pub(crate) fn play<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
     })
 }
 
-/// Resumes the run whose journal is the first `kept` records of a log.
+/// Resumes the run whose journal is the first `truncated` records of a log.
 pub(crate) fn play_again<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
     graph: G,
     log: &Log,
-    kept: usize,
+    truncated: usize,
 ) -> Result<Value, ResumeError> {
     within(false, async {
-        let (again, elapsed) = log.first(kept).await;
+        let (again, elapsed) = log.first(truncated).await;
         again.begin(tokio::time::Instant::now(), elapsed);
         let run = virtual_runtime(Some(&again), elapsed).resume(graph, &run_id()).await?;
         Ok(end(run.await))
@@ -544,7 +544,7 @@ impl Log {
 
     /// Returns a store with only the first records of each run; `None` if no process can die there, because more
     /// records were written together.
-    pub(crate) async fn kept(&self, counts: &BTreeMap<String, usize>) -> Option<Self> {
+    pub(crate) async fn truncated(&self, counts: &BTreeMap<String, usize>) -> Option<Self> {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         let mut records = Vec::new();
         for entered in &self.written().records {

@@ -701,7 +701,7 @@ fn grants_that_patterns_cannot_say_allow_a_call() {
 }
 
 #[test]
-fn a_run_inside_that_failed_goes_on_when_its_call_is_made_again() {
+fn a_failed_nested_run_resumes_when_its_call_is_repeated() {
     let case = "one fails, the other does not";
     let found = found("nested_beside_each_other", case, 1, |_, record| {
         if record["kind"] == "resume" {

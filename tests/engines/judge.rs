@@ -151,7 +151,7 @@ impl Claims {
     }
 
     /// Returns the result of a call of a recorded visit: the `attempt`th call of the visit or item, from 1.
-    fn of_visit(
+    fn visit_result(
         &self,
         visit: &Value,
         item: Option<u64>,
@@ -198,7 +198,7 @@ impl Claims {
     }
 
     /// Returns the result of a call with which a run ends.
-    fn of_end(&self, call: &Call, end: &Value, any: impl Fn(usize) -> Value) -> Result<Value, ActionError> {
+    fn end_result(&self, call: &Call, end: &Value, any: impl Fn(usize) -> Value) -> Result<Value, ActionError> {
         if let (Way::Returned(number), None) = (&self.way, call.item()) {
             return Ok(any(*number));
         }
@@ -211,7 +211,7 @@ impl Claims {
             Some(code) => error.with_code(code),
             None => error,
         };
-        let (failing, text) = of_item(error);
+        let (failing, text) = split_item(error);
         match (call.item(), failing) {
             (Some(item), Some(failing)) if item != failing => Ok(any(0)),
             (Some(_), Some(_)) => Err(coded(failure(kind, text, None))),
@@ -221,7 +221,7 @@ impl Claims {
 }
 
 /// Splits the failure of a foreach into the item and the reason.
-fn of_item(error: &str) -> (Option<u64>, &str) {
+fn split_item(error: &str) -> (Option<u64>, &str) {
     let parts = error.strip_prefix("item ").and_then(|rest| rest.split_once(": "));
     match parts.and_then(|(item, text)| Some((item.parse().ok()?, text))) {
         Some((item, text)) => (Some(item), text),
@@ -253,10 +253,10 @@ impl Director {
         let run = call.run_id().as_str();
         let Some(own) = claims.get(run) else { return Answer::Comes(Ok(any(0))) };
         if let Some(visit) = own.visits.get(&call.step()) {
-            return Answer::Comes(own.of_visit(visit, call.item(), attempt, any));
+            return Answer::Comes(own.visit_result(visit, call.item(), attempt, any));
         }
         match &own.end {
-            Some(end) => Answer::Comes(own.of_end(call, end, any)),
+            Some(end) => Answer::Comes(own.end_result(call, end, any)),
             // The outer run gave up the call.
             None if run != outermost() => Answer::Hangs,
             None => Answer::Comes(Ok(any(0))),
@@ -309,7 +309,7 @@ impl Hooks for Director {
 
     async fn after_step(&self, told: &HookContext<'_>) -> Option<Control> {
         self.until_known().await;
-        self.stop_where_it_stands();
+        self.stop_at_session_end();
         let claims = self.claims();
         let own = claims.get(told.run.as_str())?;
         let is_there = told.values["step_count"].as_u64() == Some(own.steps)
@@ -331,7 +331,7 @@ impl Hooks for Director {
             // A hook is called after each failure, and ends the run only after the last one.
             if matches!(own.way, Way::ErrorHook | Way::ItemHook) && attempt >= begun {
                 let text = end["error"].as_str()?;
-                let mut error = if item.is_some() { of_item(text).1 } else { text };
+                let mut error = if item.is_some() { split_item(text).1 } else { text };
                 if own.way == Way::ItemHook {
                     error = without_others(error)?;
                 }
@@ -414,7 +414,7 @@ impl Director {
                 }
             }
         }
-        self.stop_where_it_stands();
+        self.stop_at_session_end();
     }
 
     /// Waits until the run can be cancelled: it may begin before its caller has the handle.
@@ -436,7 +436,7 @@ impl Director {
     }
 
     /// Stops the run if its session ends without a result.
-    fn stop_where_it_stands(&self) {
+    fn stop_at_session_end(&self) {
         let claims = self.claims();
         let Some(own) = claims.get(&outermost()) else { return };
         // A visit after the last recorded one decides nothing, and may take long.
@@ -467,13 +467,13 @@ impl Cache for ToldCache {
         let visit = claims.get(&run).and_then(|own| own.visits.get(&step));
         let is_said = visit.is_some_and(|visit| visit["cached"] == json!(true));
         let has = is_said && !directed.is_before.load(Ordering::SeqCst);
-        let kept = locked(&directed.cache).clone();
-        Box::pin(async move { if has { kept.get(key).await } else { Ok(None) } })
+        let truncated = locked(&directed.cache).clone();
+        Box::pin(async move { if has { truncated.get(key).await } else { Ok(None) } })
     }
 
     fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> CacheFuture<'a, ()> {
-        let kept = locked(&self.0.0.cache).clone();
-        Box::pin(async move { kept.put(key, entry).await })
+        let truncated = locked(&self.0.0.cache).clone();
+        Box::pin(async move { truncated.put(key, entry).await })
     }
 }
 
@@ -754,7 +754,7 @@ impl Judge {
             false => runtime.resume_with(options, graph, &run_id()).await.ok()?,
         };
         *locked(&directed.canceller) = Some(run.canceller());
-        self.director.stop_where_it_stands();
+        self.director.stop_at_session_end();
         let ended = tokio::time::timeout(Duration::from_secs(1_000_000), run).await;
         Some((written, matches!(ended, Ok(Ok(_)))))
     }
@@ -798,7 +798,7 @@ async fn cut(written: &Log, said: &ByRun, has_end: bool) -> Option<Log> {
         return None;
     }
     // Records that are written together are all there, or none is.
-    written.kept(&counts).await
+    written.truncated(&counts).await
 }
 
 pub(crate) fn is_calls(body: &str) -> bool {
@@ -913,7 +913,7 @@ fn lates(claims: &BTreeMap<String, Claims>, timed: &[String]) -> Vec<BTreeSet<St
                 visit["items"].as_array().into_iter().flatten().any(|failed| failed["item"] == json!(item))
             }
             (None, Some(end), item) => {
-                let (named, _) = of_item(end["error"].as_str().unwrap_or_default());
+                let (named, _) = split_item(end["error"].as_str().unwrap_or_default());
                 end["node"].is_string() && end["unfit"] != json!(true) && (item.is_none() || named == item)
             }
             (None, None, _) => false,

@@ -1,8 +1,8 @@
 //! Stored journals: known answers of the current version, and journals that older versions wrote.
 //!
-//! `tests/engines/kept` holds graphs, their scripts, and in `version-N` the journals that the engine wrote of them when
+//! `tests/engines/stored_directory` holds graphs, their scripts, and in `version-N` the journals that the engine wrote of them when
 //! `N` was the version of the journal. Each journal is proven, replayed, shown, and continued from any record. Only the
-//! journals of the current version are ever written again: `KEEP=1 cargo test --test engines kept` does that.
+//! journals of the current version are ever written again: `KEEP=1 cargo test --test engines stored_directory` does that.
 
 use std::fmt::Write;
 use std::fs;
@@ -85,26 +85,26 @@ fn bytes(hex: &str) -> Vec<u8> {
     pairs.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("digits of hex")).collect()
 }
 
-fn kept() -> PathBuf {
+fn stored_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines/kept")
 }
 
 /// Whether the case leaves the same journal each time.
-fn is_kept(case: &Case) -> bool {
+fn is_reproducible(case: &Case) -> bool {
     let is_other = case.real || case.threads.is_some() || case.space.is_some() || case.files.is_some();
     !is_other && case.expect.status != "not_started"
 }
 
 /// Calls `check` with each case of the kept graphs, its graph, and the graph's name.
 fn each(mut check: impl FnMut(&Stage, &Erased, &Case, &str) -> Vec<String>) {
-    let (stage, directory) = (Stage::default(), kept());
+    let (stage, directory) = (Stage::default(), stored_directory());
     let library = Library::open(&directory.join("graphs"), stage.clone());
     let mut said = Vec::new();
     for file in graph_compiler::graph_files(&directory.join("graphs")).expect("a tree of graphs") {
         let name = file.file_stem().and_then(|name| name.to_str()).expect("a name");
         let script = Script::read(&directory.join(format!("scripts/{name}.yaml"))).expect("a script");
         let machine = erased(interpreted(name, &library));
-        for case in script.cases.iter().filter(|case| is_kept(case)) {
+        for case in script.cases.iter().filter(|case| is_reproducible(case)) {
             let found = check(&stage, &machine, case, name);
             said.extend(found.into_iter().map(|found| format!("{name}: {}: {found}", case.name)));
         }
@@ -120,7 +120,7 @@ fn read(directory: &Path, graph: &str) -> Vec<Kept> {
 
 /// Returns the directories of the versions, at least one.
 fn versions() -> Vec<PathBuf> {
-    let all = fs::read_dir(kept()).expect("there are kept journals");
+    let all = fs::read_dir(stored_directory()).expect("there are kept journals");
     let paths = all.map(|entry| entry.expect("an entry").path());
     let mut all: Vec<PathBuf> = paths.filter(|path| path.join("journals").is_dir()).collect();
     all.sort();
@@ -129,8 +129,8 @@ fn versions() -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_kept_journal_is_what_the_engine_writes() {
-    let directory = kept().join(format!("version-{VERSION}"));
+fn the_engine_writes_the_stored_journals() {
+    let directory = stored_directory().join(format!("version-{VERSION}"));
     let is_kept_now = std::env::var_os("KEEP").is_some();
     let mut journals = std::collections::BTreeMap::<String, String>::new();
     each(|stage, machine, case, name| {
@@ -145,7 +145,7 @@ fn a_kept_journal_is_what_the_engine_writes() {
             return Vec::new();
         }
         let all = read(&directory, name);
-        let Some(before) = all.iter().find(|kept| kept.case == case.name) else {
+        let Some(before) = all.iter().find(|stored_directory| stored_directory.case == case.name) else {
             return vec!["its journal is not kept: KEEP=1 keeps it".to_owned()];
         };
         let bodies = |records: &[KeptRecord]| {
@@ -178,12 +178,15 @@ fn a_kept_journal_is_what_the_engine_writes() {
 }
 
 #[test]
-fn a_kept_journal_is_proven_replayed_and_shown() {
+fn a_stored_journal_is_proven_replayed_and_shown() {
     for directory in versions() {
         each(|_, machine, case, name| {
             let all = read(&directory, name);
-            let Some(kept) = all.into_iter().find(|kept| kept.case == case.name) else { return Vec::new() };
-            let records: Vec<Entered> = kept.records.iter().map(KeptRecord::entered).collect();
+            let Some(stored_directory) = all.into_iter().find(|stored_directory| stored_directory.case == case.name)
+            else {
+                return Vec::new();
+            };
+            let records: Vec<Entered> = stored_directory.records.iter().map(KeptRecord::entered).collect();
             let (log, _) = within(false, Log::holding(&records));
             let mut said: Vec<String> = unproven(machine, &log).into_iter().collect();
             let sealed = within(false, log.load(&run_id())).expect("it is in memory");
@@ -204,17 +207,19 @@ fn a_kept_journal_is_proven_replayed_and_shown() {
 }
 
 #[test]
-fn a_kept_journal_goes_on_from_where_it_was_cut() {
+fn a_stored_journal_resumes_from_any_cut() {
     for directory in versions() {
         each(|stage, machine, case, name| {
             let all = read(&directory, name);
-            let Some(kept) = all.into_iter().find(|kept| kept.case == case.name && case.resumes) else {
+            let Some(stored_directory) =
+                all.into_iter().find(|stored_directory| stored_directory.case == case.name && case.resumes)
+            else {
                 return Vec::new();
             };
             stage.set(case);
             drop(run(case, stage, machine, Some(&Log::default())));
             let given = stage.given();
-            let records: Vec<Entered> = kept.records.iter().map(KeptRecord::entered).collect();
+            let records: Vec<Entered> = stored_directory.records.iter().map(KeptRecord::entered).collect();
             let (log, _) = within(false, Log::holding(&records));
             let ends: Vec<usize> = (1..records.len()).filter(|at| records[at - 1].is_last).collect();
             let mut said = Vec::new();
@@ -227,10 +232,12 @@ fn a_kept_journal_goes_on_from_where_it_was_cut() {
                     end
                 };
                 match resume(case, stage, machine, &log, *at, &given) {
-                    Ok((end, again)) if without_kind(&end) == without_kind(&kept.end) => {
+                    Ok((end, again)) if without_kind(&end) == without_kind(&stored_directory.end) => {
                         said.extend(unproven(machine, &again).map(|why| format!("behind record {at}: {why}")));
                     }
-                    Ok((end, _)) => said.push(format!("behind record {at} it came to {end}, and not to {}", kept.end)),
+                    Ok((end, _)) => {
+                        said.push(format!("behind record {at} it came to {end}, and not to {}", stored_directory.end))
+                    }
                     Err(error) => said.push(format!("behind record {at}: {error}")),
                 }
             }

@@ -121,7 +121,7 @@ fn a_file_of_100_mb_is_not_read() {
 }
 
 #[test]
-fn what_is_no_text_is_refused_with_its_line() {
+fn a_file_that_is_not_utf8_is_refused_with_its_line() {
     refuses(
         b"\x7fELF\x02\x01\x01\x00\xff\xfe",
         "G0003",
@@ -140,7 +140,7 @@ fn a_byte_order_mark_before_the_signature_is_named() {
 }
 
 #[test]
-fn line_ends_of_windows_are_no_change() {
+fn windows_line_ends_do_not_break_the_signature() {
     let tree = Tree::new();
     tree.write("g.yaml", sign(&GRAPH.replace('\n', "\r\n")));
     assert!(compile(&tree, "g.yaml").is_empty());
@@ -183,7 +183,7 @@ fn refuses_deep(text: &str) {
 }
 
 #[test]
-fn too_many_values_are_not_kept() {
+fn a_file_with_too_many_values_is_refused() {
     refuses(sign(&format!("{GRAPH}ours: [{}]\n", "1,".repeat(600_000))), "G0025", &["more than 500000 values"]);
 }
 
@@ -211,7 +211,7 @@ fn an_alias_bomb_does_not_go_off() {
 }
 
 #[test]
-fn a_key_stands_once() {
+fn a_repeated_key_is_refused() {
     refuses(sign(&format!("{GRAPH}version: \"2\"\n")), "G0022", &["the key `version` stands twice", "first here"]);
 }
 
@@ -223,7 +223,7 @@ fn a_file_is_one_document() {
 }
 
 #[test]
-fn only_what_a_trusted_key_signed_as_it_is_compiles() {
+fn only_an_unchanged_file_with_a_trusted_signature_compiles() {
     let signed = sign(GRAPH);
     let (line, text) = signed.split_once('\n').unwrap();
     let sign_again = "`graph sign graphs/g.yaml`";
@@ -262,7 +262,7 @@ fn a_contract_is_verified_like_a_graph() {
 }
 
 #[test]
-fn nothing_that_a_revoked_key_signed_compiles() {
+fn a_file_signed_by_a_revoked_key_does_not_compile() {
     let tree = Tree::new();
     tree.write("g.yaml", sign(GRAPH));
     assert!(compile(&tree, "g.yaml").is_empty());
@@ -288,7 +288,7 @@ fn key_file_of(pem: &str) -> String {
 }
 
 #[test]
-fn a_key_file_that_is_none_stops_the_tree() {
+fn an_invalid_key_file_stops_the_tree() {
     let name = "keys/0123456789abcdef.toml";
     refuses_key(name, "fingerprint = 1\n", "not signed");
     refuses_key(name, "", "not signed");
@@ -341,7 +341,7 @@ fn a_key_file_that_may_not_be_read_stops_the_tree() {
 }
 
 #[test]
-fn keys_that_are_no_files_stop_the_tree() {
+fn a_directory_in_place_of_a_key_file_stops_the_tree() {
     let tree = Tree::new();
     tree.write("g.yaml", sign(GRAPH));
     fs::create_dir(tree.path("keys/0123456789abcdef.toml")).unwrap();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::corpus::Corpus;
 
 #[test]
-fn nothing_is_said_of_a_graph_without_mistakes() {
+fn a_graph_without_mistakes_has_no_diagnostics() {
     let corpus = Corpus::read();
     let tree = corpus.tree();
     let project = tree.project();

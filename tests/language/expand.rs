@@ -26,7 +26,7 @@ fn compilations() -> Vec<Compilation> {
 }
 
 #[test]
-fn each_graph_becomes_what_it_became_when_somebody_last_looked() {
+fn each_graph_expands_to_its_snapshot() {
     for compilation in compilations() {
         insta::with_settings!({ prepend_module_to_snapshot => false, snapshot_path => "../expand", omit_expression => true }, {
             insta::assert_snapshot!(compilation.name.clone(), format(&compilation.expand()));

@@ -143,7 +143,7 @@ fn random_changes_bring_no_panic_no_hang_and_no_flood() {
 }
 
 #[test]
-fn what_was_made_to_hurt_does_not() {
+fn hostile_texts_cause_no_panic_and_no_hang() {
     let tree = Arc::new(Corpus::read().tree());
     let project = Arc::new(tree.project());
     let mut failures = Vec::new();

@@ -270,7 +270,7 @@ fn circles<T: Clone + Ord>(arrows: &BTreeMap<T, BTreeSet<T>>) -> Vec<BTreeSet<T>
 }
 
 #[test]
-fn circles_of_imports_are_found() {
+fn cycles_of_imports_are_found() {
     let arrows = |pairs: &[(u8, u8)]| {
         let mut arrows: BTreeMap<u8, BTreeSet<u8>> = BTreeMap::new();
         for (from, to) in pairs {
@@ -283,7 +283,7 @@ fn circles_of_imports_are_found() {
 }
 
 #[test]
-fn few_files_import_each_other_and_no_directories_do() {
+fn import_cycles_are_small_and_stay_within_a_directory() {
     let (mut files, mut wrong) = (0, Vec::new());
     for directory in crates() {
         let read = Crate::read(&directory);

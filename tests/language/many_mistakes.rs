@@ -18,7 +18,7 @@ fn check(text: &str) -> (usize, usize) {
 }
 
 #[test]
-fn of_a_file_with_many_mistakes_a_hundred_are_shown() {
+fn a_file_with_many_mistakes_shows_a_hundred() {
     let is_long = std::env::var_os("FLOODS").is_some_and(|value| !value.is_empty());
     for Flood { name, most, text, mistakes } in floods() {
         let n = if is_long { most } else { most.min(250) };

@@ -59,15 +59,15 @@ impl World {
         for file in crate::expected::yaml_files(&built_in) {
             let id = file.strip_prefix(&built_in).unwrap().with_extension("").to_str().unwrap().replace('\\', "/");
             let contract = Graph::read(&fs::read_to_string(file).unwrap()).unwrap();
-            callees.insert(id, Callee::of_contract(&contract.root));
+            callees.insert(id, Callee::from_contract(&contract.root));
         }
         for (name, text) in &corpus.files {
             let file = Graph::read(text).unwrap();
             if name.starts_with("tools/") {
-                callees.insert(tool_id(name), Callee::of_contract(&file.root));
+                callees.insert(tool_id(name), Callee::from_contract(&file.root));
                 contracts.insert(name.clone(), file);
             } else {
-                callees.insert(file.id(name.trim_end_matches(".yaml")), Callee::of_graph(&file));
+                callees.insert(file.id(name.trim_end_matches(".yaml")), Callee::from_graph(&file));
                 graphs.insert(name.clone(), file);
             }
         }
@@ -123,7 +123,7 @@ impl World {
             return BTreeSet::new();
         };
         let is_contract = self.contracts.contains_key(&mutant.file);
-        let callee = if is_contract { Callee::of_contract(&file.root) } else { Callee::of_graph(&file) };
+        let callee = if is_contract { Callee::from_contract(&file.root) } else { Callee::from_graph(&file) };
         let mut callees = self.callees.clone();
         callees.insert(self.id(&mutant.file), callee);
         let mut faults = if is_contract { BTreeSet::new() } else { judge::faults(&file, &callees) };
@@ -222,7 +222,7 @@ fn the_judge_finds_no_fault_with_the_corpus() {
 }
 
 #[test]
-fn what_is_wrong_is_found() {
+fn wrong_mutants_are_found() {
     let world = World::read();
     let verdicts = judge_all(&world);
     page::print(&verdicts);

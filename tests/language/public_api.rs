@@ -492,7 +492,7 @@ fn page(directory: &Path) -> (String, String) {
 }
 
 #[test]
-fn what_crates_show_is_what_it_was_when_somebody_last_looked() {
+fn the_public_api_of_each_crate_matches_its_page() {
     let mut differing = Vec::new();
     for (name, text) in libraries().iter().map(|directory| page(directory)) {
         let file = root().join("tests/api").join(format!("{name}.txt"));

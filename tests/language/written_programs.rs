@@ -62,7 +62,7 @@ fn compiled(directory: &str) -> Vec<GraphIr> {
     graph_files(&root.join(directory)).unwrap().iter().filter_map(|file| compile(file)).collect()
 }
 
-fn of_the_corpus() -> Vec<GraphIr> {
+fn corpus_graphs() -> Vec<GraphIr> {
     let corpus = Corpus::read();
     let tree = corpus.tree();
     let project = tree.project();
@@ -75,7 +75,7 @@ fn of_the_corpus() -> Vec<GraphIr> {
 
 #[test]
 fn a_program_is_read_back_as_it_was_written() {
-    let graphs = [of_the_corpus(), compiled("graphs"), compiled("tests/engines/graphs")].concat();
+    let graphs = [corpus_graphs(), compiled("graphs"), compiled("tests/engines/graphs")].concat();
     assert!(graphs.len() >= 140, "{} graphs", graphs.len());
     for graph in graphs {
         assert_eq!(read_back(&graph), graph, "{}", graph.id);
@@ -85,7 +85,7 @@ fn a_program_is_read_back_as_it_was_written() {
 #[test]
 fn the_compiler_says_of_each_node_what_its_references_say() {
     let mut seen = NodeFacts::default();
-    for graph in [of_the_corpus(), compiled("graphs"), compiled("tests/engines/graphs")].concat() {
+    for graph in [corpus_graphs(), compiled("graphs"), compiled("tests/engines/graphs")].concat() {
         let answers = |tool: u16| graph.tools[usize::from(tool)].answers();
         for node in &graph.nodes {
             let found = NodeFacts::of(&node.body, answers, graph.settings.on_error);

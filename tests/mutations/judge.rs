@@ -108,7 +108,7 @@ impl<'g> Judge<'g> {
     }
 
     /// Whether a failure of this node continues along its ordinary edges, without its assignments.
-    fn goes_on(&self, node: &Node<'_>) -> bool {
+    fn continues_after_failure(&self, node: &Node<'_>) -> bool {
         self.graph.says("on_error", "continue") && node.is("action") && node.get("on_error").is_none()
     }
 
@@ -119,7 +119,7 @@ impl<'g> Judge<'g> {
     /// Learns the types of the keys in a few rounds: the corpus has no longer chains of assignments.
     fn learn_keys(&mut self) {
         for (key, value) in self.graph.config("state").map(fields).unwrap_or_default() {
-            self.keys.insert(key.name.clone(), Type::of_literal(value));
+            self.keys.insert(key.name.clone(), Type::from_literal(value));
         }
         for _ in 0..4 {
             for node in self.nodes.clone() {
@@ -209,7 +209,7 @@ impl<'g> Judge<'g> {
             for at in 0..self.nodes.len() {
                 let Some(before) = self.before[at].clone() else { continue };
                 let mut after = before.clone();
-                if !self.goes_on(&self.nodes[at]) {
+                if !self.continues_after_failure(&self.nodes[at]) {
                     after.extend(self.written(at));
                 }
                 let ways = onward[at].iter().map(|(to, guards)| {
@@ -248,7 +248,7 @@ impl<'g> Judge<'g> {
             // A value that is compared exists, and so does its container.
             (Some(key), _) if asks_for_value => vec![something(key)],
             // Only a failure has these fields (R125).
-            (None, [root, part]) if root == "result" && asks_for_value && self.goes_on(node) => {
+            (None, [root, part]) if root == "result" && asks_for_value && self.continues_after_failure(node) => {
                 let own = self.result_of(node).step(part);
                 let is_told = matches!(part.as_str(), "status" | "error");
                 if own.is_none() && is_told { vec![LAST_ERROR.to_owned()] } else { Vec::new() }
@@ -306,7 +306,7 @@ impl<'g> Judge<'g> {
         {
             return false;
         }
-        let certain = !self.goes_on(node) && self.is_known(&path);
+        let certain = !self.continues_after_failure(node) && self.is_known(&path);
         let ty = self.type_of(Some(*node), Site::After, &path);
         certain && ty.is_some_and(|ty| !ty.nullable && ty.kind != Kind::Any)
     }
@@ -349,7 +349,7 @@ impl<'g> Judge<'g> {
             Kind::Enum(members) => members.into_iter().map(Value::String).collect(),
             _ => return None,
         };
-        if ty.nullable || self.goes_on(node) {
+        if ty.nullable || self.continues_after_failure(node) {
             cases.push(Value::Null);
         }
         Some((most, cases))
@@ -362,7 +362,7 @@ impl<'g> Judge<'g> {
         let null = YamlTree { span: 0..0, node: Value::Null };
         let value = get(test, "value").unwrap_or(&null);
         let same = |one: &Type, value: &YamlTree| -> bool {
-            let other = Type::of_literal(value);
+            let other = Type::from_literal(value);
             match (&one.kind, &other.kind) {
                 (Kind::Any | Kind::Never, _) | (_, Kind::Never) => true,
                 (Kind::Integer | Kind::Number, Kind::Integer | Kind::Number) => true,
@@ -373,7 +373,7 @@ impl<'g> Judge<'g> {
                 (one, two) => one == two,
             }
         };
-        let other = Type::of_literal(value);
+        let other = Type::from_literal(value);
         let is_text = matches!(ty.kind, Kind::Text | Kind::Enum(_));
         let is_open = matches!(ty.kind, Kind::Any | Kind::Never);
         let has_value = fields(test).iter().any(|(key, _)| key.name == "value");
@@ -424,7 +424,7 @@ impl<'g> Judge<'g> {
                     set.insert(key.name.clone());
                 });
             }
-            if self.goes_on(&node) {
+            if self.continues_after_failure(&node) {
                 set.clone_from(&self.before[at]);
             }
             if let (Some(set), Some(key)) = (&mut set, node.get("collect").and_then(text_of)) {
@@ -618,7 +618,7 @@ impl<'g> Judge<'g> {
                 };
                 Type::of(Kind::Object(map.iter().map(field).collect()))
             }
-            _ => Type::of_literal(term),
+            _ => Type::from_literal(term),
         }
     }
 
@@ -649,7 +649,7 @@ impl<'g> Judge<'g> {
                 let result = self.result_of(&node);
                 match path.parts.get(1).map(String::as_str) {
                     // The fields of a failure (R125).
-                    Some(part @ ("status" | "error")) if self.goes_on(&node) => {
+                    Some(part @ ("status" | "error")) if self.continues_after_failure(&node) => {
                         let text = Type::of(Kind::Text).or_null();
                         Some(result.step(part).map_or(text.clone(), |own| own.join(text)))
                     }

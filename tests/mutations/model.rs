@@ -53,7 +53,7 @@ impl Type {
     }
 
     /// Reads a valid schema.
-    pub(crate) fn of_schema(schema: &YamlTree) -> Self {
+    pub(crate) fn from_schema(schema: &YamlTree) -> Self {
         let names: Vec<String> = match get(schema, "type").map(|tree| &tree.node) {
             Some(Value::String(name)) => vec![name.clone()],
             Some(Value::List(list)) => list.iter().filter_map(|tree| text_of(tree).map(str::to_owned)).collect(),
@@ -66,10 +66,12 @@ impl Type {
             (None, Some("integer")) => Kind::Integer,
             (None, Some("number")) => Kind::Number,
             (None, Some("boolean")) => Kind::Boolean,
-            (None, Some("array")) => Kind::List(Box::new(get(schema, "items").map_or_else(Self::any, Self::of_schema))),
+            (None, Some("array")) => {
+                Kind::List(Box::new(get(schema, "items").map_or_else(Self::any, Self::from_schema)))
+            }
             (None, Some("object")) => match (get(schema, "properties"), get(schema, "additionalProperties")) {
                 (Some(properties), _) => Self::object(schema, properties),
-                (None, Some(values)) => Kind::Map(Box::new(Self::of_schema(values))),
+                (None, Some(values)) => Kind::Map(Box::new(Self::from_schema(values))),
                 (None, None) => Kind::Map(Box::new(Self::any())),
             },
             _ => Kind::Any,
@@ -82,7 +84,7 @@ impl Type {
             get(schema, "required").map(items).unwrap_or_default().iter().filter_map(text_of).collect();
         let field = |(key, tree): &(TreeKey, YamlTree)| {
             let (is_required, has_default) = (required.contains(&key.name.as_str()), get(tree, "default").is_some());
-            let mut ty = Self::of_schema(tree);
+            let mut ty = Self::from_schema(tree);
             ty.nullable |= !is_required && !has_default;
             Field { name: key.name.clone(), needed: is_required && !has_default && !ty.nullable, ty }
         };
@@ -90,7 +92,7 @@ impl Type {
     }
 
     /// Returns the type of a literal.
-    pub(crate) fn of_literal(tree: &YamlTree) -> Self {
+    pub(crate) fn from_literal(tree: &YamlTree) -> Self {
         Self::of(match &tree.node {
             Value::Null => Kind::Never,
             Value::Boolean(_) => Kind::Boolean,
@@ -98,11 +100,11 @@ impl Type {
             Value::Number(_) => Kind::Integer,
             Value::String(_) => Kind::Text,
             Value::List(list) => Kind::List(Box::new(
-                list.iter().map(Self::of_literal).fold(Self { kind: Kind::Never, nullable: false }, Self::join),
+                list.iter().map(Self::from_literal).fold(Self { kind: Kind::Never, nullable: false }, Self::join),
             )),
             Value::Map(map) => Kind::Object(
                 map.iter()
-                    .map(|(key, value)| Field { name: key.name.clone(), ty: Self::of_literal(value), needed: true })
+                    .map(|(key, value)| Field { name: key.name.clone(), ty: Self::from_literal(value), needed: true })
                     .collect(),
             ),
         })
@@ -191,8 +193,8 @@ pub(crate) struct Callee {
 
 impl Callee {
     /// Reads a contract.
-    pub(crate) fn of_contract(contract: &YamlTree) -> Self {
-        let of = |name: &str| get(contract, name).map(Type::of_schema);
+    pub(crate) fn from_contract(contract: &YamlTree) -> Self {
+        let of = |name: &str| get(contract, name).map(Type::from_schema);
         Self {
             params: of("config_schema").unwrap_or_else(|| Type::of(Kind::Object(Vec::new()))),
             result: of("result_schema").unwrap_or_else(Type::any),
@@ -201,7 +203,7 @@ impl Callee {
     }
 
     /// Describes a graph for a graph that nests it. The type of its output is left open.
-    pub(crate) fn of_graph(graph: &Graph) -> Self {
+    pub(crate) fn from_graph(graph: &Graph) -> Self {
         let known = [
             ("success", Kind::Boolean, false),
             ("status", Kind::Text, false),
@@ -256,7 +258,7 @@ impl Graph {
     }
 
     pub(crate) fn inputs(&self) -> Type {
-        get(&self.root, "config_schema").map_or_else(Type::any, Type::of_schema)
+        get(&self.root, "config_schema").map_or_else(Type::any, Type::from_schema)
     }
 
     /// Returns a setting of `config`.

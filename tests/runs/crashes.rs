@@ -272,7 +272,7 @@ fn came(result: Result<graph_runtime::Finished<Value>, RunError>) -> Value {
 }
 
 /// Returns the visits of every run of a store, without their durations.
-async fn told(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
+async fn recorded_visits(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
     let mut runs = BTreeMap::new();
     for summary in store.list().await.unwrap() {
         let mut visits = Vec::new();
@@ -424,7 +424,7 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
     let (end, visits) = process(async {
         let run = runtime(whole.clone()).start_as(id(), subject.graph.clone(), subject.inputs.clone()).await;
         let end = came(run.map_err(|error| format!("it does not start: {error}"))?.await);
-        Ok::<_, String>((end, told(&whole).await))
+        Ok::<_, String>((end, recorded_visits(&whole).await))
     })?;
     let calls: BTreeSet<Made> = subject.calls().into_iter().collect();
     *tally.ends.entry(end["status"].as_str().unwrap_or("?").to_owned()).or_default() += 1;
@@ -435,7 +435,7 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
             process(subject.crash(&memory, write, crash));
             tally.crashes += 1;
             let before = subject.calls();
-            let committed = process(told(&memory));
+            let committed = process(recorded_visits(&memory));
             let done = process(done(&memory));
             let at = format!("{crash:?} at write {write} of {writes}");
             let again = process(async {
@@ -456,7 +456,7 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
                 return Err(format!("{at}: it came to\n{again}\nand not to\n{end}"));
             }
             // The resumed run has the same visits as the whole run, even if it failed before.
-            let retold = process(told(&memory));
+            let retold = process(recorded_visits(&memory));
             if retold != visits {
                 return Err(format!("{at}: the journal tells\n{retold:?}\nand not\n{visits:?}"));
             }

@@ -136,7 +136,7 @@ async fn a_command_that_fails_fails_its_node() {
 }
 
 #[tokio::test]
-async fn what_is_not_granted_does_not_start() {
+async fn a_run_without_its_grants_does_not_start() {
     let runtime = Runtime::builder().grant("rye.execute.tool.shop.look_up").unwrap().build().unwrap();
     let inputs = order::Inputs { article: "tea".into(), quantity: 1, card: "c".into() };
     let error = runtime.start(Order::new(Shop::default()), inputs).await.map(drop).unwrap_err();

@@ -210,7 +210,7 @@ fn codes(compiled: &Compilation) -> Vec<&'static str> {
 }
 
 #[test]
-fn there_are_enough_ways_in_and_each_is_one() {
+fn there_are_enough_attacks_and_each_succeeds_unguarded() {
     let attacks = attacks();
     assert!(attacks.len() >= 60, "{}", attacks.len());
     let mut harmless = Vec::new();
@@ -228,7 +228,7 @@ fn there_are_enough_ways_in_and_each_is_one() {
 }
 
 #[tokio::test]
-async fn no_way_in_gets_through_the_check_or_the_run() {
+async fn no_attack_passes_the_check_or_the_run() {
     let mut problems = Vec::new();
     for (name, attack) in attacks() {
         let directory = tempfile::tempdir().unwrap();
@@ -246,7 +246,7 @@ async fn no_way_in_gets_through_the_check_or_the_run() {
 }
 
 #[tokio::test]
-async fn no_way_in_gets_through_the_run_of_a_command_it_is_given() {
+async fn no_attack_passes_the_run_of_an_input_command() {
     let (mut problems, mut refused) = (Vec::new(), 0);
     for (name, attack) in attacks() {
         let directory = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ async fn commands_of_constants_run_and_keep_values_out() {
 }
 
 #[tokio::test]
-async fn what_a_constant_does_with_a_value_is_found() {
+async fn a_constant_that_executes_a_value_is_found() {
     let directory = tempfile::tempdir().unwrap();
     for (over, command) in [
         (json!(["echo", "eval"]), "${one} \"$X\""),
@@ -334,7 +334,7 @@ async fn what_a_constant_does_with_a_value_is_found() {
 }
 
 #[tokio::test]
-async fn another_value_than_an_inputs_constant_starts_no_run() {
+async fn an_input_that_differs_from_its_constant_starts_no_run() {
     let directory = tempfile::tempdir().unwrap();
     let tree = Tree::new();
     tree.write("graph.yaml", each(&json!(["true"]), "${inputs.fixed}${one}", directory.path()));

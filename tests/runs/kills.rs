@@ -26,7 +26,7 @@ use graph_runtime::record::{Entry, Record};
 use graph_runtime::{Call, Durability, Options, RunId, SqliteStore, Status, Store, audit, audit_tree};
 
 use crate::workload::{
-    At, Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, tell, tree,
+    At, Chance, Work, Worker, durability, end_with_parent, graph, inputs, key, output, runtime, send_line, tree,
 };
 
 /// The environment variable that makes a process the one to be killed; its value is the working directory.
@@ -82,7 +82,7 @@ async fn work(directory: &Path, batch: u64) {
         let line = format!("{at:?} {} {} {item} {}\n", call.run_id(), call.step(), call.idempotency_key());
         (&calls).write_all(line.as_bytes()).unwrap();
         if is_first.swap(false, Ordering::Relaxed) {
-            tell("at work");
+            send_line("at work");
         }
     };
     let machine = graph(&directory.join("graphs"), "rounds", Work::new(2_000, note));
@@ -101,7 +101,7 @@ async fn work(directory: &Path, batch: u64) {
     for run in runs {
         run.await.unwrap();
     }
-    tell("done");
+    send_line("done");
 }
 
 /// A line that the process wrote: run, step, item and idempotency key.

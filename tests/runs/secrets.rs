@@ -235,7 +235,7 @@ async fn a_secret_is_found_in_no_journal_log_event_or_result() {
 }
 
 #[tokio::test]
-async fn a_failure_tells_nothing_whoever_asks() {
+async fn a_failure_shows_no_secret_to_anybody() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let tools = Gossip { dies: true, ..Gossip::default() };
@@ -249,7 +249,7 @@ async fn a_failure_tells_nothing_whoever_asks() {
 }
 
 #[tokio::test]
-async fn without_a_seal_key_nothing_is_begun() {
+async fn a_run_with_secrets_needs_a_seal_key() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let started = start(&path, &Gossip::default(), None).await;
@@ -259,7 +259,7 @@ async fn without_a_seal_key_nothing_is_begun() {
 }
 
 #[tokio::test]
-async fn another_seal_key_takes_up_no_run_and_changes_nothing() {
+async fn another_seal_key_resumes_no_run_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let tools = Gossip::default();

@@ -183,7 +183,7 @@ async fn critic_returns_text_to_the_writer_and_research_runs_once() {
 }
 
 #[tokio::test]
-async fn where_the_critic_is_never_content_the_last_revision_stands() {
+async fn the_last_revision_wins_if_the_critic_is_never_content() {
     let writers = Writers::default();
     let inputs = selective_feedback::Inputs { topic: "tea".into() };
     let run = builder().build().unwrap().start(SelectiveFeedback::new(writers.clone()), inputs).await.unwrap();

@@ -282,7 +282,7 @@ pub(crate) fn end_with_parent() {
 }
 
 /// Sends a line to the parent process.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn send_line(line: &str) {
     // Bypasses the capture of a test's output.
     let mut out = std::io::stdout().lock();
     if out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).is_err() {

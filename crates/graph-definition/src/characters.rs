@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_names_apart_is_said() {
+    fn look_alike_names_are_explained() {
         assert_eq!(told_apart("dоne", "done").unwrap(), "`dоne` here has U+043E");
         assert_eq!(told_apart("do\u{200b}ne", "done").unwrap(), "`do\u{200b}ne` here has U+200B");
         assert_eq!(told_apart("done", "dоne").unwrap(), "the other has U+043E");

@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_in_order_and_stand_once() {
+    fn ids_are_sorted_and_unique() {
         let ids: Vec<&str> = ALL.iter().map(|code| code.id).collect();
         let mut sorted = ids.clone();
         sorted.sort_unstable();

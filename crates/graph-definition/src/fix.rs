@@ -90,7 +90,7 @@ mod tests {
     use crate::source::SourceFile;
 
     #[test]
-    fn only_one_slip_in_a_name_that_stands_alone_is_certain() {
+    fn a_fix_is_certain_only_for_one_slip_with_one_candidate() {
         for (wrong, candidates, expected) in [
             ("delivred", &["delivered", "ship"][..], true),
             ("Done", &["done"], true),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_changed_where_it_stands() {
+    fn a_name_is_changed_at_its_place() {
         let fixed = |text: &str, part: &str, wrong: &str, right: &str| {
             let source = SourceFile::new("g.yaml", "g.yaml", text);
             let start = text.find(part).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn of_fixes_that_meet_the_first_counts() {
+    fn the_first_of_overlapping_fixes_is_applied() {
         let fix = |span: Span, text: &str| Fix { span, text: text.into(), is_certain: true };
         let (one, same, over, other) = (fix(0..3, "x"), fix(0..3, "x"), fix(2..5, "y"), fix(5..5, "z"));
         let (text, applied) = apply("abcdefg", &[&other, &one, &same, &over]);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_file_says_so() {
+    fn a_file_that_is_not_text_is_refused() {
         assert_eq!(read(b"").unwrap_err(), "`g.yaml` is empty");
         assert_eq!(read(b"\n \t\r\n").unwrap_err(), "`g.yaml` is empty");
         assert_eq!(
@@ -168,7 +168,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_has_no_end_is_not_read() {
+    fn an_endless_file_is_not_read() {
         let endless = SourceFile::read(Path::new("/dev/zero"), "g.yaml").unwrap_err();
         assert_eq!(endless.message, "cannot read `g.yaml`: it is a pipe or a device");
     }

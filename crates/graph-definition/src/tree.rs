@@ -811,7 +811,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_says_where() {
+    fn invalid_yaml_is_reported_with_its_place() {
         let (_, errors) = read("a: 1\nb: [1, 2\nc: 3\n");
         assert!(errors[0].starts_with("G0020 g.yaml:"), "{errors:?}");
         let (_, errors) = read("a:\n\tb: 1\n");
@@ -821,7 +821,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_read_differently_is_refused() {
+    fn yaml_that_readers_read_differently_is_refused() {
         for text in ["a: { ?b: c, d: 1 }", "a: { ?b: c }", "a: { b: { ?c: d, e: [f] }, g: h }\ni: j"] {
             assert_eq!(codes(text), ["G0026"], "{text}");
         }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_problem_with_a_signature_has_its_code_and_the_way_out() {
+    fn each_signature_problem_has_its_code_and_a_remedy() {
         let signed = sign(ItemKind::YAML, "a: 1\n", &key(), SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!(rendered(&signed), "verified, signed by tester");
         let altered = rendered(&signed.replace("a: 1", "a: 2"));

@@ -140,7 +140,7 @@ fn labels(completions: &[Completion]) -> Vec<&str> {
 }
 
 #[test]
-fn a_draft_is_told_all_that_is_wrong_and_that_it_is_not_signed() {
+fn a_draft_gets_all_errors_and_the_missing_signature() {
     let shop = Shop::new();
     let text = GRAPH.replace("to: done", "to: dnoe");
     let codes = |document: &Document| document.diagnostics().iter().map(|found| found.code.id).collect::<Vec<_>>();
@@ -234,7 +234,7 @@ fn hover_shows_the_type_and_origin_of_what_is_at_a_position() {
 }
 
 #[test]
-fn what_is_named_leads_to_where_it_comes_from() {
+fn a_name_leads_to_its_definition() {
     let shop = Shop::new();
     let document = shop.open(GRAPH);
     for (marked, expected) in [
@@ -274,7 +274,7 @@ fn all_places_of_a_name_are_found_from_any_of_them() {
 }
 
 #[test]
-fn what_can_be_written_is_offered_while_it_is_written() {
+fn completion_offers_the_names_that_fit() {
     let shop = Shop::new();
     for (from, to, expected) in [
         ("      next: done\n", "      next: d|\n", &["find", "pay", "done"][..]),
@@ -313,7 +313,7 @@ fn what_can_be_written_is_offered_while_it_is_written() {
 }
 
 #[test]
-fn a_line_that_is_being_written_takes_nothing_from_the_others() {
+fn an_incomplete_line_hides_no_other_symbols() {
     let shop = Shop::new();
     for (from, to) in [
         ("collect: receipts", "collect: \"receipts"),
@@ -404,7 +404,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_and_no_place_makes_an_answer_impossible(
+    fn every_text_and_place_gets_an_answer(
         file in any::<prop::sample::Index>(),
         cut in any::<(prop::sample::Index, prop::sample::Index)>(),
         put in "|\"|'|\\$\\{|\\$\\{state\\.|é𝄞|: |\\{ |\\[|\n  - |\t|&a|\u{202e}",

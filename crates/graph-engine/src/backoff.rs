@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_make_no_sense_make_a_pause_all_the_same() {
+    fn nonsensical_numbers_still_give_a_pause() {
         let most = u64::MAX;
         for (retry, attempt, random, expected) in [
             (Retry { delay_ms: 0, factor: f64::INFINITY, ..retry() }, 9, 0.0, 0),

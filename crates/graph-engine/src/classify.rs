@@ -789,7 +789,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_pattern_matches_is_permanent() {
+    fn a_failure_without_a_matching_pattern_is_permanent() {
         let found = Classifier::documented().classify(&message("it failed"));
         let expected =
             Classification { category: Category::Permanent, retryable: false, code: None, policy: Policy::None };
@@ -810,7 +810,7 @@ mod tests {
     }
 
     #[test]
-    fn a_category_that_was_said_holds_whatever_the_text_says() {
+    fn an_explicit_category_overrides_the_text() {
         let classifier = Classifier::documented();
         let denied = Failure::permanent("Permission denied: 'rye.execute.tool.timeout' not covered by capabilities");
         let found = classifier.classify(&Evidence::from(&denied));
@@ -849,7 +849,7 @@ mod tests {
     }
 
     #[test]
-    fn no_policy_and_no_server_makes_a_run_wait_for_ever() {
+    fn no_policy_or_server_makes_a_run_wait_forever() {
         assert_eq!(Policy::use_header().delay(0, Some(Duration::MAX)), LONGEST_PAUSE);
         assert_eq!(Policy::Fixed { delay: 1e300 }.delay(0, None), LONGEST_PAUSE);
         assert_eq!(exponential(f64::NAN, f64::NAN).delay(3, None), Duration::ZERO);
@@ -898,7 +898,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_configuration_is_said_with_its_place() {
+    fn configuration_mistakes_are_reported_with_their_places() {
         let pattern = |changes: Value| {
             let mut pattern =
                 json!({ "id": "a", "category": "transient", "match": { "path": "cancelled", "value": true } });

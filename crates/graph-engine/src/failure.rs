@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_carries_all_that_the_tool_said() {
+    fn a_failure_carries_all_details_from_the_tool() {
         let error = ActionError::unclassified("busy")
             .with_code("rate_limit")
             .with_status(429)
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_category_that_was_said_counts_as_said() {
+    fn only_an_explicit_category_counts_as_typed() {
         let by_question_mark = ActionError::from(std::io::Error::other("connection refused"));
         assert!(!by_question_mark.is_typed());
         assert!(ActionError::permanent("no").is_typed());

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn all_rules_that_are_broken_are_told() {
+    fn all_broken_rules_are_reported() {
         let schema =
             json!({"properties": {"cents": {"minimum": 0}, "items": {"minItems": 1}, "name": {"minLength": 1}}});
         let expected = "expected what `minimum: 0` allows, found an integer at `cents`; \
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_inside_is_found_with_its_path() {
+    fn a_broken_nested_rule_is_reported_with_its_path() {
         let schema = json!({ "properties": { "a/b": { "items": { "additionalProperties": { "minLength": 2 } } } } });
         let found = said(&schema, &json!({ "a/b": [{ "x": "long" }, { "y": "s" }] }));
         assert_eq!(found.unwrap(), "expected what `minLength: 2` allows, found a string at `a/b.1.y`");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_cannot_be_used_is_an_error_and_not_passed_over() {
+    fn an_unusable_schema_is_an_error() {
         for schema in [json!({ "pattern": "(" }), json!({ "minimum": "3" }), json!({ "format": "phone" })] {
             assert!(said(&schema, &json!({})).unwrap().starts_with("schema: "), "{schema}");
         }

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_be_sealed_and_is_not_is_refused() {
+    fn an_unsealed_secret_is_refused() {
         let mut plain = json!({"token": "plain"});
         assert!(vault(1).unseal(Some(&token()), SecretLocation::INPUTS, &mut plain).is_err());
         let mut nothing = json!({"user": "ann", "token": null});

@@ -115,7 +115,7 @@ patterns: [{ id: timeout, category: permanent }]
 ";
 
     #[test]
-    fn the_project_lies_over_the_user_and_the_user_over_the_system() {
+    fn project_overrides_user_and_user_overrides_system() {
         let (project, user, system) = (Tree::new(), Tree::new(), Tree::new());
         for (tree, text) in [(&project, PROJECT), (&user, USER), (&system, SYSTEM)] {
             tree.sign("config/agent/error_classification.yaml", text, 1);
@@ -161,7 +161,7 @@ patterns: [{ id: timeout, category: permanent }]
     }
 
     #[test]
-    fn what_is_no_configuration_is_an_error_with_the_file() {
+    fn an_invalid_configuration_is_reported_with_its_file() {
         let tree = Tree::new();
         let path = tree.sign("config/a.yaml", "a: 1\na: 2\n", 1);
         let spaces = Spaces::at(tree.path());

@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_apply_before_the_check_and_null_is_nothing() {
+    fn defaults_apply_before_the_check_and_null_counts_as_missing() {
         let mut directive = directive(
             r#"<inputs>
                 <input name="n" type="integer" required="true" default="3"/>
@@ -795,7 +795,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_a_directive_says_is_kept() {
+    fn other_elements_of_a_directive_are_preserved() {
         let directive = directive(
             "<metadata><tags><tag>a</tag><tag>b</tag></tags></metadata><context><file path=\"x\">y</file></context>",
         )
@@ -808,7 +808,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn mistakes_are_reported_with_their_lines() {
         for (inside, expected) in [
             ("\n<a>\n</b>", "line 4: "),
             ("\n<metadata>\n", "line 4: "),

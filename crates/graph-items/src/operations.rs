@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_signed_can_be_fetched() {
+    async fn a_signed_item_can_be_fetched() {
         let tree = Tree::new();
         tree.write("directives/state_graph.md", STATE_GRAPH);
         let spaces = Spaces::at(tree.path()).sign_with(key(1));

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn each_problem_with_a_signature_names_the_file_and_the_way_out() {
+    fn each_signature_problem_names_the_file_and_a_remedy() {
         let tree = Tree::new();
         let spaces = Spaces::at(tree.path());
         let path = tree.write("tools/unsigned.yaml", "a: 1\n").display().to_string();
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_keys_are_trusted_beside_those_of_the_spaces() {
+    fn keys_of_the_caller_and_of_the_spaces_are_trusted() {
         let tree = Tree::new();
         tree.sign("tools/a.yaml", "a: 1\n", 2);
         tree.sign("tools/b.yaml", "a: 1\n", 1);
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn of_directives_and_pages_only_what_is_signed_is_covered() {
+    fn content_covers_only_signed_parts_of_directives_and_pages() {
         let tree = Tree::new();
         tree.sign("directives/d.md", "before\n<directive>x</directive>\nafter\n", 1);
         tree.sign("knowledge/k.md", "---\ntitle: a\n---\n\nbody\n", 1);
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_signed_is_found_and_nothing_is_left_beside_it() {
+    fn signed_items_are_found_and_no_other_file_is_left() {
         let tree = Tree::new();
         let path = tree.write("tools/a/b.py", "#!/usr/bin/env python3\nprint(1)\n");
         let spaces = Spaces::at(tree.path());

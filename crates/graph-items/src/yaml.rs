@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_differ_in_is_refused_with_its_place() {
+    fn yaml_that_readers_read_differently_is_refused_with_its_place() {
         for (text, expected) in [
             ("a: 1\nb: 2\na: 3\n", "the key `a` stands twice in a mapping"),
             ("x:\n  a: 1\n  a: 1\n", "x: the key `a` stands twice in a mapping"),

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_grant_is_the_narrower_of_each_two() {
+    fn narrowing_keeps_the_narrower_pattern_of_each_pair() {
         let grants = |texts: &[&str]| Grants::new(texts.iter().map(|text| Pattern::new(*text).unwrap()));
         let both = |one: &[&str], two: &[&str]| {
             let both = grants(one).narrowed(&grants(two));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_sees_is_found_and_what_has_a_use_is_not() {
+    fn invisible_characters_are_found_unless_they_have_a_use() {
         for text in
             ["👩\u{200d}💻", "❤\u{fe0f}", "1\u{fe0f}\u{20e3}", "می\u{200c}خواهم", "क्\u{200d}ष", "größe 名前 été"]
         {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_test_that_settles_it_is_the_last_one_asked() {
+    fn evaluation_stops_at_the_first_deciding_test() {
         let mut asked = 0;
         let condition = Any(vec![Test(true), Test(false)]);
         condition
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_refused() {
+    fn invalid_conditions_are_refused() {
         let refused = |text: &str| serde_json::from_str::<When>(text).unwrap_err().to_string();
         for (text, message) in [
             ("[]", "`[]` is no condition"),

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_pieces_has_the_digest_of_the_whole() {
+    fn hashing_in_pieces_equals_hashing_the_whole() {
         let mut hasher = Hasher::default();
         assert_eq!(hasher.so_far(), Digest::of(""));
         hasher.update("ab");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_one_text() {
+    fn bytes_have_one_hex_text() {
         assert_eq!(unhex(&hex(&[0, 0x9a, 0xff])), Some([0, 0x9a, 0xff]));
         for text in
             ["", "0", "00", "0099f", "0099ff0", "00 9ff", "0099FF", "00/9ff", "00:9ff", "00`9ff", "00g9ff", "é99ff"]

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_length_of_time_is_refused_with_the_reason() {
+    fn invalid_durations_are_refused_with_the_reason() {
         use DurationError::{Empty, Malformed, Negative, NoUnit, Order, TooLong};
         for (text, error) in [
             ("", Empty),
@@ -256,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_as_the_same(seconds in 0..=u64::MAX / 1000, nanoseconds in 0..1_000_000_000_u32) {
+        fn a_shown_duration_parses_to_the_same_value(seconds in 0..=u64::MAX / 1000, nanoseconds in 0..1_000_000_000_u32) {
             let duration = Duration::new(seconds, nanoseconds);
             prop_assume!(of_nanoseconds(duration.as_nanos()).is_ok());
             prop_assert_eq!(parse(&shown(duration)), Ok(duration));

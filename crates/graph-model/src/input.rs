@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_has_its_value_or_what_stands_for_it() {
+    fn every_reference_form_gives_its_value_or_replacement() {
         let inputs = json!({"a": "x", "größe_1": 2});
         for (text, expected) in [
             ("{input:a}", "x"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_reference_stays() {
+    fn look_alikes_of_references_stay_unchanged() {
         let inputs = json!({"a": "x"});
         for text in [
             "{input:a-b}",
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_texts_are_json_and_null_is_nothing() {
+    fn other_values_are_written_as_json_and_null_as_nothing() {
         let inputs = json!({"n": null, "t": true, "i": 3, "f": 2.0, "l": [1, "a"], "o": {"k": null}});
         let text = "{input:n}{input:n:default} {input:t} {input:i} {input:f} {input:l} {input:o}";
         assert_eq!(written(text, &inputs), r#" true 3 2.0 [1,"a"] {"k":null}"#);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn references_tell_where_they_stand() {
+    fn references_report_their_places() {
         let text = "é {input:a} {input:b|c}";
         let found: Vec<_> = references(text).map(|found| &text[found.range]).collect();
         assert_eq!(found, ["{input:a}", "{input:b|c}"]);
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_odd(text in r"(\{input:|[ab?:|}é ]|\{){0,20}") {
+        fn any_text_has_ordered_references_or_stays_unchanged(text in r"(\{input:|[ab?:|}é ]|\{){0,20}") {
             let inputs = json!({"a": "1"});
             let pieces: Vec<_> = references(&text).map(|found| found.range).collect();
             prop_assert!(pieces.windows(2).all(|pair| pair[0].end <= pair[1].start));

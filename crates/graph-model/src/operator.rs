@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_an_error_that_names_both() {
+    fn values_that_cannot_be_compared_are_both_named_in_the_error() {
         for (left, name, right, error) in [
             (json!("3"), "gt", json!(3), "`gt` cannot compare a string with an integer"),
             (json!(true), "lt", json!(1), "`lt` cannot compare `true` with an integer"),

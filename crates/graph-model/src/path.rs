@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_more_parts_than_any_value_has_levels_is_none() {
+    fn a_path_with_too_many_parts_is_refused() {
         assert!(Path::parse(&("state".to_owned() + &".a".repeat(MOST_PARTS - 1))).is_ok());
         assert_eq!(Path::parse(&("state".to_owned() + &".a".repeat(MOST_PARTS))), Err(PathError::TooLong));
     }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_path_says_where() {
+    fn an_invalid_path_is_reported_with_its_place() {
         assert_eq!(parts(""), Err(PathError::Empty));
         assert_eq!(parts("state..x"), Err(PathError::EmptySegment { offset: 6 }));
         assert_eq!(parts("state.x."), Err(PathError::EmptySegment { offset: 8 }));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_may_know_names_of_its_own() {
+    fn a_place_may_have_local_names() {
         let path = Path::parse_in("task.items[0]", &["task"]).unwrap();
         assert_eq!((path.root, path.segments.join(" ").as_str()), (Root::Local, "task items 0"));
         assert_eq!(path.to_string(), "task.items.0");

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_shown_only_to_who_asks_for_it() {
+    fn a_secret_is_shown_only_by_an_explicit_call() {
         let secret = Secret::from(CANARY);
         let shown = [
             format!("{secret}"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_secret_of_the_type_is_not_quoted() {
+    fn an_error_does_not_quote_a_secret_of_another_type() {
         let error = Secret::<i64>::from_value(json!(true)).unwrap_err();
         assert_eq!(error.to_string(), "expected an integer of 64 bits, found something else");
         assert!(Secret::<Value>::blank().view().is_null());

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_and_defaults_are_not_written() {
+    fn json_round_trips_without_writing_defaults() {
         let plain = Subprocess::new(vec!["tool".into()]);
         assert_eq!(plain.to_json(), r#"{"command":["tool"]}"#);
         assert_eq!(Subprocess::from_json(&plain.to_json()).unwrap(), plain);

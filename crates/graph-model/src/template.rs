@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn mistakes_are_reported_with_their_places() {
         assert_eq!(shape("a ${state.x"), "`${` is never closed at 2..11: \"${state.x\"");
         assert_eq!(shape("${}"), "the expression is empty at 0..3: \"${}\"");
         assert_eq!(

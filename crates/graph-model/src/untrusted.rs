@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_values_are_read_back_unchanged() {
         let parts = [("stdin".to_owned(), Untrusted::everything()), ("cwd".to_owned(), Untrusted::Nothing)];
         let args = Untrusted::of_parts([("1".to_owned(), Untrusted::Behind("--x=".to_owned()))]);
         let untrusted = Untrusted::of_parts(parts.into_iter().chain([("args".to_owned(), args)]));

@@ -814,7 +814,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nested_too_deeply_is_no_value() {
+    fn a_value_that_nests_too_deeply_is_refused() {
         let nested = |levels| (0..levels).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
         assert!(Value::from_value(nested(MOST_LEVELS)).is_ok());
         let error = Value::from_value(nested(MOST_LEVELS + 1)).unwrap_err();
@@ -829,7 +829,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_value_fits_is_said_as_when_it_is_taken_apart() {
+    fn checking_a_value_agrees_with_converting_it() {
         type Texts = IndexMap<String, Vec<Option<String>>>;
         let deep = (0..=MOST_LEVELS).fold(Value::Null, |inner, _| json!({"a": [inner]}));
         let simple =

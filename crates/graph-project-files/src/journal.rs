@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_journal_is_refused_with_the_line() {
+    fn an_invalid_journal_is_refused_with_the_line() {
         let (one, end) = (record("{}"), end());
         assert_eq!(read(format!("{one}{end}").as_bytes()).map(|records| records.len()), Ok(1));
         let short = one.replacen("0a", "0", 1);

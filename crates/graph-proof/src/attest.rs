@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_signed_is_encoded_as_the_protocol_shows() {
+    fn signed_bytes_follow_the_encoding_of_the_protocol() {
         // The example of the DSSE protocol, version 1.
         assert_eq!(
             encoded("http://example.com/HelloWorld", b"hello world"),

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_executes_lines_is_told_from_what_prints_them() {
+    fn filters_that_execute_lines_differ_from_those_that_print() {
         for program in [
             "{system($0)}",
             "{ system(\"cp \" $1 \" b\") }",

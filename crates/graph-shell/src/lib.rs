@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_followed_to_its_end_stays_accepted() {
+    fn commands_with_fully_traced_values_stay_accepted() {
         let mut reported = Vec::new();
         for command in [
             "ls > log 2>&1; echo \"$X\" >&2",
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bash_and_programs_do_unasked_is_found() {
+    fn implicit_evaluation_by_bash_and_programs_is_found() {
         let mut missed = Vec::new();
         for command in [
             "n=$(stat -c %n -- \"$X\"); echo $((n))",

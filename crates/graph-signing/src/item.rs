@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_signed_verifies_also_with_crlf_and_padding() {
+    fn a_signed_text_verifies_with_crlf_and_padding() {
         let text = signed();
         let verified = |text: &str| verify(ItemKind::YAML, &normalise(text), &ring()).map(|v| v.signer.owner.clone());
         assert_eq!(verified(&text), Ok("tester".into()));

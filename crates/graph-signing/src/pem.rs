@@ -128,7 +128,7 @@ mod tests {
 
     /// The example of RFC 8410, section 10.3, and the same key in version 1 with a line before it.
     #[test]
-    fn attributes_and_text_before_a_key_say_nothing_of_it() {
+    fn attributes_and_text_before_a_key_are_ignored() {
         let pair = "-----BEGIN PRIVATE KEY-----\n\
             MHICAQEwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n\
             oB8wHQYKKoZIhvcNAQkJFDEPDA1DdXJkbGUgQ2hhaXJzgSEAGb9ECWmEzf6FQbrB\n\
@@ -167,7 +167,7 @@ mod tests {
 
         /// If a changed text still reads as a key, a library reads the same key.
         #[test]
-        fn no_text_is_a_key_that_is_none_to_a_library(
+        fn a_text_is_a_key_only_if_a_library_reads_it_too(
             seed: [u8; 32],
             of_pair: bool,
             is_crlf: bool,

@@ -24,7 +24,7 @@ fn run() -> RunId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_keeps_what_stores_promise() {
+async fn the_store_passes_the_conformance_suite() {
     let directory = tempfile::tempdir().unwrap();
     let count = AtomicUsize::new(0);
     conformance::suite(|| async {
@@ -35,7 +35,7 @@ async fn it_keeps_what_stores_promise() {
 }
 
 #[tokio::test]
-async fn what_was_appended_is_there_when_the_file_is_opened_again() {
+async fn appended_records_are_there_after_a_reopen() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let store = SqliteStore::open(&path).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_store_that_is_closed_leaves_one_file() {
 }
 
 #[tokio::test]
-async fn what_is_appended_waits_for_the_disk() {
+async fn an_append_waits_for_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("runs.db")).await.unwrap();
     let writer = locked(&store.shared.writing.as_ref().unwrap().writer);
@@ -140,7 +140,7 @@ async fn a_read_only_database_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_no_store_is_refused_and_left_alone() {
+async fn a_file_that_is_not_a_store_is_refused_and_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     fs::write(at("text"), "this is no database, and longer than the header of one would be".repeat(9)).unwrap();
@@ -169,7 +169,7 @@ async fn what_is_no_store_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_lock_file_that_nobody_holds_is_no_holder() {
+async fn an_unlocked_lock_file_does_not_count_as_a_holder() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let store = SqliteStore::open(&path).await.unwrap();
@@ -330,7 +330,7 @@ async fn a_holder_says_that_it_is_alive_also_while_it_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_that_want_a_run_one_gets_it_and_the_other_is_told_who() {
+async fn one_of_two_takers_gets_a_run_and_the_other_learns_who() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let (one, two) = (SqliteStore::open(&path).await.unwrap(), SqliteStore::open(&path).await.unwrap());
@@ -370,7 +370,7 @@ async fn an_ended_or_released_run_is_free_while_its_store_stays_open() {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_by_another_process_that_a_run_should_stop() {
+async fn a_holder_learns_of_a_cancel_by_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
@@ -487,7 +487,7 @@ async fn older_store_formats_migrate_to_the_newest_without_loss() {
 }
 
 #[tokio::test]
-async fn form_3_migration_keeps_cancels_and_fills_in_journal_data() {
+async fn version_3_migration_preserves_cancels_and_adds_journal_data() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     form::make(&path).unwrap();
@@ -572,7 +572,7 @@ async fn a_crash_during_migration_leaves_the_old_store_intact() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_open_an_old_file_at_once_both_find_the_newest_form() {
+async fn concurrent_opens_of_an_old_file_find_the_newest_version() {
     for form in [0, 2] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("runs.db");
@@ -651,7 +651,7 @@ async fn a_store_locked_by_another_program_is_busy_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_damaged_page_is_found_and_said_what_to_do() {
+async fn a_damaged_page_is_reported_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let store = SqliteStore::open(&path).await.unwrap();
@@ -810,13 +810,13 @@ async fn a_run_with_the_highest_token_is_not_leased() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_made_speaks_of_no_run() {
+async fn the_error_of_a_store_that_cannot_be_made_names_no_run() {
     let error = SqliteStore::open("/dev/full").await.unwrap_err().to_string();
     assert!(!error.contains("run") && error.contains("/dev/full"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_file_is_waited_for_and_that_is_told() {
+async fn waiting_for_a_locked_file_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     drop(SqliteStore::open(&path).await.unwrap());
@@ -861,7 +861,7 @@ async fn a_listing_is_found_by_an_index() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_stops_waiting_for_a_lease_holds_none() {
+async fn a_dropped_wait_for_a_lease_leaves_no_lease() {
     use std::task::{Context, Waker};
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");

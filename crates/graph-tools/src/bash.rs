@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_that_is_no_text_is_an_error_and_not_mangled() {
+    async fn output_that_is_not_utf8_is_an_error_and_not_mangled() {
         let error = bash(json!({"command": "printf 'a\\xff'"})).await.unwrap_err();
         assert_eq!(error, "stdout is not UTF-8 text (byte 1); pipe it through `base64` or `iconv` (permanent)");
     }

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_is_read_again() {
+    async fn written_values_are_read_back_unchanged() {
         let tree = Tree::new();
         let written = tree.write(json!({"path": "./a.txt", "content": "grüße"})).await.unwrap();
         assert_eq!(written, json!({"bytes": 7, "path": "a.txt"}));

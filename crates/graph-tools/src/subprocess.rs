@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_json_is_returned_as_text_with_the_exit_code() {
+    async fn output_that_is_not_json_is_returned_with_the_exit_code() {
         let result = run(&shell("echo hello; echo there >&2"), json!({})).await.unwrap();
         assert_eq!(result, json!({"stdout": "hello", "stderr": "there", "exit_code": 0}));
         let result = run(&shell("true"), json!({})).await.unwrap();

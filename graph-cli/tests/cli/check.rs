@@ -191,7 +191,7 @@ fn a_settings_file_sets_lint_levels_only_if_it_is_signed() {
 }
 
 #[test]
-fn a_certain_fix_is_made_and_the_file_is_to_be_signed_again() {
+fn a_certain_fix_is_applied_and_needs_a_new_signature() {
     let place = shop();
     place.write("graphs/buy.yaml", &place.read("graphs/buy.yaml").replace('\n', "\r\n"));
     let ran = place.graph(&["check", "graphs/buy.yaml", "--fix"]);
@@ -236,7 +236,7 @@ fn a_file_outside_the_given_paths_is_not_fixed() {
 }
 
 #[test]
-fn a_fix_after_which_something_new_is_wrong_is_not_made() {
+fn a_fix_that_causes_a_new_mistake_is_not_applied() {
     let place = Place::with_key();
     // With the slip corrected, the key would occur twice.
     let text = UNREAD.replace("next: done }", "next: done, nxet: done }").replace("start: count", "start: coutn");
@@ -251,7 +251,7 @@ fn a_fix_after_which_something_new_is_wrong_is_not_made() {
 }
 
 #[test]
-fn what_is_not_certain_is_left_to_the_author() {
+fn uncertain_fixes_are_left_to_the_author() {
     let place = Place::with_key();
     let text = GRAPH.replace("rye.execute.tool.shop.pay", "rye.fetch.*").replace("result.recipt", "result.receipt");
     place.signed("graphs/buy.yaml", &text);

@@ -119,7 +119,7 @@ fn a_run_is_replayed_against_a_changed_graph() {
 }
 
 #[test]
-fn a_run_is_forked_changed_and_gone_on_with() {
+fn a_run_is_forked_with_changes_and_continued() {
     let place = with_run();
     let fork = |more: &[&str]| place.graph(&[&["fork", "r", "--store", "runs.db"], more].concat());
     let forked = fork(&["--step", "1", "--set", "first=\"x\"", "--run-id", "f"]);
@@ -160,7 +160,7 @@ fn everything(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn a_node_is_executed_by_itself_and_nothing_is_kept_of_it() {
+fn a_single_node_is_executed_and_nothing_is_stored() {
     let place = with_run();
     let before = everything(&place);
     let fresh = place.run(&["--node", "one", "--inject-state", "{\"second\":\"x\"}"]);

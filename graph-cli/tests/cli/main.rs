@@ -159,7 +159,7 @@ fn a_changed_byte_is_found() {
 }
 
 #[test]
-fn a_mistake_is_shown_at_its_place_with_the_way_out() {
+fn a_mistake_is_shown_at_its_place_with_a_remedy() {
     let place = Place::with_key();
     place.write("graphs/g.yaml", &GRAPH.replace("start: done", "start: dnoe"));
     place.graph(&["sign", "graphs/g.yaml"]);
@@ -232,7 +232,7 @@ fn the_secret_key_is_owner_only_and_never_replaced_or_printed() {
 }
 
 #[test]
-fn what_cannot_be_done_exits_with_3_and_says_why() {
+fn an_impossible_request_exits_with_3_and_says_why() {
     let place = Place::with_key();
     place.write("empty.yaml", "");
     place.write("not-utf8.yaml", "x");

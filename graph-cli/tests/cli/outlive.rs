@@ -65,7 +65,7 @@ fn a_command_dies_with_a_graph_that_is_killed() {
 }
 
 #[test]
-fn a_resumed_run_does_not_meet_its_command_of_before() {
+fn a_resumed_run_never_overlaps_its_earlier_command() {
     // Each copy holds a lock while it lives. A copy that finds the lock taken creates the file `both`.
     let command = "exec 9> lock; flock -n 9 || touch both; echo $$ >> begun; sleep 600";
     let place = Place::with_graph(&commands(command, "true"));

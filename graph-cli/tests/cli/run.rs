@@ -259,7 +259,7 @@ fn a_graph_with_mistakes_is_not_run_and_they_are_shown() {
 }
 
 #[test]
-fn what_is_granted_by_name_is_all_that_is_granted() {
+fn explicit_grants_replace_the_declared_ones() {
     let place = Place::with_graph(ECHO);
     let ran = place.run(&["--input", "name=ann", "--grant", "rye.execute.tool.other"]);
     assert_eq!(ran.code, 3);
@@ -283,7 +283,7 @@ fn a_run_that_fails_exits_with_1_and_says_where() {
 }
 
 #[test]
-fn limits_of_steps_and_time_are_kept() {
+fn limits_of_steps_and_time_are_enforced() {
     let place = Place::with_graph(&commands("sleep 60", "true"));
     let ran = place.run(&["--timeout", "50ms"]);
     assert_eq!((ran.code, ran.result()["status"].as_str()), (1, Some("error")), "{}", ran.out);
@@ -474,7 +474,7 @@ fn thread(place: &Place, fields: Value) -> String {
 }
 
 #[test]
-fn a_run_may_what_the_thread_may_that_started_it_and_no_more() {
+fn a_run_has_at_most_the_capabilities_of_its_thread() {
     let place = Place::with_graph(ECHO);
     let text = thread(&place, json!({"capabilities": ["rye.execute.tool.rye.*"], "limits": {"depth": 2}}));
     let ran = as_thread(&place, Some(&text), &[]);
@@ -490,7 +490,7 @@ fn a_run_may_what_the_thread_may_that_started_it_and_no_more() {
 }
 
 #[test]
-fn without_the_word_of_the_thread_nothing_is_granted() {
+fn nothing_is_granted_without_a_valid_thread_file() {
     let place = Place::with_graph(ECHO);
     let ran = as_thread(&place, None, &["--grant", "*"]);
     assert_eq!(ran.code, 3);
@@ -644,7 +644,7 @@ config:
 const CANARY: &str = "canary-4f1d";
 
 #[test]
-fn a_secret_is_given_beside_the_command_line_and_shown_nowhere() {
+fn a_secret_comes_from_a_file_and_is_shown_nowhere() {
     let place = Place::with_graph(SECRET);
     place.write("secret.txt", &format!("{CANARY}\n"));
     assert_eq!(place.graph(&["keys", "seal", "seal.key"]).code, 0);
@@ -687,7 +687,7 @@ fn a_secret_is_given_beside_the_command_line_and_shown_nowhere() {
 }
 
 #[test]
-fn the_error_of_a_command_that_prints_a_secret_tells_nothing() {
+fn the_error_of_a_command_that_prints_a_secret_hides_it() {
     let place = Place::with_graph(SECRET);
     let mut command =
         place.command(&["run", "graphs/g.yaml", "--secret", "password=env:PASSWORD", "--input", "user=x"]);

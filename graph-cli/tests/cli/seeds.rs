@@ -99,7 +99,7 @@ fn a_condition_sees_what_its_own_node_assigned() {
 }
 
 #[test]
-fn a_failure_leads_where_its_node_says_or_is_gone_on_after() {
+fn a_failure_leads_to_its_handler_or_is_suppressed() {
     let place = seeds();
     let (code, result) = run(&place, "workflows/example/risky", json!({}));
     assert_eq!((code, &result["output"]), (0, &json!({"recovery_note": "Error was caught"})));
@@ -110,7 +110,7 @@ fn a_failure_leads_where_its_node_says_or_is_gone_on_after() {
 }
 
 #[test]
-fn hooks_try_again_and_see_how_many_steps_were_made() {
+fn hooks_retry_and_see_the_number_of_steps() {
     let place = seeds();
     assert_eq!(output(&place, "workflows/example/hooks", json!({})), json!({}));
     assert_eq!(place.read("tried"), "x\nx\nx\n");
@@ -147,7 +147,7 @@ fn code_is_reviewed_or_approved() {
 }
 
 #[test]
-fn sales_are_reported_or_there_are_none() {
+fn an_empty_result_leads_to_another_report() {
     let (place, graph) = (seeds(), "workflows/etl/process-sales");
     let output = |region: &str| output(&place, graph, json!({"region": region, "quarter": "1"}));
     let north = output("north");

@@ -89,7 +89,7 @@ fn a_run_that_is_cancelled_is_waited_for() {
 }
 
 #[test]
-fn what_cannot_be_cancelled_says_why() {
+fn a_refused_cancel_says_why() {
     let place = Place::with_graph(&commands("echo a", "test -e ready"));
     let none = place.stored(&["cancel", "r"]);
     assert_eq!((none.code, none.err.as_str()), (3, "error: there is no store at runs.db\n"));
@@ -287,7 +287,7 @@ fn a_project_that_everybody_can_write_to_is_not_used() {
 }
 
 #[test]
-fn who_watches_a_run_whose_process_died_is_told_so() {
+fn a_watcher_reports_that_the_process_died() {
     let place = Place::with_graph(&commands(WAITS, "echo b"));
     let mut child = started(&place, "r");
     let mut watch = place.command(&["watch", "r", "--store", "runs.db"]);

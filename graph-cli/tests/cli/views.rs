@@ -33,7 +33,7 @@ fn json_of(ran: &Ran) -> Value {
 }
 
 #[test]
-fn the_files_of_a_run_are_kept_rebuilt_and_verified() {
+fn the_files_of_a_run_are_written_rebuilt_and_verified() {
     let place = Place::with_graph(&commands("echo a", "echo b"));
     let ran = place.run(&["--store", "runs.db", "--run-id", "r", "--files"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
@@ -154,7 +154,7 @@ fn walk(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn files_are_kept_in_a_project_and_of_runs_in_a_store() {
+fn files_need_a_project_and_a_run_in_a_store() {
     let place = Place::with_graph(&commands("echo a", "echo b"));
     let no_store = place.run(&["--files"]);
     assert!(no_store.code == 2 && no_store.err.contains("--store"), "{}", no_store.err);
@@ -178,7 +178,7 @@ fn files_are_kept_in_a_project_and_of_runs_in_a_store() {
 }
 
 #[test]
-fn a_result_is_kept_in_the_project_and_used_by_other_runs() {
+fn a_result_is_cached_in_the_project_and_used_by_other_runs() {
     let place = Place::with_graph(&cached("echo a"));
     let first = place.run(&["--store", "runs.db", "--run-id", "r", "--files"]);
     assert_eq!((first.code, place.calls(), place.entries()), (0, 1, 1), "{}", first.err);
@@ -216,7 +216,7 @@ fn a_result_is_kept_in_the_project_and_used_by_other_runs() {
 }
 
 #[test]
-fn what_is_kept_is_listed_and_removed() {
+fn cache_entries_are_listed_and_removed() {
     let place = Place::with_graph(&cached("echo a"));
     place.sign("graphs/h.yaml", &cached("echo h"));
     let cache = |arguments: &[&str]| place.graph(&[&["cache"], arguments].concat());

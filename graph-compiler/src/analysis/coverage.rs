@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_by_equality_order_and_what_is_left_open() {
+    fn texts_split_by_equality_by_order_and_by_open_tests() {
         let tests = [test(Operator::Eq, json!("a")), test(Operator::In, json!(["a", "b"]))];
         assert_eq!(table(TypeKind::String, false, (None, None), &tests), ["++ `a`", "-+ `b`", "-- another text"]);
         let tests = [test(Operator::Gt, json!("b")), test(Operator::Regex, json!("a"))];
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_unknown_value_every_kind_that_is_asked_for_is_a_case() {
+    fn an_unknown_value_has_a_case_for_each_tested_kind() {
         let tests = [test(Operator::Gt, json!(3)), test(Operator::Eq, json!(true))];
         assert_eq!(
             table(TypeKind::Any, true, (None, None), &tests),

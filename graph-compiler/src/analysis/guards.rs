@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_proves_what_null_would_not_do() {
+    fn a_comparison_that_null_fails_proves_a_value() {
         for (operator, value, if_it_holds, if_not) in [
             (Operator::Exists, json!(null), true, false),
             (Operator::Eq, json!(null), false, true),

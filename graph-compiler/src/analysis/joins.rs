@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sure_behind_joins_is_what_every_run_shows() {
+    fn facts_after_joins_hold_in_every_run() {
         let items = Items::default();
         let (mut compared, mut at_joins) = (0, 0);
         for seed in 0..400 {

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_way_is_shown_by_its_ends() {
+    fn a_long_path_is_shown_by_its_ends() {
         assert_eq!(show_path(["a", "b"].into_iter()), "`a → b`");
         assert_eq!(show_path("a b c d e f g h i".split(' ')), "`a → b → c → … → g → h → i`");
     }

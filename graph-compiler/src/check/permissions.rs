@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_permission_is_added_behind_the_last() {
+    fn a_permission_is_added_after_the_last() {
         let added = |text: &str| {
             let spanned = |words: &str, value| {
                 let start = text.find(words).unwrap();

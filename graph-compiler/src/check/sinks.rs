@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_one_word_in_whatever_quotes_the_value_stood() {
+    fn the_suggested_variable_is_one_word_in_any_quotes() {
         for (command, expected) in [
             ("find ${x} -name '*.py'", "\"$X\""),
             ("echo 'a' ${x}", "\"$X\""),
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_which_every_value_is_a_plain_word_is_no_risk() {
+    fn a_type_whose_values_are_all_plain_words_is_safe() {
         let words = |texts: &[&str]| Type::of(TypeKind::Enum(texts.iter().map(|text| (*text).to_owned()).collect()));
         for (ty, risky) in [
             (Type::of(TypeKind::Integer), false),

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_gets_a_number() {
+    fn a_taken_name_gets_a_number() {
         let mut scope = Scope::with(["state".to_owned()]);
         assert_eq!(scope.claim("state"), "state2");
         assert_eq!(scope.claim("state"), "state3");

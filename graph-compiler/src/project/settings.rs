@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_on_the_way_to_a_graph_decides_its_level() {
+    fn the_settings_nearest_to_a_graph_decide_its_level() {
         let graph = ("graphs/sub/g.yaml", with_a_lint("type: gate"));
         let says = |level: &str| format!("[lints]\nG0152 = \"{level}\"\n");
         let manifest = |level: &str| format!("[package.metadata.graphs.lints]\nG0152 = \"{level}\"\n");

@@ -120,7 +120,7 @@ async fn an_attestation_still_covers_its_journal_after_it_has_grown() {
 }
 
 #[tokio::test]
-async fn what_is_not_proven_is_not_attested() {
+async fn an_unproven_journal_is_not_attested() {
     let mut records = journal().await;
     records[1].signature[3] ^= 1;
     let error = attested(&records).await.unwrap_err();

@@ -171,7 +171,7 @@ async fn another_graph_node_tool_version_or_value_is_another_call() {
 }
 
 #[tokio::test]
-async fn a_failure_is_not_kept_nor_what_its_node_could_not_use() {
+async fn failures_and_unusable_results_are_not_cached() {
     let (cache, tool) = (MemoryCache::new(), Tool::default());
     let runtime = builder(&cache).build().unwrap();
     for inputs in [json!({"n": -1}), json!({"n": "text"})] {
@@ -239,7 +239,7 @@ impl Store for Failing {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_before_its_step_is_durable() {
+async fn nothing_is_cached_before_its_step_is_durable() {
     for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
         for (appends, kept) in [(0, 0), (9, 1)] {
             let (cache, seen) = (MemoryCache::new(), Arc::new(Mutex::new(Vec::new())));
@@ -315,7 +315,7 @@ async fn a_cache_that_fails_stops_no_run() {
 }
 
 #[tokio::test]
-async fn of_a_foreach_each_call_is_kept_by_itself() {
+async fn each_call_of_a_foreach_has_its_own_cache_entry() {
     let (cache, store, tool) = (MemoryCache::new(), MemoryStore::new(), Tool::default());
     let runtime = builder(&cache).store(store.clone()).build().unwrap();
     let mut before = Vec::new();
@@ -355,7 +355,7 @@ async fn a_resumed_run_sees_its_journaled_results_despite_the_cache() {
 }
 
 #[tokio::test]
-async fn what_is_denied_is_not_served_from_the_cache() {
+async fn a_denied_call_is_not_served_from_the_cache() {
     let (cache, tool) = (MemoryCache::new(), Tool::default());
     let program = Program { tools: &[graph_runtime::__private::Tool { id: "", ..TWICE.tools[0] }], ..TWICE };
     let nodes: Vec<(&str, String)> = program
@@ -377,7 +377,7 @@ async fn what_is_denied_is_not_served_from_the_cache() {
 }
 
 #[tokio::test]
-async fn what_has_secrets_in_it_is_not_kept_and_no_key_tells_of_one() {
+async fn results_with_secrets_are_not_cached_and_keys_reveal_none() {
     const CANARY: &str = "canary-9c2f";
     let machine = |settings: &'static str, echoes: bool| {
         Interpreted::new(&Program { settings, ..TWICE }, move |_, params| match echoes {

@@ -77,7 +77,7 @@ async fn a_cancel_in_the_store_stops_before_the_next_step_resumably() {
 }
 
 #[tokio::test]
-async fn cancelling_a_run_inside_another_stops_both_and_both_go_on() {
+async fn cancelling_a_nested_run_stops_both_and_both_can_resume() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let (store, calls) = (SqliteStore::open(&path).await.unwrap(), Arc::default());
@@ -92,7 +92,7 @@ async fn cancelling_a_run_inside_another_stops_both_and_both_go_on() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_a_dead_run_ends_the_runs_inside_it_too() {
+async fn a_cancel_of_a_dead_run_ends_its_nested_runs_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let hangs = || {
@@ -144,7 +144,7 @@ const EACH: Program<'static> = Program {
 };
 
 #[tokio::test]
-async fn a_run_with_no_call_left_to_make_stops_all_the_same() {
+async fn a_run_without_further_calls_still_stops() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let store = SqliteStore::open(&path).await.unwrap();

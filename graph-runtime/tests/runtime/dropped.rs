@@ -82,7 +82,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> bool {
 }
 
 /// Returns each run's status, and whether somebody holds the run.
-async fn standing(store: &SqliteStore) -> BTreeMap<String, (Status, bool)> {
+async fn statuses(store: &SqliteStore) -> BTreeMap<String, (Status, bool)> {
     let list = store.list().await.unwrap();
     list.into_iter().map(|run| (run.run.to_string(), (run.status, run.holder.is_some()))).collect()
 }
@@ -94,7 +94,7 @@ fn the_process_that_looks() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio.block_on(async {
         let store = SqliteStore::open(path).await.unwrap();
-        for (run, (status, is_held)) in standing(&store).await {
+        for (run, (status, is_held)) in statuses(&store).await {
             let cancelled = match store.cancel(&id(&run)).await {
                 Ok(()) => "asked".to_owned(),
                 Err(StoreError::Ended { status, .. }) => status.name().to_owned(),
@@ -157,7 +157,7 @@ async fn drop_at_every_poll() {
     let (began, mut stable, mut found) = (Instant::now(), Instant::now(), BTreeMap::new());
     // The task of the last dropped future may still be running.
     while stable.elapsed() < Duration::from_millis(500) {
-        let now = standing(&store).await;
+        let now = statuses(&store).await;
         let wrong = wrong(&now);
         if !wrong.is_empty() || now != found {
             (stable, found) = (Instant::now(), now);
@@ -165,7 +165,7 @@ async fn drop_at_every_poll() {
         assert!(began.elapsed() < Duration::from_secs(60), "{} of {}: {wrong:?}", wrong.len(), found.len());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(found, standing(&other).await, "another store of this process sees the same");
+    assert_eq!(found, statuses(&other).await, "another store of this process sees the same");
     let expected: Vec<String> = found
         .iter()
         .map(|(run, (status, is_held))| {
@@ -196,6 +196,6 @@ async fn a_start_or_resume_that_is_dropped_leaves_no_orphan() {
 }
 
 #[tokio::test]
-async fn nor_where_all_is_done_by_one_thread() {
+async fn a_dropped_start_or_resume_on_one_thread_leaves_no_orphan() {
     drop_at_every_poll().await;
 }

@@ -452,7 +452,7 @@ async fn every_mode_writes_the_same_journal_and_its_end_before_result() {
 }
 
 #[tokio::test]
-async fn what_a_crash_leaves_of_a_run_is_what_its_mode_promises() {
+async fn a_crash_leaves_the_steps_that_the_mode_promises() {
     // The store accepts so many appends and no more, as if its process was killed.
     for (durability, appends, least, most) in
         [(Durability::Sync, 7, 7, 7), (Durability::Async, 7, 7, 40), (Durability::Exit, 0, 0, 0)]

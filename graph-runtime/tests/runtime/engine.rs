@@ -273,7 +273,7 @@ async fn a_condition_that_cannot_be_decided_fails_its_node() {
 }
 
 #[tokio::test]
-async fn the_time_is_the_clocks_and_one_in_a_step() {
+async fn a_step_reads_one_time_from_the_clock() {
     let nodes = &[
         (
             "a",

@@ -95,12 +95,12 @@ impl Kept {
         Self { directory, files, store: MemoryStore::new(), state: Value::Null }
     }
 
-    async fn of_every_kind() -> Self {
+    async fn with_every_kind() -> Self {
         Self::of(&KINDS).await
     }
 
     /// A short run, for tests that change each byte.
-    async fn of_two_steps() -> Self {
+    async fn with_two_steps() -> Self {
         let nodes = &[("a", r#"{"line":1,"does":"gate","next":[{"to":"b"}]}"#), ("b", r#"{"line":2,"does":"return"}"#)];
         Self::of(&Program { nodes, ..PROGRAM }).await
     }
@@ -170,7 +170,7 @@ async fn assert_rebuilds(kept: &Kept, graphs: &[(&RunId, &Interpreted)]) {
 
 #[tokio::test]
 async fn rebuilt_files_equal_the_live_ones_byte_for_byte() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let live = tree(kept.directory.path());
     assert!(live.len() > 10, "{:?}", live.keys());
     assert_rebuilds(&kept, &[(&id(), &machine(&KINDS))]).await;
@@ -179,7 +179,7 @@ async fn rebuilt_files_equal_the_live_ones_byte_for_byte() {
 
 #[tokio::test]
 async fn files_that_were_damaged_are_found_and_rebuilt_in_place() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let whole = tree(kept.directory.path());
     let code = machine(&KINDS);
     let differing = async || {
@@ -209,7 +209,7 @@ async fn files_that_were_damaged_are_found_and_rebuilt_in_place() {
 
 #[tokio::test]
 async fn a_completed_run_that_is_resumed_has_its_files_rebuilt() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let whole = tree(kept.directory.path());
     // A kill between the commit of the end and the last file leaves some files out of date, and some missing.
     for (number, (file, bytes)) in whole.iter().enumerate() {
@@ -229,7 +229,7 @@ async fn a_completed_run_that_is_resumed_has_its_files_rebuilt() {
 
 #[tokio::test]
 async fn rebuild_refuses_a_changed_journal_and_another_graph() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let before = tree(kept.directory.path());
     let code = machine(&KINDS);
     let other = SecretKey::from_seed(&[9; 32]).public();
@@ -243,7 +243,7 @@ async fn rebuild_refuses_a_changed_journal_and_another_graph() {
 
 #[tokio::test]
 async fn journal_file_equals_the_stored_journal_and_is_read_only() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let records = kept.store.load(&id()).await.unwrap();
     let line = |record: &Sealed| json!({"body": record.body, "signature": hex(&record.signature)}).to_string() + "\n";
     let end = json!({"end": hex(&records.last().unwrap().end.unwrap())}).to_string() + "\n";
@@ -344,7 +344,7 @@ async fn rolled_back_journal_differs_from_the_other_files() {
 
 #[tokio::test]
 async fn compare_uses_the_key_and_version_that_wrote_the_files() {
-    let (kept, graph) = (Kept::of_every_kind().await, machine(&KINDS));
+    let (kept, graph) = (Kept::with_every_kind().await, machine(&KINDS));
     let (files, own, other) = (kept.files.store(), key().public(), SecretKey::from_seed(&[9; 32]));
     let differing = async |by: &PublicKey| {
         let paths = files.compare(&files, &own, by, &id(), graph.graph()).await.unwrap();
@@ -386,7 +386,7 @@ async fn compare_uses_the_key_and_version_that_wrote_the_files() {
 
 #[tokio::test]
 async fn transcript_lists_all_steps_in_order_and_signs_after_each() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let events = kept.events();
     let told: Vec<String> = events
         .iter()
@@ -472,7 +472,7 @@ fn verify(bytes: &[u8]) -> Result<u64, TranscriptError> {
 
 #[tokio::test]
 async fn a_transcript_with_any_byte_changed_is_refused() {
-    let transcript = Kept::of_two_steps().await.transcript();
+    let transcript = Kept::with_two_steps().await.transcript();
     assert_eq!(verify(&transcript), Ok(4));
     assert_eq!(verify(&transcript[..transcript.len() - 1]), Ok(4), "a missing newline at the end is no change");
     for at in 0..transcript.len() {
@@ -484,7 +484,7 @@ async fn a_transcript_with_any_byte_changed_is_refused() {
 
 #[tokio::test]
 async fn a_transcript_that_was_edited_says_where() {
-    let transcript = Kept::of_every_kind().await.transcript();
+    let transcript = Kept::with_every_kind().await.transcript();
     let lines: Vec<&[u8]> = transcript.split_inclusive(|byte| *byte == b'\n').collect();
     let joined = |lines: &[&[u8]]| lines.concat();
     let without = |at: usize| {
@@ -544,7 +544,7 @@ async fn a_transcript_that_was_edited_says_where() {
 
 #[tokio::test]
 async fn state_item_detects_a_transcript_cut_after_a_checkpoint() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let transcript = kept.transcript();
     let lines: Vec<&[u8]> = transcript.split_inclusive(|byte| *byte == b'\n').collect();
     let short = lines[..8].concat();
@@ -563,7 +563,7 @@ async fn state_item_detects_a_transcript_cut_after_a_checkpoint() {
 
 #[tokio::test]
 async fn state_item_is_a_signed_knowledge_page_with_the_whole_state() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let text = kept.item();
     assert_eq!(ItemKind::of(ITEM, &text), ItemKind::Knowledge);
     signature::verify(ItemKind::Knowledge, &text, &ring()).unwrap();
@@ -586,7 +586,7 @@ async fn state_item_is_a_signed_knowledge_page_with_the_whole_state() {
 
 #[tokio::test]
 async fn a_state_item_with_any_byte_changed_is_refused() {
-    let kept = Kept::of_two_steps().await;
+    let kept = Kept::with_two_steps().await;
     let text = kept.item();
     // The bytes after the time, which no signature line covers.
     for at in "<!-- rye:signed:2026-03-02T12:00:00Z:".len()..text.len() {
@@ -625,7 +625,7 @@ async fn state_item_shows_a_failed_run_at_its_node_and_a_resumed_one() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_cancelled_says_so_and_where_it_goes_on() {
+async fn a_cancelled_run_shows_its_status_and_next_node() {
     let kept = Kept::new();
     let program = Program {
         nodes: &[
@@ -662,7 +662,7 @@ const PAGE: &str = ".ai/knowledge/agent/threads/test/graph/run-1.md";
 
 #[tokio::test]
 async fn run_page_shows_each_node_outcome_and_the_edges_taken() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
     assert_eq!(ItemKind::of(PAGE, &page), ItemKind::Knowledge);
     signature::verify(ItemKind::Knowledge, &page, &ring()).unwrap();
@@ -731,7 +731,7 @@ mod registry {
 
     #[tokio::test]
     async fn the_registry_has_a_row_for_each_run_with_its_result() {
-        let kept = Kept::of_every_kind().await;
+        let kept = Kept::with_every_kind().await;
         let registry = kept.files.registry().unwrap();
         let entry = registry.get("run-1").unwrap().unwrap();
         let result = entry.result.clone().unwrap();
@@ -845,7 +845,7 @@ mod registry {
     #[cfg(unix)]
     #[tokio::test]
     async fn a_run_whose_process_is_gone_does_not_stay_running() {
-        let kept = Kept::of_every_kind().await;
+        let kept = Kept::with_every_kind().await;
         let mut gone = std::process::Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
         let set = |pid: u32| {
@@ -864,7 +864,7 @@ mod registry {
 
 #[tokio::test]
 async fn ref_leads_to_every_result_and_altered_objects_are_refused() {
-    let kept = Kept::of_every_kind().await;
+    let kept = Kept::with_every_kind().await;
     let objects = kept.files.objects();
     let reference = std::fs::read_to_string(kept.path(".ai/state/objects/refs/graphs/run-1.json")).unwrap();
     let hash = objects.reference(&id()).unwrap().unwrap();
@@ -949,8 +949,8 @@ async fn long_run_page_shows_its_end_and_snapshots_become_rarer() {
 }
 
 #[tokio::test]
-async fn a_reader_passes_over_what_is_no_event() {
-    let kept = Kept::of_two_steps().await;
+async fn a_transcript_reader_skips_invalid_events() {
+    let kept = Kept::with_two_steps().await;
     let with_garbage = [b"half a li\n{}\n".as_slice(), &kept.transcript(), b"{\"event_type\":"].concat();
     assert_eq!(graph_runtime::files::transcript_events(&with_garbage).collect::<Vec<_>>(), kept.events());
 }
@@ -1058,7 +1058,7 @@ async fn grows_again(file: &str) {
 }
 
 #[tokio::test]
-async fn several_nodes_of_one_step_are_told_each_with_where_it_led() {
+async fn each_node_of_one_step_is_listed_with_its_next_node() {
     let nodes = &[
         ("fork", r#"{"line":1,"does":"gate","next":{"all":[{"to":"left"},{"to":"right"}]}}"#),
         ("left", r#"{"line":2,"does":{"action":0},"params":{"fail":true},"next":[{"to":"end"}],"on_error":3}"#),

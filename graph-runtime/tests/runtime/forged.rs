@@ -388,7 +388,7 @@ async fn the_code_of_an_error_comes_from_a_call() {
 }
 
 #[tokio::test]
-async fn an_item_that_cannot_be_called_for_fails_for_good() {
+async fn an_item_with_an_invalid_id_fails_permanently() {
     let program = Program {
         keys: &[Key { name: "all", initial: None }],
         tools: &[Tool { id: "", ..PROGRAM.tools[0] }],
@@ -415,7 +415,7 @@ async fn an_item_that_cannot_be_called_for_fails_for_good() {
 }
 
 #[tokio::test]
-async fn a_run_inside_another_is_called_after_its_visit() {
+async fn a_nested_run_has_the_id_of_its_visit() {
     let records = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
     let start = &records[0].body;
     assert!(start.ends_with("}}"), "{start}");
@@ -431,7 +431,7 @@ async fn a_run_inside_another_is_called_after_its_visit() {
 }
 
 #[tokio::test]
-async fn what_a_graph_inside_returned_is_never_kept() {
+async fn the_result_of_a_nested_graph_is_never_cached() {
     let nodes: Vec<_> = AROUND
         .nodes
         .iter()
@@ -479,7 +479,7 @@ async fn items_finish_after_they_began() {
 }
 
 #[tokio::test]
-async fn a_visit_does_not_see_how_often_the_one_before_it_called() {
+async fn a_visit_does_not_see_the_retries_of_the_previous_one() {
     let nodes = &[
         (
             "call",

@@ -174,7 +174,7 @@ async fn audit_finds_mismatch_of_signed_inner_and_outer_journals() {
 }
 
 #[tokio::test]
-async fn a_resume_refuses_a_broken_journal_inside_the_run() {
+async fn a_resume_refuses_a_broken_journal_of_a_nested_run() {
     let store = ran(json!({"n": 4, "list": [1, 2]})).await;
     let all = store.load(&id("run")).await.unwrap();
     let each = all.iter().position(|record| record.body.contains(r#""kind":"step","visits":[{"step":2"#)).unwrap();
@@ -241,7 +241,7 @@ async fn the_runs_of_a_step_that_is_not_committed_are_proven() {
 }
 
 #[tokio::test]
-async fn a_run_inside_goes_on_as_often_as_the_one_around_it() {
+async fn a_nested_run_resumes_only_as_often_as_its_parent() {
     let store = ran(json!({"n": 4, "list": []})).await;
     let records = store.load(&id("run-1")).await.unwrap();
     let head = records[2].body.split(r#""kind":"#).next().unwrap().to_owned();
@@ -270,7 +270,7 @@ async fn a_run_inside_goes_on_as_often_as_the_one_around_it() {
 }
 
 #[tokio::test]
-async fn the_state_that_a_failed_run_is_said_to_have_is_its_own() {
+async fn the_reported_state_of_a_failed_nested_run_is_its_own() {
     let store = ran(json!({"n": "x", "list": ["x"]})).await;
     assert!(proven(&store).await.is_ok());
     for (seen, other) in [
@@ -285,7 +285,7 @@ async fn the_state_that_a_failed_run_is_said_to_have_is_its_own() {
 }
 
 #[tokio::test]
-async fn a_run_ends_with_the_code_of_the_failure_inside_it() {
+async fn a_run_ends_with_the_code_of_the_nested_failure() {
     let fails = |_: &_, _| Err(ActionError::permanent("no luck").with_code("E1"));
     let nodes = &[("call", r#"{"line":1,"does":{"action":0},"params":{}}"#)];
     let child = || Interpreted::new(&Program { id: "test/child", nodes, ..PROGRAM }, fails);
@@ -314,7 +314,7 @@ async fn a_run_ends_with_the_code_of_the_failure_inside_it() {
 }
 
 #[tokio::test]
-async fn a_hook_may_say_of_a_call_that_was_given_up_what_its_run_says() {
+async fn a_hook_may_repeat_the_error_of_a_call_that_was_given_up() {
     for (node, is_given_up) in [
         (r#"{"line":1,"does":{"action":0},"params":{}}"#, false),
         (r#"{"line":1,"does":{"action":0},"params":{},"timeout_ms":60000}"#, true),
@@ -343,7 +343,7 @@ async fn a_foreach_counts_the_calls_that_began_the_runs_of_its_items() {
 }
 
 #[tokio::test]
-async fn a_failure_of_a_run_that_did_not_end_is_not_told() {
+async fn a_nested_run_that_did_not_end_cannot_have_failed() {
     let store = ran(json!({"n": 4, "list": ["x"]})).await;
     let records = store.load(&id("run-2_0")).await.unwrap();
     let cut = crate::journal::forged(&records[..1], |_, body| body.to_owned());
@@ -354,7 +354,7 @@ async fn a_failure_of_a_run_that_did_not_end_is_not_told() {
 }
 
 #[tokio::test]
-async fn a_visit_counts_the_calls_that_began_the_runs_inside_it() {
+async fn a_visit_counts_the_calls_that_began_its_nested_runs() {
     let store = ran(json!({"n": 4, "list": [1, "x"]})).await;
     let (from, to) = (r#"{"step":2,"node":"each","#, r#"{"step":2,"node":"each","calls":4,"#);
     let found = proven(&forged(&store, "run", from, to).await).await.unwrap_err();
@@ -403,7 +403,7 @@ async fn call_repeats_only_after_a_failed_inner_run_or_a_timeout() {
 }
 
 #[tokio::test]
-async fn a_visit_tells_of_all_the_runs_that_its_calls_began() {
+async fn a_visit_accounts_for_all_runs_that_its_calls_began() {
     let store = ran(json!({"n": 4, "list": []})).await;
     let again = MemoryStore::new();
     for run in store.list().await.unwrap() {
@@ -418,7 +418,7 @@ async fn a_visit_tells_of_all_the_runs_that_its_calls_began() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_behind_a_step_began_no_run_of_the_next() {
+async fn a_run_that_ended_after_a_step_began_no_further_nested_run() {
     let nodes = &[
         ("first", r#"{"line":1,"does":"gate","next":[{"to":"nest"}]}"#),
         ("nest", r#"{"line":2,"does":{"action":0},"params":{"n":"${inputs.n}"}}"#),
@@ -490,7 +490,7 @@ async fn repeated_call_resumes_an_inner_run_failed_in_earlier_session() {
 }
 
 #[tokio::test]
-async fn a_call_that_asks_for_the_time_gives_that_of_one_moment() {
+async fn all_parameters_of_a_call_have_the_same_time() {
     let nodes = &[(
         "each",
         r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}","at":"${_timestamp}","text":"<${_now}>"},"each":{"over":"${inputs.list}","as":"n","width":2}}"#,

@@ -131,7 +131,7 @@ fn seconds(calls: &Mutex<Vec<Duration>>) -> Vec<f64> {
 const PLAIN: &str = r#"{"line":1,"does":{"action":0},"assign":{"a":"${result}"},"next":[{"to":"done"}]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn what_may_go_away_by_itself_is_tried_again_three_times() {
+async fn transient_failures_are_retried_three_times() {
     let (machine, calls) = flaky(PLAIN, "{}", 2, || ActionError::transient("a hiccup"));
     assert_eq!(run(machine, json!({})).await.unwrap().output["a"], "done");
     assert_eq!(seconds(&calls), [0.0, 2.0, 6.0]);
@@ -144,7 +144,7 @@ async fn what_may_go_away_by_itself_is_tried_again_three_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_says_how_it_is_tried_again() {
+async fn a_node_sets_its_own_retries() {
     let body = r#"{"line":1,"does":{"action":0},"assign":{"a":"${result}"},"next":[{"to":"done"}],"retry":{"attempts":4,"delay_ms":100,"factor":3.0,"max_delay_ms":500,"on":["permanent"]}}"#;
     let (machine, calls) = flaky(body, "{}", 3, || ActionError::permanent("no luck"));
     assert_eq!(run(machine, json!({})).await.unwrap().output["a"], "done");
@@ -155,7 +155,7 @@ async fn a_node_says_how_it_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_of_the_graph_has_a_call_made_again() {
+async fn a_hook_of_the_graph_retries_a_call() {
     let settings = r#"{"hooks":[{"event":"error","params":{"action":"retry","max_retries":5},"condition":{"path":"error.message","op":"contains","value":"luck"}}]}"#;
     let (machine, calls) = flaky(PLAIN, settings, 5, || ActionError::permanent("no luck"));
     assert_eq!(run(machine, json!({})).await.unwrap().output, json!({"a": "done", "retries": 5}));
@@ -472,7 +472,7 @@ async fn a_graph_runs_another_within_its_depth_and_capabilities() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_runs_journal_names_its_parent_and_goes_on_with_it() {
+async fn a_nested_run_names_its_parent_and_resumes_only_with_it() {
     let store = MemoryStore::new();
     let key = SecretKey::generate().unwrap();
     let runtime = builder().store(store.clone()).sign_with(key.clone()).build().unwrap();
@@ -534,7 +534,7 @@ async fn hooks_know_the_time_and_see_a_foreach_as_one_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_hooks_all_are_asked_and_the_first_wish_counts() {
+async fn all_hooks_are_asked_and_the_first_answer_counts() {
     let settings = r#"{"hooks":[{"event":"error","tool":0,"params":{"first":true}},{"event":"error","params":{"action":"fail","error":"the second"}},{"event":"error","tool":0,"params":{"third":true}}]}"#;
     let nodes = &[("call", PLAIN), ("done", r#"{"line":2,"does":"return"}"#)];
     let seen = Arc::new(Mutex::new(Vec::new()));

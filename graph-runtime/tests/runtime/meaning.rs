@@ -164,7 +164,7 @@ async fn the_value_of_a_condition_is_no_template() {
 }
 
 #[tokio::test]
-async fn a_return_node_returns_its_output_also_if_it_is_nothing_much() {
+async fn a_return_node_returns_falsy_and_empty_outputs() {
     for output in ["0", "false", "[]", "{}", "\"\""] {
         let body = format!(r#"{{"line":1,"does":"return","output":{output}}}"#);
         let nodes = [("done", &*Box::leak(body.into_boxed_str()))];
@@ -222,7 +222,7 @@ async fn a_return_node_needs_a_step_of_its_own() {
 }
 
 #[tokio::test]
-async fn runs_of_one_second_have_ids_of_their_own() {
+async fn runs_of_the_same_second_have_different_ids() {
     let program = Program { nodes: &[("done", r#"{"line":1,"does":"return"}"#)], ..PROGRAM };
     let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
     let runtime = Runtime::builder().grant("*").unwrap().clock(Arc::new(clock)).build().unwrap();
@@ -236,7 +236,7 @@ async fn runs_of_one_second_have_ids_of_their_own() {
 }
 
 #[tokio::test]
-async fn inputs_are_the_original_ones_also_after_a_resume() {
+async fn inputs_stay_the_same_after_a_resume() {
     let nodes = &[
         (
             "call",
@@ -271,7 +271,7 @@ async fn tool_receives_rendered_params_and_not_its_own_result() {
 }
 
 #[tokio::test]
-async fn a_first_value_of_null_is_no_surprise() {
+async fn a_first_value_of_null_causes_no_warning() {
     for (initial, warns) in [(Some("null"), false), (None, true)] {
         let nodes = [("node", r#"{"line": 1, "does": "return", "output": {"x": "${state.a}", "y": "<${state.a}>"}}"#)];
         let program = Program { keys: &[Key { name: "a", initial }], nodes: &nodes, ..PROGRAM };

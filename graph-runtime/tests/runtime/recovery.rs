@@ -144,7 +144,7 @@ async fn resume_after_a_crash_at_any_commit_repeats_no_committed_step() {
 }
 
 #[tokio::test]
-async fn a_run_that_failed_goes_on_at_the_node_that_failed() {
+async fn a_failed_run_resumes_at_the_node_that_failed() {
     let (store, calls) = (MemoryStore::new(), Calls::default());
     let broken = Interpreted::new(&CHAIN, |call: &Call, _| match call.node() {
         "b" => Err(ActionError::transient("not today")),
@@ -305,7 +305,7 @@ async fn a_journal_with_a_forged_end_or_without_signatures_is_refused() {
 }
 
 #[tokio::test]
-async fn a_journal_of_an_older_form_says_so() {
+async fn a_journal_of_an_unsupported_version_is_refused() {
     let mut records = stopped().await;
     records.truncate(1);
     let body = records[0].body.replacen("{\"v\":3", "{\"v\":1", 1);
@@ -316,7 +316,7 @@ async fn a_journal_of_an_older_form_says_so() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_with_its_own_graph_only() {
+async fn a_run_resumes_only_with_its_own_graph() {
     let records = stopped().await;
     let edited = Program { digest: "00000000000000000000000000000000000000000000000000000000000000bb", ..CHAIN };
     let machine = Interpreted::new(&edited, |_, params| Ok(params));
@@ -334,7 +334,7 @@ async fn a_run_needs_a_store_to_be_resumed_and_the_run_to_exist() {
 }
 
 #[tokio::test]
-async fn a_run_is_at_work_in_one_place_only() {
+async fn a_run_is_executed_by_one_process_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let (started, release) = (Arc::new(tokio::sync::Notify::new()), Arc::new(std::sync::Barrier::new(2)));

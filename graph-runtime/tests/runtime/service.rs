@@ -167,7 +167,7 @@ impl Either {
 }
 
 #[tokio::test]
-async fn a_cancel_before_a_resume_is_passed_over_if_that_is_wished() {
+async fn a_resume_can_ignore_an_earlier_cancel() {
     let (store, calls, gated) = (MemoryStore::new(), Arc::default(), Gated::default());
     let runtime = runtime(store.clone());
     let inside = |graph| Interpreted::new(&AROUND, |_: &Call, _| Ok(json!(0))).nesting(graph);
@@ -187,7 +187,7 @@ async fn a_cancel_before_a_resume_is_passed_over_if_that_is_wished() {
 }
 
 #[tokio::test]
-async fn a_call_is_told_that_its_run_was_cancelled() {
+async fn a_call_is_notified_that_its_run_was_cancelled() {
     for (kind, calls) in [("alone", 1), ("inner", 1), ("each", 2)] {
         for kept in [false, true] {
             let (gated, store) = (Gated::hearing(), MemoryStore::new());
@@ -238,7 +238,7 @@ async fn a_call_knows_which_attempt_it_is() {
 }
 
 #[tokio::test]
-async fn an_outcome_says_how_a_run_stands_and_calls_nothing() {
+async fn an_outcome_reports_the_status_and_calls_nothing() {
     let (store, gated) = (MemoryStore::new(), Gated::default());
     let runtime = runtime(store.clone());
     let calls = Arc::default();
@@ -282,7 +282,7 @@ async fn an_outcome_says_how_a_run_stands_and_calls_nothing() {
 }
 
 #[tokio::test]
-async fn all_runs_that_were_stopped_are_resumed_but_those_of_others() {
+async fn all_stopped_runs_are_resumed_except_held_ones() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let mine = runtime(SqliteStore::open(&path).await.unwrap());
@@ -384,7 +384,7 @@ async fn a_shutdown_drops_what_is_not_done_in_time() {
 }
 
 #[tokio::test]
-async fn a_run_can_be_waited_for_in_turns_and_says_that_it_exists() {
+async fn a_run_can_be_awaited_in_parts_and_not_started_twice() {
     let (store, gated) = (MemoryStore::new(), Gated::default());
     let runtime = runtime(store);
     let mut run = runtime.start_as(id("run"), gated.graph(&TWICE), Map::new()).await.unwrap();

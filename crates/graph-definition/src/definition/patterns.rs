@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_in_every_text_or_in_none_is_told() {
+    fn patterns_that_match_every_text_or_none_are_reported() {
         for (found, patterns) in [
             (
                 FoundIn::Every,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_patterns_of_common_size_are_no_problem() {
+    fn a_thousand_patterns_of_common_size_are_accepted() {
         let mut patterns = Patterns::default();
         for at in 0..1000 {
             assert_eq!(said(&mut patterns, &format!(r"^[a-z0-9_-]{{1,64}}\.{at}\d$")), "good");

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_reported_where_it_stands() {
+    fn every_mistake_is_reported_at_its_place() {
         for (config, expected) in [
             ("", "a contract of a subprocess needs `config`"),
             ("config: {}\n", "`config` of a subprocess needs `command`"),

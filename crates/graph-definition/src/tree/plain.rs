@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_alike_by_both_is_read() {
+    fn scalars_that_both_readers_agree_on_are_accepted() {
         for text in
             ["1", "-1", "0", "1.5", "-2.50", "1.5e+3", "1.0E-7", "true", "Null", "1.2.3", "v1", "08:00x", "a=b", "<<x"]
         {

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_with_any_byte_changed_is_none() {
+    fn an_entry_with_any_byte_changed_is_refused() {
         let key = SecretKey::from_seed(&[1; 32]);
         let text = entry().seal(&key);
         for at in 0..text.len() {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_was_moved_or_that_somebody_else_signed_is_none() {
+    fn a_moved_or_foreign_entry_is_refused() {
         let (key, other) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
         let text = entry().seal(&key);
         let moved = CacheEntry::read(&text, &Digest::of("other"), &key.public());

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_ends_where_the_fan_out_is_closed() {
+    fn a_path_ends_at_the_join_that_closes_its_fan_out() {
         // 0 fans out to 1 and 2, which join at 3, which leads back to 0 by 4.
         let leads = [vec![1, 2], vec![3], vec![3], vec![4], vec![0]];
         let fans = fan_outs(&[Member { node: 3, fan: 0, closes: true }], &leads);

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_keeps_what_stores_promise() {
+    async fn the_store_passes_the_conformance_suite() {
         conformance::suite(|| async { MemoryStore::new() }).await;
     }
 }

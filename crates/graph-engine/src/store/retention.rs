@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_runs_that_ended_and_that_nobody_holds_go() {
+    fn only_ended_runs_without_a_holder_are_removed() {
         let mut held = run("held", Status::Error, 1, None);
         held.holder = Some(Holder { process: Some(1), host: "h".to_owned(), since: None });
         let runs = [
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_inside_another_goes_with_that_one_and_never_alone() {
+    fn a_nested_run_is_removed_only_with_its_parent() {
         let mut innermost = run("a-1-1", Status::Running, 1, Some("a-1"));
         let mut runs = vec![
             run("a", Status::Running, 1, None),

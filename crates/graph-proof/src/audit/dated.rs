@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_told_at_one_time_and_at_any() {
+    fn a_dated_value_is_recognized_at_any_time() {
         let template = |told: &DatedTime| json!({"at": format!("a {} b {}", told.text, told.milliseconds), "list": [told.milliseconds, 7], "text": told.text});
         let at = DatedTime::of(from_unix_milliseconds(1_795_000_000_123));
         assert!(is_one_of(template, &template(&at)));

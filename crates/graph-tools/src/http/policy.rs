@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_every_name_below_and_not_the_name_itself() {
+    fn a_star_covers_every_subdomain_but_not_the_name_itself() {
         assert!(allows("*.example.com", "https://a.b.example.com/"));
         assert!(!allows("*.example.com", "https://example.com/"));
         assert!(!allows("*.example.com", "https://evilexample.com/"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_host_is_refused() {
+    fn a_text_that_names_no_host_is_refused() {
         for text in [
             "", "a b", "ftp://a", "a/path", "a?q", "user@a", "*a.com", "a.*.com", "**", "*.", "http://", "a:99999",
             "a:1:*",

@@ -180,7 +180,7 @@ mod tests {
     }
 
     /// Returns the permissions of `thread` if the file of the thread `t` holds `text`.
-    fn told(thread: &str, text: &str) -> Result<Inherited, String> {
+    fn inherited_from(thread: &str, text: &str) -> Result<Inherited, String> {
         let project = tempfile::tempdir().unwrap();
         let directory = project.path().join(THREADS).join("t");
         fs::create_dir_all(&directory).unwrap();
@@ -197,10 +197,10 @@ mod tests {
     #[test]
     fn a_thread_hands_down_what_a_trusted_key_signed() {
         let text = json!({"thread_id": "t", "capabilities": ["rye.execute.tool.*"], "limits": {"depth": 3}});
-        let inherited = told("t", &signed(text, &key())).unwrap();
+        let inherited = inherited_from("t", &signed(text, &key())).unwrap();
         let grants = Grants::new([Pattern::new("rye.execute.tool.*").unwrap()]);
         assert_eq!(inherited, Inherited { grants, depth: 3 });
-        let nothing = told("t", &signed(json!({}), &key())).unwrap();
+        let nothing = inherited_from("t", &signed(json!({}), &key())).unwrap();
         assert_eq!(nothing, Inherited { grants: Grants::default(), depth: 0 });
     }
 
@@ -223,7 +223,7 @@ mod tests {
             ("t", "[]".to_owned(), "it is no JSON object"),
             ("t", "{".to_owned(), "it is no JSON"),
         ] {
-            let error = told(thread, &text).unwrap_err();
+            let error = inherited_from(thread, &text).unwrap_err();
             assert!(error.contains(reason), "{thread} {text}: {error}");
         }
         let error = inherited("t", None, KeyRing::default).unwrap_err();

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_in_the_project_thread_or_else_beside_the_store() {
+    fn a_log_is_in_the_project_thread_or_next_to_the_store() {
         let run = RunId::new("r").unwrap();
         let (project, store) = (Some(Path::new("/p")), Some(Path::new("/s/runs.db")));
         assert_eq!(log_of(&run, project, store), Path::new("/p/.ai/state/threads/r/async.log"));

@@ -57,7 +57,7 @@ async fn a_run_that_failed_is_resumed_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_stopped_goes_on_behind_its_last_step() {
+async fn a_stopped_run_resumes_after_its_last_step() {
     let store = MemoryStore::new();
     let running = runtime(&store).start_as(run(), adding(), Numbers::new(&[1; 100])).await.unwrap();
     running.canceller().cancel();
