@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use graph_model::digest::Digest;
-use graph_runtime::record::Sealed;
+use graph_runtime::record::SignedRecord;
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, Options, RunId, Runtime, SecretKey, SqliteStore, Store, audit,
 };
@@ -99,7 +99,7 @@ async fn measure() {
 }
 
 /// Creates a long run from its journal; returns the number of its steps.
-async fn begin_long(store: &SqliteStore, records: &[Sealed]) -> u64 {
+async fn begin_long(store: &SqliteStore, records: &[SignedRecord]) -> u64 {
     flat::copy(store, &run(), records).await;
     u64::from(STEPS)
 }
@@ -128,7 +128,7 @@ fn median(once: &mut dyn FnMut() -> Duration) -> Duration {
 }
 
 /// Times the resumption of a run from a file.
-async fn taken_up(records: &[Sealed]) -> Duration {
+async fn taken_up(records: &[SignedRecord]) -> Duration {
     let directory = tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory");
     let path = directory.path().join("runs.db");
     let store = SqliteStore::open(&path).await.expect("a store");

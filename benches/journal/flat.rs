@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use graph_compiler::graph::TypedTool;
 use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
-use graph_runtime::record::Sealed;
+use graph_runtime::record::SignedRecord;
 use graph_runtime::{Call, Map, Options, RunError, RunId, SqliteStore, Status, Store, Value};
 use graph_signing::{ItemKind, KeyFile, sign};
 use serde_json::json;
@@ -94,7 +94,7 @@ impl Subject {
 }
 
 /// Prints the cost of steps, relative to other steps that alternate with them.
-pub(super) async fn measure(long: &[Sealed]) {
+pub(super) async fn measure(long: &[SignedRecord]) {
     let directory = tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("target")).expect("a directory");
     let store = SqliteStore::open(directory.path().join("runs.db")).await.expect("a store");
     let (small, large) = (Subject::with_state_of(10), Subject::with_state_of(1_000_000));
@@ -127,7 +127,7 @@ fn report(what: &str, mut one: Vec<Duration>, mut other: Vec<Duration>) {
 }
 
 /// Appends a journal that was created elsewhere.
-pub(super) async fn copy(store: &SqliteStore, run: &RunId, records: &[Sealed]) {
+pub(super) async fn copy(store: &SqliteStore, run: &RunId, records: &[SignedRecord]) {
     let lease = store.create(run, "bench/tally", records[..1].to_vec()).await.expect("a run");
     let mut known = 1;
     for batch in records[1..].chunks(1000) {

@@ -26,7 +26,7 @@
 //! Errors, statuses, events, records and results of runs are `#[non_exhaustive]`: a new version may add to them. Types with
 //! which a program sets options ([`Options`], [`RunFilter`](store::RunFilter), [`Page`](store::Page),
 //! [`Retention`](store::Retention), [`ResumeAll`], [`Single`], [`Fork`](history::Fork)) are written with
-//! `..Default::default()`, and may grow too. [`Sealed`](record::Sealed) and [`Within`](store::Within) do not change, because
+//! `..Default::default()`, and may grow too. [`SignedRecord`](record::SignedRecord) and [`Within`](store::Within) do not change, because
 //! a store must know all of their fields.
 
 // Libraries report through values and `tracing`; only the command line prints.
@@ -38,12 +38,12 @@ pub mod dynamic;
 #[doc(inline)]
 pub use graph_engine::{
     ActionError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken, Canceller,
-    Category, Classifier, Clock, Control, Digest, Durability, Edge, Failure, Fingerprint, Finished, FromValue, Grants,
-    Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap, ItemId, KeyError, LastError, Layer, Machine,
-    ManualClock, Map, MemoryStore, Mismatch, Number, Observer, Options, OutcomeError, Pattern, PerformItems, Progress,
-    PublicKey, ResumeAll, ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, SealKey, SealKeyError,
-    Secret, SecretKey, Sleeping, StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads,
-    TokioClock, ToolCaller, ToolSettings, Value, When,
+    Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, EncryptionKeyError, Failure,
+    Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap, ItemId,
+    KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, Number, Observer, Options,
+    OutcomeError, Pattern, PerformItems, Progress, PublicKey, ResumeAll, ResumeError, Resumed, Run, RunError, RunId,
+    RunOutcome, Runtime, Secret, SecretKey, Sleeping, StartError, StateFields, Status, Store, SuppressedError,
+    SystemClock, Thread, Threads, TokioClock, ToolCaller, ToolSettings, Value, When,
 };
 #[doc(inline)]
 pub use graph_engine::{cache, classify, hooks, machine, observer, threads};
@@ -85,8 +85,8 @@ pub mod record {
     #[doc(inline)]
     pub use graph_engine::record::{
         Arrival, BranchMemory, Calls, Done, End, Entry, FIRST_VERSION, FanOut, Follower, InBranch, ItemFailure, Join,
-        JournalError, Origin, Parent, Payload, Record, Resume, Sealed, Snapshot, Start, Status, Step, Target, VERSION,
-        Visit, VisitFailure, head, hide_sealed, verified_start,
+        JournalError, Origin, Parent, Payload, Record, Resume, SignedRecord, Snapshot, Start, Status, Step, Target,
+        VERSION, Visit, VisitFailure, head, hide_encrypted, verified_start,
     };
 }
 

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::history::replay;
-use graph_runtime::record::{Entry, Record, Sealed};
+use graph_runtime::record::{Entry, Record, SignedRecord};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
 use graph_runtime::{
-    Clock, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId, Runtime,
-    SealKey, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit_tree,
+    Clock, EncryptionKey, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId,
+    Runtime, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit_tree,
 };
 use graph_signing::{ItemKind, KeyFile, sign};
 use serde_json::json;
@@ -152,7 +152,7 @@ impl Bench {
             };
             for at in cuts {
                 let resumed = resume(case, &self.stage, second, &log, at, &given);
-                let truncated = |end: &Value| {
+                let retained = |end: &Value| {
                     let mut end = end.clone();
                     // A resume does not notify hooks again of what they received before it.
                     end.as_object_mut().map(|end| end.shift_remove("kind"));
@@ -163,7 +163,7 @@ impl Bench {
                     Ok((end, _)) if cut == Cut::BeforeEnd => {
                         found.push(format!("resumed {way} without its end: {end}"));
                     }
-                    Ok((end, _)) if truncated(&end) != truncated(&whole.end) => {
+                    Ok((end, _)) if retained(&end) != retained(&whole.end) => {
                         found.push(format!("resumed {way} after record {at}: {end}\n  instead of {}", whole.end));
                     }
                     Ok((_, again)) => {
@@ -191,12 +191,12 @@ impl Bench {
 /// differs; `None` if all is well.
 pub(crate) fn unproven(machine: &Erased, log: &Log) -> Option<String> {
     let records = within(false, log.store.load(&run_id())).ok()?;
-    let (run, seal, key) = (run_id(), SealKey::from_bytes([5; 32]), key().public());
-    let proven = audit_tree(machine.machine(), &run, &log.store, &key, Some(&seal));
+    let (run, encryption_key, key) = (run_id(), EncryptionKey::from_bytes([5; 32]), key().public());
+    let proven = audit_tree(machine.machine(), &run, &log.store, &key, Some(&encryption_key));
     if let Err(error) = within(false, proven) {
         return Some(error.to_string());
     }
-    match replay(machine, machine, &run, &records, &key, Some(&seal)) {
+    match replay(machine, machine, &run, &records, &key, Some(&encryption_key)) {
         Err(error) => Some(error.to_string()),
         Ok(replay) if replay.deviations.is_empty() && replay.stopped.is_none() => None,
         Ok(replay) => Some(format!("it is replayed differently: {replay:?}")),
@@ -232,7 +232,7 @@ fn leaks(case: &Case, bodies: &[String]) -> Vec<String> {
     shown.map(|body| format!("a secret stands in the journal of `{}`: {body}", case.name)).collect()
 }
 
-/// Returns the records without the parts that differ each time a secret is sealed: the sealed text, and the hashes over
+/// Returns the records without the parts that differ each time a secret is encrypted: the encrypted text, and the hashes over
 /// it.
 pub(crate) fn comparable(bodies: &[String]) -> Vec<String> {
     if !bodies.iter().any(|body| body.contains(SEALED)) {
@@ -241,7 +241,7 @@ pub(crate) fn comparable(bodies: &[String]) -> Vec<String> {
     let records = bodies.iter().map(|body| {
         let mut record: Value = serde_json::from_str(body).expect("the engine writes JSON");
         record["prev"].take();
-        unsealed(&mut record);
+        decrypted(&mut record);
         record.to_string()
     });
     records.collect()
@@ -249,14 +249,14 @@ pub(crate) fn comparable(bodies: &[String]) -> Vec<String> {
 
 const SEALED: &str = "$sealed";
 
-/// Replaces each sealed text with the same text.
-fn unsealed(value: &mut Value) {
+/// Replaces each encrypted text with the same text.
+fn decrypted(value: &mut Value) {
     match value {
         Value::Object(map) if map.len() == 1 && map.contains_key(SEALED) => {
             map.insert(SEALED.to_owned(), json!("sealed"));
         }
-        Value::Object(map) => map.values_mut().for_each(unsealed),
-        Value::Array(list) => list.iter_mut().for_each(unsealed),
+        Value::Object(map) => map.values_mut().for_each(decrypted),
+        Value::Array(list) => list.iter_mut().for_each(decrypted),
         _ => {}
     }
 }
@@ -297,7 +297,7 @@ fn runtime(case: &Case, stage: &Stage, log: Option<&Log>, elapsed: Duration) -> 
         builder = builder.grant(&grant).expect("a pattern of capabilities");
     }
     if let Some(log) = log {
-        builder = builder.store(log.clone()).sign_with(key()).seal_with(SealKey::from_bytes([5; 32]));
+        builder = builder.store(log.clone()).sign_with(key()).encrypt_with(EncryptionKey::from_bytes([5; 32]));
     }
     if case.threads.is_some() {
         builder = builder.threads(stage.clone());
@@ -391,17 +391,17 @@ fn kind(error: &RunError) -> &'static str {
     }
 }
 
-/// Resumes the run whose journal is the first `truncated` records of a log.
+/// Resumes the run whose journal is the first `length` records of a log.
 pub(crate) fn resume(
     case: &Case,
     stage: &Stage,
     machine: &Erased,
     log: &Log,
-    truncated: usize,
+    length: usize,
     given: &Given,
 ) -> Result<(Value, Log), ResumeError> {
     within(case.real, async {
-        let (again, elapsed) = log.first(truncated).await;
+        let (again, elapsed) = log.first(length).await;
         stage.set_again(case, given);
         again.begin(tokio::time::Instant::now(), elapsed);
         let runtime = runtime(case, stage, Some(&again), elapsed);
@@ -435,14 +435,14 @@ pub(crate) fn play<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
     })
 }
 
-/// Resumes the run whose journal is the first `truncated` records of a log.
+/// Resumes the run whose journal is the first `length` records of a log.
 pub(crate) fn play_again<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
     graph: G,
     log: &Log,
-    truncated: usize,
+    length: usize,
 ) -> Result<Value, ResumeError> {
     within(false, async {
-        let (again, elapsed) = log.first(truncated).await;
+        let (again, elapsed) = log.first(length).await;
         again.begin(tokio::time::Instant::now(), elapsed);
         let run = virtual_runtime(Some(&again), elapsed).resume(graph, &run_id()).await?;
         Ok(end(run.await))
@@ -480,7 +480,7 @@ pub(crate) struct Entered {
     /// The graph, if the run began with this record.
     pub(crate) graph: Option<String>,
     pub(crate) status: Status,
-    pub(crate) sealed: Sealed,
+    pub(crate) signed: SignedRecord,
     /// Whether it is the last of the records that were written together.
     pub(crate) is_last: bool,
     pub(crate) elapsed: Duration,
@@ -496,14 +496,14 @@ impl Log {
         (written.began, written.before) = (Some(at), before);
     }
 
-    fn enter(&self, run: &RunId, graph: Option<&str>, records: &[Sealed], status: Status) {
+    fn enter(&self, run: &RunId, graph: Option<&str>, records: &[SignedRecord], status: Status) {
         let mut written = self.written();
         let elapsed = written.before + written.began.map_or(Duration::ZERO, |began| began.elapsed());
-        let entered = |(at, sealed): (usize, &Sealed)| Entered {
+        let entered = |(at, signed): (usize, &SignedRecord)| Entered {
             run: run.clone(),
             graph: graph.filter(|_| at == 0).map(str::to_owned),
             status,
-            sealed: sealed.clone(),
+            signed: signed.clone(),
             is_last: at + 1 == records.len(),
             elapsed,
         };
@@ -533,12 +533,12 @@ impl Log {
 
     /// Returns the records' texts, in the order in which they were written.
     pub(crate) fn bodies(&self) -> Vec<String> {
-        self.written().records.iter().map(|entered| entered.sealed.body.clone()).collect()
+        self.written().records.iter().map(|entered| entered.signed.body.clone()).collect()
     }
 
     /// Returns the records' runs and texts, in the order in which they were written.
     pub(crate) fn texts(&self) -> Vec<(String, String)> {
-        let text = |entered: &Entered| (entered.run.to_string(), entered.sealed.body.clone());
+        let text = |entered: &Entered| (entered.run.to_string(), entered.signed.body.clone());
         self.written().records.iter().map(text).collect()
     }
 
@@ -566,14 +566,14 @@ impl Log {
     fn visits(&self) -> BTreeMap<String, Vec<Value>> {
         let mut runs: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for entered in &self.written().records {
-            let body: Value = serde_json::from_str(&entered.sealed.body).expect("the engine writes JSON");
+            let body: Value = serde_json::from_str(&entered.signed.body).expect("the engine writes JSON");
             for visit in body["visits"].as_array().into_iter().flatten() {
                 let mut visit = visit.clone();
                 // A pause that was cut begins again, so later times differ.
                 for time in ["ms", "now"] {
                     visit.as_object_mut().map(|visit| visit.shift_remove(time));
                 }
-                unsealed(&mut visit);
+                decrypted(&mut visit);
                 runs.entry(entered.run.to_string()).or_default().push(visit);
             }
         }
@@ -589,15 +589,15 @@ impl Log {
     pub(crate) async fn holding(records: &[Entered]) -> (Self, Duration) {
         let again = Self::default();
         let mut leases: BTreeMap<RunId, (Lease, u64)> = BTreeMap::new();
-        for Entered { run, graph, status, sealed, .. } in records {
+        for Entered { run, graph, status, signed, .. } in records {
             match graph {
                 Some(graph) => {
-                    let lease = again.create(run, graph, vec![sealed.clone()]).await.expect("it is new");
+                    let lease = again.create(run, graph, vec![signed.clone()]).await.expect("it is new");
                     leases.insert(run.clone(), (lease, 1));
                 }
                 None => {
                     let (lease, known) = leases.get_mut(run).expect("its first record came before");
-                    again.append(lease, *known, vec![sealed.clone()], *status).await.expect("it follows");
+                    again.append(lease, *known, vec![signed.clone()], *status).await.expect("it follows");
                     *known += 1;
                 }
             }
@@ -608,7 +608,7 @@ impl Log {
 }
 
 impl Store for Log {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         Box::pin(async move {
             let lease = self.store.create(run, graph, records.clone()).await?;
             self.enter(run, Some(graph), &records, Status::Running);
@@ -620,7 +620,7 @@ impl Store for Log {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -630,7 +630,7 @@ impl Store for Log {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.store.load(run)
     }
 

@@ -13,7 +13,7 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_runtime::dynamic::Library;
 use graph_runtime::history::replay;
-use graph_runtime::record::{Record, Sealed};
+use graph_runtime::record::{Record, SignedRecord};
 use graph_runtime::{MemoryStore, Status, Store, Value, audit, audit_tree};
 use serde_json::json;
 
@@ -45,21 +45,21 @@ impl Lot {
 }
 
 /// Chains and signs texts as the records of their runs, as only the holder of the key can.
-fn forged(records: &[(String, String)]) -> BTreeMap<String, Vec<Sealed>> {
+fn forged(records: &[(String, String)]) -> BTreeMap<String, Vec<SignedRecord>> {
     let (key, token) = (key(), [7; 32]);
-    let mut runs: BTreeMap<String, Vec<Sealed>> = BTreeMap::new();
+    let mut runs: BTreeMap<String, Vec<SignedRecord>> = BTreeMap::new();
     for (run, body) in records {
         let own = runs.entry(run.clone()).or_default();
-        let (seq, prev) = (own.len(), own.last().map_or_else(|| Digest::of([]), Sealed::link));
+        let (seq, prev) = (own.len(), own.last().map_or_else(|| Digest::of([]), SignedRecord::link));
         let said: Value = serde_json::from_str(body).expect("a record is JSON");
         let head = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
         let body = body
             .replacen(&head("prev"), &prev.to_hex(), 1)
             .replacen(&format!(r#""end":"{}""#, head("end")), &format!(r#""end":"{}""#, Digest::of(token).to_hex()), 1)
             .replacen(&format!(r#""seq":{},"#, said["seq"]), &format!(r#""seq":{seq},"#), 1);
-        own.push(Sealed { seq: seq as u64, signature: key.sign(&Digest::of(&body)), body, end: Some(token) });
+        own.push(SignedRecord { seq: seq as u64, signature: key.sign(&Digest::of(&body)), body, end: Some(token) });
     }
-    runs.values_mut().for_each(|own| Sealed::forget_ends(own));
+    runs.values_mut().for_each(|own| SignedRecord::forget_ends(own));
     runs
 }
 
@@ -483,7 +483,7 @@ struct Counts {
 }
 
 /// Returns a store with journals.
-async fn stored(runs: &BTreeMap<String, Vec<Sealed>>) -> Option<MemoryStore> {
+async fn stored(runs: &BTreeMap<String, Vec<SignedRecord>>) -> Option<MemoryStore> {
     let store = MemoryStore::new();
     for (run, records) in runs {
         let (run, first) = (RunId::new(run.clone()).ok()?, records.first()?.clone());

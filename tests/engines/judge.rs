@@ -16,7 +16,7 @@ use graph_runtime::cache::{Cache, CacheFuture, Digest, MemoryCache, NodeCache};
 use graph_runtime::dynamic::{Interpreted, ToolFuture, Tools};
 use graph_runtime::hooks::HookContext;
 use graph_runtime::observer::{Event, Observer};
-use graph_runtime::record::{Record, Sealed};
+use graph_runtime::record::{Record, SignedRecord};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
 use graph_runtime::{
     ActionError, Call, Canceller, Category, Clock, Control, Grants, Hooks, Layer, Map, Options, Pattern, RunId,
@@ -398,7 +398,7 @@ impl Observer for Director {
 
 impl Director {
     /// Notes the records that a run wrote.
-    fn recorded(&self, run: &str, records: &[Sealed]) {
+    fn recorded(&self, run: &str, records: &[SignedRecord]) {
         {
             let mut all = locked(&self.0.stands);
             let stands = all.entry(run.to_owned()).or_default();
@@ -467,13 +467,13 @@ impl Cache for ToldCache {
         let visit = claims.get(&run).and_then(|own| own.visits.get(&step));
         let is_said = visit.is_some_and(|visit| visit["cached"] == json!(true));
         let has = is_said && !directed.is_before.load(Ordering::SeqCst);
-        let truncated = locked(&directed.cache).clone();
-        Box::pin(async move { if has { truncated.get(key).await } else { Ok(None) } })
+        let cache = locked(&directed.cache).clone();
+        Box::pin(async move { if has { cache.get(key).await } else { Ok(None) } })
     }
 
     fn put<'a>(&'a self, key: &'a Digest, entry: &'a str) -> CacheFuture<'a, ()> {
-        let truncated = locked(&self.0.0.cache).clone();
-        Box::pin(async move { truncated.put(key, entry).await })
+        let cache = locked(&self.0.0.cache).clone();
+        Box::pin(async move { cache.put(key, entry).await })
     }
 }
 
@@ -483,7 +483,7 @@ impl Cache for ToldCache {
 struct ToldStore(Director, Log);
 
 impl Store for ToldStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         let is_known = self.0.claims().contains_key(run.as_str());
         if !is_known && self.0.0.is_slow.load(Ordering::SeqCst) {
             return Box::pin(std::future::pending());
@@ -499,7 +499,7 @@ impl Store for ToldStore {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -509,7 +509,7 @@ impl Store for ToldStore {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.1.load(run)
     }
 
@@ -528,7 +528,7 @@ impl Store for ToldStore {
 
 impl ToldStore {
     /// Never returns if these are the last records of a late run.
-    async fn keep_if_late(&self, run: &RunId, records: &[Sealed]) {
+    async fn keep_if_late(&self, run: &RunId, records: &[SignedRecord]) {
         if !locked(&self.0.0.late).contains(run.as_str()) {
             return;
         }

@@ -13,8 +13,8 @@ use graph_model::digest::hex;
 use graph_model::name::RunId;
 use graph_runtime::dynamic::Library;
 use graph_runtime::history::{checkpoints, entry_at};
-use graph_runtime::record::{Sealed, VERSION};
-use graph_runtime::{SealKey, Status, Store, Value};
+use graph_runtime::record::{SignedRecord, VERSION};
+use graph_runtime::{EncryptionKey, Status, Store, Value};
 use serde::{Deserialize, Serialize};
 
 use super::case::{Entered, Log, comparable, key, resume, run, run_id, unproven, within};
@@ -52,7 +52,7 @@ struct KeptRecord {
 
 impl KeptRecord {
     fn of(entered: &Entered) -> Self {
-        let Sealed { seq, body, signature, end } = entered.sealed.clone();
+        let SignedRecord { seq, body, signature, end } = entered.signed.clone();
         Self {
             run: entered.run.clone(),
             graph: entered.graph.clone(),
@@ -73,7 +73,7 @@ impl KeptRecord {
             run: self.run.clone(),
             graph: self.graph.clone(),
             status: self.status,
-            sealed: Sealed { seq: self.seq, body: self.body.clone(), signature, end },
+            signed: SignedRecord { seq: self.seq, body: self.body.clone(), signature, end },
             is_last: self.is_last,
             elapsed: Duration::from_millis(self.elapsed),
         }
@@ -189,11 +189,11 @@ fn a_stored_journal_is_proven_replayed_and_shown() {
             let records: Vec<Entered> = stored_directory.records.iter().map(KeptRecord::entered).collect();
             let (log, _) = within(false, Log::holding(&records));
             let mut said: Vec<String> = unproven(machine, &log).into_iter().collect();
-            let sealed = within(false, log.load(&run_id())).expect("it is in memory");
-            let (public, seal) = (key().public(), SealKey::from_bytes([5; 32]));
-            match checkpoints(&run_id(), &sealed, &public) {
+            let signed = within(false, log.load(&run_id())).expect("it is in memory");
+            let (public, encryption_key) = (key().public(), EncryptionKey::from_bytes([5; 32]));
+            match checkpoints(&run_id(), &signed, &public) {
                 Err(error) => said.push(error.to_string()),
-                Ok(all) => match entry_at(machine, &run_id(), &sealed, &public, Some(&seal), None) {
+                Ok(all) => match entry_at(machine, &run_id(), &signed, &public, Some(&encryption_key), None) {
                     Ok(entry) if all.iter().map(|one| one.visits.len() as u64).sum::<u64>() == entry.step => {}
                     Ok(entry) => {
                         said.push(format!("it stands at step {}, and has another number of visits", entry.step));

@@ -13,11 +13,11 @@ use graph_compiler::graph::TypedTool;
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::digest::Digest;
 use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
-use graph_runtime::record::{Entry, Record, Sealed, Visit};
+use graph_runtime::record::{Entry, Record, SignedRecord, Visit};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
 use graph_runtime::{
-    ActionError, Call, Clock, Map, MemoryStore, RunError, RunId, Runtime, SealKey, SecretKey, Sleeping, Status, Store,
-    Value, audit,
+    ActionError, Call, Clock, EncryptionKey, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Sleeping, Status,
+    Store, Value, audit,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -215,7 +215,7 @@ impl Crashing {
 }
 
 impl Store for Crashing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         Box::pin(self.write(self.inner.create(run, graph, records)))
     }
 
@@ -223,13 +223,13 @@ impl Store for Crashing {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(self.write(self.inner.append(lease, expected, records, status)))
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.inner.load(run)
     }
 
@@ -250,8 +250,8 @@ fn key() -> SecretKey {
     SecretKey::from_seed(&[3; 32])
 }
 
-fn seal() -> SealKey {
-    SealKey::from_bytes([5; 32])
+fn encryption_key() -> EncryptionKey {
+    EncryptionKey::from_bytes([5; 32])
 }
 
 fn id() -> RunId {
@@ -259,7 +259,8 @@ fn id() -> RunId {
 }
 
 fn runtime(store: impl Store) -> Runtime {
-    let builder = Runtime::builder().store(store).sign_with(key()).seal_with(seal()).clock(Arc::new(Still));
+    let builder =
+        Runtime::builder().store(store).sign_with(key()).encrypt_with(encryption_key()).clock(Arc::new(Still));
     builder.grant("*").unwrap().build().unwrap()
 }
 
@@ -276,8 +277,8 @@ async fn recorded_visits(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
     let mut runs = BTreeMap::new();
     for summary in store.list().await.unwrap() {
         let mut visits = Vec::new();
-        for sealed in store.load(&summary.run).await.unwrap() {
-            if let Entry::Step(step) = serde_json::from_str::<Record>(&sealed.body).unwrap().entry {
+        for signed in store.load(&summary.run).await.unwrap() {
+            if let Entry::Step(step) = serde_json::from_str::<Record>(&signed.body).unwrap().entry {
                 visits.extend(step.visits);
             }
         }
@@ -291,7 +292,7 @@ async fn recorded_visits(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
     runs
 }
 
-/// Replaces each sealed value, which differs each time, with the same text.
+/// Replaces each encrypted value, which differs each time, with the same text.
 fn hide(value: &mut Value) {
     match value {
         Value::Object(map) if map.contains_key("$sealed") => *value = json!("sealed"),
@@ -474,7 +475,7 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
                 tally.repeated += u64::from(before.contains(call));
             }
             let records = process(memory.load(&id())).unwrap();
-            audit(&subject.graph, &id(), &records, &key().public(), Some(&seal()))
+            audit(&subject.graph, &id(), &records, &key().public(), Some(&encryption_key()))
                 .map_err(|error| format!("{at}: {error}"))?;
         }
     }
@@ -485,8 +486,8 @@ fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
 async fn count_writes(store: &MemoryStore, tally: &mut Tally) -> u64 {
     let mut writes = 0;
     for summary in store.list().await.unwrap() {
-        for sealed in store.load(&summary.run).await.unwrap() {
-            let record: Record = serde_json::from_str(&sealed.body).unwrap();
+        for signed in store.load(&summary.run).await.unwrap() {
+            let record: Record = serde_json::from_str(&signed.body).unwrap();
             match record.entry {
                 // It is written with the step before it, like the end of a run that completed.
                 Entry::Snapshot(_) => tally.snapshots += 1,
@@ -503,8 +504,8 @@ async fn done(store: &MemoryStore) -> BTreeSet<(RunId, u64, Option<u64>)> {
     let mut all = BTreeSet::new();
     for summary in store.list().await.unwrap() {
         let records = store.load(&summary.run).await.unwrap();
-        for sealed in records {
-            match serde_json::from_str::<Record>(&sealed.body).unwrap().entry {
+        for signed in records {
+            match serde_json::from_str::<Record>(&signed.body).unwrap().entry {
                 Entry::Calls(calls) => {
                     all.extend(calls.done.into_iter().map(|done| (summary.run.clone(), done.step, done.item)));
                 }

@@ -291,8 +291,8 @@ async fn look(graphs: &Graphs, directory: &Path) -> Result<Seen, String> {
         }
         seen.unfinished += u64::from(proven.status != Status::Completed);
         let steps = seen.steps.entry(run.clone()).or_default();
-        for sealed in records {
-            match serde_json::from_str::<Record>(&sealed.body).map_err(|error| error.to_string())?.entry {
+        for signed in records {
+            match serde_json::from_str::<Record>(&signed.body).map_err(|error| error.to_string())?.entry {
                 Entry::Step(step) => {
                     for visit in step.visits {
                         let number = visit.step;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use graph_runtime::files::{GraphId, KeyRing};
 use graph_runtime::observer::Event;
 use graph_runtime::{
-    ActionError, Call, Control, Finished, HookContext, Hooks, Layer, Observer, Progress, ProjectFiles, ResumeError,
-    RunError, RunId, Runtime, SealKey, Secret, SecretKey, SqliteStore, StartError, Store,
+    ActionError, Call, Control, EncryptionKey, Finished, HookContext, Hooks, Layer, Observer, Progress, ProjectFiles,
+    ResumeError, RunError, RunId, Runtime, Secret, SecretKey, SqliteStore, StartError, Store,
 };
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -148,8 +148,8 @@ fn run_id() -> RunId {
 }
 
 /// Runs the graph with all observers and hooks.
-async fn start(path: &Path, tools: &Gossip, seal: Option<SealKey>) -> Result<Outcome, StartError> {
-    let runtime = runtime(path, &tools.overheard, seal).await;
+async fn start(path: &Path, tools: &Gossip, encryption_key: Option<EncryptionKey>) -> Result<Outcome, StartError> {
+    let runtime = runtime(path, &tools.overheard, encryption_key).await;
     let graph = SecretsAreKept::new(tools.clone());
     Ok(runtime.start_as(run_id(), graph, inputs()).await?.await)
 }
@@ -161,7 +161,7 @@ fn files(path: &Path) -> ProjectFiles {
     ProjectFiles::in_directory(path.parent().unwrap(), SecretKey::from_seed(&[1; 32])).unwrap()
 }
 
-async fn runtime(path: &Path, overheard: &Overheard, seal: Option<SealKey>) -> Runtime {
+async fn runtime(path: &Path, overheard: &Overheard, encryption_key: Option<EncryptionKey>) -> Runtime {
     let builder = Runtime::builder()
         .store(SqliteStore::open(path).await.unwrap())
         .sign_with(SecretKey::from_seed(&[1; 32]))
@@ -172,8 +172,8 @@ async fn runtime(path: &Path, overheard: &Overheard, seal: Option<SealKey>) -> R
         .observer(Progress::to(overheard.clone()))
         .observer(files(path))
         .hooks(Layer::Builtin, overheard.clone());
-    match seal {
-        Some(key) => builder.seal_with(key),
+    match encryption_key {
+        Some(key) => builder.encrypt_with(key),
         None => builder,
     }
     .build()
@@ -211,7 +211,7 @@ async fn a_secret_is_found_in_no_journal_log_event_or_result() {
     let path = directory.path().join("runs.db");
     let tools = Gossip::default();
     let guard = tracing::subscriber::set_default(tools.overheard.clone());
-    let finished = start(&path, &tools, Some(SealKey::from_bytes([2; 32]))).await.unwrap().unwrap();
+    let finished = start(&path, &tools, Some(EncryptionKey::from_bytes([2; 32]))).await.unwrap().unwrap();
     drop(guard);
     assert_eq!(tools.asked.lock().unwrap()[0], format!("Bearer {CANARY}-token"), "the tool has it");
     let Output::Done(done) = &finished.output else { unreachable!("it is not refused") };
@@ -240,7 +240,7 @@ async fn a_failure_shows_no_secret_to_anybody() {
     let path = directory.path().join("runs.db");
     let tools = Gossip { dies: true, ..Gossip::default() };
     let guard = tracing::subscriber::set_default(tools.overheard.clone());
-    let finished = start(&path, &tools, Some(SealKey::from_bytes([2; 32]))).await.unwrap().unwrap();
+    let finished = start(&path, &tools, Some(EncryptionKey::from_bytes([2; 32]))).await.unwrap().unwrap();
     drop(guard);
     assert_eq!(finished.errors[0].error, "Bearer [secret] is refused");
     assert_no_file_has_it(directory.path());
@@ -253,7 +253,7 @@ async fn a_run_with_secrets_needs_a_seal_key() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let started = start(&path, &Gossip::default(), None).await;
-    assert!(matches!(started, Err(StartError::NoSealKey { .. })));
+    assert!(matches!(started, Err(StartError::NoEncryptionKey { .. })));
     let store = SqliteStore::open(&path).await.unwrap();
     assert!(store.list().await.unwrap().is_empty());
 }
@@ -263,16 +263,16 @@ async fn another_seal_key_resumes_no_run_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let tools = Gossip::default();
-    let key = SealKey::from_bytes([2; 32]);
+    let key = EncryptionKey::from_bytes([2; 32]);
     start(&path, &tools, Some(key.clone())).await.unwrap().unwrap();
     let records = async || SqliteStore::open(&path).await.unwrap().load(&run_id()).await.unwrap();
     let before = records().await;
-    for wrong in [Some(SealKey::from_bytes([3; 32])), None] {
+    for wrong in [Some(EncryptionKey::from_bytes([3; 32])), None] {
         let runtime = runtime(&path, &tools.overheard, wrong.clone()).await;
         let error = runtime.resume(SecretsAreKept::new(tools.clone()), &run_id()).await.unwrap_err();
         match error {
-            ResumeError::AnotherSealKey { found, .. } => assert_eq!(found, Some(key.fingerprint())),
-            ResumeError::Start(StartError::NoSealKey { .. }) => assert!(wrong.is_none()),
+            ResumeError::AnotherEncryptionKey { found, .. } => assert_eq!(found, Some(key.fingerprint())),
+            ResumeError::Start(StartError::NoEncryptionKey { .. }) => assert!(wrong.is_none()),
             other => unreachable!("{other}"),
         }
     }

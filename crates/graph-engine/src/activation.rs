@@ -88,7 +88,7 @@ pub struct Fan {
 }
 
 impl PartialEq for Fan {
-    /// Ignores the list. A visit's number determines its list, and a sealed list is not known.
+    /// Ignores the list. A visit's number determines its list, and an encrypted list is not known.
     fn eq(&self, other: &Self) -> bool {
         (self.visit, self.node, &self.outer) == (other.visit, other.node, &other.outer)
     }

@@ -29,14 +29,14 @@ use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::hooks::Control;
 use crate::observer::Event;
 use crate::record;
-use crate::record::{Covered, End, Sealed, SnapshotDraft, Step, VisitFailure, open_joins, targets};
+use crate::record::{Covered, End, SignedRecord, SnapshotDraft, Step, VisitFailure, open_joins, targets};
+use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
     CANCELLED, CallFacts, Candidate, Env, FoldError, NO_WAY, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold,
     keys, output, settle, state_value,
 };
-use crate::vault::{SecretLocation, hidden, tool_mask};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -128,7 +128,7 @@ impl Engine {
         !self.is_timed()
             // A subscriber to spans sees each step.
             && !tracing::span_enabled!(tracing::Level::INFO)
-            && self.vault.is_none()
+            && self.run_secrets.is_none()
             && self.facts.deadline.is_none()
             && self.history.is_none()
             && !self.has_hooks(program::Event::AfterStep)
@@ -170,7 +170,7 @@ impl Engine {
     async fn leave(&mut self) -> RunError {
         let (run, steps) = (self.facts.id.clone(), self.standing.position.steps);
         // Finished calls of the step are not made again when the run is resumed.
-        let done = self.seal_done();
+        let done = self.sign_done();
         if let Some(journal) = &mut self.journal
             && let Err(source) = journal.flush(done).await
         {
@@ -229,9 +229,9 @@ impl Engine {
         ended.exhausted = flag;
         if self.is_kept {
             let (status, steps) = (ended.status, ended.steps);
-            let output = self.sealed_output(steps, &ended.output);
+            let output = self.encrypted_output(steps, &ended.output);
             let end = End { output, exhausted: true, ..End::of(status, steps) };
-            let record = self.seal("end", &end);
+            let record = self.sign("end", &end);
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
         self.observe_end(ended.status, None);
@@ -325,7 +325,7 @@ impl Engine {
         let before = self.journal.as_ref().map(|journal| (journal.chain.clone(), journal.due));
         let mut records = Vec::new();
         if self.is_kept {
-            records.push(self.seal_step(visits, &candidate));
+            records.push(self.sign_step(visits, &candidate));
         }
         if self.is_observed() {
             self.note_new_keys(visits);
@@ -350,7 +350,7 @@ impl Engine {
             self.standing.position.frontier.is_empty().then(|| self.come_to_end(last, at, visits, &mut records));
         self.clear_desk();
         if ended.is_none() {
-            records.extend(self.seal_snapshot());
+            records.extend(self.sign_snapshot());
         }
         let fresh = take_fresh(visits);
         match &mut self.journal {
@@ -386,7 +386,7 @@ impl Engine {
         node: u16,
         at: Option<SystemTime>,
         visits: &mut [VisitState],
-        records: &mut Vec<Sealed>,
+        records: &mut Vec<SignedRecord>,
     ) -> Ended {
         let mut notes = Notes::default();
         let (ended, now) = self.end(node, at, &mut notes);
@@ -396,10 +396,10 @@ impl Engine {
             visit.warnings.extend(warnings.iter().cloned());
         }
         if self.is_kept {
-            let output = self.sealed_output(ended.steps, &ended.output);
+            let output = self.encrypted_output(ended.steps, &ended.output);
             let now = now.map(timestamp::unix_milliseconds);
             let end = End { output, now, warnings, ..End::of(ended.status, ended.steps) };
-            records.push(self.seal("end", &end));
+            records.push(self.sign("end", &end));
         }
         ended
     }
@@ -528,8 +528,8 @@ impl Engine {
         unfit: bool,
         failures: Vec<VisitFailure>,
     ) -> RunError {
-        if let Some(vault) = &self.vault {
-            vault.scrub_failure(&mut failure, None);
+        if let Some(run_secrets) = &self.run_secrets {
+            run_secrets.scrub_failure(&mut failure, None);
         }
         let node = self.graph().node(node).name.clone();
         let (error, code) = (Some(failure.message.clone()), failure.code.clone());
@@ -566,8 +566,8 @@ impl Engine {
         let (status, steps) = (end.status, end.steps);
         if self.is_kept {
             // Finished calls of the step are not made again when the run is resumed.
-            let mut records: Vec<Sealed> = self.seal_done().into_iter().collect();
-            records.push(self.seal("end", &end));
+            let mut records: Vec<SignedRecord> = self.sign_done().into_iter().collect();
+            records.push(self.sign("end", &end));
             self.append(records, steps + 1, status).await?;
         }
         self.observe_end(status, end.error.as_deref());
@@ -580,15 +580,15 @@ impl Engine {
     }
 
     /// Returns a snapshot of the run, if one is due.
-    fn seal_snapshot(&mut self) -> Option<Sealed> {
+    fn sign_snapshot(&mut self) -> Option<SignedRecord> {
         let StepContext { run, standing } = &self.context;
-        let (code, vault) = (tables(run.machine.graph()), run.vault.as_deref());
+        let (code, run_secrets) = (tables(run.machine.graph()), run.run_secrets.as_deref());
         let (state, position) = (&*standing.state, &standing.position);
         let journal_writer = self.journal.as_mut().filter(|journal_writer| journal_writer.due.is_now())?;
-        journal_writer.snapshot(SnapshotDraft { code, state, position, vault })
+        journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })
     }
 
-    fn seal_step(&mut self, visits: &[VisitState], candidate: &Candidate) -> Sealed {
+    fn sign_step(&mut self, visits: &[VisitState], candidate: &Candidate) -> SignedRecord {
         let machine = Arc::clone(&self.machine);
         let code = tables(machine.graph());
         let slots = std::mem::take(&mut self.slots);
@@ -601,17 +601,17 @@ impl Engine {
             joins: open_joins(code, candidate.joins(&self.standing.position)),
             limit: self.standing.position.limit,
         };
-        let journal = self.journal.as_mut().expect("only a run with a journal seals records");
-        let sealed = journal.seal("step", step);
+        let journal = self.journal.as_mut().expect("only a run with a journal signs records");
+        let signed = journal.sign("step", step);
         self.slots = slots;
-        sealed
+        signed
     }
 
-    fn seal(&mut self, kind: &'static str, entry: impl serde::Serialize) -> Sealed {
-        self.journal.as_mut().expect("only a run with a journal seals records").seal(kind, entry)
+    fn sign(&mut self, kind: &'static str, entry: impl serde::Serialize) -> SignedRecord {
+        self.journal.as_mut().expect("only a run with a journal signs records").sign(kind, entry)
     }
 
-    async fn append(&mut self, records: Vec<Sealed>, step: u64, status: Status) -> Result<(), RunError> {
+    async fn append(&mut self, records: Vec<SignedRecord>, step: u64, status: Status) -> Result<(), RunError> {
         let journal = self.journal.as_mut().expect("only a run with a journal appends records");
         let written = journal.append(records, status).await;
         written.map_err(|source| {
@@ -620,19 +620,20 @@ impl Engine {
         })
     }
 
-    /// Returns the result and the changes of a visit, with their secrets sealed if `seals`, or else hidden; `None` if the
+    /// Returns the result and the changes of a visit, with their secrets encrypted if `encrypts`, or else hidden; `None` if the
     /// graph has no secrets.
-    fn covered(&self, visit: &VisitState, slot: &CallSlot, seals: bool) -> Option<Covered> {
-        let (vault, code, step) = (self.vault.as_ref()?, self.graph(), visit.activation.number);
+    fn covered(&self, visit: &VisitState, slot: &CallSlot, encrypts: bool) -> Option<Covered> {
+        let (run_secrets, code, step) = (self.run_secrets.as_ref()?, self.graph(), visit.activation.number);
         let secrets = &code.settings.secrets;
-        let cover = |mask, place, value| if seals { vault.seal(mask, place, value) } else { hidden(mask, value) };
+        let cover =
+            |mask, place, value| if encrypts { run_secrets.encrypt(mask, place, value) } else { hidden(mask, value) };
         let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
         let result = cover(mask, SecretLocation::result(step), visit.outcome(slot).to_plain_value());
         let change = |change: &Change| {
             let name = &code.keys[change.key].name;
             (name.clone(), cover(secrets.keys.get(name), SecretLocation::change(step, name), change.value.clone()))
         };
-        // It is not known which parts of a list are secret: all of it is sealed.
+        // It is not known which parts of a list are secret: all of it is encrypted.
         let list = match visit.way.edges() {
             TakenEdges::Over(list) => {
                 Some(cover(Some(&Mask::All), SecretLocation::list(step), Value::Array(list.to_vec())))
@@ -643,10 +644,10 @@ impl Engine {
     }
 
     /// Returns a run's output as its journal holds it.
-    fn sealed_output(&self, steps: u64, output: &Value) -> Value {
+    fn encrypted_output(&self, steps: u64, output: &Value) -> Value {
         let mask = self.graph().settings.secrets.output.as_ref();
-        match &self.vault {
-            Some(vault) => vault.seal(mask, SecretLocation::output(steps), output.clone()),
+        match &self.run_secrets {
+            Some(run_secrets) => run_secrets.encrypt(mask, SecretLocation::output(steps), output.clone()),
             None => output.clone(),
         }
     }
@@ -761,15 +762,15 @@ impl StepContext {
 
     /// Removes the secrets from a failure.
     fn scrub(&self, failure: &mut Failure) {
-        if let Some(vault) = &self.vault {
-            vault.scrub_failure(failure, None);
+        if let Some(run_secrets) = &self.run_secrets {
+            run_secrets.scrub_failure(failure, None);
         }
     }
 
     /// Returns a failure without its secrets; `mask` says where they are in the result that the tool would have returned.
     fn scrubbed(&self, mut failure: Box<Failure>, mask: Option<&Mask>) -> Box<Failure> {
-        if let Some(vault) = &self.vault {
-            vault.scrub_failure(&mut failure, mask);
+        if let Some(run_secrets) = &self.run_secrets {
+            run_secrets.scrub_failure(&mut failure, mask);
         }
         failure
     }

@@ -6,8 +6,8 @@ use graph_model::name::RunId;
 use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
+use crate::run_secrets::RunSecretsError;
 use crate::store::StoreError;
-use crate::vault::VaultError;
 
 /// Why a runtime cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -85,15 +85,15 @@ pub enum StartError {
         /// Why not.
         reason: String,
     },
-    /// The graph has secrets, its runs are written to a journal, and there is no key to seal the secrets with.
+    /// The graph has secrets, its runs are written to a journal, and there is no key to encrypt the secrets with.
     #[error(
-        "the graph `{graph}` has secrets, and no key to seal them with where they are written down: name one with `seal_with`, as in `SealKey::load(path)`"
+        "the graph `{graph}` has secrets, and no key to encrypt them with where they are written down: name one with `encrypt_with`, as in `EncryptionKey::load(path)`"
     )]
-    NoSealKey {
+    NoEncryptionKey {
         /// The graph.
         graph: String,
     },
-    /// The graph has secrets, its runs are written to a journal, and the program was built without the feature that seals
+    /// The graph has secrets, its runs are written to a journal, and the program was built without the feature that encrypts
     /// secrets.
     #[error(
         "the graph `{graph}` has secrets, which needs the feature `secrets` of `graph-runtime` where its runs are written down"
@@ -124,12 +124,12 @@ pub enum StartError {
     },
 }
 
-impl From<VaultError> for StartError {
-    fn from(error: VaultError) -> Self {
+impl From<RunSecretsError> for StartError {
+    fn from(error: RunSecretsError) -> Self {
         match error {
-            VaultError::Cipher { graph } => Self::NoCipher { graph },
-            VaultError::Key { graph } => Self::NoSealKey { graph },
-            VaultError::Randomness(reason) => Self::NoRandomness(reason),
+            RunSecretsError::Cipher { graph } => Self::NoCipher { graph },
+            RunSecretsError::Key { graph } => Self::NoEncryptionKey { graph },
+            RunSecretsError::Randomness(reason) => Self::NoRandomness(reason),
         }
     }
 }
@@ -186,14 +186,14 @@ pub enum ResumeError {
         /// The visit that it belongs to, if it belongs to one.
         parent: Option<crate::record::Parent>,
     },
-    /// Its secrets are sealed with another key.
-    #[error("cannot resume run `{run}`: its secrets are sealed with the key {}, and this runtime's is {expected}", found.as_deref().unwrap_or("of nobody"))]
-    AnotherSealKey {
+    /// Its secrets are encrypted with another key.
+    #[error("cannot resume run `{run}`: its secrets are encrypted with the key {}, and this runtime's is {expected}", found.as_deref().unwrap_or("of nobody"))]
+    AnotherEncryptionKey {
         /// The run.
         run: RunId,
         /// The fingerprint of this runtime's key.
         expected: String,
-        /// The fingerprint of the key that they are sealed with.
+        /// The fingerprint of the key that they are encrypted with.
         found: Option<String>,
     },
     /// The graph cannot run here.

@@ -2,12 +2,12 @@
 
 use crate::activation::Activation;
 use crate::call::Parent;
+use crate::encryption_key::EncryptionKey;
 use crate::error::ResumeError;
 use crate::graph::{CompiledTool, Notes, Now, tables};
 use crate::machine::Machine;
 use crate::past::Past;
-use crate::record::{CompletedCalls, Done, JournalError, Sealed, VerifiedJournal, Visit};
-use crate::seal::SealKey;
+use crate::record::{CompletedCalls, Done, JournalError, SignedRecord, VerifiedJournal, Visit};
 use crate::step::{Env, Planned, graph_of, is_computed, nested_id, plan, plan_item};
 use crate::store::{Store, StoreError};
 use std::sync::Arc;
@@ -27,16 +27,17 @@ use graph_signing::PublicKey;
 pub(crate) async fn verify_inside(
     machine: &Arc<dyn Machine>,
     run: &RunId,
-    records: &[Sealed],
+    records: &[SignedRecord],
     done: &CompletedCalls,
     store: &dyn Store,
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
 ) -> Result<(), ResumeError> {
     let nothing = CompletedCalls::new();
     let journal = |run: &RunId, reason| ResumeError::Journal { run: run.clone(), reason };
-    let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[Sealed], done: &CompletedCalls| {
-        let begun = begun(&**machine, run, records, done, key, seal).map_err(|reason| journal(run, reason))?;
+    let begun = |machine: &Arc<dyn Machine>, run: &RunId, records: &[SignedRecord], done: &CompletedCalls| {
+        let begun =
+            begun(&**machine, run, records, done, key, encryption_key).map_err(|reason| journal(run, reason))?;
         Ok::<_, ResumeError>(begun.into_iter().rev().map(|call| (Arc::clone(machine), call)).collect::<Vec<_>>())
     };
     let mut waiting = begun(machine, run, records, done)?;
@@ -87,10 +88,10 @@ struct Begun {
 fn begun(
     machine: &dyn Machine,
     run: &RunId,
-    records: &[Sealed],
+    records: &[SignedRecord],
     done: &CompletedCalls,
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
 ) -> Result<Vec<Begun>, JournalError> {
     let mut all = Vec::new();
     let code = tables(machine.graph());
@@ -102,7 +103,7 @@ fn begun(
         let asks = code.asks(node);
         asks.tool().and_then(|index| code.tool(index).filter(may_run).map(|tool| (index, tool, asks.is_each())))
     };
-    let mut past = Past::open(machine, run, records, key, seal)?;
+    let mut past = Past::open(machine, run, records, key, encryption_key)?;
     while let Some((seq, step, _)) = past.next_step()? {
         let visits = step.visits.clone();
         let frontier = past.position.frontier.clone();
@@ -173,7 +174,7 @@ fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Op
     }
 }
 
-/// Returns how many items a foreach iterated over. If they are sealed, it counts the results that it collected.
+/// Returns how many items a foreach iterated over. If they are encrypted, it counts the results that it collected.
 fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
     let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);

@@ -7,10 +7,10 @@ use crate::machine::Graph;
 use crate::record::{End, Entry, JournalError};
 use crate::replay::{add_up, result_of};
 use crate::run::{Finished, Run};
+use crate::run_secrets::RunSecrets;
 use crate::runtime::{Options, Runtime};
 use crate::status::Status;
 use crate::store::{Holder, Page, RunFilter, RunPage, RunSummary, StoreError, Within};
-use crate::vault::Vault;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use graph_model::name::RunId;
@@ -91,9 +91,9 @@ pub enum OutcomeError {
         /// The graph that the journal names.
         found: String,
     },
-    /// Its secrets are sealed with another key than the runtime's.
-    #[error("cannot read run `{run}`: its secrets are sealed with another key than this runtime's")]
-    AnotherSealKey {
+    /// Its secrets are encrypted with another key than the runtime's.
+    #[error("cannot read run `{run}`: its secrets are encrypted with another key than this runtime's")]
+    AnotherEncryptionKey {
         /// The run.
         run: RunId,
     },
@@ -155,9 +155,10 @@ impl Runtime {
             let code = tables(graph.graph());
             let failed = |source| OutcomeError::Store { run: run.clone(), source };
             let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
-            let vault = Vault::open(code, run, self.inner.seal.as_ref(), true).map_err(StartError::from)?;
-            let sealed = store.load(run).await.map_err(failed)?;
-            let journal = self.inner.read_journal(code, run, &sealed, vault.as_deref()).map_err(unreadable)?;
+            let run_secrets =
+                RunSecrets::open(code, run, self.inner.encryption_key.as_ref(), true).map_err(StartError::from)?;
+            let signed = store.load(run).await.map_err(failed)?;
+            let journal = self.inner.read_journal(code, run, &signed, run_secrets.as_deref()).map_err(unreadable)?;
             if let Some(ended) = result_of(code, graph, &journal, self.inner.keeps_history).map_err(misfit)? {
                 let finished = ended.read(run.clone(), |node, value| graph.output(node, value));
                 let finished = finished.map_err(|mismatch| OutcomeError::Output { run: run.clone(), mismatch })?;
@@ -245,7 +246,7 @@ fn unreadable(error: ResumeError) -> OutcomeError {
         ResumeError::Store { run, source } => OutcomeError::Store { run, source },
         ResumeError::Journal { run, reason } => OutcomeError::Journal { run, reason },
         ResumeError::AnotherGraph { run, expected, found, .. } => OutcomeError::AnotherGraph { run, expected, found },
-        ResumeError::AnotherSealKey { run, .. } => OutcomeError::AnotherSealKey { run },
+        ResumeError::AnotherEncryptionKey { run, .. } => OutcomeError::AnotherEncryptionKey { run },
         ResumeError::Nested { run, .. } => OutcomeError::Store { source: StoreError::NotFound(run.clone()), run },
         ResumeError::Start(error) => OutcomeError::Start(error),
     }

@@ -1,13 +1,13 @@
 //! Follows a run along its journal.
 
 use crate::admission::initialise;
+use crate::encryption_key::EncryptionKey;
 use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
-use crate::record::{End, Entry, JournalError, Record, Sealed, Snapshot, Start, Step, VerifiedJournal, retake};
-use crate::seal::SealKey;
+use crate::record::{End, Entry, JournalError, Record, SignedRecord, Snapshot, Start, Step, VerifiedJournal, retake};
+use crate::run_secrets::{RunSecrets, hide_encrypted};
 use crate::state::StateFields;
 use crate::step::{Position, state_value};
-use crate::vault::{Vault, hide_sealed};
 use std::sync::Arc;
 
 use graph_model::name::RunId;
@@ -19,7 +19,7 @@ use graph_signing::PublicKey;
 pub struct Past<'m> {
     machine: &'m dyn Machine,
     verified: VerifiedJournal<'m>,
-    vault: Option<Arc<Vault>>,
+    run_secrets: Option<Arc<RunSecrets>>,
     /// The first record.
     pub start: Start,
     /// The record that is read next.
@@ -44,8 +44,8 @@ pub struct Past<'m> {
 pub enum Seen {
     /// A state with the types of the graph.
     Plain(Box<dyn StateFields>),
-    /// The inputs and keys as the records have them: sealed values cannot be read as the graph's types.
-    Sealed {
+    /// The inputs and keys as the records have them: encrypted values cannot be read as the graph's types.
+    SignedRecord {
         /// The inputs.
         inputs: Value,
         /// The keys that are set, by their names.
@@ -58,9 +58,9 @@ impl<'m> Past<'m> {
     pub fn open(
         machine: &'m dyn Machine,
         run: &RunId,
-        records: &'m [Sealed],
+        records: &'m [SignedRecord],
         key: &PublicKey,
-        seal: Option<&SealKey>,
+        encryption_key: Option<&EncryptionKey>,
     ) -> Result<Self, JournalError> {
         let code = tables(machine.graph());
         let verified = VerifiedJournal::new(run, records, key)?;
@@ -72,24 +72,25 @@ impl<'m> Past<'m> {
             let reason = format!("it is a run of {found}, and the graph that was brought is {expected}");
             return Err(JournalError::Misfit { seq: 0, reason });
         }
-        let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
-        if let Some(vault) = &vault {
-            vault.unseal_start(code, &mut start)?;
+        let run_secrets = encryption_key
+            .and_then(|encryption_key| RunSecrets::open(code, run, Some(encryption_key), true).ok().flatten());
+        if let Some(run_secrets) = &run_secrets {
+            run_secrets.decrypt_start(code, &mut start)?;
         }
         let inputs = start.inputs.clone();
         let first = |reason: String| JournalError::Misfit { seq: 0, reason };
-        let seen = if vault.is_some() || code.settings.secrets.is_empty() {
+        let seen = if run_secrets.is_some() || code.settings.secrets.is_empty() {
             Seen::Plain(opened(machine, inputs).map_err(first)?)
         } else {
             let initial = code.keys.iter().filter_map(|key| Some((key.name.clone(), key.initial.clone()?)));
-            Seen::Sealed { inputs, keys: initial.collect() }
+            Seen::SignedRecord { inputs, keys: initial.collect() }
         };
         let mut position = Position::new(code);
         position.limit = start.limit.map(u64::from);
         let (ahead, resumed, end, limit) = (None, Vec::new(), None, None);
         let when = (started, 0);
         let mut past =
-            Self { machine, verified, vault, start, at: 1, ahead, resumed, end, limit, when, position, seen };
+            Self { machine, verified, run_secrets, start, at: 1, ahead, resumed, end, limit, when, position, seen };
         past.begin_fork()?;
         past.limit = past.position.limit;
         Ok(past)
@@ -104,7 +105,7 @@ impl<'m> Past<'m> {
     pub fn state(&self) -> Option<&dyn StateFields> {
         match &self.seen {
             Seen::Plain(state) => Some(&**state),
-            Seen::Sealed { .. } => None,
+            Seen::SignedRecord { .. } => None,
         }
     }
 
@@ -113,7 +114,7 @@ impl<'m> Past<'m> {
         let (code, position) = (tables(self.machine.graph()), &self.position);
         match &self.seen {
             Seen::Plain(state) => state_value(code, &**state, position),
-            Seen::Sealed { inputs, keys } => {
+            Seen::SignedRecord { inputs, keys } => {
                 let mut map = Map::from_iter([("inputs".to_owned(), inputs.clone())]);
                 let set = keys.iter().filter(|(_, value)| !value.is_null());
                 map.extend(set.map(|(name, value)| (name.clone(), value.clone())));
@@ -124,7 +125,7 @@ impl<'m> Past<'m> {
                     map.insert(RETRIES.to_owned(), Value::Object(position.root.retries.clone()));
                 }
                 let mut state = Value::Object(map);
-                hide_sealed(&mut state);
+                hide_encrypted(&mut state);
                 state
             }
         }
@@ -133,8 +134,8 @@ impl<'m> Past<'m> {
     /// Reads the next record.
     fn read(&mut self) -> Result<Option<Record>, JournalError> {
         let Some(mut record) = self.verified.record(self.at).transpose()? else { return Ok(None) };
-        if let Some(vault) = &self.vault {
-            vault.unseal_record(tables(self.machine.graph()), &mut record)?;
+        if let Some(run_secrets) = &self.run_secrets {
+            run_secrets.decrypt_record(tables(self.machine.graph()), &mut record)?;
         }
         self.at += 1;
         Ok(Some(record))
@@ -153,7 +154,7 @@ impl<'m> Past<'m> {
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
             Seen::Plain(state) => self.position = snapshot.restore(code, &mut **state).map_err(misfit)?,
-            Seen::Sealed { keys, .. } => {
+            Seen::SignedRecord { keys, .. } => {
                 self.position = position_of(&snapshot, code).map_err(misfit)?;
                 keys.clone_from(&snapshot.keys);
             }
@@ -201,7 +202,7 @@ impl<'m> Past<'m> {
             Seen::Plain(state) => {
                 retake(code, Some(&mut **state), &mut self.position, &step).map_err(misfit)?;
             }
-            Seen::Sealed { keys, .. } => {
+            Seen::SignedRecord { keys, .. } => {
                 retake(code, None, &mut self.position, &step).map_err(misfit)?;
                 for (name, value) in step.visits.iter().flat_map(|visit| &visit.changes) {
                     keys.insert(name.clone(), value.clone());
@@ -220,7 +221,7 @@ pub fn opened(machine: &dyn Machine, inputs: Value) -> Result<Box<dyn StateField
     Ok(state)
 }
 
-/// Returns the position of a snapshot without its values, which may be sealed.
+/// Returns the position of a snapshot without its values, which may be encrypted.
 pub fn position_of(snapshot: &Snapshot, code: &GraphTables) -> Result<Position, String> {
     Snapshot { keys: Map::new(), ..snapshot.clone() }.restore(code, &mut NoCells)
 }

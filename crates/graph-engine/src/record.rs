@@ -24,13 +24,13 @@ pub use entry::{
     BranchMemory, Calls, Done, End, Entry, FanOut, InBranch, Join, Origin, Payload, Record, Resume, Snapshot, Start,
     Step, Target, Visit, VisitFailure,
 };
-pub use journal::{FIRST_VERSION, Follower, JournalError, Sealed, VERSION, head, verified_start};
+pub use journal::{FIRST_VERSION, Follower, JournalError, SignedRecord, VERSION, head, verified_start};
 
 pub use crate::activation::Arrival;
 pub use crate::call::Parent;
 pub use crate::failure::ItemFailure;
+pub use crate::run_secrets::hide_encrypted;
 pub use crate::status::Status;
-pub use crate::vault::hide_sealed;
 
 pub use entry::CompletedCalls;
 pub use journal::{Chain, Journal, VerifiedJournal};

@@ -6,13 +6,13 @@ use crate::error::{ResumeError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::verify_inside;
 use crate::machine::Machine;
-use crate::record::{Journal, Resume, Sealed, Start, VerifiedJournal};
+use crate::record::{Journal, Resume, SignedRecord, Start, VerifiedJournal};
 use crate::replay::{Replayed, add_up, gone, result_of};
+use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
 use crate::start::EngineParts;
 use crate::status::Status;
 use crate::store::Lease;
-use crate::vault::Vault;
 use std::sync::Arc;
 
 use graph_model::capability::Grants;
@@ -24,28 +24,28 @@ impl RuntimeServices {
         &self,
         code: &GraphTables,
         run: &RunId,
-        sealed: &[Sealed],
-        vault: Option<&Vault>,
+        signed: &[SignedRecord],
+        run_secrets: Option<&RunSecrets>,
     ) -> Result<Journal, ResumeError> {
         let key = self.key.as_ref().ok_or(ResumeError::NoStore)?.public();
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
-        let verified = VerifiedJournal::new(run, sealed, &key).map_err(misfit)?;
+        let verified = VerifiedJournal::new(run, signed, &key).map_err(misfit)?;
         let journal = if self.keeps_history { verified.read() } else { verified.read_recent() };
         let mut journal = journal.map_err(misfit)?;
         let Start { graph, digest, version, .. } = &journal.start;
         if *graph != code.id.as_str() || *digest != code.digest {
             let found = format!("{graph} {version} ({digest})");
             let expected = format!("{} {} ({})", code.id, code.version, code.digest);
-            let gone = gone(code, &Journal::verify(run, sealed, &key).map_err(misfit)?);
+            let gone = gone(code, &Journal::verify(run, signed, &key).map_err(misfit)?);
             return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
         }
-        if let Some(vault) = vault {
-            let expected = vault.fingerprint();
-            if journal.start.seal != expected {
-                let (expected, found) = (expected.unwrap_or_default(), journal.start.seal);
-                return Err(ResumeError::AnotherSealKey { run: run.clone(), expected, found });
+        if let Some(run_secrets) = run_secrets {
+            let expected = run_secrets.fingerprint();
+            if journal.start.encryption_key != expected {
+                let (expected, found) = (expected.unwrap_or_default(), journal.start.encryption_key);
+                return Err(ResumeError::AnotherEncryptionKey { run: run.clone(), expected, found });
             }
-            vault.unseal_journal(code, &mut journal).map_err(misfit)?;
+            run_secrets.decrypt_journal(code, &mut journal).map_err(misfit)?;
         }
         Ok(journal)
     }
@@ -60,9 +60,9 @@ impl RuntimeServices {
         let code = tables(machine.graph());
         let store_failed = |source| ResumeError::Store { run: run.clone(), source };
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
-        let vault = Vault::open(code, run, self.seal.as_ref(), true).map_err(StartError::from)?;
-        let read = |sealed: &[Sealed]| {
-            let journal = self.read_journal(code, run, sealed, vault.as_deref())?;
+        let run_secrets = RunSecrets::open(code, run, self.encryption_key.as_ref(), true).map_err(StartError::from)?;
+        let read = |signed: &[SignedRecord]| {
+            let journal = self.read_journal(code, run, signed, run_secrets.as_deref())?;
             // A nested run continues with its parent, which has its limits (R167).
             if journal.start.parent != begin.parent {
                 return Err(ResumeError::Nested { run: run.clone(), parent: journal.start.parent });
@@ -70,18 +70,18 @@ impl RuntimeServices {
             Ok(journal)
         };
         // A run that ended is read without a lease: nobody writes to it.
-        let mut sealed = store.load(run).await.map_err(store_failed)?;
-        let mut journal = read(&sealed)?;
+        let mut signed = store.load(run).await.map_err(store_failed)?;
+        let mut journal = read(&signed)?;
         if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
             // Its process may have died before its observers saw the end, such as an observer that keeps files of the run.
-            self.recorded(run, machine.graph(), &sealed);
+            self.recorded(run, machine.graph(), &signed);
             return Ok(Taken::Ended(Box::new(ended)));
         }
         let add_up = |journal: &Journal| add_up(code, &*machine, journal).map_err(misfit);
         // All that can fail is tried before the run is leased, because other processes see the lease.
         let mut replayed = add_up(&journal)?;
-        let (public, seal) = (key.public(), self.seal.as_ref());
-        verify_inside(&machine, run, &sealed, &replayed.done, &**store, &public, seal).await?;
+        let (public, encryption_key) = (key.public(), self.encryption_key.as_ref());
+        verify_inside(&machine, run, &signed, &replayed.done, &**store, &public, encryption_key).await?;
         // A resumed run may not use capabilities that its first caller did not allow.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
@@ -93,14 +93,14 @@ impl RuntimeServices {
         let lease: Lease = lease.map_err(store_failed)?;
         lease.stops(&begin.stop);
         // The journal may have grown since it was read, before the run was leased.
-        let last = sealed.len() - 1;
+        let last = signed.len() - 1;
         let later = store.load_from(run, last as u64).await.map_err(store_failed)?;
-        if later != sealed[last..] {
-            sealed.truncate(last);
-            sealed.extend(later);
-            journal = read(&sealed)?;
+        if later != signed[last..] {
+            signed.truncate(last);
+            signed.extend(later);
+            journal = read(&signed)?;
             if let Some(ended) = result_of(code, &*machine, &journal, self.keeps_history).map_err(misfit)? {
-                self.recorded(run, machine.graph(), &sealed);
+                self.recorded(run, machine.graph(), &signed);
                 return Ok(Taken::Ended(Box::new(ended)));
             }
             replayed = add_up(&journal)?;
@@ -113,17 +113,17 @@ impl RuntimeServices {
         let known = chain.count();
         let (limit, depth) = (begin.max_steps, begin.depth);
         let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
-        let record = chain.seal("resume", &entry, self.clock.now(), key);
+        let record = chain.sign("resume", &entry, self.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
-        sealed.push(record);
-        self.recorded(run, machine.graph(), &sealed);
+        signed.push(record);
+        self.recorded(run, machine.graph(), &signed);
         let journal_writer = JournalWriter::new(self, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let begin = Begin { depth, ceiling, ..begin };
         let parts = EngineParts {
             machine,
             allowed,
-            vault,
+            run_secrets,
             state,
             position,
             journal: Some(journal_writer),

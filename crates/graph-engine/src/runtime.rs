@@ -4,6 +4,7 @@ use crate::cache::NodeCache;
 use crate::call::ToolSettings;
 use crate::classify::Classifier;
 use crate::clock::{Clock, SystemClock};
+use crate::encryption_key::EncryptionKey;
 use crate::engine::{Begin, Durability, Taken, run_span};
 use crate::error::{BuildError, HistoryError, ResumeError, StartError};
 use crate::future::BoxFuture;
@@ -14,11 +15,10 @@ use crate::observer::Observer;
 use crate::perform_items::PerformItems;
 use crate::record::{Entry, Journal, Visit};
 use crate::run::{Run, Task, Work, spawn};
-use crate::seal::SealKey;
+use crate::run_secrets::hide_encrypted;
 use crate::services::RuntimeServices;
 use crate::store::{Store, StoreError};
 use crate::threads::Threads;
-use crate::vault::hide_sealed;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Runtime {
 pub struct Builder {
     store: Option<Arc<dyn Store>>,
     key: Option<SecretKey>,
-    seal: Option<SealKey>,
+    encryption_key: Option<EncryptionKey>,
     grants: Grants,
     clock: Option<Arc<dyn Clock>>,
     observers: Vec<Arc<dyn Observer>>,
@@ -68,11 +68,11 @@ impl Builder {
         self
     }
 
-    /// Seals secrets in journals with `key`. A graph that has secrets needs one if its runs are written to a journal. The
-    /// secrets of a resumed run must be sealed with it too.
+    /// Encrypts secrets in journals with `key`. A graph that has secrets needs one if its runs are written to a journal. The
+    /// secrets of a resumed run must be encrypted with it too.
     #[must_use]
-    pub fn seal_with(mut self, key: SealKey) -> Self {
-        self.seal = Some(key);
+    pub fn encrypt_with(mut self, key: EncryptionKey) -> Self {
+        self.encryption_key = Some(key);
         self
     }
 
@@ -177,13 +177,15 @@ impl Builder {
             return Err(BuildError::NoCacheKey);
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let Self { store, key, seal, grants, observers, mut hooks, classifier, items, threads, cache, .. } = self;
+        let Self {
+            store, key, encryption_key, grants, observers, mut hooks, classifier, items, threads, cache, ..
+        } = self;
         let (tool_settings, keeps_history) = (self.tool_settings, self.keeps_history);
         hooks.sort_by_key(|(layer, _)| *layer);
         let inner = RuntimeServices {
             store,
             key,
-            seal,
+            encryption_key,
             grants,
             clock,
             observers,
@@ -390,16 +392,16 @@ impl Runtime {
     /// If there is no such run, or its journal is not what the engine wrote.
     pub async fn history(&self, run: &RunId) -> Result<Vec<Visit>, HistoryError> {
         let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(HistoryError::NoStore) };
-        let sealed = store.load(run).await.map_err(|source| HistoryError::Store { run: run.clone(), source })?;
-        let journal = Journal::verify(run, &sealed, &key.public())
+        let signed = store.load(run).await.map_err(|source| HistoryError::Store { run: run.clone(), source })?;
+        let journal = Journal::verify(run, &signed, &key.public())
             .map_err(|reason| HistoryError::Journal { run: run.clone(), reason })?;
         let visits = journal.records.into_iter().filter_map(|record| match record.entry {
             Entry::Step(step) => Some(step.visits),
             _ => None,
         });
         let hide = |mut visit: Visit| {
-            hide_sealed(&mut visit.result);
-            visit.changes.values_mut().chain(&mut visit.list).for_each(hide_sealed);
+            hide_encrypted(&mut visit.result);
+            visit.changes.values_mut().chain(&mut visit.list).for_each(hide_encrypted);
             visit
         };
         Ok(visits.flatten().map(hide).collect())

@@ -10,11 +10,11 @@ use crate::cache::NodeCache;
 use crate::call::ToolSettings;
 use crate::classify::Classifier;
 use crate::clock::Clock;
+use crate::encryption_key::EncryptionKey;
 use crate::gate::Gate;
 use crate::hooks::{AnyHooks, Layer};
 use crate::observer::Observer;
 use crate::perform_items::PerformItems;
-use crate::seal::SealKey;
 use crate::store::Store;
 use crate::threads::Threads;
 
@@ -26,8 +26,8 @@ pub struct RuntimeServices {
     pub store: Option<Arc<dyn Store>>,
     /// The key that signs them.
     pub key: Option<SecretKey>,
-    /// The key that seals secrets in them.
-    pub seal: Option<SealKey>,
+    /// The key that encrypts secrets in them.
+    pub encryption_key: Option<EncryptionKey>,
     /// The capabilities that runs may use.
     pub grants: Grants,
     /// The time.
@@ -58,7 +58,7 @@ impl RuntimeServices {
         Self {
             store: None,
             key: None,
-            seal: self.seal.clone(),
+            encryption_key: self.encryption_key.clone(),
             grants: self.grants.clone(),
             clock: Arc::clone(&self.clock),
             observers: self.observers.clone(),

@@ -30,11 +30,11 @@ pub async fn visit_once<E: From<StartError> + From<RunError>>(
     let mut engine = services.begin(begin, Arc::clone(&machine), inputs).await?.not_new();
     let RunState { state, position, .. } = engine.standing();
     place(state, position)?;
-    if let Some(vault) = &engine.vault {
+    if let Some(run_secrets) = &engine.run_secrets {
         let code = tables(machine.graph());
         for (index, key) in code.keys.iter().enumerate() {
             let value = engine.standing.state.get(index).to_plain_value();
-            vault.learn(code.settings.secrets.keys.get(&key.name), &value);
+            run_secrets.learn(code.settings.secrets.keys.get(&key.name), &value);
         }
     }
     Ok(engine.single().await?)

@@ -7,12 +7,12 @@ use crate::error::StartError;
 use crate::graph::{CompiledGraph, GraphTables, tables};
 use crate::machine::Machine;
 use crate::observer::Event;
-use crate::record::{Chain, CompletedCalls, Due, Sealed, Start};
+use crate::record::{Chain, CompletedCalls, Due, SignedRecord, Start};
+use crate::run_secrets::{RunSecrets, SecretLocation};
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
 use crate::step::Position;
 use crate::store::StoreError;
-use crate::vault::{SecretLocation, Vault};
 use graph_model::capability::Grants;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use graph_signing::SecretKey;
 pub(crate) struct EngineParts {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) allowed: Vec<bool>,
-    pub(crate) vault: Option<Arc<Vault>>,
+    pub(crate) run_secrets: Option<Arc<RunSecrets>>,
     pub(crate) state: Box<dyn StateFields>,
     pub(crate) position: Position,
     pub(crate) journal: Option<JournalWriter>,
@@ -41,13 +41,13 @@ pub fn start_entry(
     machine: &dyn Machine,
     key: &SecretKey,
     state: &dyn StateFields,
-    vault: Option<&Vault>,
+    run_secrets: Option<&RunSecrets>,
     ceiling: &[Grants],
 ) -> Start {
     let code = tables(machine.graph());
     let inputs = state.inputs().to_plain_value();
-    let inputs = match vault {
-        Some(vault) => vault.seal(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, inputs),
+    let inputs = match run_secrets {
+        Some(run_secrets) => run_secrets.encrypt(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, inputs),
         None => inputs,
     };
     Start {
@@ -58,7 +58,7 @@ pub fn start_entry(
         key: hex(key.public().as_bytes()),
         grants: granted(machine, ceiling),
         inputs,
-        seal: vault.and_then(Vault::fingerprint),
+        encryption_key: run_secrets.and_then(RunSecrets::fingerprint),
         parent: None,
         from: None,
         depth: None,
@@ -77,10 +77,10 @@ impl RuntimeServices {
         let code = tables(machine.graph());
         let allowed = allowed(&*machine, &begin.ceiling)?;
         require_inputs(code, &inputs)?;
-        let vault = Vault::open(code, &begin.run, self.seal.as_ref(), self.store.is_some())?;
+        let run_secrets = RunSecrets::open(code, &begin.run, self.encryption_key.as_ref(), self.store.is_some())?;
         let state = open_inputs(&*machine, inputs)?;
-        if let Some(vault) = &vault {
-            vault.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
+        if let Some(run_secrets) = &run_secrets {
+            run_secrets.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
         }
         let mut position = Position::new(code);
         position.limit = begin.max_steps.map(u64::from);
@@ -92,9 +92,9 @@ impl RuntimeServices {
                     depth: begin.depth,
                     limit: begin.max_steps,
                     capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),
-                    ..start_entry(&*machine, key, &*state, vault.as_deref(), &begin.ceiling)
+                    ..start_entry(&*machine, key, &*state, run_secrets.as_deref(), &begin.ceiling)
                 };
-                let record = chain.seal("start", entry, self.clock.now(), key);
+                let record = chain.sign("start", entry, self.clock.now(), key);
                 let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
                 let lease = lease.map_err(|source| match source {
                     StoreError::Exists(run) => StartError::Exists { run },
@@ -109,11 +109,12 @@ impl RuntimeServices {
             _ => None,
         };
         let done = HashMap::new();
-        Ok(self.engine(begin, EngineParts { machine, allowed, vault, state, position, journal, done, is_new: true }))
+        Ok(self
+            .engine(begin, EngineParts { machine, allowed, run_secrets, state, position, journal, done, is_new: true }))
     }
 
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
-        let EngineParts { machine, allowed, vault, state, position, journal, done, is_new } = parts;
+        let EngineParts { machine, allowed, run_secrets, state, position, journal, done, is_new } = parts;
         let code = tables(machine.graph());
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
@@ -136,7 +137,7 @@ impl RuntimeServices {
             runtime: Arc::clone(self),
             facts,
             allowed,
-            vault,
+            run_secrets,
             is_kept: journal.is_some(),
             durability: begin.durability,
             pending_calls: PendingCalls::default(),
@@ -154,7 +155,7 @@ impl RuntimeServices {
     }
 
     /// Notifies observers of committed records.
-    pub fn recorded(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed]) {
+    pub fn recorded(&self, run: &RunId, graph: &CompiledGraph, records: &[SignedRecord]) {
         let event = Event::Recorded { run, graph, records };
         self.observers.iter().for_each(|observer| observer.observe(&event));
     }

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::objects::Object;
 use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
 use graph_engine::machine::{Topology, TopologyNode};
-use graph_engine::record::hide_sealed;
+use graph_engine::record::hide_encrypted;
 use graph_engine::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
 
 /// The number of steps up to which a snapshot is made after each step; then it is made after every second, fourth … step.
@@ -149,7 +149,7 @@ impl RunProjection {
     }
 
     fn start(&mut self, mut start: Start, told: &mut FileAdditions) {
-        hide_sealed(&mut start.inputs);
+        hide_encrypted(&mut start.inputs);
         self.started_at = self.at.clone();
         self.turn();
         self.inputs = start.inputs;
@@ -172,7 +172,7 @@ impl RunProjection {
     fn fork(&mut self, snapshot: Snapshot, told: &mut FileAdditions) {
         let Snapshot { steps, last, keys, next, last_error, suppressed, retries, .. } = snapshot;
         let mut keys = Value::Object(keys);
-        hide_sealed(&mut keys);
+        hide_encrypted(&mut keys);
         if let Value::Object(keys) = keys {
             self.keys = keys.into_iter().collect();
         }
@@ -221,8 +221,8 @@ impl RunProjection {
     }
 
     fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, told: &mut FileAdditions) {
-        hide_sealed(&mut visit.result);
-        visit.changes.values_mut().chain(&mut visit.list).for_each(hide_sealed);
+        hide_encrypted(&mut visit.result);
+        visit.changes.values_mut().chain(&mut visit.list).for_each(hide_encrypted);
         self.steps += 1;
         self.last.clone_from(&visit.node);
         if visit.calls > 1 {
@@ -298,7 +298,7 @@ impl RunProjection {
     }
 
     fn finish(&mut self, mut end: End, told: &mut FileAdditions) {
-        hide_sealed(&mut end.output);
+        hide_encrypted(&mut end.output);
         self.status = end.status;
         self.turn();
         self.completed_at = Some(self.at.clone());

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
 use crate::error::FilesError;
-use graph_engine::record::Sealed;
+use graph_engine::record::SignedRecord;
 
 /// The directory that has a subdirectory for each run.
 pub(crate) const THREADS: &str = ".ai/state/threads";
@@ -47,10 +47,10 @@ pub(crate) struct JournalFile {
 
 impl JournalFile {
     /// Adds a record.
-    pub(crate) fn take(&mut self, sealed: &Sealed) {
-        let signature = hex(&sealed.signature);
-        line(&mut self.pending, &RecordLine { body: Cow::Borrowed(&sealed.body), signature: Cow::Owned(signature) });
-        self.end = sealed.end;
+    pub(crate) fn take(&mut self, signed: &SignedRecord) {
+        let signature = hex(&signed.signature);
+        line(&mut self.pending, &RecordLine { body: Cow::Borrowed(&signed.body), signature: Cow::Owned(signature) });
+        self.end = signed.end;
     }
 
     /// Writes the pending lines. If this fails, the next call writes them too.
@@ -83,27 +83,27 @@ fn line(lines: &mut Vec<u8>, value: &impl Serialize) {
 /// # Errors
 ///
 /// Why it is not such a file, with the number of the line, from 1.
-pub(crate) fn read(bytes: &[u8]) -> Result<Vec<Sealed>, String> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Vec<SignedRecord>, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     let Some(text) = text.strip_suffix('\n') else { return Err(CUT.to_owned()) };
     let lines: Vec<&str> = text.split('\n').collect();
     let Some((last, records)) = lines.split_last() else { return Err(CUT.to_owned()) };
     let in_line = |at: usize| move |reason: String| format!("line {}: {reason}", at + 1);
-    let mut sealed = Vec::with_capacity(records.len());
+    let mut signed = Vec::with_capacity(records.len());
     for (at, line) in records.iter().enumerate() {
         let RecordLine { body, signature } =
             serde_json::from_str(line).map_err(|error| error.to_string()).map_err(in_line(at))?;
         let signature =
             unhex(&signature).ok_or_else(|| "its signature is not 128 hex digits".to_owned()).map_err(in_line(at))?;
-        sealed.push(Sealed { seq: at as u64, body: body.into_owned(), signature, end: None });
+        signed.push(SignedRecord { seq: at as u64, body: body.into_owned(), signature, end: None });
     }
     let end: Result<EndLine<'_>, _> = serde_json::from_str(last);
     let end = end.ok().and_then(|EndLine { end }| unhex(&end)).ok_or(CUT)?;
-    match sealed.last_mut() {
+    match signed.last_mut() {
         Some(record) => record.end = Some(end),
         None => return Err("it has no record".to_owned()),
     }
-    Ok(sealed)
+    Ok(signed)
 }
 
 const CUT: &str = "it does not end with the token of its last record: it was cut short, or is being written";
@@ -123,17 +123,17 @@ mod tests {
     #[test]
     fn a_journal_reads_back_and_only_its_last_record_has_the_token() {
         let mut file = JournalFile::default();
-        let sealed = |seq: u64, body: &str| Sealed {
+        let signed = |seq: u64, body: &str| SignedRecord {
             seq,
             body: body.to_owned(),
             signature: [10; 64],
             end: Some([u8::try_from(seq).expect("there are few") + 10; 32]),
         };
-        let all = [sealed(0, "{\"a\":\"é\\n\u{2028}\"}"), sealed(1, "{}")];
-        all.iter().for_each(|sealed| file.take(sealed));
+        let all = [signed(0, "{\"a\":\"é\\n\u{2028}\"}"), signed(1, "{}")];
+        all.iter().for_each(|signed| file.take(signed));
         line(&mut file.pending, &EndLine { end: Cow::Owned("0b".repeat(32)) });
         let read = read(&file.pending).expect("it is whole");
-        assert_eq!(read, [Sealed { end: None, ..all[0].clone() }, all[1].clone()]);
+        assert_eq!(read, [SignedRecord { end: None, ..all[0].clone() }, all[1].clone()]);
         assert_eq!(file.end, all[1].end);
     }
 

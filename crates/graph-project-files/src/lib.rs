@@ -43,7 +43,7 @@ use error::locked;
 use facts::RunProjection;
 use graph_engine::machine::CompiledGraph;
 use graph_engine::observer::{Event, Observer};
-use graph_engine::record::{self, JournalError, Record, Sealed, verified_start};
+use graph_engine::record::{self, JournalError, Record, SignedRecord, verified_start};
 use graph_engine::store::Store;
 use journal::JournalFile;
 use page::PageContents;
@@ -112,8 +112,8 @@ impl ProjectFiles {
         run: &RunId,
         graph: &CompiledGraph,
     ) -> Result<(), FilesError> {
-        let sealed = load(store, journal_key, run, graph).await?;
-        let result = self.inner.take(run, graph, &sealed, None);
+        let signed = load(store, journal_key, run, graph).await?;
+        let result = self.inner.take(run, graph, &signed, None);
         locked(&self.inner.runs).remove(run);
         if result.is_ok() {
             locked(&self.inner.problems).remove(run);
@@ -175,7 +175,13 @@ impl Observer for ProjectFiles {
 
 impl FilesAtWork {
     /// Adds records of a run to its files; `pid` is the process that has just written them.
-    fn take(&self, run: &RunId, graph: &CompiledGraph, records: &[Sealed], pid: Option<u32>) -> Result<(), FilesError> {
+    fn take(
+        &self,
+        run: &RunId,
+        graph: &CompiledGraph,
+        records: &[SignedRecord],
+        pid: Option<u32>,
+    ) -> Result<(), FilesError> {
         let is_whole = records.first().is_some_and(|record| record.seq == 0);
         let keeper = {
             let mut runs = locked(&self.runs);
@@ -238,7 +244,7 @@ impl Keeper {
 
     /// Applies records and writes the files that they change (R224): journal, transcript, objects and ref, state item,
     /// page. Returns the first error; the rest is written nevertheless.
-    fn take(&mut self, signer: &dyn Signer, disk: &Arc<Disk>, records: &[Sealed]) -> Result<(), FilesError> {
+    fn take(&mut self, signer: &dyn Signer, disk: &Arc<Disk>, records: &[SignedRecord]) -> Result<(), FilesError> {
         let is_whole = records.first().is_some_and(|record| record.seq == 0);
         let objects = Objects { disk: Arc::clone(disk) };
         let mut first = Ok(());
@@ -247,13 +253,13 @@ impl Keeper {
                 first = result;
             }
         };
-        records.iter().for_each(|sealed| self.journal.take(sealed));
+        records.iter().for_each(|signed| self.journal.take(signed));
         check(self.journal.write(disk, &self.facts.run, is_whole));
-        for sealed in records {
-            let record: Record = match serde_json::from_str(&sealed.body) {
+        for signed in records {
+            let record: Record = match serde_json::from_str(&signed.body) {
                 Ok(record) => record,
                 Err(error) => {
-                    let (seq, reason) = (sealed.seq, error.to_string());
+                    let (seq, reason) = (signed.seq, error.to_string());
                     check(Err(FilesError::Journal(JournalError::Unreadable { seq, reason })));
                     continue;
                 }
@@ -304,17 +310,17 @@ async fn load(
     journal_key: &PublicKey,
     run: &RunId,
     graph: &CompiledGraph,
-) -> Result<Vec<Sealed>, FilesError> {
-    let sealed = store.load(run).await.map_err(FilesError::Store)?;
-    let start = verified_start(run, &sealed, journal_key).map_err(FilesError::Journal)?;
+) -> Result<Vec<SignedRecord>, FilesError> {
+    let signed = store.load(run).await.map_err(FilesError::Store)?;
+    let start = verified_start(run, &signed, journal_key).map_err(FilesError::Journal)?;
     let found = format!("{} ({})", start.graph, start.digest);
     let expected = format!("{} ({})", graph.id(), graph.digest());
-    if found == expected { Ok(sealed) } else { Err(FilesError::AnotherGraph { run: run.clone(), expected, found }) }
+    if found == expected { Ok(signed) } else { Err(FilesError::AnotherGraph { run: run.clone(), expected, found }) }
 }
 
 /// Whether a record says that its run has ended.
-fn is_end(sealed: &Sealed) -> bool {
-    matches!(serde_json::from_str(&sealed.body), Ok(Record { entry: record::Entry::End(_), .. }))
+fn is_end(signed: &SignedRecord) -> bool {
+    matches!(serde_json::from_str(&signed.body), Ok(Record { entry: record::Entry::End(_), .. }))
 }
 
 /// Returns the path of a run's transcript (R217).

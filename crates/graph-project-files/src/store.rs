@@ -13,10 +13,10 @@ use graph_signing::{self as signature, Fingerprint, ItemKind, KeyRing, PublicKey
 use crate::disk::Disk;
 use crate::transcript::{Rules, VerifiedTranscript, signatures, verify_transcript};
 use crate::{FilesError, Keeper, Objects, StateItem, item, journal, load, page, read_state_item, transcript_file};
-use graph_engine::SealKey;
+use graph_engine::EncryptionKey;
 use graph_engine::machine::CompiledGraph;
 use graph_engine::machine::Machine;
-use graph_engine::record::{Entry, Record, Sealed, Status, head};
+use graph_engine::record::{Entry, Record, SignedRecord, Status, head};
 use graph_engine::store::{Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, StoreFuture, unsupported};
 use graph_proof::{Audit, AuditError, prove_tree};
 
@@ -105,15 +105,17 @@ impl ProjectStore {
         run: &RunId,
         key: &PublicKey,
         files_key: &PublicKey,
-        seal: Option<&SealKey>,
+        encryption_key: Option<&EncryptionKey>,
     ) -> Result<FilesAudit, FilesAuditError> {
         let mut all = FilesAudit { audits: Vec::new(), differing: Vec::new() };
-        for (machine, audit) in prove_tree(machine, run, self, key, seal).await? {
+        for (machine, audit) in prove_tree(machine, run, self, key, encryption_key).await? {
             let run = &audit.run;
             let unread = |source| FilesAuditError::Files { run: run.clone(), source };
-            let sealed = load(self, key, run, machine.graph()).await.map_err(unread)?;
-            let differing = match sealed.last() {
-                Some(last) if last.link() == audit.link => self.differing(&sealed, files_key, run, machine.graph()),
+            let signed_records = load(self, key, run, machine.graph()).await.map_err(unread)?;
+            let differing = match signed_records.last() {
+                Some(last) if last.link() == audit.link => {
+                    self.differing(&signed_records, files_key, run, machine.graph())
+                }
                 // The journal was written to since it was proven.
                 _ => Ok(vec![self.disk.path(&journal::file(run))]),
             };
@@ -146,7 +148,7 @@ impl ProjectStore {
     /// Compares the files of a run with its journal, which was verified.
     fn differing(
         &self,
-        sealed: &[Sealed],
+        signed_records: &[SignedRecord],
         files_key: &PublicKey,
         run: &RunId,
         graph: &CompiledGraph,
@@ -154,7 +156,7 @@ impl ProjectStore {
         let version = self.version(run).unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());
         let signed = self.signed(graph.id(), run, files_key)?;
         let disk = Arc::new(self.disk.comparing()?);
-        Keeper::new(run, graph, version).take(&signed, &disk, sealed)?;
+        Keeper::new(run, graph, version).take(&signed, &disk, signed_records)?;
         Ok(disk.differing())
     }
 
@@ -204,7 +206,7 @@ impl ProjectStore {
         Ok(Signed { key: key.clone(), fingerprint: key.fingerprint(), found })
     }
 
-    fn read(&self, run: &RunId) -> Result<Vec<Sealed>, StoreError> {
+    fn read(&self, run: &RunId) -> Result<Vec<SignedRecord>, StoreError> {
         let file = journal::file(run);
         let path = || self.disk.path(&file);
         match self.disk.read(&file) {
@@ -217,14 +219,15 @@ impl ProjectStore {
     fn summary(&self, run: &RunId) -> Result<RunSummary, StoreError> {
         let records = self.read(run)?;
         let malformed = |reason: String| StoreError::unreadable(self.disk.path(&journal::file(run)).display(), reason);
-        let record = |sealed: &Sealed| -> Result<Record, StoreError> {
-            serde_json::from_str(&sealed.body).map_err(|error| malformed(format!("record {}: {error}", sealed.seq)))
+        let record = |signed_records: &SignedRecord| -> Result<Record, StoreError> {
+            serde_json::from_str(&signed_records.body)
+                .map_err(|error| malformed(format!("record {}: {error}", signed_records.seq)))
         };
         let Some(Record { at, entry: Entry::Start(start), .. }) = records.first().map(record).transpose()? else {
             return Err(malformed("it does not begin with the start of a run".to_owned()));
         };
         // The record of the last change of its status.
-        let turns = |one: &&Sealed| head(&one.body).is_some_and(|(_, _, kind)| matches!(kind, "resume" | "end"));
+        let turns = |one: &&SignedRecord| head(&one.body).is_some_and(|(_, _, kind)| matches!(kind, "resume" | "end"));
         let turn = records.iter().rev().find(turns).map(record).transpose()?;
         let (status, updated, code) = match turn {
             Some(Record { at, entry: Entry::End(end), .. }) => (end.status, at, end.code),
@@ -261,15 +264,15 @@ fn unopened(path: PathBuf, error: FilesError) -> StoreError {
 }
 
 impl Store for ProjectStore {
-    fn create<'a>(&'a self, _: &'a RunId, _: &'a str, _: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, _: &'a RunId, _: &'a str, _: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         unsupported("begin runs: it reads the files of a project")
     }
 
-    fn append<'a>(&'a self, _: &'a Lease, _: u64, _: Vec<Sealed>, _: Status) -> StoreFuture<'a, ()> {
+    fn append<'a>(&'a self, _: &'a Lease, _: u64, _: Vec<SignedRecord>, _: Status) -> StoreFuture<'a, ()> {
         unsupported("go on with runs: it reads the files of a project")
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         Box::pin(async move { self.read(run) })
     }
 

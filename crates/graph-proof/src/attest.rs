@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use base64ct::{Base64, Base64Url, Encoding};
 use graph_engine::machine::Machine;
-use graph_engine::record::{Entry, Journal, JournalError, Record, Sealed};
+use graph_engine::record::{Entry, Journal, JournalError, Record, SignedRecord};
 use graph_engine::store::Store;
-use graph_engine::{SealKey, Status};
+use graph_engine::{EncryptionKey, Status};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
@@ -37,10 +37,10 @@ pub async fn attest(
     run: &RunId,
     store: &dyn Store,
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
     by: &SecretKey,
 ) -> Result<String, AuditError> {
-    let audits = audit_tree(machine, run, store, key, seal).await?;
+    let audits = audit_tree(machine, run, store, key, encryption_key).await?;
     let statement = Statement::of(&audits);
     let payload = serde_json::to_string(&statement).expect("a statement has only texts as keys");
     let signature = by.sign_bytes(&encoded(PAYLOAD, payload.as_bytes()));
@@ -303,7 +303,7 @@ impl Attestation {
     /// # Errors
     ///
     /// If the journal is not whole, or is not the attested one.
-    pub fn covers(&self, records: &[Sealed]) -> Result<u64, AttestationError> {
+    pub fn covers(&self, records: &[SignedRecord]) -> Result<u64, AttestationError> {
         let other = || AttestationError::AnotherJournal(self.run.clone());
         let last = self.records.checked_sub(1).and_then(|last| usize::try_from(last).ok());
         let last = last.and_then(|last| records.get(last)).ok_or_else(other)?;

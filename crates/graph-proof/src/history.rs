@@ -9,8 +9,8 @@ mod replay;
 use graph_engine::failure::SuppressedError;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
-use graph_engine::record::{Entry, JournalError, Record, Sealed, VerifiedJournal, Visit};
-use graph_engine::{SealKey, Status};
+use graph_engine::record::{Entry, JournalError, Record, SignedRecord, VerifiedJournal, Visit};
+use graph_engine::{EncryptionKey, Status};
 use graph_model::name::RunId;
 use graph_model::value::Value;
 use graph_signing::PublicKey;
@@ -35,9 +35,9 @@ pub enum PastError {
         /// The last step that was committed.
         last: u64,
     },
-    /// Its secrets are sealed, and the key is missing.
-    #[error("its secrets are sealed with the key {}, which is not there", .0.as_deref().unwrap_or("of nobody"))]
-    Sealed(Option<String>),
+    /// Its secrets are encrypted, and the key is missing.
+    #[error("its secrets are encrypted with the key {}, which is not there", .0.as_deref().unwrap_or("of nobody"))]
+    SignedRecord(Option<String>),
     /// Several nodes were visited at once.
     #[error("the run was never at step {step}: the nodes of steps {from} to {to} were visited at once")]
     Between {
@@ -111,7 +111,7 @@ impl Visited {
 /// # Errors
 ///
 /// If the journal was changed.
-pub fn checkpoints(run: &RunId, records: &[Sealed], key: &PublicKey) -> Result<Vec<Checkpoint>, JournalError> {
+pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Result<Vec<Checkpoint>, JournalError> {
     let verified = VerifiedJournal::new(run, records, key)?;
     let (started, start) = verified.start()?;
     let mut all: Vec<Checkpoint> = vec![Checkpoint {
@@ -180,7 +180,7 @@ pub struct HistoryEntry {
 
 /// Returns the state of a run after `step` visits, or after its last visit if no number is given.
 ///
-/// `machine` is the run's graph, and `seal` the key that sealed its secrets. The state is returned even without that key.
+/// `machine` is the run's graph, and `encryption_key` the key that encrypted its secrets. The state is returned even without that key.
 ///
 /// # Errors
 ///
@@ -188,12 +188,12 @@ pub struct HistoryEntry {
 pub fn entry_at(
     machine: &dyn Machine,
     run: &RunId,
-    records: &[Sealed],
+    records: &[SignedRecord],
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
     step: Option<u64>,
 ) -> Result<HistoryEntry, PastError> {
-    let mut past = Past::open(machine, run, records, key, seal)?;
+    let mut past = Past::open(machine, run, records, key, encryption_key)?;
     go_to(&mut past, step)?;
     Ok(entry_of(&past))
 }

@@ -195,11 +195,11 @@ async fn step_in(
     let (Some(store), Some(key)) = (&services.store, &services.key) else { return Err(SingleError::NoStore) };
     let past_error = |reason| SingleError::Past { run: run.clone(), reason };
     let records = store.load(run).await.map_err(|source| SingleError::Store { run: run.clone(), source })?;
-    let past = Past::open(&*machine, run, &records, &key.public(), services.seal.as_ref());
+    let past = Past::open(&*machine, run, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;
     go_to(&mut past, None).map_err(past_error)?;
     let Past { position, seen, start, .. } = past;
-    let Seen::Plain(state) = seen else { return Err(past_error(PastError::Sealed(start.seal))) };
+    let Seen::Plain(state) = seen else { return Err(past_error(PastError::SignedRecord(start.encryption_key))) };
     // The step may use only the capabilities that the run's first caller allowed.
     if let Some(capabilities) = start.capabilities {
         let own = Grants::new(capabilities);

@@ -253,12 +253,12 @@ pub fn sign(kind: ItemKind, text: &str, key: &(impl Signer + ?Sized), at: System
     let content = without_signatures(kind, content);
     let digest = Digest::of(kind.covered(content).ok_or(SignError::NoDirective)?);
     let (open, close) = kind.delimiters();
-    let envelope = seal(&digest, key, at);
+    let envelope = sign_digest(&digest, key, at);
     let newline = if shebang.is_empty() || shebang.ends_with('\n') { "" } else { "\n" };
     Ok(format!("{shebang}{newline}{open}{envelope}{close}\n{content}"))
 }
 
-fn seal(digest: &Digest, key: &(impl Signer + ?Sized), at: SystemTime) -> Envelope {
+fn sign_digest(digest: &Digest, key: &(impl Signer + ?Sized), at: SystemTime) -> Envelope {
     Envelope {
         timestamp: timestamp::seconds(at),
         digest: *digest,
@@ -303,7 +303,7 @@ const SIGNATURE_FIELD: &str = "_signature";
 /// Signs a JSON object over its canonical form, replacing any signature that it has (R32).
 pub fn sign_json(object: &mut Map<String, Value>, key: &SecretKey, at: SystemTime) {
     object.shift_remove(SIGNATURE_FIELD);
-    let envelope = seal(&json_digest(object), key, at);
+    let envelope = sign_digest(&json_digest(object), key, at);
     object.insert(SIGNATURE_FIELD.to_owned(), Value::String(envelope.to_string()));
 }
 

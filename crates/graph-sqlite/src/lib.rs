@@ -35,7 +35,7 @@ use tracing::Instrument;
 
 use crate::patience::Patience;
 use crate::problem::{explain, read_only};
-use graph_engine::record::{Sealed, Status};
+use graph_engine::record::{SignedRecord, Status};
 use graph_engine::store::{
     Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, StoreFuture,
 };
@@ -440,7 +440,7 @@ impl WriterThread {
 }
 
 impl Store for SqliteStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         Box::pin(async move {
             let (start, graph) = (RunStart::of(&records), graph.to_owned());
             let work = WriteTask::Create { run: run.clone(), graph, start, records };
@@ -452,7 +452,7 @@ impl Store for SqliteStore {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -469,11 +469,11 @@ impl Store for SqliteStore {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.load_from(run, 0)
     }
 
-    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<SignedRecord>> {
         let id = run.clone();
         Box::pin(self.read(move |shared, connection| read::load(connection, &id, from, &shared.path)))
     }

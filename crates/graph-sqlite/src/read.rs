@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use super::form::END;
 use crate::holder;
 use crate::problem::explain;
-use graph_engine::record::{Sealed, Status};
+use graph_engine::record::{SignedRecord, Status};
 use graph_engine::store::{Holder, RunFilter, RunSummary, StoreError, Within};
 
 /// The row of a run in the table.
@@ -149,7 +149,12 @@ impl Eyes<'_> {
     }
 }
 
-pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path) -> Result<Vec<Sealed>, StoreError> {
+pub(super) fn load(
+    connection: &Connection,
+    run: &RunId,
+    from: u64,
+    path: &Path,
+) -> Result<Vec<SignedRecord>, StoreError> {
     let number: i64 = connection
         .prepare_cached("SELECT number FROM runs WHERE id = ?1")
         .and_then(|mut statement| statement.query_row([run.as_str()], |row| row.get(0)).optional())
@@ -159,13 +164,13 @@ pub(super) fn load(connection: &Connection, run: &RunId, from: u64, path: &Path)
         .prepare_cached("SELECT key, body, signature, token FROM records WHERE key BETWEEN ?1 AND ?2 ORDER BY key")
         .map_err(|error| explain(error, path))?;
     let (first, last) = ((number << 32) | i64::try_from(from).unwrap_or(END).min(END), (number << 32) | END);
-    let mut read = || -> Result<Vec<Sealed>, rusqlite::Error> {
+    let mut read = || -> Result<Vec<SignedRecord>, rusqlite::Error> {
         let (mut records, mut rows) = (Vec::new(), statement.query([first, last])?);
         while let Some(row) = rows.next()? {
             let seq = u64::try_from(row.get::<_, i64>(0)? & END).unwrap_or_default();
             let token: Option<Vec<u8>> = row.get(3)?;
             let end = token.and_then(|token| token.try_into().ok());
-            records.push(Sealed { seq, body: row.get(1)?, signature: row.get(2)?, end });
+            records.push(SignedRecord { seq, body: row.get(1)?, signature: row.get(2)?, end });
         }
         Ok(records)
     };

@@ -15,8 +15,8 @@ use std::time::Instant;
 use graph_engine::ManualClock;
 use graph_engine::store::{Retention, Within, conformance};
 
-fn record(seq: u64, size: usize) -> Sealed {
-    Sealed { seq, body: "x".repeat(size), signature: [7; 64], end: None }
+fn record(seq: u64, size: usize) -> SignedRecord {
+    SignedRecord { seq, body: "x".repeat(size), signature: [7; 64], end: None }
 }
 
 fn run() -> RunId {

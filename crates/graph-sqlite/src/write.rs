@@ -17,7 +17,7 @@ use crate::patience::Patience;
 use crate::problem::{explain, is_busy};
 use crate::read;
 use graph_engine::Clock;
-use graph_engine::record::{Sealed, Status};
+use graph_engine::record::{SignedRecord, Status};
 use graph_engine::store::{CancelRequest, RunStart, StoreError, failure_code};
 
 /// A task for the writer, and the sender for its answer.
@@ -32,13 +32,13 @@ pub(super) enum WriteTask {
         run: RunId,
         graph: String,
         start: RunStart,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
     },
     Append {
         run: RunId,
         token: u64,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     },
     /// Leases a run, if its token is still the one that was seen.
@@ -434,7 +434,13 @@ impl WriteContext<'_> {
         }))
     }
 
-    fn create(&self, run: &RunId, graph: &str, start: &RunStart, records: &[Sealed]) -> WriteAnswer<WriteOutcome> {
+    fn create(
+        &self,
+        run: &RunId,
+        graph: &str,
+        start: &RunStart,
+        records: &[SignedRecord],
+    ) -> WriteAnswer<WriteOutcome> {
         let Self { transaction, holder, now, .. } = *self;
         if find(transaction, run)?.is_some() {
             return Ok(Err(StoreError::Exists(run.clone())));
@@ -472,7 +478,7 @@ impl WriteContext<'_> {
         run: &RunId,
         token: u64,
         expected: u64,
-        records: &[Sealed],
+        records: &[SignedRecord],
         status: Status,
     ) -> WriteAnswer<(i64, WriteOutcome)> {
         let Self { transaction, holder, now, .. } = *self;
@@ -561,19 +567,19 @@ fn count(transaction: &Connection, number: i64) -> Result<u64, rusqlite::Error> 
 }
 
 /// Whether the numbers of the records fit into their half of the keys.
-fn has_room(expected: u64, records: &[Sealed]) -> bool {
+fn has_room(expected: u64, records: &[SignedRecord]) -> bool {
     expected.saturating_add(records.len() as u64) <= END.unsigned_abs()
         && records.iter().all(|record| record.seq < END.unsigned_abs())
 }
 
 /// Whether records directly follow the first `expected` ones.
-fn is_next(expected: u64, records: &[Sealed]) -> bool {
+fn is_next(expected: u64, records: &[SignedRecord]) -> bool {
     records.iter().zip(expected..).all(|(record, seq)| record.seq == seq)
 }
 
 /// Inserts records, each of which follows the one before. Returns `false`, with nothing inserted, if the first does not
 /// follow the last stored one.
-fn insert(transaction: &Connection, number: i64, records: &[Sealed]) -> Result<bool, rusqlite::Error> {
+fn insert(transaction: &Connection, number: i64, records: &[SignedRecord]) -> Result<bool, rusqlite::Error> {
     let insert = "INSERT INTO records (key, body, signature, token) VALUES (?1, ?2, ?3, ?4)";
     let mut statement = transaction.prepare_cached(insert)?;
     for record in records {
@@ -584,11 +590,11 @@ fn insert(transaction: &Connection, number: i64, records: &[Sealed]) -> Result<b
     Ok(true)
 }
 
-fn key(number: i64, record: &Sealed) -> i64 {
+fn key(number: i64, record: &SignedRecord) -> i64 {
     (number << 32) | i64::try_from(record.seq).unwrap_or(END - 1)
 }
 
 /// Returns the token of a record. A record without a token is still the last one.
-fn end(record: &Sealed) -> &[u8] {
+fn end(record: &SignedRecord) -> &[u8] {
     record.end.as_ref().map_or(&[], <[u8; 32]>::as_slice)
 }

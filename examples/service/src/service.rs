@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use graph_runtime::{ResumeAll, Runtime, SealKey, SecretKey, SqliteStore};
+use graph_runtime::{EncryptionKey, ResumeAll, Runtime, SecretKey, SqliteStore};
 
 use crate::graphs::{Fulfil, fulfil};
 use crate::metrics::Metrics;
@@ -38,7 +38,7 @@ impl Service {
             // Signs the journals of runs.
             .sign_with(SecretKey::load_or_generate(&directory.join("keys"))?)
             // Encrypts secrets in them, as the token of a card.
-            .seal_with(seal_key(&directory.join("seal.key"))?)
+            .encrypt_with(encryption_key(&directory.join("encryption.key"))?)
             .grants(fulfil::CAPABILITIES)?
             .observer(Arc::clone(&metrics))
             .build()?;
@@ -71,9 +71,9 @@ impl Service {
 }
 
 /// Loads the key that encrypts secrets, or makes it.
-fn seal_key(path: &Path) -> Result<SealKey, Error> {
+fn encryption_key(path: &Path) -> Result<EncryptionKey, Error> {
     if !path.exists() {
-        SealKey::generate()?.save(path)?;
+        EncryptionKey::generate()?.save(path)?;
     }
-    Ok(SealKey::load(path)?)
+    Ok(EncryptionKey::load(path)?)
 }

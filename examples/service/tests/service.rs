@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use graph_runtime::{SealKey, SecretKey, Store, audit_tree};
+use graph_runtime::{EncryptionKey, SecretKey, Store, audit_tree};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use service::Service;
@@ -222,9 +222,11 @@ fn a_killed_service_fulfils_each_order_once() {
     tokio.block_on(async {
         let service = Service::open(directory.path(), Duration::ZERO).await.unwrap();
         let key = SecretKey::load(&directory.path().join("keys/private_key.pem")).unwrap().public();
-        let seal = SealKey::load(&directory.path().join("seal.key")).unwrap();
+        let encryption_key = EncryptionKey::load(&directory.path().join("encryption.key")).unwrap();
         for run in service.store.list().await.unwrap() {
-            audit_tree(Arc::new(service.fulfil()), &run.run, &service.store, &key, Some(&seal)).await.unwrap();
+            audit_tree(Arc::new(service.fulfil()), &run.run, &service.store, &key, Some(&encryption_key))
+                .await
+                .unwrap();
         }
     });
 }

@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &AttestArguments) -> CommandResult {
             return Ok(CommandOutcome::Problems);
         }
     };
-    let OpenedStore { tokio, store, key, seal, .. } = &opened;
-    let envelope = tokio.block_on(attest(machine, run, &**store, key, seal.as_ref(), &by))?;
+    let OpenedStore { tokio, store, key, encryption_key, .. } = &opened;
+    let envelope = tokio.block_on(attest(machine, run, &**store, key, encryption_key.as_ref(), &by))?;
     match &arguments.output {
         Some(path) => replace(path, &format!("{envelope}\n"))?,
         None => out!("{envelope}"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use graph_model::number::read_json;
 use graph_runtime::history::Fork;
-use graph_runtime::{ForkRun, Map, Pattern, RunId, Runtime, SealKey, SqliteStore, Store, Value};
+use graph_runtime::{EncryptionKey, ForkRun, Map, Pattern, RunId, Runtime, SqliteStore, Store, Value};
 use serde_json::json;
 
 use super::kept::own_graph;
@@ -38,9 +38,9 @@ pub(crate) struct ForkArguments {
     /// The secret key that signs the store's journals [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// The key that seals secrets in the store
-    #[arg(long, value_name = "FILE")]
-    seal_key: Option<PathBuf>,
+    /// The key that encrypts secrets in the store
+    #[arg(long, alias = "seal-key", value_name = "FILE")]
+    encryption_key: Option<PathBuf>,
     /// Print the new run's id as JSON
     #[arg(long)]
     json: bool,
@@ -81,8 +81,8 @@ pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
     for pattern in granted {
         builder = builder.grant(pattern.as_str())?;
     }
-    if let Some(path) = &arguments.seal_key {
-        builder = builder.seal_with(SealKey::load(path)?);
+    if let Some(path) = &arguments.encryption_key {
+        builder = builder.encrypt_with(EncryptionKey::load(path)?);
     }
     let runtime = builder.build()?;
     let fork = Fork { step: arguments.step, set, run: arguments.run_id.clone() };

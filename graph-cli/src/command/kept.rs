@@ -8,8 +8,8 @@ use graph_compiler::diagnostic::Diagnostic;
 use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::files::ProjectStore;
-use graph_runtime::record::{Entry, Record, Sealed};
-use graph_runtime::{RunId, SealKey, Store};
+use graph_runtime::record::{Entry, Record, SignedRecord};
+use graph_runtime::{EncryptionKey, RunId, Store};
 use graph_signing::PublicKey;
 
 use super::stored::{self, Access};
@@ -24,9 +24,9 @@ pub(crate) struct Kept {
     /// The public key that verifies the run, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
-    /// The key that seals the run's secrets; without it, values that depend on secrets are not computed again
-    #[arg(long, value_name = "FILE")]
-    seal_key: Option<PathBuf>,
+    /// The key that encrypts the run's secrets; without it, values that depend on secrets are not computed again
+    #[arg(long, alias = "seal-key", value_name = "FILE")]
+    encryption_key: Option<PathBuf>,
 }
 
 /// The place that runs are read from.
@@ -48,14 +48,14 @@ pub(crate) struct OpenedStore {
     /// The same store, if it is the files of a project.
     pub(crate) files: Option<ProjectStore>,
     pub(crate) key: PublicKey,
-    pub(crate) seal: Option<SealKey>,
+    pub(crate) encryption_key: Option<EncryptionKey>,
 }
 
 impl Kept {
     /// Opens the store and reads the keys. Does not create a store that does not exist.
     pub(crate) fn open(&self) -> Result<OpenedStore, Error> {
         let key = verifying_key(self.public_key.as_deref())?;
-        let seal = self.seal_key.as_ref().map(|path| SealKey::load(path)).transpose()?;
+        let encryption_key = self.encryption_key.as_ref().map(|path| EncryptionKey::load(path)).transpose()?;
         let tokio = stored::tokio()?;
         let files = self.place.files.as_ref().map(ProjectStore::in_directory).transpose()?;
         let store: Box<dyn Store> = match (&self.place.store, &files) {
@@ -65,7 +65,7 @@ impl Kept {
                 return Err(Error::new("name a store with `--store FILE`, or a project with `--files DIR`"));
             }
         };
-        Ok(OpenedStore { tokio, store, files, key, seal })
+        Ok(OpenedStore { tokio, store, files, key, encryption_key })
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn verifying_key(pem: Option<&Path>) -> Result<PublicKey, Error> {
 /// # Errors
 ///
 /// If the graph does not exist or has mistakes. The message names `option` as the way to give the graph's file.
-pub(crate) fn own_graph(records: &[Sealed], file: Option<&Path>, option: &str) -> Result<Interpreted, Error> {
+pub(crate) fn own_graph(records: &[SignedRecord], file: Option<&Path>, option: &str) -> Result<Interpreted, Error> {
     if let Some(file) = file {
         return load(file);
     }
@@ -124,7 +124,7 @@ pub(crate) fn public_key(pem: &Path) -> Result<PublicKey, Error> {
 }
 
 /// Returns the id of a run's graph, as its journal has it.
-pub(crate) fn graph_name(records: &[Sealed]) -> Option<String> {
+pub(crate) fn graph_name(records: &[SignedRecord]) -> Option<String> {
     match serde_json::from_str::<Record>(&records.first()?.body).ok()?.entry {
         Entry::Start(start) => Some(start.graph),
         _ => None,

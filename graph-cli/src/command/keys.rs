@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use graph_model::timestamp;
-use graph_runtime::SealKey;
+use graph_runtime::EncryptionKey;
 use graph_signing::{Fingerprint, KeyError, KeyFile, KeyRing, PublicKey, SecretKey};
 
 use super::{own_key_directory, read, replace, signing_key};
@@ -16,8 +16,9 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 pub(crate) enum Keys {
     /// Make a key pair of your own
     Generate(KeysGenerateArguments),
-    /// Make a key that seals secrets in stores
-    Seal(KeysSealArguments),
+    /// Make a key that encrypts secrets in stores
+    #[command(alias = "seal")]
+    Encryption(KeysEncryptionArguments),
     /// Trust a public key: your own, or the one in a PEM file
     Trust(KeysTrustArguments),
     /// Revoke a trusted key: nothing it signed is trusted any more
@@ -34,7 +35,7 @@ pub(crate) struct KeysGenerateArguments {
 }
 
 #[derive(Args)]
-pub(crate) struct KeysSealArguments {
+pub(crate) struct KeysEncryptionArguments {
     /// The file to write the key to; it must not exist yet
     file: PathBuf,
 }
@@ -76,7 +77,7 @@ pub(crate) struct KeysListArguments {
 pub(crate) fn run(keys: Keys) -> CommandResult {
     match keys {
         Keys::Generate(generate) => self::generate(generate),
-        Keys::Seal(seal) => self::seal(&seal),
+        Keys::Encryption(arguments) => encryption_key(&arguments),
         Keys::Trust(trust) => self::trust(&trust),
         Keys::Revoke(revoke) => self::revoke(&revoke),
         Keys::List(list) => self::list(&list),
@@ -103,10 +104,10 @@ fn generate(generate: KeysGenerateArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
-fn seal(seal: &KeysSealArguments) -> CommandResult {
-    let key = SealKey::generate().map_err(Error::from)?;
-    key.save(&seal.file).map_err(Error::from)?;
-    out!("made the seal key {} in {}", key.fingerprint(), seal.file.display());
+fn encryption_key(arguments: &KeysEncryptionArguments) -> CommandResult {
+    let key = EncryptionKey::generate().map_err(Error::from)?;
+    key.save(&arguments.file).map_err(Error::from)?;
+    out!("made the encryption key {} in {}", key.fingerprint(), arguments.file.display());
     Ok(CommandOutcome::Well)
 }
 

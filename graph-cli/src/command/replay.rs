@@ -29,11 +29,11 @@ pub(crate) struct ReplayArguments {
 }
 
 pub(crate) fn run(arguments: &ReplayArguments) -> CommandResult {
-    let OpenedStore { tokio, store, key, seal, .. } = arguments.kept.open()?;
+    let OpenedStore { tokio, store, key, encryption_key, .. } = arguments.kept.open()?;
     let records = tokio.block_on(store.load(&arguments.run))?;
     let original = own_graph(&records, arguments.original.as_deref(), "--original")?;
     let changed = load(&arguments.graph)?;
-    let replayed = replay(&original, &changed, &arguments.run, &records, &key, seal.as_ref());
+    let replayed = replay(&original, &changed, &arguments.run, &records, &key, encryption_key.as_ref());
     let replayed = replayed.map_err(|error| {
         let is_another = matches!(error, PastError::Journal(_)) && arguments.original.is_none();
         let help = "; if the graph was changed since, name the file as it was with `--original`";

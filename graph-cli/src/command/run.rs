@@ -19,8 +19,8 @@ use graph_model::duration;
 use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::{
-    Builder, Durability, HttpPolicy, MemoryStore, Options, Pattern, Progress, ProjectFiles, ResumeError, RunError,
-    RunId, Runtime, SealKey, Spaces, StartError, ToolConfig, Value,
+    Builder, Durability, EncryptionKey, HttpPolicy, MemoryStore, Options, Pattern, Progress, ProjectFiles, ResumeError,
+    RunError, RunId, Runtime, Spaces, StartError, ToolConfig, Value,
 };
 use graph_signing::SecretKey;
 use serde_json::json;
@@ -59,9 +59,9 @@ pub(crate) struct RunArguments {
     /// Store the run in this SQLite file, signed, so that it can be resumed
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
-    /// The key that seals secrets in the store, as `graph keys seal` makes it
-    #[arg(long, value_name = "FILE")]
-    seal_key: Option<PathBuf>,
+    /// The key that encrypts secrets in the store, as `graph keys encryption` makes it
+    #[arg(long, alias = "seal-key", value_name = "FILE")]
+    encryption_key: Option<PathBuf>,
     /// The run's id [default: made from the graph's name, the time and a random part]
     #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text), conflicts_with = "resume")]
     run_id: Option<RunId>,
@@ -312,8 +312,9 @@ fn equip(
     let builder = Runtime::builder().tools(tools(arguments, library)?).spaces(spaces(arguments, library, places)?);
     let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
     let mut builder = builder.map_err(|error| RunCommandFailure::of(USAGE, error))?.observer(handover.clone());
-    if let Some(path) = &arguments.seal_key {
-        builder = builder.seal_with(SealKey::load(path).map_err(|error| RunCommandFailure::of(UNDONE, error))?);
+    if let Some(path) = &arguments.encryption_key {
+        builder =
+            builder.encrypt_with(EncryptionKey::load(path).map_err(|error| RunCommandFailure::of(UNDONE, error))?);
     }
     Ok(if voice.quiet { builder } else { builder.observer(Progress::stderr()) })
 }
@@ -378,8 +379,8 @@ async fn keep(
         }
         // `--history` reads a journal, the only record of a run that failed. Nobody else sees this one, so its keys are new.
         let key = SecretKey::generate().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
-        let seal = SealKey::generate().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
-        return Ok((builder.store(MemoryStore::new()).sign_with(key).seal_with(seal), None));
+        let encryption_key = EncryptionKey::generate().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+        return Ok((builder.store(MemoryStore::new()).sign_with(key).encrypt_with(encryption_key), None));
     };
     let key = signing_key(arguments.key.as_ref())?;
     if matches!(begun, Beginning::Resume(_)) && !path.exists() {
@@ -632,12 +633,12 @@ async fn add_history(arguments: &RunArguments, runtime: &Runtime, run: &RunId, r
 }
 
 fn unstarted(error: StartError) -> RunCommandFailure {
-    if let StartError::NoSealKey { graph } = &error {
+    if let StartError::NoEncryptionKey { graph } = &error {
         return RunCommandFailure::new(
             UNDONE,
             format_args!(
-                "the graph `{graph}` has secrets, and no key to seal them with in the store: name one with `--seal-key FILE`; \
-                 `graph keys seal FILE` makes it"
+                "the graph `{graph}` has secrets, and no key to encrypt them with in the store: name one with `--encryption-key FILE`; \
+                 `graph keys encryption FILE` makes it"
             ),
         );
     }
@@ -649,7 +650,7 @@ fn unstarted(error: StartError) -> RunCommandFailure {
 /// Returns the failure to resume a run. If the graph has changed since and `--old-graph` is given, it lists the changes.
 fn unresumed(error: ResumeError, arguments: &RunArguments, graph: &Interpreted) -> RunCommandFailure {
     match error {
-        ResumeError::Start(error @ StartError::NoSealKey { .. }) => unstarted(error),
+        ResumeError::Start(error @ StartError::NoEncryptionKey { .. }) => unstarted(error),
         error @ ResumeError::AnotherGraph { .. } => {
             let help = match arguments.old_graph.as_deref().map(kept::load) {
                 Some(Ok(old)) => format!("; since then there was {}", graph.changes_since(&old)),

@@ -63,10 +63,10 @@ fn entry_of(
     step: Option<u64>,
     graph: Option<&PathBuf>,
 ) -> Result<HistoryEntry, Error> {
-    let OpenedStore { tokio, store, key, seal, .. } = opened;
+    let OpenedStore { tokio, store, key, encryption_key, .. } = opened;
     let records = tokio.block_on(store.load(run))?;
     let machine = own_graph(&records, graph.map(PathBuf::as_path), "--graph")?;
-    entry_at(&machine, run, &records, key, seal.as_ref(), step).map_err(|error| of_run(run, error))
+    entry_at(&machine, run, &records, key, encryption_key.as_ref(), step).map_err(|error| of_run(run, error))
 }
 
 fn entry_json(run: &RunId, entry: &HistoryEntry) -> Value {

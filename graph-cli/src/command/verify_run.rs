@@ -75,7 +75,7 @@ pub(super) fn prove(
     graph: Option<&Path>,
     files_key: Option<&Path>,
 ) -> Result<Result<Proof, Vec<ProofProblem>>, Error> {
-    let OpenedStore { tokio, store, files, key, seal } = opened;
+    let OpenedStore { tokio, store, files, key, encryption_key } = opened;
     let problem = |run: RunId, what: String| Ok(Err(vec![ProofProblem { run, what }]));
     let records = match tokio.block_on(store.load(run)) {
         Err(error @ StoreError::Unreadable { .. }) if files.is_some() => return problem(run.clone(), damaged(&error)),
@@ -89,10 +89,10 @@ pub(super) fn prove(
     let audit = match files {
         Some(files) => {
             let files_key = files_key.map(public_key).transpose()?;
-            let audit = files.audit(graph, run, key, files_key.as_ref().unwrap_or(key), seal.as_ref());
+            let audit = files.audit(graph, run, key, files_key.as_ref().unwrap_or(key), encryption_key.as_ref());
             tokio.block_on(audit).map(|FilesAudit { audits, differing, .. }| (audits, differing))
         }
-        None => match tokio.block_on(audit_tree(graph, run, &**store, key, seal.as_ref())) {
+        None => match tokio.block_on(audit_tree(graph, run, &**store, key, encryption_key.as_ref())) {
             Ok(audits) => Ok((audits, Vec::new())),
             Err(error) => Err(error.into()),
         },
@@ -132,7 +132,7 @@ fn say(audit: &Audit) {
         Some(from) => format!("; it says that it began in run {}, which is not in the store", from.run),
         None => String::new(),
     };
-    let secrets = if audit.is_recomputed { "" } else { "; what it wrote is sealed, and was not computed again" };
+    let secrets = if audit.is_recomputed { "" } else { "; what it wrote is encrypted, and was not computed again" };
     out!(
         "{run}: {} after {steps} steps{again}, as `{graph}` ({digest:.12}, signed by {signer}) allows; {records} records, the last \
          link is {link}{origin}{secrets}",

@@ -57,8 +57,8 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
     loop {
         // Looks up the holder before it reads the records, so that the last records of the holder are not missed.
         let found = store.find(run).await?;
-        let sealed = store.load_from(run, follower.next()).await?;
-        let records = follower.read(&sealed);
+        let signed = store.load_from(run, follower.next()).await?;
+        let records = follower.read(&signed);
         let records = records.map_err(|error| Error::new(format!("run {run} in {}: {error}", path.display())))?;
         for record in records {
             end = teller.tell(record.entry);

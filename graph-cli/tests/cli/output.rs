@@ -34,7 +34,7 @@ fn prepared() -> (Place, Vec<Vec<&'static str>>) {
         "--version",
         "keys list",
         "keys trust",
-        "keys seal seal.key",
+        "keys encryption encryption.key",
         "keys generate --dir pair",
         "sign other.yaml",
         "verify graphs/g.yaml",

@@ -647,14 +647,14 @@ const CANARY: &str = "canary-4f1d";
 fn a_secret_comes_from_a_file_and_is_shown_nowhere() {
     let place = Place::with_graph(SECRET);
     place.write("secret.txt", &format!("{CANARY}\n"));
-    assert_eq!(place.graph(&["keys", "seal", "seal.key"]).code, 0);
+    assert_eq!(place.graph(&["keys", "encryption", "encryption.key"]).code, 0);
     let kept = ["--store", "runs.db", "--run-id", "one", "--history"];
     let with = |more: &[&str]| {
         place.run(&[&["--secret", "password=file:secret.txt", "--input", "user="], kept.as_slice(), more].concat())
     };
     let ran = with(&[]);
-    assert_eq!((ran.code, ran.error().contains("`--seal-key FILE`")), (3, true), "{}", ran.out);
-    let ran = with(&["--seal-key", "seal.key"]);
+    assert_eq!((ran.code, ran.error().contains("`--encryption-key FILE`")), (3, true), "{}", ran.out);
+    let ran = with(&["--encryption-key", "encryption.key"]);
     let result = ran.result();
     let expected = json!({"said": "I am [secret]", "err": "[secret]", "kept": "[secret]"});
     assert_eq!((ran.code, &result["output"]), (0, &expected), "{result}{}", ran.err);
@@ -667,23 +667,28 @@ fn a_secret_comes_from_a_file_and_is_shown_nowhere() {
     assert!(!ran.out.contains(CANARY) && !ran.err.contains(CANARY), "{}{}", ran.out, ran.err);
 
     // The run is proven without the key, and recomputed with it.
-    assert_eq!(place.graph(&["keys", "seal", "other.key"]).code, 0);
+    assert_eq!(place.graph(&["keys", "encryption", "other.key"]).code, 0);
     let verify = |more: &[&str]| place.graph(&[&["verify-run", "one", "--store", "runs.db"], more].concat());
-    let (sealed, opened) = (verify(&[]), verify(&["--seal-key", "seal.key"]));
-    let note = "is sealed, and was not computed again";
-    assert!(sealed.code == 0 && sealed.out.contains(note), "{}{}", sealed.out, sealed.err);
+    let (signed_records, opened) = (verify(&[]), verify(&["--encryption-key", "encryption.key"]));
+    let note = "is encrypted, and was not computed again";
+    assert!(
+        signed_records.code == 0 && signed_records.out.contains(note),
+        "{}{}",
+        signed_records.out,
+        signed_records.err
+    );
     assert!(opened.code == 0 && !opened.out.contains(note), "{}{}", opened.out, opened.err);
-    let other = verify(&["--seal-key", "other.key"]);
-    assert!(other.code == 1 && other.err.contains("its secrets are sealed with another key"), "{}", other.err);
+    let other = verify(&["--encryption-key", "other.key"]);
+    assert!(other.code == 1 && other.err.contains("its secrets are encrypted with another key"), "{}", other.err);
 
     // The run has ended; its result is read with this key and with no other.
     let resume = ["--store", "runs.db", "--resume", "one"];
-    let again = place.run(&[resume.as_slice(), &["--seal-key", "seal.key"]].concat());
+    let again = place.run(&[resume.as_slice(), &["--encryption-key", "encryption.key"]].concat());
     assert_eq!((again.code, &again.result()["output"]), (0, &expected), "{}", again.err);
-    let other = place.run(&[resume.as_slice(), &["--seal-key", "other.key"]].concat());
-    assert!(other.code == 3 && other.error().contains("its secrets are sealed with the key"), "{}", other.out);
+    let other = place.run(&[resume.as_slice(), &["--encryption-key", "other.key"]].concat());
+    assert!(other.code == 3 && other.error().contains("its secrets are encrypted with the key"), "{}", other.out);
     let without = place.run(&resume);
-    assert!(without.code == 3 && without.error().contains("`--seal-key FILE`"), "{}", without.out);
+    assert!(without.code == 3 && without.error().contains("`--encryption-key FILE`"), "{}", without.out);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use graph_model::digest::Digest;
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::{
     ActionError, Attestation, AttestationError, Machine, MemoryStore, RunId, SecretKey, Store, Value, attest,
 };
@@ -23,7 +23,7 @@ fn run() -> RunId {
 }
 
 /// Attests to a journal with the attester's own key.
-async fn attested(records: &[Sealed]) -> Result<String, String> {
+async fn attested(records: &[SignedRecord]) -> Result<String, String> {
     let store = MemoryStore::new();
     store.create(&run(), "test/graph", records.to_vec()).await.unwrap();
     let machine: Arc<dyn Machine> = Arc::new(Interpreted::new(&TWICE, |_, _| Err(ActionError::permanent("no call"))));

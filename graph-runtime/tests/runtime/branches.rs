@@ -7,8 +7,8 @@ use std::env;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{Replay, replay};
-use graph_runtime::record::{Entry, Record, Sealed, Status, Visit};
-use graph_runtime::{ActionError, Call, Map, MemoryStore, Runtime, SealKey, SecretKey, Store, Value, audit};
+use graph_runtime::record::{Entry, Record, SignedRecord, Status, Visit};
+use graph_runtime::{ActionError, Call, EncryptionKey, Map, MemoryStore, Runtime, SecretKey, Store, Value, audit};
 use serde_json::json;
 
 use crate::durability::{Tokens, cut};
@@ -353,8 +353,8 @@ impl Made {
     }
 }
 
-fn visits(records: &[Sealed]) -> Vec<Visit> {
-    let steps = records.iter().filter_map(|sealed| match serde_json::from_str::<Record>(&sealed.body).unwrap().entry {
+fn visits(records: &[SignedRecord]) -> Vec<Visit> {
+    let steps = records.iter().filter_map(|signed| match serde_json::from_str::<Record>(&signed.body).unwrap().entry {
         Entry::Step(step) => Some(step.visits),
         _ => None,
     });
@@ -376,7 +376,8 @@ async fn check(seed: u64) -> usize {
     made.judge(&visits(&records), &what);
     assert_eq!(first.output, made.output(), "{what}");
     let key = SecretKey::from_seed(&KEY).public();
-    let proven = |records: &[Sealed]| audit(&made.machine(), &id("run"), records, &key, None).map(|audit| audit.status);
+    let proven =
+        |records: &[SignedRecord]| audit(&made.machine(), &id("run"), records, &key, None).map(|audit| audit.status);
     assert_eq!(proven(&records), Ok(Status::Completed), "{what}");
     let Replay { deviations, stopped, .. } =
         replay(&made.machine(), &made.machine(), &id("run"), &records, &key, None).unwrap();
@@ -410,21 +411,21 @@ async fn branches_are_visited_and_joined_as_the_graph_was_made() {
 }
 
 #[tokio::test]
-async fn branches_are_proven_without_the_seal_key_and_show_no_secrets() {
+async fn branches_are_proven_without_the_encryption_key() {
     let (mut snapshots, mut lists) = (0, 0);
     for seed in 1..=25 {
         let made = make(seed);
         let store = MemoryStore::new();
         let builder = Runtime::builder().grant("*").unwrap().sign_with(SecretKey::from_seed(&KEY)).keep_history();
-        let runtime = builder.store(store.clone()).seal_with(SealKey::from_bytes([2; 32])).build().unwrap();
+        let runtime = builder.store(store.clone()).encrypt_with(EncryptionKey::from_bytes([2; 32])).build().unwrap();
         let run = runtime.start_as(id("run"), made.secretive(), Map::new()).await.unwrap();
         assert_eq!(run.await.unwrap().output, made.output(), "SEED={seed}");
         let records = store.load(&id("run")).await.unwrap();
         let key = SecretKey::from_seed(&KEY).public();
-        for seal in [Some(SealKey::from_bytes([2; 32])), None] {
-            let proven = audit(&made.secretive(), &id("run"), &records, &key, seal.as_ref());
+        for encryption_key in [Some(EncryptionKey::from_bytes([2; 32])), None] {
+            let proven = audit(&made.secretive(), &id("run"), &records, &key, encryption_key.as_ref());
             let proven = proven.map(|proven| (proven.status, proven.is_recomputed));
-            assert_eq!(proven, Ok((Status::Completed, seal.is_some())), "SEED={seed}");
+            assert_eq!(proven, Ok((Status::Completed, encryption_key.is_some())), "SEED={seed}");
         }
         let resumed = runtime.resume(made.secretive(), &id("run")).await.unwrap().await.unwrap();
         for visit in resumed.history.iter().chain(&runtime.history(&id("run")).await.unwrap()) {

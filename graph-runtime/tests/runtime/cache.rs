@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::cache::{Cache, CacheEntry, CacheFuture, Digest, MemoryCache, NodeCache};
-use graph_runtime::record::{Sealed, Status, Visit};
+use graph_runtime::record::{SignedRecord, Status, Visit};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
 use graph_runtime::{
-    ActionError, Builder, Durability, Finished, Grants, Map, MemoryStore, Options, RunError, RunId, Runtime, SealKey,
-    SecretKey, Store, Value, audit,
+    ActionError, Builder, Durability, EncryptionKey, Finished, Grants, Map, MemoryStore, Options, RunError, RunId,
+    Runtime, SecretKey, Store, Value, audit,
 };
 use serde_json::json;
 
@@ -203,7 +203,7 @@ struct Failing {
 }
 
 impl Store for Failing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         self.inner.create(run, graph, records)
     }
 
@@ -211,7 +211,7 @@ impl Store for Failing {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         self.seen.lock().unwrap().push(self.cache.entries().len());
@@ -221,7 +221,7 @@ impl Store for Failing {
         self.inner.append(lease, expected, records, status)
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.inner.load(run)
     }
 
@@ -274,7 +274,7 @@ async fn a_changed_moved_or_foreign_cache_entry_is_not_used() {
     };
     let mut forged = CacheEntry::read(first, key_of_one, &key().public()).unwrap();
     forged.result = json!({"n": 1_000_000});
-    let forged = forged.seal(&SecretKey::from_seed(&[2; 32]));
+    let forged = forged.sign(&SecretKey::from_seed(&[2; 32]));
     let bad = [first.replace(r#""n":2"#, r#""n":9"#), second.clone(), forged, "{}".to_owned(), String::new()];
     for (number, bad) in bad.into_iter().enumerate() {
         cache.put(key_of_one, &bad).await.unwrap();
@@ -390,7 +390,7 @@ async fn results_with_secrets_are_not_cached_and_keys_reveal_none() {
     let returns = r#"{"secrets":{"tools":{"0":{"fields":{"n":"all"}}}}}"#;
     for (settings, echoes, kept) in [(is_secret, false, 1), (is_secret, true, 0), (returns, false, 0)] {
         let (cache, store) = (MemoryCache::new(), MemoryStore::new());
-        let builder = builder(&cache).store(store).seal_with(SealKey::from_bytes([2; 32]));
+        let builder = builder(&cache).store(store).encrypt_with(EncryptionKey::from_bytes([2; 32]));
         let runtime = builder.build().unwrap();
         start(&runtime, "a", machine(settings, echoes), inputs()).await.unwrap();
         let entries = cache.entries();

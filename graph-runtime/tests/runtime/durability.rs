@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::record::{Entry, Record, Sealed, Status};
+use graph_runtime::record::{Entry, Record, SignedRecord, Status};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
 use graph_runtime::{
     ActionError, Call, Durability, Map, MemoryStore, Options, RunError, RunId, SecretKey, Store, Value, audit,
@@ -22,8 +22,8 @@ fn with(durability: Durability) -> Options {
     Options { run: Some(id("run")), durability, ..Options::default() }
 }
 
-fn entries(records: &[Sealed]) -> Vec<Entry> {
-    records.iter().map(|sealed| serde_json::from_str::<Record>(&sealed.body).unwrap().entry).collect()
+fn entries(records: &[SignedRecord]) -> Vec<Entry> {
+    records.iter().map(|signed| serde_json::from_str::<Record>(&signed.body).unwrap().entry).collect()
 }
 
 /// Returns a store whose journal was cut after `records` records, as a crash leaves it: with the token of its last
@@ -54,13 +54,13 @@ impl Tokens {
         self.seen.lock().unwrap()[usize::try_from(seq).unwrap()]
     }
 
-    fn note(&self, records: &[Sealed]) {
+    fn note(&self, records: &[SignedRecord]) {
         self.seen.lock().unwrap().extend(records.iter().map(|record| record.end));
     }
 }
 
 impl Store for Tokens {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         self.note(&records);
         self.inner.create(run, graph, records)
     }
@@ -69,7 +69,7 @@ impl Store for Tokens {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -83,7 +83,7 @@ impl Store for Tokens {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.inner.load(run)
     }
 
@@ -125,7 +125,7 @@ fn round(size: usize) -> Interpreted {
     })
 }
 
-fn proven(machine: &Interpreted, records: &[Sealed]) -> Result<Status, String> {
+fn proven(machine: &Interpreted, records: &[SignedRecord]) -> Result<Status, String> {
     let key = SecretKey::from_seed(&KEY).public();
     audit(machine, &id("run"), records, &key, None).map(|audit| audit.status).map_err(|error| error.to_string())
 }
@@ -253,7 +253,7 @@ struct Slow {
 }
 
 impl Store for Slow {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         self.inner.create(run, graph, records)
     }
 
@@ -261,7 +261,7 @@ impl Store for Slow {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -274,7 +274,7 @@ impl Store for Slow {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.inner.load(run)
     }
 
@@ -358,7 +358,7 @@ async fn a_store_failure_stops_the_run_and_starts_no_more_items() {
 
 /// Changes the first record of a kind, and signs all records again, as only the holder of the key can. Returns the
 /// error of an audit.
-fn found_in(machine: &Interpreted, records: &[Sealed], kind: &str, from: &str, to: &str) -> String {
+fn found_in(machine: &Interpreted, records: &[SignedRecord], kind: &str, from: &str, to: &str) -> String {
     let at = kinds(records).iter().position(|one| one == kind).unwrap();
     assert!(records[at].body.contains(from), "{}", records[at].body);
     let forged = forged(records, |seq, body| if seq == at { body.replacen(from, to, 1) } else { body.to_owned() });

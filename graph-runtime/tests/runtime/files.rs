@@ -11,7 +11,7 @@ use graph_runtime::files::{
     Bound, FilesAudit, FilesAuditError, FilesError, GraphId, KeyRing, ProjectStore, PublicKey, Rules, TranscriptError,
     verify_transcript,
 };
-use graph_runtime::record::Sealed;
+use graph_runtime::record::SignedRecord;
 use graph_runtime::store::StoreError;
 use graph_runtime::{
     ActionError, Call, Machine, ManualClock, Map, MemoryStore, ProjectFiles, RunError, RunId, Runtime, SecretKey,
@@ -245,7 +245,8 @@ async fn rebuild_refuses_a_changed_journal_and_another_graph() {
 async fn journal_file_equals_the_stored_journal_and_is_read_only() {
     let kept = Kept::with_every_kind().await;
     let records = kept.store.load(&id()).await.unwrap();
-    let line = |record: &Sealed| json!({"body": record.body, "signature": hex(&record.signature)}).to_string() + "\n";
+    let line =
+        |record: &SignedRecord| json!({"body": record.body, "signature": hex(&record.signature)}).to_string() + "\n";
     let end = json!({"end": hex(&records.last().unwrap().end.unwrap())}).to_string() + "\n";
     let text = records.iter().map(line).collect::<String>() + &end;
     assert_eq!(std::fs::read_to_string(kept.path(JOURNAL)).unwrap(), text);

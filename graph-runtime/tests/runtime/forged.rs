@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Executor, Key, Program, Tool};
 use graph_runtime::history::replay;
-use graph_runtime::record::Sealed;
+use graph_runtime::record::SignedRecord;
 use graph_runtime::{
     ActionError, Call, Control, Hooks, Layer, ManualClock, Map, MemoryStore, Options, RunId, Runtime, SecretKey,
     Status, Store, Value, audit,
@@ -54,7 +54,7 @@ fn machine(program: &Program<'_>, answer: Result<Value, (&'static str, Value)>) 
     })
 }
 
-async fn ran(machine: Interpreted, amount: i64) -> Vec<Sealed> {
+async fn ran(machine: Interpreted, amount: i64) -> Vec<SignedRecord> {
     let (store, inputs) = (MemoryStore::new(), Map::from_iter([("amount".to_owned(), json!(amount))]));
     // Runs that fail are examined too.
     let _ended = runtime(&store).build().unwrap().start_as(id(), machine, inputs).await.unwrap().await;
@@ -62,7 +62,7 @@ async fn ran(machine: Interpreted, amount: i64) -> Vec<Sealed> {
 }
 
 /// Returns the error of an audit under the run's own graph; `None` if neither the audit nor a replay finds anything.
-fn found(program: &Program<'_>, records: &[Sealed]) -> Option<String> {
+fn found(program: &Program<'_>, records: &[SignedRecord]) -> Option<String> {
     let machine = machine(program, Err(("nothing is called", Value::Null)));
     let audited = audit(&machine, &id(), records, &key().public(), None).map(drop);
     let replayed = replay(&machine, &machine, &id(), records, &key().public(), None);
@@ -75,7 +75,7 @@ fn found(program: &Program<'_>, records: &[Sealed]) -> Option<String> {
 }
 
 /// Replaces texts, each in its record.
-fn changed(records: &[Sealed], changes: &[(usize, &str, &str)]) -> Vec<Sealed> {
+fn changed(records: &[SignedRecord], changes: &[(usize, &str, &str)]) -> Vec<SignedRecord> {
     for (seq, from, _) in changes {
         assert!(records[*seq].body.contains(from), "record {seq}: {}", records[*seq].body);
     }
@@ -274,7 +274,7 @@ fn inner(tools: &'static [Tool], permissions: &'static [&'static str]) -> Interp
 const PAY: &[Tool] = &[Tool { id: "test/pay", ..PROGRAM.tools[0] }];
 
 /// Returns the error of an audit that knows the nested graph; `None` if neither the audit nor a replay fails.
-fn found_around(machine: &Interpreted, records: &[Sealed]) -> Option<String> {
+fn found_around(machine: &Interpreted, records: &[SignedRecord]) -> Option<String> {
     let audited = audit(machine, &id(), records, &key().public(), None).map(drop);
     let replayed = replay(machine, machine, &id(), records, &key().public(), None);
     assert_eq!(audited.is_err(), replayed.is_err(), "{audited:?} {replayed:?}");
@@ -469,7 +469,7 @@ async fn items_finish_after_they_began() {
         nodes.iter().map(|(name, body)| (*name, body.replace(r#""width":1"#, r#""width":2"#))).collect();
     let nodes: Vec<_> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
     let wider = Program { nodes: &nodes, ..program };
-    let audited = |records: &[Sealed]| {
+    let audited = |records: &[SignedRecord]| {
         let proven = audit(&machine(&wider, Ok(json!(1))), &id(), records, &key().public(), None);
         proven.map(drop).map_err(|error| error.to_string())
     };

@@ -7,7 +7,7 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{
     Departure, Fork, ForkError, PastError, Replay, checkpoints, differences, entry_at, replay,
 };
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::{
     ActionError, Audit, Call, ForkRun, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit, audit_tree,
 };
@@ -53,7 +53,7 @@ fn silent(program: &Program<'_>) -> Interpreted {
     Interpreted::new(program, |_, _| Err(ActionError::permanent("nothing is to be called")))
 }
 
-async fn ran(list: Value) -> (MemoryStore, Vec<Sealed>) {
+async fn ran(list: Value) -> (MemoryStore, Vec<SignedRecord>) {
     let store = MemoryStore::new();
     let inputs = Map::from_iter([("list".to_owned(), list)]);
     let machine = machine(&THREE, &Arc::default());
@@ -102,7 +102,7 @@ async fn a_run_is_shown_at_each_of_its_steps() {
     assert!(checkpoints(&id("run"), &changed, &key().public()).is_err());
 }
 
-fn replayed(changed: &Program<'_>, records: &[Sealed]) -> Replay {
+fn replayed(changed: &Program<'_>, records: &[SignedRecord]) -> Replay {
     let changed = Program { digest: "00000000000000000000000000000000000000000000000000000000000000ab", ..*changed };
     replay(&silent(&THREE), &silent(&changed), &id("run"), records, &key().public(), None).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use graph_model::digest::Digest;
 use graph_runtime::__private::{Executor, Key, Program, Tool};
-use graph_runtime::record::{Record, Sealed, Status};
+use graph_runtime::record::{Record, SignedRecord, Status};
 use graph_runtime::store::RunStart;
 use graph_runtime::{ActionError, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit_tree};
 use serde_json::json;
@@ -76,7 +76,7 @@ async fn proven(store: &MemoryStore) -> Result<Vec<(String, u64)>, String> {
 }
 
 /// Returns a copy of the store with other records of `run`, or without that run if `records` is `None`.
-async fn with(store: &MemoryStore, run: &str, records: Option<Vec<Sealed>>) -> MemoryStore {
+async fn with(store: &MemoryStore, run: &str, records: Option<Vec<SignedRecord>>) -> MemoryStore {
     let copy = MemoryStore::new();
     for one in store.list().await.unwrap() {
         let kept = match &records {
@@ -93,7 +93,7 @@ async fn forged(store: &MemoryStore, run: &str, from: &str, to: &str) -> MemoryS
     let records = store.load(&id(run)).await.unwrap();
     let (key, token) = (SecretKey::from_seed(&[1; 32]), [7; 32]);
     let (mut prev, mut found) = (Digest::of([]), false);
-    let forge = |(seq, record): (usize, &Sealed)| {
+    let forge = |(seq, record): (usize, &SignedRecord)| {
         let said: Value = serde_json::from_str(&record.body).unwrap();
         found |= record.body.contains(from);
         let body = record
@@ -102,9 +102,9 @@ async fn forged(store: &MemoryStore, run: &str, from: &str, to: &str) -> MemoryS
             .replace(said["prev"].as_str().unwrap(), &prev.to_hex())
             .replace(said["end"].as_str().unwrap(), &Digest::of(token).to_hex());
         let signature = key.sign(&Digest::of(&body));
-        let sealed = Sealed { seq: seq as u64, body, signature, end: Some(token) };
-        prev = sealed.link();
-        sealed
+        let signed = SignedRecord { seq: seq as u64, body, signature, end: Some(token) };
+        prev = signed.link();
+        signed
     };
     let records = records.iter().enumerate().map(forge).collect();
     assert!(found, "`{from}` is in the journal of `{run}`");
@@ -247,13 +247,13 @@ async fn a_nested_run_resumes_only_as_often_as_its_parent() {
     let head = records[2].body.split(r#""kind":"#).next().unwrap().to_owned();
     let resume = format!(r#"{head}"kind":"resume","steps":1,"grants":["rye.execute.tool.test.tool"],"depth":4}}"#);
     let mut longer = records.clone();
-    longer.insert(2, Sealed { body: resume, ..records[2].clone() });
+    longer.insert(2, SignedRecord { body: resume, ..records[2].clone() });
     let seq = |body: &str, seq: usize| {
         let said: Value = serde_json::from_str(body).unwrap();
         body.replacen(&format!(r#""seq":{},"#, said["seq"]), &format!(r#""seq":{seq},"#), 1)
     };
-    let longer: Vec<Sealed> =
-        (0..).zip(longer).map(|(at, one)| Sealed { seq: at as u64, body: seq(&one.body, at), ..one }).collect();
+    let longer: Vec<SignedRecord> =
+        (0..).zip(longer).map(|(at, one)| SignedRecord { seq: at as u64, body: seq(&one.body, at), ..one }).collect();
     let longer = crate::journal::forged(&longer, |_, body| body.to_owned());
     let found = proven(&with(&store, "run-1", Some(longer.clone())).await).await.unwrap_err();
     assert!(found.contains("went on more often"), "{found}");
@@ -473,13 +473,15 @@ async fn repeated_call_resumes_an_inner_run_failed_in_earlier_session() {
         let head = records[1].body.split(r#""kind":"#).next().unwrap().to_owned();
         let resume = format!(r#"{head}"kind":"resume","steps":0,"grants":["rye.execute.tool.*"],"depth":{depth}}}"#);
         let mut longer = records.clone();
-        longer.insert(1, Sealed { body: resume, ..records[1].clone() });
+        longer.insert(1, SignedRecord { body: resume, ..records[1].clone() });
         let seq = |body: &str, seq: usize| {
             let said: Value = serde_json::from_str(body).unwrap();
             body.replacen(&format!(r#""seq":{},"#, said["seq"]), &format!(r#""seq":{seq},"#), 1)
         };
-        let longer: Vec<Sealed> =
-            (0..).zip(longer).map(|(at, one)| Sealed { seq: at as u64, body: seq(&one.body, at), ..one }).collect();
+        let longer: Vec<SignedRecord> = (0..)
+            .zip(longer)
+            .map(|(at, one)| SignedRecord { seq: at as u64, body: seq(&one.body, at), ..one })
+            .collect();
         let longer = crate::journal::forged(&longer, |_, body| body.to_owned());
         proven(&with(&store, "run", Some(longer)).await).await.map(|audits| audits.len())
     };
@@ -564,11 +566,11 @@ async fn a_nested_runs_start_links_it_to_the_visit_that_called_it() {
     let store = ran(json!({"n": 1, "list": [1, 2]})).await;
     let mut linked = Vec::new();
     for one in store.list().await.unwrap() {
-        let sealed = store.load(&one.run).await.unwrap();
-        let records: Vec<Record> = sealed.iter().map(|one| serde_json::from_str(&one.body).unwrap()).collect();
+        let signed = store.load(&one.run).await.unwrap();
+        let records: Vec<Record> = signed.iter().map(|one| serde_json::from_str(&one.body).unwrap()).collect();
         let parents: Vec<_> = records.iter().filter_map(Record::parent).collect();
         assert_eq!(parents.first().map(|parent| &parent.run), one.parent.as_ref(), "the store shows the same");
-        assert_eq!(RunStart::of(&sealed).parent, one.parent, "and so do the facts that it reads");
+        assert_eq!(RunStart::of(&signed).parent, one.parent, "and so do the facts that it reads");
         linked.extend(parents.into_iter().map(|parent| (parent.run.to_string(), parent.step, parent.item)));
     }
     linked.sort();

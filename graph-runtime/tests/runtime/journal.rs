@@ -12,7 +12,7 @@ use graph_runtime::__private::{Key, Program};
 use graph_signing::PublicKey;
 
 use graph_runtime::observer::{Event, Observer};
-use graph_runtime::record::{Follower, Record, Sealed, Status};
+use graph_runtime::record::{Follower, Record, SignedRecord, Status};
 use graph_runtime::{
     ActionError, Audit, Call, ManualClock, Map, MemoryStore, RunId, Runtime, SecretKey, Store, Value, audit,
 };
@@ -38,7 +38,7 @@ pub(crate) const TWICE: Program<'static> = Program {
 };
 
 /// Runs `TWICE` until it fails, and then to its end, with a clock that never advances.
-pub(crate) async fn journal() -> Vec<Sealed> {
+pub(crate) async fn journal() -> Vec<SignedRecord> {
     let (store, run) = (MemoryStore::new(), RunId::new("known-answer").unwrap());
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_344_000_123);
     let runtime = Runtime::builder()
@@ -123,25 +123,25 @@ async fn known_journal_matches_the_page_and_the_runtime_output() {
 }
 
 /// Changes the records of a journal and signs all of them again, as only the holder of the key can.
-pub(crate) fn forged(records: &[Sealed], change: impl Fn(usize, &str) -> String) -> Vec<Sealed> {
+pub(crate) fn forged(records: &[SignedRecord], change: impl Fn(usize, &str) -> String) -> Vec<SignedRecord> {
     let (key, token) = (SecretKey::from_seed(&[1; 32]), [7; 32]);
     let mut prev = Digest::of([]);
-    let forge = |(seq, record): (usize, &Sealed)| {
+    let forge = |(seq, record): (usize, &SignedRecord)| {
         let said: Value = serde_json::from_str(&record.body).unwrap();
         let body = change(seq, &record.body)
             .replace(said["prev"].as_str().unwrap(), &prev.to_hex())
             .replace(said["end"].as_str().unwrap(), &Digest::of(token).to_hex());
         let signature = key.sign(&Digest::of(&body));
-        let sealed = Sealed { seq: seq as u64, body, signature, end: Some(token) };
-        prev = sealed.link();
-        sealed
+        let signed_records = SignedRecord { seq: seq as u64, body, signature, end: Some(token) };
+        prev = signed_records.link();
+        signed_records
     };
     records.iter().enumerate().map(forge).collect()
 }
 
 /// Collects the records of each commit.
 #[derive(Clone, Default)]
-struct Commits(Arc<Mutex<Vec<Vec<Sealed>>>>);
+struct Commits(Arc<Mutex<Vec<Vec<SignedRecord>>>>);
 
 impl Observer for Commits {
     fn observe(&self, event: &Event<'_>) {
@@ -165,7 +165,8 @@ async fn follower_reads_a_growing_journal_and_refuses_other_records() {
     let mut follower = Follower::new(run.clone(), public.clone());
     let mut read = Vec::new();
     for (at, commit) in commits.iter().enumerate() {
-        let refused = |follower: &mut Follower, records: &[Sealed]| follower.read(records).unwrap_err().to_string();
+        let refused =
+            |follower: &mut Follower, records: &[SignedRecord]| follower.read(records).unwrap_err().to_string();
         assert_eq!(follower.read(&[]).unwrap(), []);
         // The previous commit again, the next one too early, a commit that is cut short, and one with another
         // signature.
@@ -186,13 +187,13 @@ async fn follower_reads_a_growing_journal_and_refuses_other_records() {
         assert_eq!(follower.next(), read.len() as u64);
         read.extend(follower.read(commit).unwrap());
     }
-    let body = |record: &Sealed| serde_json::from_str::<Record>(&record.body).unwrap();
+    let body = |record: &SignedRecord| serde_json::from_str::<Record>(&record.body).unwrap();
     let records = store.load(&run).await.unwrap();
     assert_eq!(read, records.iter().map(body).collect::<Vec<_>>());
     assert_eq!(Follower::new(run, public).read(&records).unwrap(), read, "all at once");
 }
 
-fn audited(records: &[Sealed]) -> Result<Audit, String> {
+fn audited(records: &[SignedRecord]) -> Result<Audit, String> {
     let (key, run) = (SecretKey::from_seed(&[1; 32]).public(), RunId::new("known-answer").unwrap());
     let machine = Interpreted::new(&TWICE, |_, _| Err(ActionError::permanent("nothing is called")));
     audit(&machine, &run, records, &key, None).map_err(|error| error.to_string())
@@ -202,10 +203,10 @@ fn audited(records: &[Sealed]) -> Result<Audit, String> {
 async fn a_record_is_read_alike_however_it_is_spelt() {
     let records = journal().await;
     let (run, key) = (RunId::new("known-answer").unwrap(), SecretKey::from_seed(&[1; 32]).public());
-    let read = |records: &[Sealed]| Follower::new(run.clone(), key.clone()).read(records);
+    let read = |records: &[SignedRecord]| Follower::new(run.clone(), key.clone()).read(records);
     let plain = forged(&records, |_, body| body.to_owned());
     let spaced = forged(&records, |_, body| body.replace(r#"","at":""#, r#"", "at":""#));
-    let whole = |records: &[Sealed]| -> Vec<Record> {
+    let whole = |records: &[SignedRecord]| -> Vec<Record> {
         records.iter().map(|record| serde_json::from_str(&record.body).unwrap()).collect()
     };
     assert_eq!(read(&plain).unwrap(), whole(&plain));
@@ -319,7 +320,7 @@ async fn audit_finds_signed_records_that_the_graph_does_not_allow() {
     let cut = |count: usize| audited(&forged(&records[..count], |_, body| body.to_owned())).map(|audit| audit.status);
     assert_eq!(cut(5), Ok(Status::Running), "a run that stands still is no forgery");
     assert!(cut(6).unwrap_err().contains("no record says so"), "the last step and the end are written together");
-    let again: Vec<Sealed> = records.iter().chain(&records[6..]).cloned().collect();
+    let again: Vec<SignedRecord> = records.iter().chain(&records[6..]).cloned().collect();
     let again =
         forged(&again, |at, body| if at == 7 { body.replacen("\"seq\":6", "\"seq\":7", 1) } else { body.to_owned() });
     assert!(audited(&again).unwrap_err().contains("the run had ended before it"));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
 use graph_runtime::{Call, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value, audit};
 use serde_json::json;
@@ -42,7 +42,7 @@ fn key() -> SecretKey {
 struct Slow(SqliteStore);
 
 impl Store for Slow {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         self.0.create(run, graph, records)
     }
 
@@ -50,7 +50,7 @@ impl Store for Slow {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -59,7 +59,7 @@ impl Store for Slow {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.0.load(run)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use graph_model::digest::Digest;
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
@@ -81,7 +81,7 @@ impl Failing {
 }
 
 impl Store for Failing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         self.inner.create(run, graph, records)
     }
 
@@ -89,7 +89,7 @@ impl Store for Failing {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -102,7 +102,7 @@ impl Store for Failing {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.inner.load(run)
     }
 
@@ -170,7 +170,7 @@ async fn resume_of_a_completed_run_returns_its_result_without_calls() {
 }
 
 /// Returns a journal that stopped after two steps.
-async fn stopped() -> Vec<Sealed> {
+async fn stopped() -> Vec<SignedRecord> {
     let store = MemoryStore::new();
     let runtime = runtime(Failing::after(&store, 2, false));
     runtime.start_as(id(), chain(&Calls::default()), Map::new()).await.unwrap().await.unwrap_err();
@@ -178,7 +178,7 @@ async fn stopped() -> Vec<Sealed> {
 }
 
 /// Resumes from these records; asserts that a refusal changes nothing.
-async fn resume(records: Vec<Sealed>, name: &RunId, seed: u8, machine: Interpreted) -> Result<Value, String> {
+async fn resume(records: Vec<SignedRecord>, name: &RunId, seed: u8, machine: Interpreted) -> Result<Value, String> {
     let store = MemoryStore::new();
     drop(store.create(name, "test/graph", records).await.unwrap());
     let records = store.load(name).await.unwrap();
@@ -199,7 +199,7 @@ async fn resume(records: Vec<Sealed>, name: &RunId, seed: u8, machine: Interpret
 }
 
 /// Audits and resumes a tampered journal, and returns the reason of the refusal.
-async fn refused(records: Vec<Sealed>) -> String {
+async fn refused(records: Vec<SignedRecord>) -> String {
     let key = SecretKey::from_seed(&[1; 32]).public();
     let proven = audit(&chain(&Calls::default()), &id(), &records, &key, None);
     assert!(proven.is_err(), "an audit finds it too");
@@ -255,9 +255,9 @@ async fn resume_refuses_a_journal_truncated_at_any_record() {
 async fn resume_refuses_dropped_moved_repeated_or_foreign_records() {
     let records = stopped().await;
     let end = records.last().unwrap().end;
-    let as_if_whole = |records: Vec<Sealed>| {
-        let mut records: Vec<Sealed> =
-            (0..).zip(records).map(|(seq, record)| Sealed { seq, end: None, ..record }).collect();
+    let as_if_whole = |records: Vec<SignedRecord>| {
+        let mut records: Vec<SignedRecord> =
+            (0..).zip(records).map(|(seq, record)| SignedRecord { seq, end: None, ..record }).collect();
         records.last_mut().unwrap().end = end;
         records
     };
@@ -296,9 +296,9 @@ async fn a_journal_with_a_forged_end_or_without_signatures_is_refused() {
     let prev = serde_json::from_str::<Value>(&body).unwrap()["prev"].as_str().unwrap().to_owned();
     let body = body.replace(&prev, &link);
     let signature = forger.sign(&Digest::of(&body));
-    forged.push(Sealed { seq: 3, body, signature, end: records[2].end });
+    forged.push(SignedRecord { seq: 3, body, signature, end: records[2].end });
     assert!(refused(forged).await.contains("record 3 of its journal is not signed by"));
-    let stripped = records.iter().map(|record| Sealed { signature: [0; 64], ..record.clone() }).collect();
+    let stripped = records.iter().map(|record| SignedRecord { signature: [0; 64], ..record.clone() }).collect();
     assert!(refused(stripped).await.contains("of its journal is not signed by"));
     let why = resume(records.clone(), &id(), 2, chain(&Calls::default())).await.unwrap_err();
     assert!(why.contains("the key of this runtime"), "{why}");
@@ -310,7 +310,7 @@ async fn a_journal_of_an_unsupported_version_is_refused() {
     records.truncate(1);
     let body = records[0].body.replacen("{\"v\":3", "{\"v\":1", 1);
     let signature = SecretKey::from_seed(&[1; 32]).sign(&Digest::of(&body));
-    let records = vec![Sealed { seq: 0, body, signature, end: None }];
+    let records = vec![SignedRecord { seq: 0, body, signature, end: None }];
     let why = "record 0 of its journal has version 1, and this program reads versions 2 to 3";
     assert!(refused(records).await.contains(why));
 }

@@ -1,6 +1,6 @@
 //! Helpers that several of these tests share.
 
-use graph_runtime::record::Sealed;
+use graph_runtime::record::SignedRecord;
 use graph_runtime::{RunId, Runtime, SecretKey, Store, Value};
 
 /// The key that signs the journals.
@@ -16,8 +16,9 @@ pub(crate) fn runtime(store: impl Store) -> Runtime {
 }
 
 /// Returns the kinds of some records.
-pub(crate) fn kinds(records: &[Sealed]) -> Vec<String> {
-    let kind =
-        |sealed: &Sealed| serde_json::from_str::<Value>(&sealed.body).unwrap()["kind"].as_str().unwrap().to_owned();
+pub(crate) fn kinds(records: &[SignedRecord]) -> Vec<String> {
+    let kind = |signed: &SignedRecord| {
+        serde_json::from_str::<Value>(&signed.body).unwrap()["kind"].as_str().unwrap().to_owned()
+    };
     records.iter().map(kind).collect()
 }

@@ -98,7 +98,7 @@ impl CacheEntry {
     }
 
     /// Writes and signs the entry.
-    pub fn seal(&self, key: &SecretKey) -> String {
+    pub fn sign(&self, key: &SecretKey) -> String {
         let form = StoredEntry {
             schema: SCHEMA,
             kind: KIND.to_owned(),
@@ -134,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_entry_reads_back_with_its_fields_in_order() {
+    fn a_signed_entry_reads_back_with_its_fields_in_order() {
         let key = SecretKey::from_seed(&[1; 32]);
-        let read = CacheEntry::read(&entry().seal(&key), &Digest::of("key"), &key.public()).unwrap();
+        let read = CacheEntry::read(&entry().sign(&key), &Digest::of("key"), &key.public()).unwrap();
         assert_eq!(read, entry());
         assert_eq!(read.result.to_string(), entry().result.to_string());
-        let as_json: Value = serde_json::from_str(&entry().seal(&key)).unwrap();
+        let as_json: Value = serde_json::from_str(&entry().sign(&key)).unwrap();
         assert_eq!(as_json["node_result_hash"], json!(entry().node_result_hash()));
     }
 
     #[test]
     fn an_entry_with_any_byte_changed_is_refused() {
         let key = SecretKey::from_seed(&[1; 32]);
-        let text = entry().seal(&key);
+        let text = entry().sign(&key);
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[at] ^= 1;
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_moved_or_foreign_entry_is_refused() {
         let (key, other) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
-        let text = entry().seal(&key);
+        let text = entry().sign(&key);
         let moved = CacheEntry::read(&text, &Digest::of("other"), &key.public());
         assert_eq!(moved, Err(CacheEntryError::Moved(Digest::of("key"))));
         let foreign = CacheEntry::read(&text, &Digest::of("key"), &other.public());

@@ -38,7 +38,7 @@ impl RuntimeServices {
                 cached_at: timestamp::seconds(self.clock.now()),
                 result,
             };
-            if let Err(error) = cache.put(&at, &entry.seal(key)).await {
+            if let Err(error) = cache.put(&at, &entry.sign(key)).await {
                 let (graph, node) = (&entry.graph, &entry.node);
                 tracing::warn!(%graph, %node, %error, "what a call returned could not be kept in the cache");
             }

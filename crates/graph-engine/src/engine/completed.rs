@@ -12,10 +12,10 @@ use crate::engine::journal_writer::JournalWriter;
 use crate::engine::pending_calls::Order;
 use crate::engine::run_state::{Engine, StepContext, VisitState};
 use crate::error::RunError;
-use crate::record::{Calls, Done, Sealed};
+use crate::record::{Calls, Done, SignedRecord};
+use crate::run_secrets::{SecretLocation, called_mask, item_text};
 use crate::status::Status;
 use crate::store::StoreError;
-use crate::vault::{SecretLocation, called_mask, item_text};
 
 impl StepContext {
     /// Whether a step of these nodes makes several calls, each of which is recorded when it is done.
@@ -55,7 +55,7 @@ impl StepContext {
             if done.is_empty() {
                 continue;
             }
-            let record = journal_writer.seal("calls", &Calls { done });
+            let record = journal_writer.sign("calls", &Calls { done });
             let written = journal_writer.append_aside(vec![record], Status::Running).await;
             if written.is_err() {
                 pending_calls.cut();
@@ -69,8 +69,8 @@ impl StepContext {
     pub(super) fn push(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> Order {
         let node = &self.graph().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);
-        let result = match &self.vault {
-            Some(vault) => vault.seal(
+        let result = match &self.run_secrets {
+            Some(run_secrets) => run_secrets.encrypt(
                 called_mask(self.graph(), node),
                 SecretLocation::call(job.at.number, &item_text(item)),
                 result.clone(),
@@ -124,10 +124,10 @@ impl Engine {
         self.pending_calls.store(last);
     }
 
-    /// Seals a record of the finished calls of a step that will not be committed, if there are any.
-    pub(super) fn seal_done(&mut self) -> Option<Sealed> {
+    /// Signs a record of the finished calls of a step that will not be committed, if there are any.
+    pub(super) fn sign_done(&mut self) -> Option<SignedRecord> {
         let (done, _) = self.pending_calls.take();
         let journal_writer = self.journal.as_mut().filter(|_| !done.is_empty())?;
-        Some(journal_writer.seal("calls", &Calls { done }))
+        Some(journal_writer.sign("calls", &Calls { done }))
     }
 }

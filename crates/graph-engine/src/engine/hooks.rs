@@ -147,8 +147,8 @@ impl StepContext {
                 wish = wish.or(answer);
             }
         }
-        if let (Some(Control::Fail { error }), Some(vault)) = (&mut wish, &self.vault) {
-            vault.scrub(error);
+        if let (Some(Control::Fail { error }), Some(run_secrets)) = (&mut wish, &self.run_secrets) {
+            run_secrets.scrub(error);
         }
         wish
     }
@@ -214,8 +214,8 @@ impl StepContext {
             .map_err(|mismatch| Failure::permanent(format!("its parameters do not fit: {mismatch}")))?;
         self.bounded(Some(HOOK_TIME), GuardedCall(calling)).await??;
         let answer = slot.tool_caller.outcome();
-        if let Some(vault) = &self.vault {
-            vault.learn(self.graph().settings.secrets.tools.get(&request.tool), &answer.to_plain_value());
+        if let Some(run_secrets) = &self.run_secrets {
+            run_secrets.learn(self.graph().settings.secrets.tools.get(&request.tool), &answer.to_plain_value());
         }
         match failed(true, answer) {
             Some(failure) if Control::read(answer).is_none() => Err(failure),

@@ -4,7 +4,7 @@ use crate::cache::Fresh;
 use crate::graph::tables;
 use crate::machine::Machine;
 use crate::observer::Event;
-use crate::record::{Chain, Due, Sealed};
+use crate::record::{Chain, Due, SignedRecord};
 use crate::services::RuntimeServices;
 use crate::status::Status;
 use crate::store::{Lease, StoreError};
@@ -68,7 +68,7 @@ struct Sink {
 enum WriteState {
     Sync,
     Async(Option<Queue>),
-    Exit(Vec<Sealed>, Vec<Fresh>),
+    Exit(Vec<SignedRecord>, Vec<Fresh>),
 }
 
 /// The steps that wait for the store.
@@ -82,7 +82,7 @@ struct Queue {
 struct Batch {
     /// How many records precede these.
     known: u64,
-    records: Vec<Sealed>,
+    records: Vec<SignedRecord>,
     /// The results of the steps' calls that are to be cached.
     fresh: Vec<Fresh>,
     status: Status,
@@ -112,31 +112,31 @@ impl JournalWriter {
     }
 
     /// Writes, chains and signs a record, which is to be appended next.
-    pub(crate) fn seal(&mut self, kind: &'static str, entry: impl Serialize) -> Sealed {
+    pub(crate) fn sign(&mut self, kind: &'static str, entry: impl Serialize) -> SignedRecord {
         let inner = &self.to.runtime;
         let key = inner.key.as_ref().expect("a runtime with a store has a key");
-        let sealed = self.chain.seal(kind, entry, inner.clock.now(), key);
-        self.due.wrote(sealed.body.len());
-        sealed
+        let signed = self.chain.sign(kind, entry, inner.clock.now(), key);
+        self.due.wrote(signed.body.len());
+        signed
     }
 
     /// Writes a snapshot if one is due, and if it is small compared to what was written since the last one.
-    pub(crate) fn snapshot(&mut self, entry: impl Serialize) -> Option<Sealed> {
+    pub(crate) fn snapshot(&mut self, entry: impl Serialize) -> Option<SignedRecord> {
         let (chain, due) = (self.chain.clone(), self.due);
-        let sealed = self.seal("snapshot", entry);
-        let size = sealed.body.len();
+        let signed = self.sign("snapshot", entry);
+        let size = signed.body.len();
         self.due = due;
         if self.due.takes(size) {
             self.due.took(size);
-            Some(sealed)
+            Some(signed)
         } else {
             self.chain = chain;
             None
         }
     }
 
-    /// Appends records that were just sealed. Those that end a run are durable when this returns.
-    pub(crate) async fn append(&mut self, records: Vec<Sealed>, status: Status) -> Result<(), StoreError> {
+    /// Appends records that were just signed. Those that end a run are durable when this returns.
+    pub(crate) async fn append(&mut self, records: Vec<SignedRecord>, status: Status) -> Result<(), StoreError> {
         let batch = self.batch(records, status);
         match &mut self.pen {
             WriteState::Sync => self.to.write(batch).await,
@@ -161,10 +161,10 @@ impl JournalWriter {
         }
     }
 
-    /// Appends a record that was just sealed, if there is one, and waits until it and all records before it are durable. The
+    /// Appends a record that was just signed, if there is one, and waits until it and all records before it are durable. The
     /// run remains unfinished, and this writer appends nothing more to it.
-    pub(crate) async fn flush(&mut self, record: Option<Sealed>) -> Result<(), StoreError> {
-        let records: Vec<Sealed> = record.into_iter().collect();
+    pub(crate) async fn flush(&mut self, record: Option<SignedRecord>) -> Result<(), StoreError> {
+        let records: Vec<SignedRecord> = record.into_iter().collect();
         let (is_empty, batch) = (records.is_empty(), self.batch(records, Status::Running));
         match &mut self.pen {
             WriteState::Sync if is_empty => Ok(()),
@@ -190,7 +190,7 @@ impl JournalWriter {
     }
 
     /// As [`JournalWriter::append`], for a caller that has other work on this task meanwhile.
-    pub(super) async fn append_aside(&mut self, records: Vec<Sealed>, status: Status) -> Result<(), StoreError> {
+    pub(super) async fn append_aside(&mut self, records: Vec<SignedRecord>, status: Status) -> Result<(), StoreError> {
         if !matches!(self.pen, WriteState::Sync) {
             return self.append(records, status).await;
         }
@@ -198,7 +198,7 @@ impl JournalWriter {
         tokio::spawn(async move { to.write(batch).await }.in_current_span()).await.unwrap_or(Err(StoreError::Closed))
     }
 
-    fn batch(&mut self, records: Vec<Sealed>, status: Status) -> Batch {
+    fn batch(&mut self, records: Vec<SignedRecord>, status: Status) -> Batch {
         let fresh = std::mem::take(&mut self.fresh);
         Batch { known: self.chain.count() - records.len() as u64, records, fresh, status }
     }

@@ -231,13 +231,13 @@ impl StepContext {
         answer: Result<Option<Value>, Box<Failure>>,
         made: &mut CallResult,
     ) -> Result<Option<Value>, Box<Failure>> {
-        let Some(vault) = &self.vault else { return answer };
+        let Some(run_secrets) = &self.run_secrets else { return answer };
         let mask = self.graph().settings.secrets.tools.get(&tool);
         let value = answer.map_err(|failure| self.scrubbed(failure, mask))?;
         let in_lane = value.is_none();
         let mut plain = value.unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
-        vault.learn(mask, &plain);
-        let is_clean = !vault.scrub_value(&mut plain, mask);
+        run_secrets.learn(mask, &plain);
+        let is_clean = !run_secrets.scrub_value(&mut plain, mask);
         if !is_clean {
             // A result that contained a secret is not cached, not even without the secret.
             made.key = None;

@@ -18,11 +18,11 @@ use crate::failure::{Failure, ItemFailure};
 use crate::graph::GraphTables;
 use crate::machine::Machine;
 use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
+use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
 use crate::step::{Position, SettledVisit, Way};
 use crate::tool_caller::ToolCaller;
-use crate::vault::Vault;
 
 /// The parts of a run that do not change while it runs.
 pub(crate) struct RunContext {
@@ -33,7 +33,7 @@ pub(crate) struct RunContext {
     /// it.
     pub(crate) allowed: Vec<bool>,
     /// The known secrets of the run; `None` if the graph has no secrets.
-    pub(crate) vault: Option<Arc<Vault>>,
+    pub(crate) run_secrets: Option<Arc<RunSecrets>>,
     /// Whether it has a journal.
     pub(crate) is_kept: bool,
     pub(crate) durability: Durability,

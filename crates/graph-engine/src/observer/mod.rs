@@ -9,7 +9,7 @@ use graph_model::name::{GraphId, RunId};
 use graph_model::program::Kind;
 
 use crate::graph::CompiledGraph;
-use crate::record::Sealed;
+use crate::record::SignedRecord;
 use crate::status::Status;
 
 pub use progress::Progress;
@@ -93,7 +93,7 @@ pub enum Event<'a> {
         graph: &'a CompiledGraph,
         /// The records in order. If the first has number 0, they are the journal from its beginning: of a run that begins,
         /// or of one that is resumed, before [`Event::RunStarted`].
-        records: &'a [Sealed],
+        records: &'a [SignedRecord],
     },
     /// The run ended. The status is `running` if a step could not be committed or the runtime was shut down, and the run
     /// waits to be resumed.

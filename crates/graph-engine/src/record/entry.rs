@@ -141,11 +141,11 @@ pub struct Start {
     pub key: String,
     /// The capabilities that the caller granted.
     pub grants: Vec<String>,
-    /// The run's inputs, with defaults applied. Secrets among them are sealed, as in the records that follow.
+    /// The run's inputs, with defaults applied. Secrets among them are encrypted, as in the records that follow.
     pub inputs: Value,
-    /// The fingerprint of the key that secrets are sealed with, if the graph has secrets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<String>,
+    /// The fingerprint of the key that secrets are encrypted with, if the graph has secrets.
+    #[serde(rename = "seal", default, skip_serializing_if = "Option::is_none")]
+    pub encryption_key: Option<String>,
     /// The visit of another run that this run belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
@@ -281,7 +281,7 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// How many branches the visit began, if it fanned out over a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<u32>,
-    /// The list that the visit fanned out over: one branch for each element. A list with secrets is sealed as a whole.
+    /// The list that the visit fanned out over: one branch for each element. A list with secrets is encrypted as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list: Option<D>,
     /// The time that the visit received, in milliseconds since the Unix epoch, if it asked for the time.
@@ -472,7 +472,7 @@ impl Visit {
     /// Returns the edges that the visit took; `fans_out` says whether its node fans out.
     pub fn taken(&self, fans_out: bool) -> TakenEdges {
         match (&self.list, self.edges.as_slice()) {
-            // Only the length of a sealed list is known.
+            // Only the length of an encrypted list is known.
             (Some(Value::Array(list)), _) => TakenEdges::Over(Arc::new(list.clone())),
             (_, []) if self.over.is_some() => {
                 let length = self.over.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
@@ -549,7 +549,7 @@ pub struct FanOut {
     /// The branch that the visit was in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outer: Option<InBranch>,
-    /// The list that it fanned out over. A list with secrets is sealed as a whole.
+    /// The list that it fanned out over. A list with secrets is encrypted as a whole.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub list: Value,
 }

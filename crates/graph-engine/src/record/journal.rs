@@ -23,7 +23,7 @@ pub const FIRST_VERSION: u32 = 2;
 /// A record as a store keeps it. A store writes every field and rebuilds the record when it reads it, so this type is not
 /// `#[non_exhaustive]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sealed {
+pub struct SignedRecord {
     /// Its index in the journal, from 0.
     pub seq: u64,
     /// The record as JSON, byte for byte what was hashed and signed.
@@ -35,7 +35,7 @@ pub struct Sealed {
     pub end: Option<[u8; 32]>,
 }
 
-impl Sealed {
+impl SignedRecord {
     /// Returns the digest that is signed.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.body)
@@ -163,7 +163,7 @@ impl Chain {
     }
 
     /// Writes, chains and signs a record.
-    pub fn seal(&mut self, kind: &'static str, entry: impl Serialize, at: SystemTime, key: &SecretKey) -> Sealed {
+    pub fn sign(&mut self, kind: &'static str, entry: impl Serialize, at: SystemTime, key: &SecretKey) -> SignedRecord {
         let at = timestamp::milliseconds(at);
         let token = *key.derive(&format!("end of journal {} at {}", self.run, self.seq));
         let (seq, prev, end) = (self.seq, self.prev, Digest::of(token));
@@ -174,7 +174,7 @@ impl Chain {
         self.seq += 1;
         self.prev = link(&digest, &signature);
         self.version = VERSION;
-        Sealed { seq, signature, body, end: Some(token) }
+        SignedRecord { seq, signature, body, end: Some(token) }
     }
 }
 
@@ -182,7 +182,7 @@ impl Chain {
 #[derive(Debug)]
 pub struct VerifiedJournal<'s> {
     chain: Chain,
-    sealed: &'s [Sealed],
+    signed: &'s [SignedRecord],
     /// The link that each record names as that of the one before it.
     links: Vec<Digest>,
 }
@@ -202,8 +202,8 @@ pub struct Journal {
 
 impl Journal {
     /// Verifies and reads all of a journal.
-    pub fn verify(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Self, JournalError> {
-        VerifiedJournal::new(run, sealed, key)?.read()
+    pub fn verify(run: &RunId, signed: &[SignedRecord], key: &PublicKey) -> Result<Self, JournalError> {
+        VerifiedJournal::new(run, signed, key)?.read()
     }
 }
 
@@ -212,8 +212,8 @@ impl Journal {
 /// # Errors
 ///
 /// If the journal is not what the engine wrote with that key.
-pub fn verified_start(run: &RunId, sealed: &[Sealed], key: &PublicKey) -> Result<Start, JournalError> {
-    Journal::verify(run, sealed, key).map(|journal| journal.start)
+pub fn verified_start(run: &RunId, signed: &[SignedRecord], key: &PublicKey) -> Result<Start, JournalError> {
+    Journal::verify(run, signed, key).map(|journal| journal.start)
 }
 
 impl<'s> VerifiedJournal<'s> {
@@ -222,38 +222,38 @@ impl<'s> VerifiedJournal<'s> {
     /// The chain is followed from the first record to the last, whose signature vouches for all of it. The records are read
     /// from the very bytes that were hashed. None of them is read before it is verified, except to check that it begins as
     /// the chain requires.
-    pub fn new(run: &RunId, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
-        Self::after(&Chain::new(run.clone()), sealed, key)
+    pub fn new(run: &RunId, signed: &'s [SignedRecord], key: &PublicKey) -> Result<Self, JournalError> {
+        Self::after(&Chain::new(run.clone()), signed, key)
     }
 
     /// Verifies records that follow a chain.
-    fn after(before: &Chain, sealed: &'s [Sealed], key: &PublicKey) -> Result<Self, JournalError> {
-        let Some(last) = sealed.last() else { return Err(JournalError::Empty) };
-        let links = follow(before, sealed);
+    fn after(before: &Chain, signed: &'s [SignedRecord], key: &PublicKey) -> Result<Self, JournalError> {
+        let Some(last) = signed.last() else { return Err(JournalError::Empty) };
+        let links = follow(before, signed);
         let at = links.len();
-        let is_whole = at == sealed.len();
+        let is_whole = at == signed.len();
         if !is_whole || !key.verifies(&last.digest(), &last.signature) {
-            let at = at.min(sealed.len() - 1);
-            let chain = before.behind(&sealed[..at]);
-            return Err(blame(&chain, &sealed[at.saturating_sub(1)..=at], key));
+            let at = at.min(signed.len() - 1);
+            let chain = before.behind(&signed[..at]);
+            return Err(blame(&chain, &signed[at.saturating_sub(1)..=at], key));
         }
-        let chain = before.behind(sealed);
+        let chain = before.behind(signed);
         let shown = last.end.map(Digest::of);
         let EndOnly { end } = read(last.seq, &last.body)?;
         if Some(end) != shown {
             return Err(JournalError::Shortened { seq: last.seq });
         }
-        Ok(Self { chain, sealed, links })
+        Ok(Self { chain, signed, links })
     }
 
     /// Returns how many records there are.
     pub fn count(&self) -> usize {
-        self.sealed.len()
+        self.signed.len()
     }
 
     /// Reads the record at an index, so that a caller can go through a long journal without having all of it in memory.
     pub fn record(&self, at: usize) -> Option<Result<Record, JournalError>> {
-        let (one, prev) = (self.sealed.get(at)?, self.links.get(at)?);
+        let (one, prev) = (self.signed.get(at)?, self.links.get(at)?);
         Some(read_next(&self.chain.run, one, *prev))
     }
 
@@ -272,24 +272,24 @@ impl<'s> VerifiedJournal<'s> {
 
     /// Reads the records that determine the position of the run: the first one, and those from the last snapshot on.
     pub fn read_recent(self) -> Result<Journal, JournalError> {
-        let is_snapshot = |one: &Sealed| head(&one.body).is_some_and(|(_, _, kind)| kind == "snapshot");
-        let from = self.sealed.iter().rposition(is_snapshot).unwrap_or(1);
+        let is_snapshot = |one: &SignedRecord| head(&one.body).is_some_and(|(_, _, kind)| kind == "snapshot");
+        let from = self.signed.iter().rposition(is_snapshot).unwrap_or(1);
         self.read_from(from)
     }
 
     /// Reads all records, the first included.
     fn records(&self) -> Result<Vec<Record>, JournalError> {
-        let known = self.sealed.iter().zip(&self.links);
+        let known = self.signed.iter().zip(&self.links);
         known.map(|(one, prev)| read_next(&self.chain.run, one, *prev)).collect()
     }
 
     fn read_from(self, from: usize) -> Result<Journal, JournalError> {
         let (_, start) = self.start()?;
-        let Self { chain, sealed, links } = self;
-        let known = || sealed.iter().zip(&links);
-        let one = |(one, prev): (&Sealed, &Digest)| read_next(&chain.run, one, *prev);
+        let Self { chain, signed, links } = self;
+        let known = || signed.iter().zip(&links);
+        let one = |(one, prev): (&SignedRecord, &Digest)| read_next(&chain.run, one, *prev);
         let mut due = Due::default();
-        let mut records = Vec::with_capacity(sealed.len().saturating_sub(from));
+        let mut records = Vec::with_capacity(signed.len().saturating_sub(from));
         for known in known().skip(from) {
             let record = one(known)?;
             match record.entry {
@@ -325,11 +325,11 @@ impl Follower {
     /// # Errors
     ///
     /// If they do not follow, are not signed with the key, or were cut short. None of them counts as read then.
-    pub fn read(&mut self, sealed: &[Sealed]) -> Result<Vec<Record>, JournalError> {
-        if sealed.is_empty() {
+    pub fn read(&mut self, signed: &[SignedRecord]) -> Result<Vec<Record>, JournalError> {
+        if signed.is_empty() {
             return Ok(Vec::new());
         }
-        let verified = VerifiedJournal::after(&self.chain, sealed, &self.key)?;
+        let verified = VerifiedJournal::after(&self.chain, signed, &self.key)?;
         let records = verified.records()?;
         self.chain = verified.chain;
         Ok(records)
@@ -342,17 +342,17 @@ const A_THREAD: usize = 10_000;
 /// Follows a chain from its first record, as long as each record begins as the one before it requires, and returns the links
 /// that these records name. Several threads follow the parts of a long chain: the record before a part determines how the
 /// part must begin.
-fn follow(before: &Chain, sealed: &[Sealed]) -> Vec<Digest> {
-    let threads = available_parallelism().map_or(1, usize::from).min(sealed.len() / A_THREAD).max(1);
+fn follow(before: &Chain, signed: &[SignedRecord]) -> Vec<Digest> {
+    let threads = available_parallelism().map_or(1, usize::from).min(signed.len() / A_THREAD).max(1);
     if threads == 1 {
-        return follow_part(before, sealed, 0..sealed.len());
+        return follow_part(before, signed, 0..signed.len());
     }
-    let part = sealed.len().div_ceil(threads);
-    let parts = (0..sealed.len()).step_by(part).map(|from| from..sealed.len().min(from + part));
-    let mut links = Vec::with_capacity(sealed.len());
+    let part = signed.len().div_ceil(threads);
+    let parts = (0..signed.len()).step_by(part).map(|from| from..signed.len().min(from + part));
+    let mut links = Vec::with_capacity(signed.len());
     thread::scope(|scope| {
         let parts: Vec<_> =
-            parts.map(|part| (part.clone(), scope.spawn(|| follow_part(before, sealed, part)))).collect();
+            parts.map(|part| (part.clone(), scope.spawn(|| follow_part(before, signed, part)))).collect();
         for (part, followed) in parts {
             // A thread that could not finish counts as one that followed nothing.
             links.extend(followed.join().unwrap_or_default());
@@ -364,10 +364,10 @@ fn follow(before: &Chain, sealed: &[Sealed]) -> Vec<Digest> {
     links
 }
 
-fn follow_part(before: &Chain, sealed: &[Sealed], part: Range<usize>) -> Vec<Digest> {
-    let mut chain = before.behind(&sealed[..part.start]);
+fn follow_part(before: &Chain, signed: &[SignedRecord], part: Range<usize>) -> Vec<Digest> {
+    let mut chain = before.behind(&signed[..part.start]);
     let mut links = Vec::with_capacity(part.len());
-    for one in &sealed[part] {
+    for one in &signed[part] {
         if one.seq != chain.seq || !chain.starts(&one.body) {
             break;
         }
@@ -381,12 +381,12 @@ fn follow_part(before: &Chain, sealed: &[Sealed], part: Range<usize>) -> Vec<Dig
 
 impl Chain {
     /// Returns the chain after records that follow it.
-    fn behind(&self, sealed: &[Sealed]) -> Self {
-        let (prev, version) = match sealed.last() {
+    fn behind(&self, signed: &[SignedRecord]) -> Self {
+        let (prev, version) = match signed.last() {
             Some(last) => (last.link(), version(&last.body).unwrap_or(VERSION)),
             None => (self.prev, self.version),
         };
-        Self { run: self.run.clone(), seq: self.seq + sealed.len() as u64, prev, version }
+        Self { run: self.run.clone(), seq: self.seq + signed.len() as u64, prev, version }
     }
 
     /// Whether a text begins as the next record must, in its only valid spelling: `{"v":3,"run":…,"seq":…,"prev":…,"end":"`.
@@ -412,7 +412,7 @@ impl Chain {
 
 /// Returns the error of a record that does not follow the chain. The record before it is checked too, because it may be the
 /// one that was changed.
-fn blame(chain: &Chain, records: &[Sealed], key: &PublicKey) -> JournalError {
+fn blame(chain: &Chain, records: &[SignedRecord], key: &PublicKey) -> JournalError {
     let first = (chain.seq + 1).saturating_sub(records.len() as u64);
     for (seq, one) in (first..).zip(records) {
         // No content of a record is read unless the record is signed with this key.
@@ -469,8 +469,8 @@ struct VersionOnly {
 ///
 /// The text before the kind has only one valid spelling, and is cut off rather than parsed. Parsing a record as a whole
 /// would first store all of its members as values, because their types depend on the kind, and take three times as long.
-fn read_next(run: &RunId, sealed: &Sealed, prev: Digest) -> Result<Record, JournalError> {
-    let (seq, body) = (sealed.seq, sealed.body.as_str());
+fn read_next(run: &RunId, signed: &SignedRecord, prev: Digest) -> Result<Record, JournalError> {
+    let (seq, body) = (signed.seq, signed.body.as_str());
     let unreadable = |error: serde_json::Error| JournalError::Unreadable { seq, reason: error.to_string() };
     let cut = head(body).and_then(|(end, at, kind)| Some((end.parse::<Digest>().ok()?, at, kind)));
     let record = match cut {

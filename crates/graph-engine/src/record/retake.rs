@@ -112,7 +112,7 @@ pub fn said_edges(graph: &GraphTables, node: u16, visit: &Visit) -> TakenEdges {
     visit.taken(graph.fans_out(node))
 }
 
-/// Returns where a visit with sealed values leads, according to its own record.
+/// Returns where a visit with encrypted values leads, according to its own record.
 ///
 /// # Errors
 ///

@@ -1,14 +1,14 @@
-//! Secrets in records: opening sealed values, and hiding secrets.
+//! Secrets in records: opening encrypted values, and hiding secrets.
 
 use graph_model::secret::Mask;
 
 use crate::graph::GraphTables;
 use crate::record::entry::{Entry, Record, Start, Visit};
 use crate::record::journal::{Journal, JournalError};
-use crate::vault::{NotOpened, SecretLocation, Vault, called_mask, hidden, item_text, result_mask};
+use crate::run_secrets::{NotOpened, RunSecrets, SecretLocation, called_mask, hidden, item_text, result_mask};
 
 fn not_opened(seq: u64) -> JournalError {
-    let reason = "a secret in it cannot be opened with this runtime's seal key".to_owned();
+    let reason = "a secret in it cannot be opened with this runtime's encryption key".to_owned();
     JournalError::Misfit { seq, reason }
 }
 
@@ -24,15 +24,15 @@ pub fn hide_visit(code: &GraphTables, visit: &mut Visit) {
     }
 }
 
-impl Vault {
-    /// Opens all sealed values in a journal.
+impl RunSecrets {
+    /// Opens all encrypted values in a journal.
     ///
     /// # Errors
     ///
     /// If one cannot be opened; the error names its record.
-    pub fn unseal_journal(&self, code: &GraphTables, journal: &mut Journal) -> Result<(), JournalError> {
-        self.unseal_start(code, &mut journal.start)?;
-        journal.records.iter_mut().try_for_each(|record| self.unseal_record(code, record))
+    pub fn decrypt_journal(&self, code: &GraphTables, journal: &mut Journal) -> Result<(), JournalError> {
+        self.decrypt_start(code, &mut journal.start)?;
+        journal.records.iter_mut().try_for_each(|record| self.decrypt_record(code, record))
     }
 
     /// Opens the secrets in the first record of a journal.
@@ -40,8 +40,8 @@ impl Vault {
     /// # Errors
     ///
     /// If one cannot be opened.
-    pub fn unseal_start(&self, code: &GraphTables, start: &mut Start) -> Result<(), JournalError> {
-        self.unseal(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, &mut start.inputs)
+    pub fn decrypt_start(&self, code: &GraphTables, start: &mut Start) -> Result<(), JournalError> {
+        self.decrypt(code.settings.secrets.inputs.as_ref(), SecretLocation::INPUTS, &mut start.inputs)
             .map_err(|_| not_opened(0))
     }
 
@@ -50,27 +50,29 @@ impl Vault {
     /// # Errors
     ///
     /// If one cannot be opened.
-    pub fn unseal_record(&self, code: &GraphTables, record: &mut Record) -> Result<(), JournalError> {
+    pub fn decrypt_record(&self, code: &GraphTables, record: &mut Record) -> Result<(), JournalError> {
         let secrets = &code.settings.secrets;
         let opened = match &mut record.entry {
-            Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.unseal_visit(code, visit)),
+            Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.decrypt_visit(code, visit)),
             Entry::Calls(calls) => calls.done.iter_mut().try_for_each(|done| {
                 let mask = called_mask(code, &done.node);
-                self.unseal(mask, SecretLocation::call(done.step, &item_text(done.item)), &mut done.result)
+                self.decrypt(mask, SecretLocation::call(done.step, &item_text(done.item)), &mut done.result)
             }),
-            Entry::Snapshot(snapshot) => snapshot.unseal(code, self),
-            Entry::End(end) => self.unseal(secrets.output.as_ref(), SecretLocation::output(end.steps), &mut end.output),
+            Entry::Snapshot(snapshot) => snapshot.decrypt(code, self),
+            Entry::End(end) => {
+                self.decrypt(secrets.output.as_ref(), SecretLocation::output(end.steps), &mut end.output)
+            }
             Entry::Start(_) | Entry::Resume(_) => Ok(()),
         };
         opened.map_err(|_| not_opened(record.seq))
     }
 
-    fn unseal_visit(&self, code: &GraphTables, visit: &mut Visit) -> Result<(), NotOpened> {
+    fn decrypt_visit(&self, code: &GraphTables, visit: &mut Visit) -> Result<(), NotOpened> {
         let step = visit.step;
-        self.unseal(result_mask(code, &visit.node), SecretLocation::result(step), &mut visit.result)?;
+        self.decrypt(result_mask(code, &visit.node), SecretLocation::result(step), &mut visit.result)?;
         for (key, value) in &mut visit.changes {
-            self.unseal(code.settings.secrets.keys.get(key), SecretLocation::change(step, key), value)?;
+            self.decrypt(code.settings.secrets.keys.get(key), SecretLocation::change(step, key), value)?;
         }
-        visit.list.as_mut().map_or(Ok(()), |list| self.unseal(Some(&Mask::All), SecretLocation::list(step), list))
+        visit.list.as_mut().map_or(Ok(()), |list| self.decrypt(Some(&Mask::All), SecretLocation::list(step), list))
     }
 }

@@ -18,9 +18,9 @@ use crate::failure::LastError;
 use crate::graph::{Asks, CompiledKey, GraphTables, Retries};
 use crate::record::entry::{BranchMemory, FanOut, InBranch, Snapshot, Target};
 use crate::record::written::{open_joins, targets};
+use crate::run_secrets::{RunSecrets, SecretLocation, is_encrypted, result_mask};
 use crate::state::StateFields;
 use crate::step::{Branch, Memory, OpenJoin, Position};
-use crate::vault::{SecretLocation, Vault, is_sealed, result_mask};
 
 /// The minimum number of bytes that are written between two snapshots.
 const LEAST: usize = 64 * 1024;
@@ -59,7 +59,7 @@ impl Due {
     }
 }
 
-/// The position and state of a run as the engine writes them. State keys are copied only to be sealed.
+/// The position and state of a run as the engine writes them. State keys are copied only to be encrypted.
 pub struct SnapshotDraft<'a> {
     /// The graph.
     pub code: &'a GraphTables,
@@ -67,8 +67,8 @@ pub struct SnapshotDraft<'a> {
     pub state: &'a dyn StateFields,
     /// The position.
     pub position: &'a Position,
-    /// Seals the secrets; `None` if the graph has no secrets.
-    pub vault: Option<&'a Vault>,
+    /// Encrypts the secrets; `None` if the graph has no secrets.
+    pub run_secrets: Option<&'a RunSecrets>,
 }
 
 impl SnapshotDraft<'_> {
@@ -88,10 +88,10 @@ impl SnapshotDraft<'_> {
         nodes.sort_unstable_by_key(|(node, _)| **node);
         let returned = |(node, value): (&u16, &Value)| {
             let name = self.name(*node);
-            let value = match (self.vault, previous_mask(self.code, name)) {
-                (Some(vault), mask @ Some(_)) => {
+            let value = match (self.run_secrets, previous_mask(self.code, name)) {
+                (Some(run_secrets), mask @ Some(_)) => {
                     let key = seen_by(name, branch);
-                    vault.seal(mask, SecretLocation::seen(self.position.steps, &key), value.clone())
+                    run_secrets.encrypt(mask, SecretLocation::seen(self.position.steps, &key), value.clone())
                 }
                 _ => value.clone(),
             };
@@ -114,10 +114,10 @@ impl SnapshotDraft<'_> {
 
     fn fan(&self, fan: &Fan) -> FanOut {
         let list = || Value::Array(fan.list.to_vec());
-        let list = match self.vault {
+        let list = match self.run_secrets {
             _ if fan.list.is_empty() => Value::Null,
             None => list(),
-            Some(vault) => vault.seal(Some(&Mask::All), SecretLocation::list(fan.visit), list()),
+            Some(run_secrets) => run_secrets.encrypt(Some(&Mask::All), SecretLocation::list(fan.visit), list()),
         };
         let outer = fan.outer.as_ref().map(|frame| InBranch { fan: frame.fan.visit, branch: frame.branch });
         FanOut { visit: fan.visit, node: self.name(fan.node).to_owned(), outer, list }
@@ -194,15 +194,15 @@ struct KeysDraft<'a>(&'a SnapshotDraft<'a>);
 
 impl Serialize for KeysDraft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let SnapshotDraft { code, state, position, vault } = self.0;
+        let SnapshotDraft { code, state, position, run_secrets } = self.0;
         let mut map = serializer.serialize_map(None)?;
         for (index, key) in code.keys.iter().enumerate() {
             let view = state.get(index);
-            match (vault, code.settings.secrets.keys.get(&key.name)) {
+            match (run_secrets, code.settings.secrets.keys.get(&key.name)) {
                 _ if view.is_null() => {}
-                (Some(vault), mask @ Some(_)) => {
+                (Some(run_secrets), mask @ Some(_)) => {
                     let place = SecretLocation::kept(position.steps, &key.name);
-                    map.serialize_entry(&key.name, &vault.seal(mask, place, view.to_plain_value()))?;
+                    map.serialize_entry(&key.name, &run_secrets.encrypt(mask, place, view.to_plain_value()))?;
                 }
                 _ => map.serialize_entry(&key.name, &view)?,
             }
@@ -211,7 +211,7 @@ impl Serialize for KeysDraft<'_> {
     }
 }
 
-/// Returns the key of a node's last visit in a branch, under which the visit's result is sealed.
+/// Returns the key of a node's last visit in a branch, under which the visit's result is encrypted.
 fn seen_by(node: &str, branch: Option<BranchKey>) -> String {
     branch.map_or_else(|| node.to_owned(), |(fan, branch)| format!("{node}/{fan}/{branch}"))
 }
@@ -227,20 +227,24 @@ fn previous_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
 
 impl Snapshot {
     /// Opens the secrets in the snapshot.
-    pub fn unseal(&mut self, code: &GraphTables, vault: &Vault) -> Result<(), crate::vault::NotOpened> {
+    pub fn decrypt(
+        &mut self,
+        code: &GraphTables,
+        run_secrets: &RunSecrets,
+    ) -> Result<(), crate::run_secrets::NotOpened> {
         for (name, value) in &mut self.keys {
-            vault.unseal(code.settings.secrets.keys.get(name), SecretLocation::kept(self.steps, name), value)?;
+            run_secrets.decrypt(code.settings.secrets.keys.get(name), SecretLocation::kept(self.steps, name), value)?;
         }
         for (name, value) in &mut self.previous {
-            vault.unseal(previous_mask(code, name), SecretLocation::seen(self.steps, name), value)?;
+            run_secrets.decrypt(previous_mask(code, name), SecretLocation::seen(self.steps, name), value)?;
         }
         for fan in &mut self.fans {
-            vault.unseal(Some(&Mask::All), SecretLocation::list(fan.visit), &mut fan.list)?;
+            run_secrets.decrypt(Some(&Mask::All), SecretLocation::list(fan.visit), &mut fan.list)?;
         }
         for BranchMemory { fan, branch, previous, .. } in &mut self.branches {
             for (name, value) in previous {
                 let key = seen_by(name, Some((*fan, *branch)));
-                vault.unseal(previous_mask(code, name), SecretLocation::seen(self.steps, &key), value)?;
+                run_secrets.decrypt(previous_mask(code, name), SecretLocation::seen(self.steps, &key), value)?;
             }
         }
         Ok(())
@@ -300,8 +304,8 @@ impl Snapshot {
             let list = match list {
                 Value::Null => Arc::default(),
                 Value::Array(list) => Arc::new(list.clone()),
-                // Nothing is computed from a list without the key that it was sealed with.
-                sealed if is_sealed(sealed) => Arc::default(),
+                // Nothing is computed from a list without the key that it was encrypted with.
+                signed if is_encrypted(signed) => Arc::default(),
                 _ => return Err(format!("visit {visit} began branches for something that is no list")),
             };
             fans.insert(*visit, Arc::new(Fan { visit: *visit, node, outer, list }));

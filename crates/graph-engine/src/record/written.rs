@@ -11,7 +11,7 @@ use crate::step::OpenJoin;
 /// A visit as the engine writes it.
 pub type WrittenVisit<'a> = Visit<&'a str, View<'a>, Changes<'a>>;
 
-/// The result and the changes of a visit, with their secrets sealed or hidden.
+/// The result and the changes of a visit, with their secrets encrypted or hidden.
 pub struct Covered {
     /// The result.
     pub result: Value,
@@ -26,7 +26,7 @@ pub struct Covered {
 pub enum Changes<'a> {
     /// As it is.
     Plain(&'a GraphTables, &'a [Change]),
-    /// With its secrets sealed or hidden.
+    /// With its secrets encrypted or hidden.
     Covered(&'a Map<String, Value>),
 }
 

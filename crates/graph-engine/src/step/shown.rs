@@ -4,9 +4,9 @@ use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{Map, Value, View};
 
 use crate::graph::GraphTables;
+use crate::run_secrets::hidden;
 use crate::state::StateFields;
 use crate::step::position::Position;
-use crate::vault::hidden;
 
 /// Returns the state as JSON: inputs, keys that are set, and the engine's own entries (R121, R136). Secrets are hidden.
 pub fn state_value(code: &GraphTables, state: &dyn StateFields, position: &Position) -> Value {

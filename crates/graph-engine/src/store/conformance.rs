@@ -5,7 +5,7 @@ use std::future::Future;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 
-use crate::record::Sealed;
+use crate::record::SignedRecord;
 use crate::status::Status;
 use crate::store::Store;
 use crate::store::error::StoreError;
@@ -47,16 +47,16 @@ fn run(name: &str) -> RunId {
     RunId::new(name).expect("the suite's names are run ids")
 }
 
-fn record(seq: u64) -> Sealed {
+fn record(seq: u64) -> SignedRecord {
     let signature = std::array::from_fn(|at| u8::try_from((seq + at as u64) % 256).unwrap_or_default());
     let end = Some(std::array::from_fn(|at| u8::try_from((seq * 7 + at as u64) % 256).unwrap_or_default()));
-    Sealed { seq, body: format!("{{\"seq\":{seq},\"text\":\"ü\\n\"}}"), signature, end }
+    SignedRecord { seq, body: format!("{{\"seq\":{seq},\"text\":\"ü\\n\"}}"), signature, end }
 }
 
 /// The records of a journal as a store gives them back.
-fn journal(records: u64) -> Vec<Sealed> {
-    let mut records: Vec<Sealed> = (0..records).map(record).collect();
-    Sealed::forget_ends(&mut records);
+fn journal(records: u64) -> Vec<SignedRecord> {
+    let mut records: Vec<SignedRecord> = (0..records).map(record).collect();
+    SignedRecord::forget_ends(&mut records);
     records
 }
 
@@ -70,10 +70,10 @@ pub async fn journals_come_back_as_they_were_appended(store: &impl Store) {
     }
     let loaded = store.load(&id).await.expect("a run can be loaded");
     assert!(loaded == journal(5), "the token of the last record is kept, and of no other");
-    let large = Sealed { seq: 5, body: "x".repeat(3_000_000), signature: [255; 64], end: Some([1; 32]) };
+    let large = SignedRecord { seq: 5, body: "x".repeat(3_000_000), signature: [255; 64], end: Some([1; 32]) };
     store.append(&lease, 5, vec![large.clone()], Status::Running).await.expect("large records are records");
-    let mut expected: Vec<Sealed> = (0..5).map(record).chain([large]).collect();
-    Sealed::forget_ends(&mut expected);
+    let mut expected: Vec<SignedRecord> = (0..5).map(record).chain([large]).collect();
+    SignedRecord::forget_ends(&mut expected);
     assert!(store.load(&id).await.expect("a run can be loaded") == expected, "a journal comes back as it was appended");
 }
 
@@ -243,9 +243,9 @@ pub async fn a_cancel_outlives_its_holder(store: &impl Store) {
 }
 
 /// A run's first record that says which run it is inside of.
-fn record_inside(parent: &RunId) -> Sealed {
+fn record_inside(parent: &RunId) -> SignedRecord {
     let body = format!("{{\"seq\":0,\"parent\":{{\"run\":\"{parent}\",\"step\":1,\"node\":\"n\"}}}}");
-    Sealed { body, ..record(0) }
+    SignedRecord { body, ..record(0) }
 }
 
 /// Runs are removed with the run that they are inside of, and leave nothing.
@@ -327,10 +327,11 @@ pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
         let parent = if number % 5 == 0 { "\"parent\":{\"run\":\"top\",\"step\":1,\"node\":\"n\"}," } else { "" };
         let body = format!("{{\"seq\":0,{parent}\"digest\":\"{}\",\"version\":\"1.{}\"}}", digest(number), number % 2);
         let graph = ["test/a", "test/b"][number / 15];
-        let lease = store.create(&id, graph, vec![Sealed { body, ..record(0) }]).await.expect("a run can be created");
+        let lease =
+            store.create(&id, graph, vec![SignedRecord { body, ..record(0) }]).await.expect("a run can be created");
         let status = statuses[number % 3];
         if status != Status::Running {
-            let last = Sealed { body: "{\"seq\":1,\"code\":\"declined\"}".to_owned(), ..record(1) };
+            let last = SignedRecord { body: "{\"seq\":1,\"code\":\"declined\"}".to_owned(), ..record(1) };
             store.append(&lease, 1, vec![last], status).await.expect("its holder can append");
         }
         names.push(id);

@@ -7,7 +7,7 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use serde::Deserialize;
 
-use crate::record::Sealed;
+use crate::record::SignedRecord;
 use crate::status::Status;
 use crate::store::error::StoreError;
 use crate::store::lease::Holder;
@@ -171,7 +171,7 @@ pub struct RunStart {
 impl RunStart {
     /// Reads the first of a journal's records. Fields that cannot be read are left out; verifying the journal finds the
     /// mistake.
-    pub fn of(records: &[Sealed]) -> Self {
+    pub fn of(records: &[SignedRecord]) -> Self {
         #[derive(Deserialize)]
         struct Start {
             parent: Option<Parent>,
@@ -192,7 +192,7 @@ impl RunStart {
 }
 
 /// Returns the [code](RunSummary::code) of the failure that a run ended with, from the last of the records.
-pub fn failure_code(records: &[Sealed], status: Status) -> Option<String> {
+pub fn failure_code(records: &[SignedRecord], status: Status) -> Option<String> {
     #[derive(Deserialize)]
     struct End {
         code: Option<String>,

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use graph_model::name::RunId;
 
-use crate::record::Sealed;
+use crate::record::SignedRecord;
 use crate::status::Status;
 use crate::store::error::StoreError;
 use crate::store::lease::{CancelRequest, Holder, Lease};
@@ -34,7 +34,7 @@ struct Runs {
 struct StoredRun {
     graph: String,
     status: Status,
-    records: Vec<Sealed>,
+    records: Vec<SignedRecord>,
     /// The highest token that was given.
     token: u64,
     /// The request that notifies the holder of a cancel, while there is a holder.
@@ -125,9 +125,9 @@ impl Runs {
 }
 
 impl Store for MemoryStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, mut records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, mut records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         Box::pin(async move {
-            Sealed::forget_ends(&mut records);
+            SignedRecord::forget_ends(&mut records);
             let runs = &mut *self.runs();
             match runs.runs.entry(run.clone()) {
                 Entry::Occupied(_) => Err(StoreError::Exists(run.clone())),
@@ -160,7 +160,7 @@ impl Store for MemoryStore {
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        mut records: Vec<Sealed>,
+        mut records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
@@ -177,7 +177,7 @@ impl Store for MemoryStore {
             if let Some(last) = run.records.last_mut().filter(|_| !records.is_empty()) {
                 last.end = None;
             }
-            Sealed::forget_ends(&mut records);
+            SignedRecord::forget_ends(&mut records);
             run.code = failure_code(&records, status);
             run.records.extend(records);
             if matches!(status, Status::Completed | Status::CompletedWithErrors | Status::Cancelled) {
@@ -191,11 +191,11 @@ impl Store for MemoryStore {
         })
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.load_from(run, 0)
     }
 
-    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<SignedRecord>> {
         Box::pin(async move {
             let runs = self.runs();
             let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;

@@ -13,7 +13,7 @@ use std::fmt;
 use graph_model::name::RunId;
 
 use crate::future::BoxFuture;
-use crate::record::Sealed;
+use crate::record::SignedRecord;
 use crate::status::Status;
 
 pub use error::{Cause, StoreError};
@@ -37,30 +37,30 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///
     /// When this returns `Ok`, a restarted process sees the records; on `Err` it sees all or none.
     /// [`StoreError::Exists`] if there is such a run.
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease>;
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease>;
 
     /// Appends `records` to the run's journal and waits until they are durable.
     ///
     /// When this returns `Ok`, a restarted process sees all of them; on `Err` it sees all or none. `expected` is the number
     /// of records that the caller knows: another writer's record in between is [`StoreError::Conflict`]. A caller whose
-    /// lease was taken over gets [`StoreError::LeaseLost`]. The same write forgets the [token](Sealed::end) of the record
+    /// lease was taken over gets [`StoreError::LeaseLost`]. The same write forgets the [token](SignedRecord::end) of the record
     /// that was the last one, and keeps that of the new last one.
     fn append<'a>(
         &'a self,
         lease: &'a Lease,
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()>;
 
     /// Returns the run's journal, all of it and in order.
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>>;
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>>;
 
-    /// Returns the records of the run's journal from number `from` on, in order, the last one with its [token](Sealed::end);
+    /// Returns the records of the run's journal from number `from` on, in order, the last one with its [token](SignedRecord::end);
     /// empty if there are no more than `from`.
     ///
     /// The default implementation reads the whole journal. A store that can find a record by its number should override it.
-    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load_from<'a>(&'a self, run: &'a RunId, from: u64) -> StoreFuture<'a, Vec<SignedRecord>> {
         Box::pin(async move {
             let mut records = self.load(run).await?;
             records.drain(..records.partition_point(|record| record.seq < from));

@@ -293,7 +293,7 @@ impl Replayer<'_> {
         let unperformed = SaidOf::Between("nothing performs `".to_owned(), format!("`, which the graph `{id}` calls"));
         own.push(OwnFailures::permanent(unperformed));
         if !inner.settings.secrets.is_empty() {
-            let no_key = StartError::NoSealKey { graph: id.clone() }.to_string();
+            let no_key = StartError::NoEncryptionKey { graph: id.clone() }.to_string();
             own.push(OwnFailures::permanent(SaidOf::Exactly(no_key)));
             let no_cipher = StartError::NoCipher { graph: id.clone() }.to_string();
             own.push(OwnFailures::permanent(SaidOf::Exactly(no_cipher)));

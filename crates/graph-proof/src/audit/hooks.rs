@@ -7,8 +7,8 @@ use graph_engine::activation::Activation;
 use graph_engine::graph::{Notes, Now, Steering};
 use graph_engine::hooks::Control;
 use graph_engine::record::Visit;
+use graph_engine::run_secrets::{hidden, tool_mask};
 use graph_engine::step::{Env, at_limit, most_extended, told};
-use graph_engine::vault::{hidden, tool_mask};
 use graph_model::program::Event;
 use graph_model::value::{AsView, Value};
 

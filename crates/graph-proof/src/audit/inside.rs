@@ -11,13 +11,13 @@ use graph_engine::call::Parent;
 use graph_engine::graph::{Notes, Now, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
-use graph_engine::record::{End, JournalError, Sealed, SnapshotDraft, VerifiedJournal, Visit};
+use graph_engine::record::{End, JournalError, SignedRecord, SnapshotDraft, VerifiedJournal, Visit};
 use graph_engine::step::{
     Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, is_told_secrets, nested_id, plan, plan_item,
 };
 use graph_engine::store::{Store, StoreError};
 use graph_engine::tool_caller::Request;
-use graph_engine::{SealKey, Status};
+use graph_engine::{EncryptionKey, Status};
 use graph_model::capability::Grants;
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::{Executor, RETRIES};
@@ -72,9 +72,9 @@ pub async fn audit_tree(
     run: &RunId,
     store: &dyn Store,
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
 ) -> Result<Vec<Audit>, AuditError> {
-    let proven = prove_tree(machine, run, store, key, seal).await?;
+    let proven = prove_tree(machine, run, store, key, encryption_key).await?;
     Ok(proven.into_iter().map(|(_, audit)| audit).collect())
 }
 
@@ -84,17 +84,17 @@ pub async fn prove_tree(
     run: &RunId,
     store: &dyn Store,
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
 ) -> Result<Vec<(Arc<dyn Machine>, Audit)>, AuditError> {
     let of = |run: &RunId| {
         let run = run.clone();
         move |reason| AuditError::Journal { run, reason }
     };
     let records = store.load(run).await.map_err(|source| AuditError::Store { run: run.clone(), source })?;
-    let proven = prove(&*machine, run, &records, key, seal, true).map_err(of(run))?;
+    let proven = prove(&*machine, run, &records, key, encryption_key, true).map_err(of(run))?;
     drop(records);
     let mut first = proven.audit;
-    first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, seal).await?;
+    first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, encryption_key).await?;
     let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
     let (mut counts, mut lists) = (BTreeMap::new(), BTreeMap::new());
@@ -117,7 +117,7 @@ pub async fn prove_tree(
                 }
                 continue;
             };
-            let proven = prove(&*inner, &id, &records, key, seal, true).map_err(of(&id))?;
+            let proven = prove(&*inner, &id, &records, key, encryption_key, true).map_err(of(&id))?;
             misfit(0, call.ties(&*inner, &proven)).map_err(of(&id))?;
             call.follows(&*inner, &begun).map_err(misfits)?;
             waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
@@ -161,7 +161,7 @@ pub async fn prove_tree(
 }
 
 /// Returns the records of a run; `None` if there is no such run.
-async fn loaded(store: &dyn Store, run: &RunId) -> Result<Option<Vec<Sealed>>, AuditError> {
+async fn loaded(store: &dyn Store, run: &RunId) -> Result<Option<Vec<SignedRecord>>, AuditError> {
     match store.load(run).await {
         Ok(records) => Ok(Some(records)),
         Err(StoreError::NotFound(_)) => Ok(None),
@@ -242,7 +242,7 @@ async fn proven_origin(
     run: &RunId,
     store: &dyn Store,
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
 ) -> Result<bool, AuditError> {
     let (mut fork, mut is_fork) = (run.clone(), false);
     let Some(mut records) = loaded(store, &fork).await? else { return Ok(false) };
@@ -251,13 +251,13 @@ async fn proven_origin(
             let run = run.clone();
             move |reason| AuditError::Journal { run, reason }
         };
-        let begun = Past::open(machine, &fork, &records, key, seal).map_err(of(&fork))?;
+        let begun = Past::open(machine, &fork, &records, key, encryption_key).map_err(of(&fork))?;
         let Some(from) = begun.start.from.clone() else { return Ok(is_fork) };
         let Some(before) = loaded(store, &from.run).await? else { return Ok(false) };
-        prove(machine, &from.run, &before, key, seal, false).map_err(of(&from.run))?;
-        let mut origin = Past::open(machine, &from.run, &before, key, seal).map_err(of(&from.run))?;
+        prove(machine, &from.run, &before, key, encryption_key, false).map_err(of(&from.run))?;
+        let mut origin = Past::open(machine, &from.run, &before, key, encryption_key).map_err(of(&from.run))?;
         while origin.when.1 < from.seq && origin.go_on().map_err(of(&from.run))? {}
-        let link = usize::try_from(from.seq).ok().and_then(|seq| before.get(seq)).map(Sealed::link);
+        let link = usize::try_from(from.seq).ok().and_then(|seq| before.get(seq)).map(SignedRecord::link);
         let misfit = |what: &str| {
             let reason = format!("{what} where it says that it began in run `{}`", from.run);
             of(&fork)(JournalError::Misfit { seq: 0, reason })
@@ -278,7 +278,7 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
         return fork.position.frontier == origin.position.frontier && fork.position.steps == origin.position.steps;
     };
     let snapshot = |past: &Past<'_>, state| {
-        SnapshotDraft { code: past.graph(), state, position: &past.position, vault: None }.to_owned()
+        SnapshotDraft { code: past.graph(), state, position: &past.position, run_secrets: None }.to_owned()
     };
     let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
     for key in changed {
@@ -497,7 +497,7 @@ impl CallInside {
     }
 
     /// Whether a journal belongs to a run that one of its calls began, and not to another run with this id.
-    fn has_begun(&self, run: &RunId, records: Option<Vec<Sealed>>, key: &PublicKey) -> bool {
+    fn has_begun(&self, run: &RunId, records: Option<Vec<SignedRecord>>, key: &PublicKey) -> bool {
         let start = records.and_then(|records| VerifiedJournal::new(run, &records, key).ok()?.start().ok());
         start.is_some_and(|(_, start)| start.parent.as_ref() == Some(&self.parent))
     }

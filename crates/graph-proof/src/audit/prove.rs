@@ -6,10 +6,10 @@ use graph_engine::call::Parent;
 use graph_engine::engine::Ended;
 use graph_engine::graph::{GraphTables, tables};
 use graph_engine::machine::Machine;
-use graph_engine::record::{Entry, JournalError, Origin, Record, Sealed, Start, VerifiedJournal};
+use graph_engine::record::{Entry, JournalError, Origin, Record, SignedRecord, Start, VerifiedJournal};
+use graph_engine::run_secrets::{RunSecrets, hidden};
 use graph_engine::step::is_nested_id;
-use graph_engine::vault::{Vault, hidden};
-use graph_engine::{SealKey, Status};
+use graph_engine::{EncryptionKey, Status};
 use graph_model::digest::{Digest, hex};
 use graph_model::name::RunId;
 use graph_model::timestamp;
@@ -63,14 +63,14 @@ pub struct Audit {
     /// The SHA-256 of its output as canonical JSON with `[secret]` for secrets, if it ended with a result (R203).
     pub output: Option<Digest>,
     /// Whether the audit recomputed the values that nodes wrote and the edges that they took. It does not for a graph with
-    /// secrets, unless it has the key that they were sealed with.
+    /// secrets, unless it has the key that they were encrypted with.
     pub is_recomputed: bool,
 }
 
 /// Proves a run.
 ///
-/// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `seal` the key that its secrets
-/// were sealed with.
+/// `machine` is the graph, `key` the public key of the runtime that wrote the journal, and `encryption_key` the key that its secrets
+/// were encrypted with.
 ///
 /// Only the signature of the last record is verified. It covers the links of all other records, and with them their texts
 /// and signatures. A change to one of them that keeps the chain needs a new signature, and so the key.
@@ -84,11 +84,11 @@ pub struct Audit {
 pub fn audit(
     machine: &dyn Machine,
     run: &RunId,
-    records: &[Sealed],
+    records: &[SignedRecord],
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
 ) -> Result<Audit, JournalError> {
-    prove(machine, run, records, key, seal, false).map(|proven| proven.audit)
+    prove(machine, run, records, key, encryption_key, false).map(|proven| proven.audit)
 }
 
 /// A proven run, with the facts that tie it to the runs around and inside it.
@@ -108,9 +108,9 @@ pub(super) struct Proven {
 pub(super) fn prove(
     machine: &dyn Machine,
     run: &RunId,
-    records: &[Sealed],
+    records: &[SignedRecord],
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
     looks_inside: bool,
 ) -> Result<Proven, JournalError> {
     let verified = VerifiedJournal::new(run, records, key)?;
@@ -118,21 +118,22 @@ pub(super) fn prove(
     let (started, mut start) = verified.start()?;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
     misfit(0, same("digest of the graph", start.digest, code.digest))?;
-    // If the vault cannot be opened, its values stay sealed, and nothing is computed from them.
-    let vault = seal.and_then(|seal| Vault::open(code, run, Some(seal), true).ok().flatten());
-    misfit(0, begins(code, run, &start, key, vault.as_deref()))?;
-    if let Some(vault) = &vault {
-        vault.unseal_start(code, &mut start)?;
+    // If the secrets cannot be opened, they stay encrypted, and nothing is computed from them.
+    let run_secrets = encryption_key
+        .and_then(|encryption_key| RunSecrets::open(code, run, Some(encryption_key), true).ok().flatten());
+    misfit(0, begins(code, run, &start, key, run_secrets.as_deref()))?;
+    if let Some(run_secrets) = &run_secrets {
+        run_secrets.decrypt_start(code, &mut start)?;
     }
-    let is_recomputed = code.settings.secrets.is_empty() || vault.is_some();
+    let is_recomputed = code.settings.secrets.is_empty() || run_secrets.is_some();
     let mut walk = Replayer::begin(machine, run, &start, is_recomputed, looks_inside)?;
     let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
     // One record is in memory at a time: a journal is many times larger when it is parsed.
     for at in 1..verified.count() {
         let Some(record) = verified.record(at) else { break };
         let mut record = record?;
-        if let Some(vault) = &vault {
-            vault.unseal_record(code, &mut record)?;
+        if let Some(run_secrets) = &run_secrets {
+            run_secrets.decrypt_record(code, &mut record)?;
         }
         let Record { seq, at, entry, .. } = record;
         let parsed = timestamp::parse(&at).ok_or_else(|| "its time cannot be read".to_owned());
@@ -165,7 +166,7 @@ pub(super) fn prove(
         steps: walk.position.steps,
         resumes: walk.sessions.len() as u64 - 1,
         records: records.len() as u64,
-        link: records.last().map_or_else(|| Digest::of([]), Sealed::link),
+        link: records.last().map_or_else(|| Digest::of([]), SignedRecord::link),
         key: key.fingerprint(),
         version: start.version.clone(),
         parent: start.parent.clone(),
@@ -187,7 +188,7 @@ pub(super) fn begins(
     run: &RunId,
     start: &Start,
     key: &PublicKey,
-    vault: Option<&Vault>,
+    run_secrets: Option<&RunSecrets>,
 ) -> Result<(), String> {
     same("version of the graph", start.version.as_str(), &code.version)?;
     same("signer of the graph", &start.signer, &code.signer)?;
@@ -195,13 +196,15 @@ pub(super) fn begins(
     if let Some(parent) = &start.parent {
         is_inside(run, parent, start)?;
     }
-    if start.seal.is_some() == code.settings.secrets.is_empty() {
+    if start.encryption_key.is_some() == code.settings.secrets.is_empty() {
         return Err(
-            "the key that secrets are sealed with is named where the graph has secrets, and only there".to_owned()
+            "the key that secrets are encrypted with is named where the graph has secrets, and only there".to_owned()
         );
     }
-    match vault.map(Vault::fingerprint) {
-        Some(fingerprint) if start.seal != fingerprint => Err("its secrets are sealed with another key".to_owned()),
+    match run_secrets.map(RunSecrets::fingerprint) {
+        Some(fingerprint) if start.encryption_key != fingerprint => {
+            Err("its secrets are encrypted with another key".to_owned())
+        }
         _ => Ok(()),
     }
 }

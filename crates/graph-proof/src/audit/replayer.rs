@@ -120,7 +120,7 @@ pub(super) enum Before {
 pub(super) struct Replayer<'m> {
     pub(super) machine: &'m dyn Machine,
     pub(super) code: &'m GraphTables,
-    /// `None` if its values are sealed, and so nothing can be computed from them.
+    /// `None` if its values are encrypted, and so nothing can be computed from them.
     pub(super) state: Option<Box<dyn StateFields>>,
     /// Checks whether a tool can have returned a result.
     pub(super) tool_caller: RefCell<Box<dyn ToolCaller>>,
@@ -436,7 +436,7 @@ impl<'m> Replayer<'m> {
     pub(super) fn is_told(&self, said: &Snapshot) -> Result<(), String> {
         let Some(state) = self.state.as_deref() else {
             let mut stands = position_of(said, self.code)?;
-            // The previous results of nodes may be sealed.
+            // The previous results of nodes may be encrypted.
             stands.root.previous.clone_from(&self.position.root.previous);
             for (key, branch) in &mut stands.branches {
                 let is = self.position.branches.get(key);
@@ -444,7 +444,7 @@ impl<'m> Replayer<'m> {
             }
             return if stands == self.position { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
         };
-        let is = SnapshotDraft { code: self.code, state, position: &self.position, vault: None }.to_owned();
+        let is = SnapshotDraft { code: self.code, state, position: &self.position, run_secrets: None }.to_owned();
         if is == *said {
             return Ok(());
         }
@@ -497,7 +497,7 @@ impl<'m> Replayer<'m> {
     }
 
     /// Returns the result with which the run ended, as a run around it receives it; `None` if it ended without a
-    /// result, or its values are sealed.
+    /// result, or its values are encrypted.
     pub(super) fn ended(&self, end: &End) -> Option<Ended> {
         let state = self.state.as_deref()?;
         let mask = self.code.settings.secrets.output.as_ref();
@@ -598,7 +598,7 @@ pub(super) enum SaidInside {
         /// The other data of the failure that the edges saw, if it is recorded.
         data: Option<Value>,
     },
-    /// The outcome is not recorded, or is sealed.
+    /// The outcome is not recorded, or is encrypted.
     Nothing,
 }
 

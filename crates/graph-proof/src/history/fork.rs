@@ -4,12 +4,12 @@ use graph_engine::admission::allowed;
 use graph_engine::graph::tables;
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, Seen};
-use graph_engine::record::{Chain, Origin, Sealed, SnapshotDraft};
+use graph_engine::record::{Chain, Origin, SignedRecord, SnapshotDraft};
+use graph_engine::run_secrets::RunSecrets;
 use graph_engine::runtime::services;
 use graph_engine::services::RuntimeServices;
 use graph_engine::start::start_entry;
 use graph_engine::store::StoreError;
-use graph_engine::vault::Vault;
 use graph_engine::{BoxFuture, Digest, Runtime, StartError};
 use graph_model::capability::Grants;
 use graph_model::name::RunId;
@@ -127,20 +127,20 @@ async fn begin_fork(
         Some(run) => run,
         None => services.new_id(code)?,
     };
-    let vault = Vault::open(code, &run, services.seal.as_ref(), true).map_err(StartError::from)?;
+    let run_secrets = RunSecrets::open(code, &run, services.encryption_key.as_ref(), true).map_err(StartError::from)?;
     let records = store.load(origin).await.map_err(failed)?;
-    let past = Past::open(machine, origin, &records, &key.public(), services.seal.as_ref());
+    let past = Past::open(machine, origin, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;
     go_to(&mut past, fork.step).map_err(past_error)?;
     if past.position.frontier.is_empty() {
         return Err(ForkError::Ended { run: origin.clone(), step: past.position.steps });
     }
-    let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(Sealed::link);
+    let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(SignedRecord::link);
     let link = link.unwrap_or_else(|| Digest::of([]));
     let from = Origin::new(origin.clone(), past.when.1, link, fork.set.keys().cloned().collect());
     let Past { position, seen, start: begun, .. } = past;
     let Seen::Plain(mut state) = seen else {
-        return Err(past_error(PastError::Sealed(begun.seal.clone())));
+        return Err(past_error(PastError::SignedRecord(begun.encryption_key.clone())));
     };
     for (name, value) in fork.set {
         let Some(index) = code.keys.iter().position(|key| key.name == name) else {
@@ -153,14 +153,14 @@ async fn begin_fork(
     let ceiling: Vec<Grants> =
         std::iter::once(services.grants.clone()).chain(capabilities.clone().map(Grants::new)).collect();
     allowed(machine, &ceiling)?;
-    let mut start = start_entry(machine, key, &*state, vault.as_deref(), &ceiling);
+    let mut start = start_entry(machine, key, &*state, run_secrets.as_deref(), &ceiling);
     start.from = Some(from);
     (start.depth, start.limit, start.capabilities) = (begun.depth, begun.limit, capabilities);
     let mut chain = Chain::new(run.clone());
     let at = services.clock.now();
-    let start = chain.seal("start", start, at, key);
-    let snapshot = SnapshotDraft { code, state: &*state, position: &position, vault: vault.as_deref() };
-    let records = vec![start, chain.seal("snapshot", snapshot, at, key)];
+    let start = chain.sign("start", start, at, key);
+    let snapshot = SnapshotDraft { code, state: &*state, position: &position, run_secrets: run_secrets.as_deref() };
+    let records = vec![start, chain.sign("snapshot", snapshot, at, key)];
     let created = store.create(&run, code.id.as_str(), records.clone()).await;
     // The fork is not running. The process that resumes it leases it.
     drop(created.map_err(|source| ForkError::Store { run: run.clone(), source })?);

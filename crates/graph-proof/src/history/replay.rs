@@ -9,15 +9,15 @@ use graph_engine::failure::{Category, Failure, ItemFailure};
 use graph_engine::graph::{GraphTables, Notes, Now, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, opened};
-use graph_engine::record::{End, JournalError, Sealed, SnapshotDraft, Visit};
+use graph_engine::record::{End, JournalError, SignedRecord, SnapshotDraft, Visit};
+use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
     CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold,
     items_failed, output, plan, plan_item, settle,
 };
 use graph_engine::tool_caller::Request;
-use graph_engine::vault::hidden;
-use graph_engine::{SealKey, Status};
+use graph_engine::{EncryptionKey, Status};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
 use graph_model::secret::{HIDDEN, Mask};
@@ -162,28 +162,27 @@ impl fmt::Display for Departure {
 ///
 /// # Errors
 ///
-/// If the journal was changed or is not one that the engine can write for `original`, or its secrets are sealed with a key
+/// If the journal was changed or is not one that the engine can write for `original`, or its secrets are encrypted with a key
 /// that is missing.
 pub fn replay(
     original: &dyn Machine,
     changed: &dyn Machine,
     run: &RunId,
-    records: &[Sealed],
+    records: &[SignedRecord],
     key: &PublicKey,
-    seal: Option<&SealKey>,
+    encryption_key: Option<&EncryptionKey>,
 ) -> Result<Replay, PastError> {
     // A journal that the run's own graph does not allow is not a recording of it, and proves nothing about another graph.
-    audit(original, run, records, key, seal)?;
-    let mut past = Past::open(original, run, records, key, seal)?;
+    audit(original, run, records, key, encryption_key)?;
+    let mut past = Past::open(original, run, records, key, encryption_key)?;
     let Some(state) = past.state() else {
-        return Err(PastError::Sealed(past.start.seal.clone()));
+        return Err(PastError::SignedRecord(past.start.encryption_key.clone()));
     };
     // In a fork, both graphs begin where the fork begins.
-    let begun = past
-        .start
-        .from
-        .is_some()
-        .then(|| SnapshotDraft { code: past.graph(), state, position: &past.position, vault: None }.to_owned());
+    let begun =
+        past.start.from.is_some().then(|| {
+            SnapshotDraft { code: past.graph(), state, position: &past.position, run_secrets: None }.to_owned()
+        });
     let recorded = RecordedCalls::read(&mut past)?;
     let Past { start, resumed, end, limit: last_limit, .. } = past;
     let granted: Vec<Grants> =

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use graph_runtime::record::{JournalError, Sealed, Status};
+use graph_runtime::record::{JournalError, SignedRecord, Status};
 use graph_runtime::{MemoryStore, RunError, RunId, Runtime, SecretKey, Store, audit, audit_tree};
 use hand_machine::{Numbers, Sum};
 
@@ -73,7 +73,7 @@ async fn a_journal_that_was_changed_is_not_proven() {
     runtime(&store).start_as(run(), adding(), Numbers::new(&[1, 2])).await.unwrap().await.unwrap();
     let key = SecretKey::from_seed(&[5; 32]).public();
     let records = store.load(&run()).await.unwrap();
-    let proven = |records: &[Sealed]| audit(&adding(), &run(), records, &key, None);
+    let proven = |records: &[SignedRecord]| audit(&adding(), &run(), records, &key, None);
     proven(&records).unwrap();
     for at in 0..records.len() {
         let mut forged = records.clone();

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::{Digest, Value};
 use serde_json::json;
 
@@ -17,9 +17,9 @@ const TOKEN: usize = 64;
 
 /// The content of a line.
 pub(crate) enum Change<'a> {
-    Create { graph: &'a str, created: u128, token: u64, records: &'a [Sealed] },
+    Create { graph: &'a str, created: u128, token: u64, records: &'a [SignedRecord] },
     Lease { token: u64 },
-    Append { records: &'a [Sealed], status: Status, code: Option<&'a str> },
+    Append { records: &'a [SignedRecord], status: Status, code: Option<&'a str> },
 }
 
 /// The content of a file.
@@ -31,7 +31,7 @@ pub(crate) struct Contents {
     pub(crate) status: Status,
     pub(crate) code: Option<String>,
     pub(crate) token: u64,
-    pub(crate) records: Vec<Sealed>,
+    pub(crate) records: Vec<SignedRecord>,
     /// The length of the file's complete lines.
     whole: u64,
     /// The places of the tokens that are not blank.
@@ -58,11 +58,11 @@ fn nanoseconds(time: SystemTime) -> u64 {
 impl Change<'_> {
     /// Returns the line: its checksum, the token of the last record, and the rest, which the checksum covers.
     fn line(&self) -> String {
-        let shown = |records: &[Sealed]| -> Vec<Value> {
+        let shown = |records: &[SignedRecord]| -> Vec<Value> {
             records.iter().map(|one| json!([one.seq, one.body, hex(&one.signature)])).collect()
         };
         let now = nanoseconds(SystemTime::now());
-        let (said, records): (Value, &[Sealed]) = match self {
+        let (said, records): (Value, &[SignedRecord]) = match self {
             Self::Create { graph, created, token, records } => {
                 let created = u64::try_from(*created).unwrap_or(u64::MAX);
                 (json!({"graph": graph, "created": created, "token": token, "records": shown(records)}), records)
@@ -142,7 +142,7 @@ impl Contents {
         }
         for one in records {
             let signature = unhex(one[2].as_str()?)?;
-            self.records.push(Sealed {
+            self.records.push(SignedRecord {
                 seq: one[0].as_u64()?,
                 body: one[1].as_str()?.to_owned(),
                 signature,
@@ -174,7 +174,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Writes a new file and waits until it is durable.
-    pub(crate) fn create(path: &Path, graph: &str, created: u128, token: u64, records: &[Sealed]) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, graph: &str, created: u128, token: u64, records: &[SignedRecord]) -> io::Result<Self> {
         let line = Change::Create { graph, created, token, records }.line();
         let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
         file.write_all(line.as_bytes())?;
@@ -202,7 +202,7 @@ impl Journal {
     }
 
     /// Adds records, and blanks the token of the record before them.
-    pub(crate) fn append(&mut self, records: Vec<Sealed>, status: Status, code: Option<String>) -> io::Result<()> {
+    pub(crate) fn append(&mut self, records: Vec<SignedRecord>, status: Status, code: Option<String>) -> io::Result<()> {
         let at = self.length + CHECKSUM as u64;
         self.write(&Change::Append { records: &records, status, code: code.as_deref() })?;
         self.records += records.len() as u64;

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::RunId;
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{
     Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, StoreFuture, CancelRequest, failure_code,
     may_block_run, others_had_turn,
@@ -210,7 +210,7 @@ impl Shared {
     }
 
     /// Makes a run's file at once: the file gets its name only when its content is durable.
-    fn create(self: &Arc<Self>, run: &RunId, graph: &str, records: Vec<Sealed>) -> Result<Lease, StoreError> {
+    fn create(self: &Arc<Self>, run: &RunId, graph: &str, records: Vec<SignedRecord>) -> Result<Lease, StoreError> {
         let lock = match self.lock(run) {
             Err(StoreError::Leased { .. }) => return Err(StoreError::Exists(run.clone())),
             locked => locked?,
@@ -303,7 +303,7 @@ impl Shared {
         run: &RunId,
         (token, wish): (u64, &CancelRequest),
         expected: u64,
-        records: Vec<Sealed>,
+        records: Vec<SignedRecord>,
         status: Status,
     ) -> Result<(), StoreError> {
         let journal = self.held(run, token, wish)?;
@@ -362,17 +362,17 @@ impl Shared {
 }
 
 impl Store for FileStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<Sealed>) -> StoreFuture<'a, Lease> {
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         let (run, graph) = (run.clone(), graph.to_owned());
         Box::pin(self.work(move |shared| shared.create(&run, &graph, records)))
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<Sealed>, status: Status) -> StoreFuture<'a, ()> {
+    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<SignedRecord>, status: Status) -> StoreFuture<'a, ()> {
         let (run, token, wish) = (lease.run().clone(), lease.token(), lease.cancel_request().clone());
         Box::pin(self.work(move |shared| shared.append(&run, (token, &wish), expected, records, status)))
     }
 
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<Sealed>> {
+    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         let run = run.clone();
         Box::pin(self.work(move |shared| Ok(shared.read(&run)?.records)))
     }

@@ -1,7 +1,7 @@
 //! The promises of every store.
 
 use file_store::FileStore;
-use graph_runtime::record::{Sealed, Status};
+use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{StoreError, conformance};
 use graph_runtime::{RunId, Store};
 
@@ -17,8 +17,8 @@ async fn the_store_does_what_every_store_promises() {
     .await;
 }
 
-fn record(seq: u64) -> Sealed {
-    Sealed { seq, body: format!("{{\"seq\":{seq}}}"), signature: [7; 64], end: Some([9; 32]) }
+fn record(seq: u64) -> SignedRecord {
+    SignedRecord { seq, body: format!("{{\"seq\":{seq}}}"), signature: [7; 64], end: Some([9; 32]) }
 }
 
 #[tokio::test]

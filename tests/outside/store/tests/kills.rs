@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use file_store::FileStore;
-use graph_runtime::record::{Entry, Record, Sealed, Status};
+use graph_runtime::record::{Entry, Record, SignedRecord, Status};
 use graph_runtime::{ActionError, Call, Map, RunId, Runtime, SecretKey, Store, audit};
 
 mod graphs {
@@ -78,7 +78,7 @@ fn the_process_that_is_killed() {
 }
 
 /// Returns the journals of a store's runs, by their names.
-async fn journals(directory: &Path) -> BTreeMap<String, (Status, Vec<Sealed>)> {
+async fn journals(directory: &Path) -> BTreeMap<String, (Status, Vec<SignedRecord>)> {
     let store = FileStore::open(directory.join("runs")).unwrap();
     let mut journals = BTreeMap::new();
     for one in store.list().await.unwrap() {
@@ -90,10 +90,10 @@ async fn journals(directory: &Path) -> BTreeMap<String, (Status, Vec<Sealed>)> {
 }
 
 /// Returns the numbers of the committed visits.
-fn steps(records: &[Sealed]) -> Vec<u64> {
+fn steps(records: &[SignedRecord]) -> Vec<u64> {
     let mut steps = Vec::new();
-    for sealed in records {
-        let record: Record = serde_json::from_str(&sealed.body).unwrap();
+    for signed in records {
+        let record: Record = serde_json::from_str(&signed.body).unwrap();
         if let Entry::Step(step) = record.entry {
             steps.extend(step.visits.iter().map(|visit| visit.step));
         }
@@ -135,7 +135,7 @@ async fn a_killed_process_loses_no_committed_step_and_repeats_none() {
     while killed < kills {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
-        let mut before = BTreeMap::<String, (Status, Vec<Sealed>)>::new();
+        let mut before = BTreeMap::<String, (Status, Vec<SignedRecord>)>::new();
         let mut made_before = HashMap::new();
         for round in 1.. {
             // The moment grows with each round: on a slow disk, a short moment is only enough to resume the runs.
@@ -144,7 +144,7 @@ async fn a_killed_process_loses_no_committed_step_and_repeats_none() {
             let (after, made) = (journals(directory).await, calls(directory));
             for (run, (_, old)) in &before {
                 let new = &after[run].1;
-                let bodies = |records: &[Sealed]| records.iter().map(|one| one.body.clone()).collect::<Vec<_>>();
+                let bodies = |records: &[SignedRecord]| records.iter().map(|one| one.body.clone()).collect::<Vec<_>>();
                 assert!(bodies(new).starts_with(&bodies(old)), "what was committed of {run} is there, as it was");
                 // The first step that is not committed was in progress.
                 for step in steps(old) {

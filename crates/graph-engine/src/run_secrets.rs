@@ -1,8 +1,8 @@
-//! The vault of a run: knows its secrets, hides them from others and seals them where they are written.
+//! The secrets of a run: it knows them, hides them from others and encrypts them where they are written.
 //!
 //! The graph says where secrets are, by the types that the compiler found. Where such a value is shown, it is replaced by
-//! `[secret]`. Where it is written into a journal, it is sealed: encrypted with a nonce of its own and bound to its run,
-//! step and place, so that a sealed value that is moved cannot be opened. A secret that occurs elsewhere, such as in the
+//! `[secret]`. Where it is written into a journal, it is encrypted with a nonce of its own and bound to its run,
+//! step and place, so that an encrypted value that is moved cannot be opened. A secret that occurs elsewhere, such as in the
 //! text of an error or in the output of a tool, is cut out when it is found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,21 +17,21 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::cipher;
 use crate::cipher::NONCE;
+use crate::encryption_key::EncryptionKey;
 use crate::failure::Failure;
 use crate::graph::{CompiledKind, GraphTables};
-use crate::seal::SealKey;
 
-/// The name of the field that holds a sealed value.
+/// The name of the field that holds an encrypted value.
 const SEALED: &str = "$sealed";
-/// Plain texts are padded to a multiple of this, so that a sealed value reveals little of its length.
+/// Plain texts are padded to a multiple of this, so that an encrypted value reveals little of its length.
 const BLOCK: usize = 64;
 /// The minimum length in bytes of a text that is cut out of others: shorter ones occur too often by chance.
 const LEAST: usize = 4;
 
 /// The secrets of a run.
-pub struct Vault {
+pub struct RunSecrets {
     run: RunId,
-    key: Option<SealKey>,
+    key: Option<EncryptionKey>,
     /// The seed from which nonces are drawn: random, and different each time a run is begun or resumed.
     seed: Zeroizing<[u8; 32]>,
     drawn: AtomicU64,
@@ -41,13 +41,13 @@ pub struct Vault {
 
 /// Why the secrets of a run cannot be kept: the part that is missing.
 #[derive(Debug)]
-pub enum VaultError {
+pub enum RunSecretsError {
     /// The feature `secrets`.
     Cipher {
         /// The graph.
         graph: String,
     },
-    /// A key that seals.
+    /// A key that encrypts.
     Key {
         /// The graph.
         graph: String,
@@ -56,7 +56,7 @@ pub enum VaultError {
     Randomness(String),
 }
 
-/// The place of a sealed value.
+/// The place of an encrypted value.
 #[derive(Debug, Clone, Copy)]
 pub struct SecretLocation<'a> {
     /// The number of the visit; 0 before the first.
@@ -67,36 +67,36 @@ pub struct SecretLocation<'a> {
     pub key: &'a str,
 }
 
-impl Vault {
-    /// Opens the vault of a run; `None` where its graph has no secrets.
+impl RunSecrets {
+    /// Opens the secrets of a run; `None` where its graph has no secrets.
     ///
     /// # Errors
     ///
-    /// If the run is written to a journal and there is no key to seal its secrets with, or if there is no randomness.
+    /// If the run is written to a journal and there is no key to encrypt its secrets with, or if there is no randomness.
     pub fn open(
         code: &GraphTables,
         run: &RunId,
-        key: Option<&SealKey>,
+        key: Option<&EncryptionKey>,
         is_written: bool,
-    ) -> Result<Option<Arc<Self>>, VaultError> {
+    ) -> Result<Option<Arc<Self>>, RunSecretsError> {
         if code.settings.secrets.is_empty() {
             return Ok(None);
         }
         if is_written && !cipher::IS_THERE {
-            return Err(VaultError::Cipher { graph: code.id.to_string() });
+            return Err(RunSecretsError::Cipher { graph: code.id.to_string() });
         }
         if is_written && key.is_none() {
-            return Err(VaultError::Key { graph: code.id.to_string() });
+            return Err(RunSecretsError::Key { graph: code.id.to_string() });
         }
         let mut seed = Zeroizing::new([0; 32]);
-        getrandom::fill(seed.as_mut()).map_err(|error| VaultError::Randomness(error.to_string()))?;
+        getrandom::fill(seed.as_mut()).map_err(|error| RunSecretsError::Randomness(error.to_string()))?;
         let (run, key) = (run.clone(), key.cloned());
         Ok(Some(Arc::new(Self { run, key, seed, drawn: AtomicU64::new(0), known: Mutex::default() })))
     }
 
-    /// Returns the fingerprint of the key that seals.
+    /// Returns the fingerprint of the key that encrypts.
     pub fn fingerprint(&self) -> Option<String> {
-        self.key.as_ref().map(SealKey::fingerprint)
+        self.key.as_ref().map(EncryptionKey::fingerprint)
     }
 
     /// Remembers the texts among the secrets in a value, to cut them out of what is shown.
@@ -172,22 +172,22 @@ impl Vault {
         }
     }
 
-    /// Seals the secrets in a value.
-    pub fn seal(&self, mask: Option<&Mask>, place: SecretLocation<'_>, mut value: Value) -> Value {
+    /// Encrypts the secrets in a value.
+    pub fn encrypt(&self, mask: Option<&Mask>, place: SecretLocation<'_>, mut value: Value) -> Value {
         let Some(mask) = mask else { return value };
-        let sealed =
+        let encrypted =
             mask.try_each(&mut value, &|_| false, &mut |secret, way| -> Result<(), std::convert::Infallible> {
-                let text = self.seal_one(secret, &self.bound_to(place, way));
+                let text = self.encrypt_one(secret, &self.bound_to(place, way));
                 wipe(secret);
                 *secret = Value::Object(Map::from_iter([(SEALED.to_owned(), Value::from(text))]));
                 Ok(())
             });
-        match sealed {
+        match encrypted {
             Ok(()) => value,
         }
     }
 
-    fn seal_one(&self, secret: &Value, bound: &str) -> String {
+    fn encrypt_one(&self, secret: &Value, bound: &str) -> String {
         let mut plain = Zeroizing::new(secret.to_string());
         let length = plain.len().next_multiple_of(BLOCK);
         // White space after a JSON value means nothing.
@@ -195,37 +195,37 @@ impl Vault {
             plain.push(' ');
         }
         let nonce = self.nonce();
-        let sealed = cipher::encrypt(self.key(), &nonce, plain.as_bytes(), bound.as_bytes());
-        let sealed = sealed.expect("a value is shorter than what the cipher can encrypt");
-        Base64::encode_string(&[nonce.as_slice(), &sealed].concat())
+        let encrypted = cipher::encrypt(self.key(), &nonce, plain.as_bytes(), bound.as_bytes());
+        let encrypted = encrypted.expect("a value is shorter than what the cipher can encrypt");
+        Base64::encode_string(&[nonce.as_slice(), &encrypted].concat())
     }
 
-    /// Opens the secrets in a value that [`Vault::seal`] sealed at the same place, and remembers them.
+    /// Opens the secrets in a value that [`RunSecrets::encrypt`] encrypted at the same place, and remembers them.
     ///
     /// # Errors
     ///
-    /// If one of them was not sealed, was changed or moved, or was sealed with another key.
-    pub fn unseal(&self, mask: Option<&Mask>, place: SecretLocation<'_>, value: &mut Value) -> Result<(), NotOpened> {
+    /// If one of them was not encrypted, was changed or moved, or was encrypted with another key.
+    pub fn decrypt(&self, mask: Option<&Mask>, place: SecretLocation<'_>, value: &mut Value) -> Result<(), NotOpened> {
         let Some(mask) = mask else { return Ok(()) };
-        mask.try_each(value, &is_sealed, &mut |secret, way| {
+        mask.try_each(value, &is_encrypted, &mut |secret, way| {
             let text = secret.get(SEALED).and_then(Value::as_str).ok_or(NotOpened)?;
-            *secret = self.unseal_one(text, &self.bound_to(place, way))?;
+            *secret = self.decrypt_one(text, &self.bound_to(place, way))?;
             Ok(())
         })?;
         self.learn(Some(mask), value);
         Ok(())
     }
 
-    fn unseal_one(&self, text: &str, bound: &str) -> Result<Value, NotOpened> {
+    fn decrypt_one(&self, text: &str, bound: &str) -> Result<Value, NotOpened> {
         let bytes = Base64::decode_vec(text).map_err(|_| NotOpened)?;
-        let (nonce, sealed) = bytes.split_at_checked(NONCE).ok_or(NotOpened)?;
+        let (nonce, encrypted) = bytes.split_at_checked(NONCE).ok_or(NotOpened)?;
         let nonce = nonce.try_into().map_err(|_| NotOpened)?;
-        let plain = cipher::decrypt(self.key(), nonce, sealed, bound.as_bytes()).ok_or(NotOpened)?;
+        let plain = cipher::decrypt(self.key(), nonce, encrypted, bound.as_bytes()).ok_or(NotOpened)?;
         let plain = Zeroizing::new(plain);
         serde_json::from_slice(&plain).map_err(|_| NotOpened)
     }
 
-    /// Returns the text that a sealed value is bound to: it opens nowhere else.
+    /// Returns the text that an encrypted value is bound to: it opens nowhere else.
     fn bound_to(&self, place: SecretLocation<'_>, way: &[String]) -> String {
         serde_json::json!(["graph-runtime secret", self.run, place.step, place.part, place.key, way]).to_string()
     }
@@ -318,18 +318,18 @@ pub fn hidden(mask: Option<&Mask>, value: Value) -> Value {
     }
 }
 
-/// Replaces sealed values by `[secret]`, for any graph.
-pub fn hide_sealed(value: &mut Value) {
+/// Replaces encrypted values by `[secret]`, for any graph.
+pub fn hide_encrypted(value: &mut Value) {
     match value {
-        sealed if is_sealed(sealed) => *sealed = Value::from(HIDDEN),
-        Value::Array(list) => list.iter_mut().for_each(hide_sealed),
-        Value::Object(map) => map.values_mut().for_each(hide_sealed),
+        encrypted if is_encrypted(encrypted) => *encrypted = Value::from(HIDDEN),
+        Value::Array(list) => list.iter_mut().for_each(hide_encrypted),
+        Value::Object(map) => map.values_mut().for_each(hide_encrypted),
         _ => {}
     }
 }
 
-/// Whether a value is sealed.
-pub fn is_sealed(value: &Value) -> bool {
+/// Whether a value is encrypted.
+pub fn is_encrypted(value: &Value) -> bool {
     matches!(value, Value::Object(map) if map.len() == 1 && map.get(SEALED).is_some_and(Value::is_string))
 }
 
@@ -373,10 +373,10 @@ mod tests {
 
     use super::*;
 
-    fn vault(key: u8) -> Vault {
-        Vault {
+    fn run_secrets(key: u8) -> RunSecrets {
+        RunSecrets {
             run: RunId::new("run").unwrap(),
-            key: Some(SealKey::from_bytes([key; 32])),
+            key: Some(EncryptionKey::from_bytes([key; 32])),
             seed: Zeroizing::new([key; 32]),
             drawn: AtomicU64::new(0),
             known: Mutex::default(),
@@ -388,50 +388,53 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_secret_opens_where_it_was_sealed_and_nowhere_else() {
-        let (sealing, mask, value) = (vault(1), token(), json!({"token": {"a": [1, "x"]}, "user": "ann"}));
-        let sealed = sealing.seal(Some(&mask), SecretLocation::result(3), value.clone());
-        assert_eq!((&sealed["user"], is_sealed(&sealed["token"])), (&json!("ann"), true));
-        let mut opened = sealed.clone();
-        sealing.unseal(Some(&mask), SecretLocation::result(3), &mut opened).unwrap();
+    fn an_encrypted_secret_opens_only_in_its_place() {
+        let (encrypting, mask, value) = (run_secrets(1), token(), json!({"token": {"a": [1, "x"]}, "user": "ann"}));
+        let encrypted = encrypting.encrypt(Some(&mask), SecretLocation::result(3), value.clone());
+        assert_eq!((&encrypted["user"], is_encrypted(&encrypted["token"])), (&json!("ann"), true));
+        let mut opened = encrypted.clone();
+        encrypting.decrypt(Some(&mask), SecretLocation::result(3), &mut opened).unwrap();
         assert_eq!(opened, value);
-        let of_another_run = Vault { run: RunId::new("other").unwrap(), ..vault(1) };
+        let of_another_run = RunSecrets { run: RunId::new("other").unwrap(), ..run_secrets(1) };
         for (by, place) in [
-            (&sealing, SecretLocation::result(4)),
-            (&sealing, SecretLocation::output(3)),
-            (&sealing, SecretLocation::change(3, "token")),
+            (&encrypting, SecretLocation::result(4)),
+            (&encrypting, SecretLocation::output(3)),
+            (&encrypting, SecretLocation::change(3, "token")),
             (&of_another_run, SecretLocation::result(3)),
-            (&vault(2), SecretLocation::result(3)),
+            (&run_secrets(2), SecretLocation::result(3)),
         ] {
-            assert!(by.unseal(Some(&mask), place, &mut sealed.clone()).is_err(), "{place:?}");
+            assert!(by.decrypt(Some(&mask), place, &mut encrypted.clone()).is_err(), "{place:?}");
         }
         // Moved to another field of the same value.
         let other = Mask::Fields(BTreeMap::from([("other".to_owned(), Mask::All)]));
         assert!(
-            sealing.unseal(Some(&other), SecretLocation::result(3), &mut json!({"other": sealed["token"]})).is_err()
+            encrypting
+                .decrypt(Some(&other), SecretLocation::result(3), &mut json!({"other": encrypted["token"]}))
+                .is_err()
         );
     }
 
     #[test]
     fn an_unsealed_secret_is_refused() {
         let mut plain = json!({"token": "plain"});
-        assert!(vault(1).unseal(Some(&token()), SecretLocation::INPUTS, &mut plain).is_err());
+        assert!(run_secrets(1).decrypt(Some(&token()), SecretLocation::INPUTS, &mut plain).is_err());
         let mut nothing = json!({"user": "ann", "token": null});
-        assert!(vault(1).unseal(Some(&token()), SecretLocation::INPUTS, &mut nothing).is_ok());
+        assert!(run_secrets(1).decrypt(Some(&token()), SecretLocation::INPUTS, &mut nothing).is_ok());
     }
 
     #[test]
-    fn sealing_is_not_deterministic_and_hides_the_secret_length() {
-        let vault = vault(1);
-        let seal = |text: &str| vault.seal(Some(&Mask::All), SecretLocation::INPUTS, json!(text))[SEALED].to_string();
-        let sealed: Vec<String> = ["a", "a", "a longer one"].map(seal).into();
-        assert!(sealed[0] != sealed[1] && sealed[1].len() == sealed[2].len(), "{sealed:?}");
+    fn encryption_is_random_and_hides_the_length() {
+        let run_secrets = run_secrets(1);
+        let encrypt =
+            |text: &str| run_secrets.encrypt(Some(&Mask::All), SecretLocation::INPUTS, json!(text))[SEALED].to_string();
+        let encrypted: Vec<String> = ["a", "a", "a longer one"].map(encrypt).into();
+        assert!(encrypted[0] != encrypted[1] && encrypted[1].len() == encrypted[2].len(), "{encrypted:?}");
     }
 
     #[test]
     fn secrets_are_cut_out_as_they_are_found_the_longest_first() {
-        let vault = vault(1);
-        vault.learn(Some(&Mask::All), &json!(["hunter", " hunter2\n", "say \"hi\"", "abc", 1234]));
+        let run_secrets = run_secrets(1);
+        run_secrets.learn(Some(&Mask::All), &json!(["hunter", " hunter2\n", "say \"hi\"", "abc", 1234]));
         for (text, expected) in [
             ("it was hunter2, and hunter", "it was [secret], and [secret]"),
             ("abc and 1234", "abc and 1234"),
@@ -439,18 +442,19 @@ mod tests {
             ("Hunter", "Hunter"),
         ] {
             let mut text = text.to_owned();
-            vault.scrub(&mut text);
+            run_secrets.scrub(&mut text);
             assert_eq!(text, expected);
         }
         let mut value = json!({"token": "hunter2", "hunter2": [{"said": "x hunter2"}], "n": 1});
-        assert!(vault.scrub_value(&mut value, Some(&token())));
+        assert!(run_secrets.scrub_value(&mut value, Some(&token())));
         assert_eq!(value, json!({"token": "hunter2", "[secret]": [{"said": "x [secret]"}], "n": 1}));
     }
 
     #[test]
     fn a_history_shows_that_there_was_a_secret() {
-        let mut value = vault(1).seal(Some(&token()), SecretLocation::result(1), json!({"token": "x", "user": "ann"}));
-        hide_sealed(&mut value);
+        let mut value =
+            run_secrets(1).encrypt(Some(&token()), SecretLocation::result(1), json!({"token": "x", "user": "ann"}));
+        hide_encrypted(&mut value);
         assert_eq!(value, json!({"token": "[secret]", "user": "ann"}));
     }
 }

@@ -1,4 +1,4 @@
-//! The key that seals secrets in journals.
+//! The key that encrypts secrets in journals.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use graph_model::digest::{Digest, hex};
 use zeroize::Zeroizing;
 
-/// The key that seals the secrets of runs in journals: 256 bits. It is wiped from memory when it is dropped.
+/// The key that encrypts the secrets of runs in journals: 256 bits. It is wiped from memory when it is dropped.
 ///
-/// Anyone who has it can read the secrets in the journals that were sealed with it. A run whose journal has secrets can be
+/// Anyone who has it can read the secrets in the journals that were encrypted with it. A run whose journal has secrets can be
 /// resumed only with it. Journals are signed with another key, so a journal can be verified without access to its secrets.
 #[derive(Clone)]
-pub struct SealKey(Zeroizing<[u8; 32]>);
+pub struct EncryptionKey(Zeroizing<[u8; 32]>);
 
-/// Why a [`SealKey`] cannot be made, read or written. No variant carries any part of a key.
+/// Why a [`EncryptionKey`] cannot be made, read or written. No variant carries any part of a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SealKeyError {
+pub enum EncryptionKeyError {
     /// The file cannot be read or written.
-    #[error("cannot access the seal key {}", path.display())]
+    #[error("cannot access the encryption key {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum SealKeyError {
         source: io::Error,
     },
     /// Others than its owner can read the file.
-    #[error("the seal key {} can be read by others (mode {mode:04o}); run `chmod 600` on it, and replace it if anyone may have copied it", path.display())]
+    #[error("the encryption key {} can be read by others (mode {mode:04o}); run `chmod 600` on it, and replace it if anyone may have copied it", path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -35,22 +35,22 @@ pub enum SealKeyError {
         mode: u32,
     },
     /// The text is not a key.
-    #[error("a seal key is written as 64 hex digits, and nothing else")]
+    #[error("an encryption key is written as 64 hex digits, and nothing else")]
     NotAKey,
     /// The operating system gave no random bytes.
     #[error("the operating system gave no random bytes: {0}")]
     NoRandomness(String),
 }
 
-impl SealKey {
+impl EncryptionKey {
     /// Makes a new key from the operating system's random bytes.
     ///
     /// # Errors
     ///
     /// If the operating system gives no random bytes.
-    pub fn generate() -> Result<Self, SealKeyError> {
+    pub fn generate() -> Result<Self, EncryptionKeyError> {
         let mut bytes = Zeroizing::new([0; 32]);
-        getrandom::fill(bytes.as_mut()).map_err(|error| SealKeyError::NoRandomness(error.to_string()))?;
+        getrandom::fill(bytes.as_mut()).map_err(|error| EncryptionKeyError::NoRandomness(error.to_string()))?;
         Ok(Self(bytes))
     }
 
@@ -59,20 +59,20 @@ impl SealKey {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Reads a key that [`SealKey::to_hex`] wrote; white space around it is ignored.
+    /// Reads a key that [`EncryptionKey::to_hex`] wrote; white space around it is ignored.
     ///
     /// # Errors
     ///
     /// If it is anything but 64 hex digits.
-    pub fn from_hex(text: &str) -> Result<Self, SealKeyError> {
+    pub fn from_hex(text: &str) -> Result<Self, EncryptionKeyError> {
         let digits = text.trim().as_bytes();
         let mut bytes = Zeroizing::new([0; 32]);
         if digits.len() != 64 {
-            return Err(SealKeyError::NotAKey);
+            return Err(EncryptionKeyError::NotAKey);
         }
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(SealKeyError::NotAKey);
-            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).map_err(|_| SealKeyError::NotAKey)?;
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or(EncryptionKeyError::NotAKey);
+            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).map_err(|_| EncryptionKeyError::NotAKey)?;
         }
         Ok(Self(bytes))
     }
@@ -87,8 +87,8 @@ impl SealKey {
     /// # Errors
     ///
     /// If it cannot be read, can be read by others, or holds no key.
-    pub fn load(path: &Path) -> Result<Self, SealKeyError> {
-        let io = |source| SealKeyError::Io { path: path.to_owned(), source };
+    pub fn load(path: &Path) -> Result<Self, EncryptionKeyError> {
+        let io = |source| EncryptionKeyError::Io { path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(io)?;
         refuse_exposed(path, &file.metadata().map_err(io)?)?;
         let mut text = Zeroizing::new(String::new());
@@ -102,8 +102,8 @@ impl SealKey {
     /// # Errors
     ///
     /// If the file exists, or cannot be written.
-    pub fn save(&self, path: &Path) -> Result<(), SealKeyError> {
-        let io = |source| SealKeyError::Io { path: path.to_owned(), source };
+    pub fn save(&self, path: &Path) -> Result<(), EncryptionKeyError> {
+        let io = |source| EncryptionKeyError::Io { path: path.to_owned(), source };
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
@@ -125,25 +125,25 @@ impl SealKey {
     }
 }
 
-impl fmt::Debug for SealKey {
+impl fmt::Debug for EncryptionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SealKey({})", self.fingerprint())
     }
 }
 
 #[cfg(unix)]
-fn refuse_exposed(path: &Path, metadata: &std::fs::Metadata) -> Result<(), SealKeyError> {
+fn refuse_exposed(path: &Path, metadata: &std::fs::Metadata) -> Result<(), EncryptionKeyError> {
     use std::os::unix::fs::PermissionsExt;
     let mode = metadata.permissions().mode() & 0o777;
     // A pipe or a descriptor that another process opened has no file of its own.
     if metadata.is_file() && mode & 0o077 != 0 {
-        return Err(SealKeyError::Exposed { path: path.to_owned(), mode });
+        return Err(EncryptionKeyError::Exposed { path: path.to_owned(), mode });
     }
     Ok(())
 }
 
 #[cfg(not(unix))]
-fn refuse_exposed(_: &Path, _: &std::fs::Metadata) -> Result<(), SealKeyError> {
+fn refuse_exposed(_: &Path, _: &std::fs::Metadata) -> Result<(), EncryptionKeyError> {
     Ok(())
 }
 
@@ -155,14 +155,14 @@ mod tests {
     fn a_key_is_read_as_it_was_written_and_never_shown() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("seal");
-        let key = SealKey::generate().unwrap();
+        let key = EncryptionKey::generate().unwrap();
         key.save(&path).unwrap();
-        assert_eq!(SealKey::load(&path).unwrap().as_bytes(), key.as_bytes());
-        assert!(matches!(key.save(&path), Err(SealKeyError::Io { .. })), "a key is not overwritten");
+        assert_eq!(EncryptionKey::load(&path).unwrap().as_bytes(), key.as_bytes());
+        assert!(matches!(key.save(&path), Err(EncryptionKeyError::Io { .. })), "a key is not overwritten");
         let shown = format!("{key:?}");
         assert!(shown.contains(&key.fingerprint()) && !shown.contains(&key.to_hex()[..16]), "{shown}");
         for text in ["", "00", &"g".repeat(64), &"0".repeat(65)] {
-            assert!(matches!(SealKey::from_hex(text), Err(SealKeyError::NotAKey)), "{text}");
+            assert!(matches!(EncryptionKey::from_hex(text), Err(EncryptionKeyError::NotAKey)), "{text}");
         }
     }
 
@@ -172,8 +172,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("seal");
-        SealKey::from_bytes([7; 32]).save(&path).unwrap();
+        EncryptionKey::from_bytes([7; 32]).save(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(SealKey::load(&path), Err(SealKeyError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(EncryptionKey::load(&path), Err(EncryptionKeyError::Exposed { mode: 0o640, .. })));
     }
 }
