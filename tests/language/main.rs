@@ -29,6 +29,7 @@ mod items_page;
 mod layers;
 mod many_mistakes;
 mod mutations;
+mod pages;
 mod public_api;
 mod unreadable;
 mod words;

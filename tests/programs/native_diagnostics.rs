@@ -465,25 +465,3 @@ fn the_runtime_may_have_another_name() {
         "{messages:?}"
     );
 }
-
-/// The program in the README is built exactly as shown, with the files that the README shows, and run.
-#[test]
-fn the_program_in_the_readme_says_hello() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let block = |first: &str| {
-        let at = readme.find(&format!("\n{first}")).unwrap_or_else(|| panic!("no block begins with {first}")) + 1;
-        readme[at..].split("\n```").next().unwrap().to_owned() + "\n"
-    };
-    let package = Package::new("readme", &block("// src/main.rs"), Some(&block("// build.rs")));
-    package.change(
-        "Cargo.toml",
-        "\n\n[build-dependencies]",
-        "\ntokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }\n\n[build-dependencies]",
-    );
-    fs::remove_dir_all(package.directory.join("graphs/tools")).unwrap();
-    for name in ["graphs/greet.yaml", "graphs/tools/desk/greet.yaml"] {
-        package.write(name, &sign(&block(&format!("# {name}"))));
-    }
-    let (passed, stdout, stderr) = package.cargo_verb("run", &[], "");
-    assert_eq!((passed, stdout.as_str(), stderr.as_str()), (true, "Hello, Ann!\n", ""));
-}

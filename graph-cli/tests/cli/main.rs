@@ -11,6 +11,8 @@ mod new;
 mod outlive;
 #[cfg(unix)]
 mod output;
+#[cfg(unix)]
+mod pages;
 mod place;
 #[cfg(unix)]
 mod run;

@@ -263,16 +263,3 @@ fn every_verb_has_a_page_in_the_manual() {
         assert!(page.contains(&format!(".TH GRAPH-{} 1", verb.to_uppercase())), "{page}");
     }
 }
-
-#[test]
-fn the_readme_shows_what_a_new_crate_holds() {
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
-    for (name, text) in [
-        ("greet.yaml", include_str!("../../templates/crate/greet.yaml")),
-        ("greet_tool.yaml", include_str!("../../templates/crate/greet_tool.yaml")),
-        ("build.rs", include_str!("../../templates/crate/build.rs")),
-        ("main.rs", include_str!("../../templates/crate/main.rs").split("\n#[cfg(test)]").next().unwrap()),
-    ] {
-        assert!(readme.contains(text), "README.md does not show {name} as it is written:\n{text}");
-    }
-}
