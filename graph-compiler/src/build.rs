@@ -10,9 +10,9 @@ use graph_definition::hash::HashSet;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
-use crate::door;
 use crate::expand::{identifier, module_name, rename_runtime};
 use crate::files::{display_name, find_graphs};
+use crate::front_end;
 use crate::parallel;
 use crate::project::{Compilation, Project, clash};
 
@@ -81,7 +81,7 @@ fn build_for(directory: &Path, runtime: &str) {
             say(&format!("cargo::rerun-if-changed={}", path.display()));
         }
         if syn::parse_str::<syn::Ident>(runtime).is_err() {
-            return Err(io::Error::other(format!("`{runtime}` is no name of a crate")));
+            return Err(io::Error::other(format!("`{runtime}` is not the name of a crate")));
         }
         write(&compile(&package, &directory), &variable("OUT_DIR")?, runtime)
     });
@@ -226,7 +226,7 @@ fn write(compiled: &Compiled, out: &Path, runtime: &str) -> io::Result<()> {
         modules = rename_runtime(modules, &quote!(::#name));
     }
     let modules = format(&modules);
-    let errors = format(&door::compile_errors(&compiled.diagnostics));
+    let errors = format(&front_end::compile_errors(&compiled.diagnostics));
     // The tree's directory comes first: it determines the trusted keys, independent of the directories above a file.
     let list = |files: &[PathBuf]| -> String {
         let lines = std::iter::once(&compiled.root).chain(files).map(|path| format!("{}\n", path.display()));
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn conflicting_graphs_are_reported_once() {
         let end = "{ type: return }";
-        let told = |graphs: &[(&str, &str)]| {
+        let reported = |graphs: &[(&str, &str)]| {
             let graphs: Vec<_> = graphs.iter().map(|(path, category)| (*path, *category, end)).collect();
             let (text, diagnostics) = modules(&graphs);
             assert!(syn::parse_file(&text).is_ok());
@@ -354,11 +354,14 @@ mod tests {
                 "the built-in tool `rye/bash` and `graphs/bash.yaml` have the same id, `rye/bash`",
             ),
         ] {
-            let messages = told(graphs);
+            let messages = reported(graphs);
             assert!(messages.iter().any(|message| message == expected), "{messages:?}");
             assert!(messages.len() == 1 || expected.contains("a_b"), "{messages:?}");
         }
-        assert_eq!(told(&[("one/g.yaml", "x"), ("two/g.yaml", "w"), ("g/h.yaml", "v"), ("g/i.yaml", "v")]), [""; 0]);
+        assert_eq!(
+            reported(&[("one/g.yaml", "x"), ("two/g.yaml", "w"), ("g/h.yaml", "v"), ("g/i.yaml", "v")]),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -621,7 +621,7 @@ impl Project {
             let mut problem =
                 Diagnostic::new(code::BAD_CONTRACT, message, SourcePlace::file(&SourceFile::new(file, name, "")));
             problem
-                .note("some file systems tell such names apart and some do not")
+                .note("some file systems distinguish such names and some do not")
                 .help(format!("rename it to `{right}`"));
             return FoundContract { contract: None, file: Some(file.to_owned()), diagnostics: problem.into() };
         }

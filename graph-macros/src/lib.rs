@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use graph_compiler::diagnostic::{Diagnostic, Severity};
-use graph_compiler::door::{RustPlace, report};
 use graph_compiler::expand::rename_runtime;
+use graph_compiler::front_end::{RustPlace, report};
 use graph_compiler::project::{Compilation, Project, display_name};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
@@ -44,6 +44,13 @@ fn own(compilation: &Compilation) -> Vec<Diagnostic> {
 }
 
 /// Includes the modules that the build script's `graph_compiler::build` wrote.
+///
+/// ```ignore
+/// mod graphs {
+///     graph_runtime::include_graphs!();
+/// }
+/// use graphs::{ProjectStats, project_stats};
+/// ```
 ///
 /// See `graph_runtime::include_graphs!`.
 #[proc_macro]

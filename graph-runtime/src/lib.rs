@@ -108,6 +108,22 @@ pub use graph_sqlite::{SqliteOptions, SqliteStore};
 ///
 /// Mistakes in the graph are errors of the program, at their place in the graph's file. It is better to compile the graphs of
 /// a tree together, with a build script and [`include_graphs!`]: then graphs may nest each other, and new files are noticed.
+///
+/// ```
+/// # #[cfg(feature = "tools")]
+/// # mod example {
+/// mod graphs {
+///     graph_runtime::graph!("../graphs/project_stats.yaml");
+/// }
+/// use graphs::{ProjectStats, project_stats};
+/// # fn inputs() -> project_stats::Inputs {
+/// #     drop(ProjectStats::new(graph_runtime::Builtins));
+/// #     project_stats::Inputs::default()
+/// # }
+/// # }
+/// ```
+///
+/// The [crate's documentation](crate) shows how to run this graph.
 #[cfg(feature = "macros")]
 #[macro_export]
 macro_rules! graph {

@@ -24,9 +24,9 @@ use super::script::{Case, Script, Stage};
 use super::{directory, erased, interpreted, machines, names, wild};
 
 /// A source of random numbers and choices.
-pub(crate) struct Lot(Random);
+pub(crate) struct Choices(Random);
 
-impl Lot {
+impl Choices {
     pub(crate) fn new(seed: u64) -> Self {
         Self(Random::new(seed))
     }
@@ -80,17 +80,17 @@ impl True {
 }
 
 /// Changes one or two meaningful members, or the set of records; `None` if there was nothing to change there.
-fn forge(lot: &mut Lot, journal: &True, others: &[String]) -> Option<(Vec<(String, String)>, String)> {
+fn forge(choices: &mut Choices, journal: &True, others: &[String]) -> Option<(Vec<(String, String)>, String)> {
     let mut records = journal.records.clone();
     let mut said = Vec::new();
-    if lot.below(16) == 0 {
-        said.push(rearrange(lot, &mut records)?);
+    if choices.below(16) == 0 {
+        said.push(rearrange(choices, &mut records)?);
     }
-    for _ in 0..1 + lot.below(4) / 3 - said.len() {
-        let at = lot.below(records.len());
+    for _ in 0..1 + choices.below(4) / 3 - said.len() {
+        let at = choices.below(records.len());
         let (run, text) = &records[at];
         let mut record: Value = serde_json::from_str(text).ok()?;
-        let what = change(lot, &mut record, others)?;
+        let what = change(choices, &mut record, others)?;
         let body = serde_json::to_string(&record).ok()?;
         serde_json::from_str::<Record>(&body).ok()?;
         if comparable(&body) == comparable(text) {
@@ -103,10 +103,10 @@ fn forge(lot: &mut Lot, journal: &True, others: &[String]) -> Option<(Vec<(Strin
 }
 
 /// Removes, repeats, swaps or adds records, and returns a description.
-fn rearrange(lot: &mut Lot, records: &mut Vec<(String, String)>) -> Option<String> {
-    let at = lot.below(records.len());
+fn rearrange(choices: &mut Choices, records: &mut Vec<(String, String)>) -> Option<String> {
+    let at = choices.below(records.len());
     let (run, body) = records[at].clone();
-    let what = match lot.below(5) {
+    let what = match choices.below(5) {
         0 => {
             records.truncate(at.max(1));
             "nothing is left from there on"
@@ -144,37 +144,37 @@ fn resumable(records: &[(String, String)], run: &str) -> Option<(u64, Value)> {
 }
 
 /// Changes a record, and returns a description.
-fn change(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
+fn change(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option<String> {
     match record["kind"].as_str()? {
-        "start" => change_start(lot, record, nodes),
-        "step" => change_step(lot, record, nodes),
-        "resume" => change_resume(lot, record),
-        "end" => change_end(lot, record, nodes),
+        "start" => change_start(choices, record, nodes),
+        "step" => change_step(choices, record, nodes),
+        "resume" => change_resume(choices, record),
+        "end" => change_end(choices, record, nodes),
         _ => None,
     }
 }
 
-fn change_start(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
+fn change_start(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option<String> {
     let all = ["inputs", "inputs", "limit", "depth", "grants", "capabilities", "version", "signer", "graph", "parent"];
-    let name = *lot.one(&all)?;
+    let name = *choices.one(&all)?;
     match name {
         "parent" if record["parent"].is_null() => {
-            record["parent"] = json!({"run": "run", "step": 1, "node": lot.one(nodes)?});
+            record["parent"] = json!({"run": "run", "step": 1, "node": choices.one(nodes)?});
         }
-        "parent" => match lot.below(4) {
+        "parent" => match choices.below(4) {
             0 => drop(record.as_object_mut()?.shift_remove("parent")),
-            1 => record["parent"]["node"] = json!(lot.one(nodes)?),
-            2 => put_number(lot, &mut record["parent"], "step", 4),
-            _ => put_number(lot, &mut record["parent"], "item", 3),
+            1 => record["parent"]["node"] = json!(choices.one(nodes)?),
+            2 => put_number(choices, &mut record["parent"], "step", 4),
+            _ => put_number(choices, &mut record["parent"], "item", 3),
         },
-        "inputs" => twist(lot, &mut record["inputs"]),
-        "limit" | "depth" => put_number(lot, record, name, 6),
+        "inputs" => twist(choices, &mut record["inputs"]),
+        "limit" | "depth" => put_number(choices, record, name, 6),
         "grants" => {
-            record["grants"] = lot.one(&[json!([]), json!(["*"]), json!(["rye.execute.tool.no"])])?.clone();
+            record["grants"] = choices.one(&[json!([]), json!(["*"]), json!(["rye.execute.tool.no"])])?.clone();
         }
         "capabilities" => {
             let all = [json!([]), json!(["*"]), json!(["rye.execute.tool.*"]), json!(null)];
-            record["capabilities"] = lot.one(&all)?.clone();
+            record["capabilities"] = choices.one(&all)?.clone();
         }
         "signer" => record["signer"] = json!("00000000000000ab"),
         other => record[other] = json!("9.9.9"),
@@ -182,38 +182,38 @@ fn change_start(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<S
     Some(name.to_owned())
 }
 
-fn change_step(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
-    if lot.below(6) == 0 {
-        let name = *lot.one(&["next", "next", "limit", "joins"])?;
+fn change_step(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option<String> {
+    if choices.below(6) == 0 {
+        let name = *choices.one(&["next", "next", "limit", "joins"])?;
         if name == "joins" {
-            record["joins"] = json!([{"node": lot.one(nodes)?, "fan": lot.below(3)}]);
+            record["joins"] = json!([{"node": choices.one(nodes)?, "fan": choices.below(3)}]);
         } else if name == "limit" {
-            put_number(lot, record, "limit", 700);
-        } else if lot.below(3) == 0 {
+            put_number(choices, record, "limit", 700);
+        } else if choices.below(3) == 0 {
             record["next"] = json!([]);
         } else {
-            let number = record["next"][0]["number"].as_u64().unwrap_or(1) + lot.below(2) as u64;
-            record["next"] = json!([{ "number": number, "node": lot.one(nodes)? }]);
+            let number = record["next"][0]["number"].as_u64().unwrap_or(1) + choices.below(2) as u64;
+            record["next"] = json!([{ "number": number, "node": choices.one(nodes)? }]);
         }
         return Some(name.to_owned());
     }
     let visits = record["visits"].as_array_mut()?;
-    let at = lot.below(visits.len());
+    let at = choices.below(visits.len());
     let visit = visits.get_mut(at)?;
-    change_visit(lot, visit, nodes)
+    change_visit(choices, visit, nodes)
 }
 
-fn change_resume(lot: &mut Lot, record: &mut Value) -> Option<String> {
-    let name = *lot.one(&["steps", "limit", "depth", "grants"])?;
+fn change_resume(choices: &mut Choices, record: &mut Value) -> Option<String> {
+    let name = *choices.one(&["steps", "limit", "depth", "grants"])?;
     match name {
-        "grants" => record["grants"] = lot.one(&[json!([]), json!(["*"])])?.clone(),
-        other => put_number(lot, record, other, 8),
+        "grants" => record["grants"] = choices.one(&[json!([]), json!(["*"])])?.clone(),
+        other => put_number(choices, record, other, 8),
     }
     Some(name.to_owned())
 }
 
-fn change_end(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<String> {
-    let name = *lot.one(&[
+fn change_end(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option<String> {
+    let name = *choices.one(&[
         "status",
         "steps",
         "output",
@@ -230,34 +230,34 @@ fn change_end(lot: &mut Lot, record: &mut Value, nodes: &[String]) -> Option<Str
     match name {
         "status" => {
             let all = ["completed", "completed_with_errors", "error", "cancelled"];
-            record["status"] = json!(lot.one(&all)?);
+            record["status"] = json!(choices.one(&all)?);
         }
-        "output" => twist(lot, &mut record["output"]),
+        "output" => twist(choices, &mut record["output"]),
         "error" => put_text(
-            lot,
+            choices,
             record,
             "error",
             &["forged", "cancelled", "the run took longer than it may", "item 0: forged"],
         ),
         "node" => {
-            let node = lot.one(nodes)?.clone();
-            put_text(lot, record, "node", &[node.as_str()]);
+            let node = choices.one(nodes)?.clone();
+            put_text(choices, record, "node", &[node.as_str()]);
         }
-        "code" => put_text(lot, record, "code", &["forged"]),
+        "code" => put_text(choices, record, "code", &["forged"]),
         "failures" => {
-            let (node, step) = (lot.one(nodes)?.clone(), record["steps"].as_u64()? + 1);
+            let (node, step) = (choices.one(nodes)?.clone(), record["steps"].as_u64()? + 1);
             let one = |step| json!({"step": step, "node": node, "error": "forged"});
-            record["failures"] = lot.one(&[json!([one(step)]), json!([one(step), one(step + 1)])])?.clone();
+            record["failures"] = choices.one(&[json!([one(step)]), json!([one(step), one(step + 1)])])?.clone();
         }
         "exhausted" | "unfit" => record[name] = json!(record[name] != json!(true)),
-        "now" => put_now(lot, record),
-        "warnings" => record["warnings"] = lot.one(&[json!([]), json!(["forged"])])?.clone(),
-        other => put_number(lot, record, other, 8),
+        "now" => put_now(choices, record),
+        "warnings" => record["warnings"] = choices.one(&[json!([]), json!(["forged"])])?.clone(),
+        other => put_number(choices, record, other, 8),
     }
     Some(name.to_owned())
 }
 
-fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<String> {
+fn change_visit(choices: &mut Choices, visit: &mut Value, nodes: &[String]) -> Option<String> {
     let all = [
         "step",
         "node",
@@ -283,69 +283,69 @@ fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<St
         "run",
         "cached",
     ];
-    let name = *lot.one(&all)?;
+    let name = *choices.one(&all)?;
     match name {
-        "step" | "calls" => put_number(lot, visit, name, 5),
+        "step" | "calls" => put_number(choices, visit, name, 5),
         "edges" => {
             let all = [json!([]), json!([0]), json!([1]), json!([2]), json!([0, 1])];
-            visit["edges"] = lot.one(&all)?.clone();
+            visit["edges"] = choices.one(&all)?.clone();
         }
-        "branch" => visit["branch"] = lot.one(&[json!([0]), json!([1, 0])])?.clone(),
-        "fan" => put_number(lot, visit, name, 3),
+        "branch" => visit["branch"] = choices.one(&[json!([0]), json!([1, 0])])?.clone(),
+        "fan" => put_number(choices, visit, name, 3),
         "list" => {
-            visit["over"] = json!(lot.below(2));
-            visit["list"] = lot.one(&[json!([]), json!([1]), json!(null)])?.clone();
+            visit["over"] = json!(choices.below(2));
+            visit["list"] = choices.one(&[json!([]), json!([1]), json!(null)])?.clone();
         }
-        "node" => visit["node"] = json!(lot.one(nodes)?),
-        "result" => twist(lot, &mut visit[name]),
+        "node" => visit["node"] = json!(choices.one(nodes)?),
+        "result" => twist(choices, &mut visit[name]),
         "error" => {
-            let inside = format!("forged (node `{}` of run `run-{}`)", lot.one(nodes)?, visit["step"]);
+            let inside = format!("forged (node `{}` of run `run-{}`)", choices.one(nodes)?, visit["step"]);
             let all = ["forged", "item 0: forged", "no", inside.as_str(), TOO_DEEP, "it timed out after 1s"];
-            put_text(lot, visit, "error", &all);
+            put_text(choices, visit, "error", &all);
         }
         // The whole visit becomes a failure.
         "fails" => {
             let map = visit.as_object_mut()?;
             ["result", "changes"].iter().for_each(|name| drop(map.shift_remove(*name)));
             visit["error"] = json!("forged");
-            visit["category"] = json!(lot.one(&["permanent", "transient"])?);
-            if lot.below(2) == 0 {
+            visit["category"] = json!(choices.one(&["permanent", "transient"])?);
+            if choices.below(2) == 0 {
                 visit["suppressed"] = json!(true);
             } else {
                 visit.as_object_mut()?.shift_remove("edges");
             }
         }
         "category" => {
-            put_text(lot, visit, "category", &["permanent", "transient", "rate_limited", "cancelled", "forged"]);
+            put_text(choices, visit, "category", &["permanent", "transient", "rate_limited", "cancelled", "forged"]);
         }
         "suppressed" => visit["suppressed"] = json!(visit["suppressed"] != json!(true)),
         "data" => {
-            if lot.below(3) == 0 {
+            if choices.below(3) == 0 {
                 visit.as_object_mut()?.shift_remove("data");
             } else {
-                twist(lot, &mut visit["data"]);
+                twist(choices, &mut visit["data"]);
             }
         }
         "changes" => {
             let changes = visit.as_object_mut()?.entry("changes").or_insert_with(|| json!({})).as_object_mut()?;
             let keys: Vec<String> = changes.keys().cloned().collect();
-            match (lot.one(&keys), lot.below(3)) {
+            match (choices.one(&keys), choices.below(3)) {
                 (Some(key), 0) => drop(changes.shift_remove(key)),
-                (Some(key), _) => twist(lot, changes.get_mut(key)?),
+                (Some(key), _) => twist(choices, changes.get_mut(key)?),
                 (None, _) => drop(changes.insert("forged".to_owned(), json!(1))),
             }
         }
-        "now" => put_now(lot, visit),
+        "now" => put_now(choices, visit),
         "items" => {
             let all = [json!([]), json!([{"item": 0, "error": "forged"}]), json!([{"item": 9, "error": "forged"}])];
-            visit["items"] = lot.one(&all)?.clone();
+            visit["items"] = choices.one(&all)?.clone();
         }
-        "warnings" => visit["warnings"] = lot.one(&[json!([]), json!(["forged"])])?.clone(),
+        "warnings" => visit["warnings"] = choices.one(&[json!([]), json!(["forged"])])?.clone(),
         "run" => {
-            let (step, item) = (visit["step"].to_string(), lot.below(2));
+            let (step, item) = (visit["step"].to_string(), choices.below(2));
             let all =
                 ["run-1".to_owned(), format!("run-{step}"), format!("run-{step}-again1"), format!("run-{step}_{item}")];
-            put_text(lot, visit, "run", &all.iter().map(String::as_str).collect::<Vec<_>>());
+            put_text(choices, visit, "run", &all.iter().map(String::as_str).collect::<Vec<_>>());
         }
         "cached" => visit["cached"] = json!(visit["cached"] != json!(true)),
         _ => return None,
@@ -355,29 +355,29 @@ fn change_visit(lot: &mut Lot, visit: &mut Value, nodes: &[String]) -> Option<St
 
 const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows";
 
-fn put_number(lot: &mut Lot, record: &mut Value, name: &str, most: usize) {
+fn put_number(choices: &mut Choices, record: &mut Value, name: &str, most: usize) {
     let was = record[name].as_u64();
-    let number = match (was, lot.below(4)) {
+    let number = match (was, choices.below(4)) {
         (Some(was), 0) => was + 1,
         (Some(was), 1) => was.saturating_sub(1),
         (Some(_), 2) => {
             record.as_object_mut().map(|map| map.shift_remove(name));
             return;
         }
-        _ => lot.below(most) as u64,
+        _ => choices.below(most) as u64,
     };
     record[name] = json!(number);
 }
 
-fn put_text(lot: &mut Lot, record: &mut Value, name: &str, texts: &[&str]) {
-    match lot.below(texts.len() + 1) {
+fn put_text(choices: &mut Choices, record: &mut Value, name: &str, texts: &[&str]) {
+    match choices.below(texts.len() + 1) {
         at if at < texts.len() => record[name] = json!(texts[at]),
         _ => drop(record.as_object_mut().map(|map| map.shift_remove(name))),
     }
 }
 
-fn put_now(lot: &mut Lot, record: &mut Value) {
-    match (record["now"].as_i64(), lot.below(2)) {
+fn put_now(choices: &mut Choices, record: &mut Value) {
+    match (record["now"].as_i64(), choices.below(2)) {
         (Some(_), 0) => drop(record.as_object_mut().map(|map| map.shift_remove("now"))),
         (Some(now), _) => record["now"] = json!(now + 1000),
         (None, _) => record["now"] = json!(1_795_291_200_000_i64),
@@ -385,20 +385,20 @@ fn put_now(lot: &mut Lot, record: &mut Value) {
 }
 
 /// Changes a part of a value.
-fn twist(lot: &mut Lot, value: &mut Value) {
-    let is_here = lot.below(3) == 0;
+fn twist(choices: &mut Choices, value: &mut Value) {
+    let is_here = choices.below(3) == 0;
     match value {
         Value::Array(list) if !list.is_empty() && !is_here => {
-            let at = lot.below(list.len());
-            if lot.below(3) == 0 { drop(list.remove(at)) } else { twist(lot, &mut list[at]) }
+            let at = choices.below(list.len());
+            if choices.below(3) == 0 { drop(list.remove(at)) } else { twist(choices, &mut list[at]) }
         }
         Value::Object(map) if !map.is_empty() && !is_here => {
             let keys: Vec<String> = map.keys().cloned().collect();
-            let key = &keys[lot.below(keys.len())];
-            if lot.below(4) == 0 {
+            let key = &keys[choices.below(keys.len())];
+            if choices.below(4) == 0 {
                 map.shift_remove(key);
             } else if let Some(field) = map.get_mut(key) {
-                twist(lot, field);
+                twist(choices, field);
             }
         }
         _ => {
@@ -419,7 +419,7 @@ fn twist(lot: &mut Lot, value: &mut Value) {
                 json!({"status": "error", "error": "told"}),
                 json!({"success": false}),
             ];
-            *value = all[lot.below(all.len())].clone();
+            *value = all[choices.below(all.len())].clone();
         }
     }
 }
@@ -436,7 +436,7 @@ pub(crate) fn is_beyond(text: &str) -> bool {
 }
 
 /// Returns the true journals of a graph's cases: of whole runs, and of some runs that were cut and resumed.
-fn journals(name: &str, bench: &Bench, script: &Script, lot: &mut Lot) -> Vec<True> {
+fn journals(name: &str, bench: &Bench, script: &Script, choices: &mut Choices) -> Vec<True> {
     if is_beyond(&text_of(name)) {
         return Vec::new();
     }
@@ -462,7 +462,7 @@ fn journals(name: &str, bench: &Bench, script: &Script, lot: &mut Lot) -> Vec<Tr
         add(&log, "");
         let ends = log.ends();
         if case.resumes && ends.len() > 1 {
-            let at = ends[lot.below(ends.len() - 1)];
+            let at = ends[choices.below(ends.len() - 1)];
             if let Ok((_, again)) = resume(case, &bench.stage, &bench.compiled, &log, at, &given) {
                 add(&again, &format!(", resumed after record {at}"));
             }
@@ -527,7 +527,7 @@ fn compare(judge: &Judge, journal: &True, records: &[(String, String)], what: &s
 }
 
 /// Returns the journals of the scripts, with the judge and the node names of each graph.
-fn scripted(director: &Director, lot: &mut Lot) -> Vec<(Judge, Vec<True>, Vec<String>)> {
+fn scripted(director: &Director, choices: &mut Choices) -> Vec<(Judge, Vec<True>, Vec<String>)> {
     let directed = Library::open(&directory().join("graphs"), director.clone());
     let stage = Stage::default();
     let staged = Library::open(&directory().join("graphs"), stage.clone());
@@ -539,7 +539,7 @@ fn scripted(director: &Director, lot: &mut Lot) -> Vec<(Judge, Vec<True>, Vec<St
             compiled: machines::machine(&name, &stage).expect("SIGN_FIXTURES=1 lists every graph"),
             interpreted: erased(interpreted(&name, &staged)),
         };
-        let found = journals(&name, &bench, &script, lot);
+        let found = journals(&name, &bench, &script, choices);
         if found.is_empty() {
             continue;
         }
@@ -562,11 +562,11 @@ fn scripted(director: &Director, lot: &mut Lot) -> Vec<(Judge, Vec<True>, Vec<St
 fn an_audit_accepts_exactly_what_the_engine_can_write() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let wanted = usize::try_from(number("FORGERIES").unwrap_or(300)).expect("a number of journals");
-    let mut lot = Lot::new(number("SEED").unwrap_or_default());
+    let mut choices = Choices::new(number("SEED").unwrap_or_default());
     let mut counts = Counts::default();
     let director = Director::default();
-    let mut all = scripted(&director, &mut lot);
-    let wild = wild::found(&director, &mut lot, u32::try_from(wanted / 50).expect("a number of graphs"));
+    let mut all = scripted(&director, &mut choices);
+    let wild = wild::found(&director, &mut choices, u32::try_from(wanted / 50).expect("a number of graphs"));
     // True journals show whether the judge knows the engine.
     for (judge, found, _) in &all {
         for journal in found {
@@ -607,9 +607,9 @@ fn an_audit_accepts_exactly_what_the_engine_can_write() {
         if std::env::var_os("SHOW").is_some() && counts.forged.is_multiple_of(1000) {
             eprintln!("{} forged after {:?}, {} disagreements", counts.forged, began.elapsed(), counts.problems.len());
         }
-        let Some((judge, found, nodes)) = lot.one(&all) else { break };
-        let Some(journal) = lot.one(found) else { continue };
-        let Some((records, what)) = forge(&mut lot, journal, nodes) else { continue };
+        let Some((judge, found, nodes)) = choices.one(&all) else { break };
+        let Some(journal) = choices.one(found) else { continue };
+        let Some((records, what)) = forge(&mut choices, journal, nodes) else { continue };
         counts.forged += 1;
         let before = counts.problems.len();
         let one = std::time::Instant::now();

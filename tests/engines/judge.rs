@@ -457,9 +457,9 @@ impl Director {
 
 /// A cache with the entries that the journal says it had.
 #[derive(Debug)]
-struct ToldCache(Director);
+struct RecordedCache(Director);
 
-impl Cache for ToldCache {
+impl Cache for RecordedCache {
     fn get<'a>(&'a self, key: &'a Digest) -> CacheFuture<'a, Option<String>> {
         let directed = &self.0.0;
         let (run, step) = locked(&directed.at).clone();
@@ -480,9 +480,9 @@ impl Cache for ToldCache {
 /// A store that may be slow: runs that the journal does not know never begin, and late runs never learn that their last
 /// record was written.
 #[derive(Debug)]
-struct ToldStore(Director, Log);
+struct RecordedStore(Director, Log);
 
-impl Store for ToldStore {
+impl Store for RecordedStore {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         let is_known = self.0.claims().contains_key(run.as_str());
         if !is_known && self.0.0.is_slow.load(Ordering::SeqCst) {
@@ -526,7 +526,7 @@ impl Store for ToldStore {
     }
 }
 
-impl ToldStore {
+impl RecordedStore {
     /// Never returns if these are the last records of a late run.
     async fn keep_if_late(&self, run: &RunId, records: &[SignedRecord]) {
         if !locked(&self.0.0.late).contains(run.as_str()) {
@@ -543,9 +543,9 @@ impl ToldStore {
 
 /// A clock that returns the times that the journal records.
 #[derive(Debug)]
-struct ToldClock(Director, TokioClock);
+struct RecordedClock(Director, TokioClock);
 
-impl Clock for ToldClock {
+impl Clock for RecordedClock {
     fn now(&self) -> SystemTime {
         let directed = &self.0.0;
         let (run, step) = locked(&directed.at).clone();
@@ -736,12 +736,12 @@ impl Judge {
         *locked(&directed.at) = (outermost(), played.before);
         directed.is_begun.store(false, Ordering::SeqCst);
         written.begin(tokio::time::Instant::now(), elapsed);
-        let clock = ToldClock(self.director.clone(), TokioClock::at(SystemTime::UNIX_EPOCH + BEGAN + elapsed));
+        let clock = RecordedClock(self.director.clone(), TokioClock::at(SystemTime::UNIX_EPOCH + BEGAN + elapsed));
         let mut builder = Runtime::builder()
             .clock(Arc::new(clock))
-            .store(ToldStore(self.director.clone(), written.clone()))
+            .store(RecordedStore(self.director.clone(), written.clone()))
             .sign_with(key())
-            .cache(NodeCache::new(ToldCache(self.director.clone())))
+            .cache(NodeCache::new(RecordedCache(self.director.clone())))
             .observer(self.director.clone())
             .hooks(Layer::Builtin, self.director.clone());
         for grant in &played.granted {

@@ -17,7 +17,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::case::{BEGAN, Log, key, run_id, within};
-use super::forgeries::{Lot, True, is_beyond, nodes_in, timed_in};
+use super::forgeries::{Choices, True, is_beyond, nodes_in, timed_in};
 use super::judge::{Director, Judge};
 use super::property::random_graphs;
 
@@ -46,21 +46,20 @@ struct Chance(Arc<Mutex<(u64, Given)>>);
 type Given = HashMap<String, Vec<Value>>;
 
 impl Chance {
-    fn lot(&self) -> Lot {
+    fn choices(&self) -> Choices {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 += 1;
-        Lot::new(state.0.wrapping_mul(7919))
+        Choices::new(state.0.wrapping_mul(7919))
     }
 }
 
 impl Tools for Chance {
     fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, _: Map<String, Value>) -> ToolFuture<'a> {
-        let mut lot = self.lot();
-        let answer = match lot.below(10) {
-            0 => {
-                Err(ActionError::new(Category::ALL[lot.below(4)], "by chance").with_data(json!({"code": lot.below(3)})))
-            }
-            _ => Ok(some(&mut lot, &row.result, 0)),
+        let mut choices = self.choices();
+        let answer = match choices.below(10) {
+            0 => Err(ActionError::new(Category::ALL[choices.below(4)], "by chance")
+                .with_data(json!({"code": choices.below(3)}))),
+            _ => Ok(some(&mut choices, &row.result, 0)),
         };
         if let Ok(value) = &answer {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +68,7 @@ impl Tools for Chance {
                 known.insert(0, value.clone());
             }
         }
-        let pause = lot.below(4) as u64;
+        let pause = choices.below(4) as u64;
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             answer
@@ -78,31 +77,31 @@ impl Tools for Chance {
 }
 
 /// Returns a random value of a type.
-fn some(lot: &mut Lot, ty: &Type, depth: usize) -> Value {
-    if ty.nullable && lot.below(3) == 0 {
+fn some(choices: &mut Choices, ty: &Type, depth: usize) -> Value {
+    if ty.nullable && choices.below(3) == 0 {
         return Value::Null;
     }
     match &ty.kind {
         TypeKind::Never => Value::Null,
-        TypeKind::Boolean => json!(lot.below(2) == 0),
-        TypeKind::Integer => json!(lot.below(6)),
-        TypeKind::Number => json!(lot.below(12) as f64 / 2.0),
-        TypeKind::String => json!(["a", "b", "open", "approved", ""][lot.below(5)]),
-        TypeKind::Enum(words) => json!(words.get(lot.below(words.len()))),
-        TypeKind::List(of) => (0..lot.below(4)).map(|_| some(lot, of, depth + 1)).collect(),
-        TypeKind::Map(of) => json!({"a": some(lot, of, depth + 1)}),
-        TypeKind::Object(fields) => Value::Object(fields_of(lot, fields, depth)),
-        TypeKind::Any if depth > 2 => json!(lot.below(3)),
+        TypeKind::Boolean => json!(choices.below(2) == 0),
+        TypeKind::Integer => json!(choices.below(6)),
+        TypeKind::Number => json!(choices.below(12) as f64 / 2.0),
+        TypeKind::String => json!(["a", "b", "open", "approved", ""][choices.below(5)]),
+        TypeKind::Enum(words) => json!(words.get(choices.below(words.len()))),
+        TypeKind::List(of) => (0..choices.below(4)).map(|_| some(choices, of, depth + 1)).collect(),
+        TypeKind::Map(of) => json!({"a": some(choices, of, depth + 1)}),
+        TypeKind::Object(fields) => Value::Object(fields_of(choices, fields, depth)),
+        TypeKind::Any if depth > 2 => json!(choices.below(3)),
         TypeKind::Any => {
-            [json!(1), json!("a"), json!([1, 2]), json!({"a": 1, "ok": true}), json!(true)][lot.below(5)].clone()
+            [json!(1), json!("a"), json!([1, 2]), json!({"a": 1, "ok": true}), json!(true)][choices.below(5)].clone()
         }
     }
 }
 
-fn fields_of(lot: &mut Lot, fields: &[TypedField], depth: usize) -> Map<String, Value> {
+fn fields_of(choices: &mut Choices, fields: &[TypedField], depth: usize) -> Map<String, Value> {
     let mut map = Map::new();
     for field in fields {
-        let value = some(lot, &field.ty, depth + 1);
+        let value = some(choices, &field.ty, depth + 1);
         if !value.is_null() {
             map.insert(field.name.clone(), value);
         }
@@ -161,12 +160,12 @@ fn write(directory: &Path, name: &str, text: String) {
 }
 
 /// Returns the journals of this repository's graphs without a script, and of `random` random graphs.
-pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
+pub(crate) fn found(director: &Director, choices: &mut Choices, random: u32) -> Found {
     let corpus = tempfile::tempdir().expect("there is room for a directory");
     signed_corpus(corpus.path());
     let graphs = Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs");
     let chance = Chance::default();
-    chance.0.lock().unwrap_or_else(PoisonError::into_inner).0 = lot.next();
+    chance.0.lock().unwrap_or_else(PoisonError::into_inner).0 = choices.next();
     let mut all = Vec::new();
     let mut directories = Vec::new();
     for tree in [corpus.path(), &graphs, &super::directory().join("graphs")] {
@@ -185,7 +184,7 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
             for number in 0..4 {
                 // Every second run repeats the inputs, so that many results are cached.
                 if number % 2 == 0 || !text.contains("cache_result") {
-                    inputs = fields_of(lot, graph.interface().inputs.as_deref().unwrap_or_default(), 0);
+                    inputs = fields_of(choices, graph.interface().inputs.as_deref().unwrap_or_default(), 0);
                 }
                 let Some(records) = ran(&graph, inputs.clone(), &cache) else { continue };
                 let pool = chance.0.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
@@ -197,7 +196,7 @@ pub(crate) fn found(director: &Director, lot: &mut Lot, random: u32) -> Found {
             }
         }
     }
-    for (number, one) in random_graphs(random, lot.next(), director).into_iter().enumerate() {
+    for (number, one) in random_graphs(random, choices.next(), director).into_iter().enumerate() {
         directories.push(one.directory);
         // The judge does not compute the answers of the graph's own hooks to a failed call, because no record has all
         // that they see.

@@ -109,7 +109,7 @@ fn a_file_that_may_not_be_read_says_so() {
 fn an_empty_file_is_not_a_graph() {
     refuses("", "G0004", &["`graphs/g.yaml` is empty"]);
     refuses("\u{feff}\r\n\t \n", "G0004", &["`graphs/g.yaml` is empty"]);
-    refuses(sign("# later\n"), "G0004", &["holds nothing but comments"]);
+    refuses(sign("# later\n"), "G0004", &["contains only comments"]);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn an_alias_bomb_does_not_go_off() {
 
 #[test]
 fn a_repeated_key_is_refused() {
-    refuses(sign(&format!("{GRAPH}version: \"2\"\n")), "G0022", &["the key `version` stands twice", "first here"]);
+    refuses(sign(&format!("{GRAPH}version: \"2\"\n")), "G0022", &["the key `version` occurs twice", "first here"]);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use graph_compiler::code::ALL;
 fn page() -> String {
     let mut page = String::from(
         "# Errors\n\n\
-         What the compiler reports, by code: what it means and how to mend it. `graph check FILE` shows the same errors as\n\
-         a build does, and `graph explain CODE` what stands here. This page is written from the table in\n\
-         `crates/graph-definition/src/code.rs`.\n",
+         This page explains each error and warning of the compiler by its code: the mistake, and how to correct it.\n\
+         `graph check FILE` reports the same errors as a build, and `graph explain CODE` prints the text of one code. The page\n\
+         is generated from the table in `crates/graph-definition/src/code.rs`.\n",
     );
     for code in ALL {
         write!(page, "\n## {}: {}\n\n{}\n", code.id, code.title, code.text(120)).unwrap();

@@ -30,6 +30,7 @@ mod layers;
 mod many_mistakes;
 mod mutations;
 mod pages;
+mod prose;
 mod public_api;
 mod unreadable;
 mod words;

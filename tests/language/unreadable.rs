@@ -51,16 +51,16 @@ fn refused(tree: &Tree, about: &str) {
     let (package, graph) = (tree.path("").join(".."), tree.path("g.yaml"));
     let around = Project::around(&package, &graph);
     let interpreted = Library::open(&tree.path(""), Toolbox::new()).graph(&graph).err().unwrap().diagnostics;
-    for (door, diagnostics) in [
+    for (front_end, diagnostics) in [
         ("compiler", tree.project().compile(&graph).diagnostics),
         ("macro", around.compile(&graph).diagnostics),
         ("review", tree.project().for_review().review(&graph).diagnostics),
         ("interpreter", interpreted),
     ] {
         let found = diagnostics.iter().find(|one| one.code.id == "G0001");
-        let found = found.unwrap_or_else(|| panic!("{door}: {:?}", codes(&diagnostics)));
-        assert_eq!(found.severity, Severity::Error, "{door}");
-        assert!(found.message.contains(about), "{door}: {}", found.message);
+        let found = found.unwrap_or_else(|| panic!("{front_end}: {:?}", codes(&diagnostics)));
+        assert_eq!(found.severity, Severity::Error, "{front_end}");
+        assert!(found.message.contains(about), "{front_end}: {}", found.message);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The words of the glossary: each type that `docs/glossary.md` names is defined, and the names that it replaced are gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::layers::{crates, sources};
 
@@ -25,6 +25,8 @@ const REPLACED: &[(&str, &str)] = &[
     ("Pen", "WriteState"),
     ("Performer", "Executor"),
     ("Performing", "ToolFuture"),
+    ("SealKey", "EncryptionKey"),
+    ("Sealed", "SignedRecord"),
     ("Sight", "EvalContext"),
     ("Slot", "CallSlot"),
     ("Standing", "RunState"),
@@ -32,6 +34,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("To", "Sink"),
     ("Told", "HookContext"),
     ("TravelError", "PastError"),
+    ("Vault", "RunSecrets"),
     ("Web", "ControlFlow"),
     ("Wish", "CancelRequest"),
     ("Writing", "JournalWriter"),
@@ -73,4 +76,24 @@ fn no_type_has_a_name_that_was_replaced() {
     assert!(defined.len() > 500, "the sources are read: {}", defined.len());
     let found: Vec<_> = REPLACED.iter().filter(|(name, _)| defined.contains(*name)).collect();
     assert!(found.is_empty(), "types with replaced names, and the names that are used now: {found:?}");
+}
+
+/// Types of one name in several files: a reader has to look which one is meant.
+#[test]
+fn few_type_names_are_defined_twice() {
+    let mut places: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    for (path, text) in crates().iter().flat_map(|directory| sources(directory)) {
+        for line in text.lines().take_while(|line| !line.ends_with("mod tests {")) {
+            // An indented line is an associated type: its trait gives it the name.
+            let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
+            if line.starts_with(' ') || !matches!(words.next(), Some("struct" | "enum" | "trait" | "type")) {
+                continue;
+            }
+            let name: String = words.next().unwrap_or_default().chars().take_while(|it| it.is_alphanumeric()).collect();
+            places.entry(name).or_default().insert(path.clone());
+        }
+    }
+    let twice: Vec<_> = places.iter().filter(|(_, files)| files.len() > 1).collect();
+    assert!(places.len() > 400, "the types are found: {}", places.len());
+    assert!(twice.len() < 25, "{} names are defined twice: {twice:?}", twice.len());
 }

@@ -38,22 +38,22 @@ impl Fault {
     /// Describes the fault in a few words.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Target => "an edge leads to no node",
+            Self::Target => "an edge leads to a node that does not exist",
             Self::Unreachable => "no run reaches a node",
-            Self::NoEnd => "no run that comes to a node ends",
-            Self::Budget => "the steps do not suffice for the shortest way",
+            Self::NoEnd => "a run that comes to a node cannot end",
+            Self::Budget => "the shortest path needs more steps than are allowed",
             Self::OpenCase => "a list of edges leaves a case open",
             Self::DeadEdge => "an edge is never followed",
-            Self::Unset => "a key is read that not all ways set",
+            Self::Unset => "a key is read that some paths do not set",
             Self::Unknown => "a path leads to nothing",
-            Self::WrongType => "a value is of another type than the place takes",
-            Self::MayBeNull => "a value that may be null stands where none may",
+            Self::WrongType => "a value has the wrong type for its place",
+            Self::MayBeNull => "a value may be null where null is not allowed",
             Self::Incomparable => "values of different kinds are compared",
             Self::Constant => "a condition always holds",
-            Self::Parameters => "a call gives other parameters than the tool takes",
-            Self::DeadWrite => "a key is written that nothing reads",
+            Self::Parameters => "the parameters of a call do not match those of the tool",
+            Self::DeadWrite => "a key is written and never read",
             Self::Uncovered => "no permission covers a call",
-            Self::TooWide => "a permission covers more than is called",
+            Self::TooWide => "a permission grants more than the calls need",
         }
     }
 }

@@ -75,12 +75,12 @@ pub(crate) const OF_GRAPHS: &[Operator] = &[
     always("`type`: dropped", 1, type_dropped),
     judged("`collect`: dropped", 1, collect_dropped),
     judged("`as`: dropped", 1, as_dropped),
-    judged("`over`: no list", 1, over_broken),
+    judged("`over`: not a list", 1, over_broken),
     always("hook: event misspelt", 1, event_slips),
     always("hook: control of another event", 1, event_other),
     always("YAML: bracket dropped", 1, bracket_dropped),
     always("YAML: quote dropped", 1, quote_dropped),
-    always("YAML: key twice", 1, key_twice),
+    always("YAML: duplicate key", 1, key_twice),
     always("YAML: tab", 1, tab),
 ];
 

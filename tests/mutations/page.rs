@@ -56,17 +56,20 @@ fn page(verdicts: &[Verdict]) -> String {
         rows[verdict.mutant.operator].add(verdict);
     }
     let mut page = format!(
-        "# What the checker finds\n\n\
-         From the graphs of `tests/corpus` and the contracts of their tools, of which the compiler says nothing, {} mutants with one\n\
-         mistake each are made and compiled. This page is written by `tests/language/mutations.rs`, from what came of them.\n\n\
-         Of {} mutants that are wrong, {} are found ({}), {} of them on the right line ({}).\n\n\
-         - A mutant is **wrong** always, as one whose edge leads to a name that no node has; or if a judge that knows the format and not\n  \
-         the compiler finds fault with what came of it. Every other one is another graph that may be meant: an edge leads elsewhere,\n  \
-         an optional parameter is not given.\n\
-         - It is **found** if the compiler says anything.\n\
-         - The **right line** is that of the mistake, of what it stands in, or one with the name that it is about.\n\
-         - What is **no mistake** and found all the same is a matter of taste of the compiler, or something that the judge does not know.\n\n\
-         | mistake | is wrong | mutants | wrong | found | right line | no mistake | found |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
+        "# How many mistakes the checker finds\n\n\
+         The compiler reports nothing about the graphs of `tests/corpus` and the contracts of their tools. A test makes {} mutants of\n\
+         them, with one mistake each, and compiles each mutant. This page is written by `tests/language/mutations.rs`, from the\n\
+         results.\n\n\
+         {} of these mutants are wrong. The compiler finds {} of the wrong ones ({}), {} of them on the right line ({}).\n\n\
+         - A mutant is **wrong** if its mistake is one in every graph, such as an edge to a node that does not exist, or if a judge\n  \
+         finds fault with it. The judge knows the format and does not use the compiler. Every other mutant is a different graph\n  \
+         that an author may want: an edge leads to another node, or an optional parameter is not given.\n\
+         - A mutant is **found** if the compiler reports anything.\n\
+         - The **right line** is the line of the mistake, the line of a construct that contains it, or a line with a name that the\n  \
+         mistake is about.\n\
+         - A mutant that is **not wrong** may be found all the same: the compiler objects to its style, or to something that the\n  \
+         judge does not know.\n\n\
+         | mistake | is wrong | mutants | wrong | found | right line | not wrong | found |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
         total.made,
         total.wrong,
         total.found,
@@ -101,7 +104,7 @@ fn page(verdicts: &[Verdict]) -> String {
 /// Returns why the compiler does not find mutants of an operator, if that is known.
 fn reason(operator: &str) -> &'static str {
     match operator {
-        "field of a path: misspelt" => "nothing is known of what it is in: a map of any keys, or what an event tells",
+        "field of a path: misspelt" => "the type is not known: a map with any keys, or the data of an event",
         _ => "no rule looks for it",
     }
 }

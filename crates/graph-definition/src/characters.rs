@@ -129,7 +129,7 @@ pub fn shown(name: &str) -> String {
 }
 
 /// Describes the difference between two names that look the same; `None` if they do not.
-pub(crate) fn told_apart(wrong: &str, right: &str) -> Option<String> {
+pub(crate) fn describe_difference(wrong: &str, right: &str) -> Option<String> {
     let visible = |name: &str| -> String {
         let seen = name.chars().filter(|&character| !graph_model::character::is_invisible(character));
         bare(&seen.collect::<String>())
@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn look_alike_names_are_explained() {
-        assert_eq!(told_apart("dоne", "done").unwrap(), "`dоne` here has U+043E");
-        assert_eq!(told_apart("do\u{200b}ne", "done").unwrap(), "`do\u{200b}ne` here has U+200B");
-        assert_eq!(told_apart("done", "dоne").unwrap(), "the other has U+043E");
-        assert_eq!(told_apart("dnoe", "done"), None);
-        assert_eq!(told_apart("größe", "grösse"), None);
+        assert_eq!(describe_difference("dоne", "done").unwrap(), "`dоne` here has U+043E");
+        assert_eq!(describe_difference("do\u{200b}ne", "done").unwrap(), "`do\u{200b}ne` here has U+200B");
+        assert_eq!(describe_difference("done", "dоne").unwrap(), "the other has U+043E");
+        assert_eq!(describe_difference("dnoe", "done"), None);
+        assert_eq!(describe_difference("größe", "grösse"), None);
     }
 }

@@ -73,7 +73,7 @@ impl DiagnosticCode {
     pub fn text(self, width: usize) -> String {
         let mut text = wrapped(self.explanation, width);
         if let Some(level) = self.lint {
-            text.push_str(&format!("\n\nA lint: `{}` where nothing else is set.", level.name()));
+            text.push_str(&format!("\n\nThis is a lint. Its default level is `{}`.", level.name()));
         }
         text
     }
@@ -112,347 +112,389 @@ macro_rules! codes {
 
 codes! {
     UNREADABLE = "G0001", "a file cannot be read",
-        "The graph, a contract, a settings file or a directory of the tree is missing, is no file or no directory, or may not be read. \
-         Only what is certainly not there counts as absent: what cannot be read may forbid what nothing else does, so nothing \
-         in the tree compiles until it can be read. The path in `graph!` \
-         and in `graph_compiler::build` is relative to the directory of the package's `Cargo.toml`.";
+        "The graph, a contract, a settings file or a directory of the tree does not exist, is not a file or directory as \
+         it must be, or may not be read. Correct the path, or the permissions of the file. The path in `graph!` and in \
+         `graph_compiler::build` is relative to the directory of the package's `Cargo.toml`. The compiler treats a file as \
+         absent only if it certainly does not exist. A file that it cannot read may forbid something that no other file \
+         forbids, so no graph of the tree compiles until the file can be read.";
     TOO_LARGE = "G0002", "a file is too large",
-        "A graph or contract has at most 4 MiB. A graph of a thousand nodes has about a quarter of one; split what is larger \
-         into graphs of their own.";
+        "A graph or contract may have at most 4 MiB. A graph of a thousand nodes has about a quarter of a MiB. Split a \
+         larger graph into several, and nest them.";
     NOT_TEXT = "G0003", "a file is not UTF-8 text",
-        "The file holds bytes that are no UTF-8. The message names the first of them and its line. Save the file as UTF-8.";
+        "The file contains bytes that are not UTF-8. The message names the first of them and its line. Save the file as \
+         UTF-8.";
     EMPTY = "G0004", "a file is empty",
-        "The file holds nothing but white space, or a graph or contract nothing but comments.";
+        "The file contains only white space or, if it is a graph or a contract, only comments. Write the graph or \
+         contract, or remove the file.";
 
     UNSIGNED = "G0010", "a file is not signed",
-        "Every file that a graph is compiled from is signed: the graph itself, its tools' contracts, the trusted keys. The \
-         signature is the very first line (only a `#!/…` line may stand above it). Review the file and sign it with \
-         `graph sign FILE`.";
+        "Every file that a graph is compiled from must be signed: the graph itself, the contracts of its tools, the \
+         trusted keys. The signature is the first line of the file; only a `#!/…` line may come before it. Review the file \
+         and sign it with `graph sign FILE`.";
     ALTERED = "G0011", "a file was changed after it was signed",
-        "The text below the signature line is not what was signed. If the change is meant, review it and sign the file again \
-         with `graph sign FILE`; if it is not, restore the file.";
+        "The text below the signature line differs from the text that was signed. If the change is intended, review it and \
+         sign the file again with `graph sign FILE`. Otherwise restore the file.";
     UNTRUSTED = "G0012", "the signing key is not trusted",
-        "The signature is made by a key that is not among the trusted keys of the tree, which are the signed `*.toml` files in \
-         its `keys` directory. If you trust its owner, add the public key with `graph keys trust`.";
+        "The signature was made with a key that is not among the trusted keys of the tree. These are the signed `*.toml` \
+         files in its `keys` directory. If you trust the owner of the key, add the public key with `graph keys trust`.";
     REVOKED = "G0013", "the signing key was revoked",
-        "The key's file carries `revoked_at`. Nothing that a revoked key signed is trusted, whatever time its signature \
-         claims: that time is not covered by the signature. Have the file reviewed and signed with another key.";
-    FORGED = "G0014", "the signature is not the key's",
-        "The signature line names a trusted key, and the text is the one whose hash it carries, but the signature was not \
-         made by that key. Somebody wrote the line by hand. Treat the file as hostile.";
+        "The file of the key contains `revoked_at`. No signature of a revoked key is trusted, whatever time the signature \
+         claims, because the signature does not cover that time. Have the file reviewed and signed with another key.";
+    FORGED = "G0014", "the signature does not match the key",
+        "The signature line names a trusted key and contains the right hash of the text, but that key did not make the \
+         signature. Somebody wrote the line by hand. Treat the file as hostile.";
     MALFORMED_SIGNATURE = "G0015", "the signature line is malformed",
-        "The first line begins like a signature and is none. The form is \
-         `# rye:signed:<time>:<hash>:<signature>:<fingerprint>`, with nothing behind it but an optional `|provider@user`. \
-         `graph sign FILE` writes it again.";
-    BAD_KEY_FILE = "G0016", "a trusted key's file is refused",
-        "A `*.toml` file in the tree's `keys` directory is unsigned, was changed, is signed by a key that is not trusted, or \
-         holds no Ed25519 public key. A tree with such a file does not compile, since what it is meant to trust is not clear. \
-         Mend the file, write it again with `graph keys trust`, or remove it.";
+        "The first line begins like a signature but does not have the form `# \
+         rye:signed:<time>:<hash>:<signature>:<fingerprint>`. Only an optional `|provider@user` may follow the \
+         fingerprint. `graph sign FILE` writes the line again.";
+    BAD_KEY_FILE = "G0016", "the file of a trusted key is refused",
+        "A `*.toml` file in the tree's `keys` directory is unsigned, was changed, is signed by a key that is not trusted, \
+         or contains no Ed25519 public key. A tree with such a file does not compile, because it is not clear which key \
+         the file was meant to trust. Correct the file, write it again with `graph keys trust`, or remove it.";
     BAD_SETTINGS = "G0017", "a settings file that cannot be used",
-        "`graphs.toml`, or `[package.metadata.graphs]` in `Cargo.toml`, sets the levels of lints: in the table `lints`, each code \
-         with `\"allow\"`, `\"warn\"` or `\"deny\"`. Only lints have a level; every other code is always an error. Nothing below \
-         such a file compiles until it is mended, since what was meant is not clear.";
+        "`graphs.toml`, or `[package.metadata.graphs]` in `Cargo.toml`, sets the levels of lints. Its table `lints` gives \
+         each code one of `\"allow\"`, `\"warn\"` and `\"deny\"`, as in `G0152 = \"allow\"`. Only lints have a level; \
+         every other code is always an error. No graph below such a file compiles until the file is corrected, because its \
+         intention is not clear.";
 
     YAML = "G0020", "the text is not YAML",
-        "The YAML parser cannot read the file. Tabs cannot indent; a `:` or `#` inside a plain text needs quotes.";
+        "The YAML parser cannot read the file. Indent with spaces, not with tabs. Put a plain text that contains `:` or \
+         `#` in quotes.";
     YAML_FEATURE = "G0021", "a part of YAML that graphs do not use",
-        "Graphs are written in a small part of YAML 1.2, so that every reader sees the same graph: no anchors, aliases, tags, \
-         directives, merge keys, complex keys, and one document a file. Write the value out where it is needed.";
-    DUPLICATE_KEY = "G0022", "a key stands twice",
+        "Graphs are written in a small part of YAML 1.2, so that every reader sees the same graph. Anchors, aliases, tags, \
+         directives, merge keys, complex keys, and several documents in one file are not allowed. Write the value out \
+         wherever it is needed.";
+    DUPLICATE_KEY = "G0022", "a duplicate key",
         "A mapping has two keys with the same name. Some readers keep the first and some the last, so neither is right. \
-         Remove or rename one.";
+         Remove or rename one of them.";
     AMBIGUOUS_SCALAR = "G0023", "a plain value that readers disagree on",
-        "A value such as `yes`, `0777`, `1_000`, `0x1F`, `.inf`, `1e3`, `2026-11-23`, `12:30` or `=` is a boolean, a number, a \
-         date or a text depending on who reads it: readers of YAML 1.1 and of 1.2 differ. Put it in quotes to make it a text, or write the number in plain decimal.";
-    FORBIDDEN_CHARACTER = "G0024", "a character that must not be in a graph",
-        "Control characters, characters that change the direction of text, and characters that nobody sees, as the space without \
-         width, can make a file look other than it is. In a double-quoted text they can be written as an escape: `\"\\u202e\"`. \
-         What forms an emoji, or joins the letters of a script that needs it, may stand where it does so. Names cannot have such \
-         characters (`G0034`).";
+        "A value such as `yes`, `0777`, `1_000`, `0x1F`, `.inf`, `1e3`, `2026-11-23`, `12:30` or `=` is a boolean, a \
+         number, a date or a text, depending on the reader: readers of YAML 1.1 and of YAML 1.2 differ. Put the value in \
+         quotes to make it a text, or write the number in plain decimal.";
+    FORBIDDEN_CHARACTER = "G0024", "a character that is not allowed in a graph",
+        "Control characters, characters that change the direction of text, and invisible characters such as the zero-width \
+         space can make a file look different from what it is. In a double-quoted text, write such a character as an \
+         escape: `\"\\u202e\"`. It is allowed as it is where it forms an emoji, or joins the letters of a script that \
+         needs it. Names cannot contain such characters (`G0034`).";
     TOO_DEEP = "G0025", "nested too deeply, or too many values",
-        "Values nest at most 64 levels deep, a file holds at most 500,000 of them, and a graph has at most 60,000 nodes, and a node \
-         at most 1,000 edges.";
+        "Values may nest at most 64 levels deep, and a file may contain at most 500,000 of them. A graph may have at most \
+         60,000 nodes, and a node at most 1,000 edges. Split a larger graph into several, and nest them.";
     TWO_READINGS = "G0026", "two YAML readers read the file differently",
-        "The file was read with two independent YAML parsers, and they disagree. A signed file must have one meaning. Quote \
-         the value that the message points at.";
+        "The file was read with two independent YAML parsers, and their results differ. A signed file must have one \
+         meaning. Put the value that the message points at in quotes.";
 
     LOOK_ALIKE = "G0028"(Deny), "two names that look the same",
-        "Two nodes, state keys or inputs have names that a reader cannot tell apart: a letter of one is a letter of another script \
-         that looks like it, as the Cyrillic `о` and the Latin `o`, or a letter with a mark is one character here and two there. \
-         What is reviewed is then not what runs. Rename one of them.";
+        "Two nodes, state keys or inputs have names that a reader cannot distinguish. A letter of one name comes from \
+         another script and looks the same, such as the Cyrillic `о` and the Latin `o`, or a letter with a mark is one \
+         character in one name and two in the other. A reviewer then approves something other than the graph that runs. \
+         Rename one of them.";
     MORE = "G0029", "more mistakes than are shown",
-        "Of one file, 100 diagnostics are shown: its first errors, and its first warnings where there are fewer errors. The others \
-         are counted. Correct what is shown and check again.";
+        "At most 100 diagnostics of a file are shown: its first errors and, if there are fewer errors than that, its first \
+         warnings. The others are only counted. Correct the ones that are shown, and check again.";
 
     SHAPE = "G0030", "a value of the wrong shape",
-        "A mapping, list, text, number or boolean stands where another is needed. Nothing is converted: `\"3\"` is a text and \
-         not a number.";
+        "The format needs another kind of value here: a mapping, a list, a text, a number or a boolean. Values are not \
+         converted: `\"3\"` is a text and not a number. Write the kind of value that the message names.";
     UNKNOWN_FIELD = "G0031", "an unknown field",
-        "The field is not part of the format at this place. Misspelt fields would otherwise do nothing, silently. A node may \
-         carry `description` and `comment` for its readers.";
+        "The format has no such field in this place. A misspelt field would otherwise be ignored silently. Correct the \
+         name, or remove the field. A node may have a `description` and a `comment` for its readers.";
     MISSING_FIELD = "G0032", "a field is missing",
-        "A field that is needed here is not there.";
+        "The format needs a field here that is not present. Add the field that the message names.";
     NOT_A_GRAPH = "G0033", "the file is not a graph",
-        "A graph says `tool_type: graph` and `executor_id: rye/core/runtimes/state-graph/runtime`. Tools' contracts belong \
-         into the tree's `tools` directory.";
+        "A graph has the fields `tool_type: graph` and `executor_id: rye/core/runtimes/state-graph/runtime`. Contracts of \
+         tools belong in the tree's `tools` directory.";
     BAD_NAME = "G0034", "a name that cannot be used",
-        "Names of nodes, state keys and inputs are texts whose characters can be seen, with plain spaces; item ids are segments of letters, digits, `_` and \
-         `-` with slashes between them.";
+        "Names of nodes, state keys and inputs consist of visible characters and plain spaces. Ids of items, such as \
+         `shop/charge_card`, consist of segments of letters, digits, `_` and `-`, with slashes between them. Choose \
+         another name.";
     BAD_SCHEMA = "G0035", "a schema that cannot be used",
-        "`config_schema` and `result_schema` are written in a part of JSON Schema: `type`, `properties`, `required`, `items`, \
-         `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. The `config_schema` of a graph may say \
-         more than types: `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`, `minLength`, `maxLength`, \
-         `pattern`, `format`, `minItems`, `maxItems`, `uniqueItems`, `minProperties`, `maxProperties`, `const`; the runtime \
-         checks that when a run starts. Other keywords would be ignored, so they are errors.";
-    NOT_SUPPORTED = "G0036", "a part of the format that this version does not run",
-        "The field is part of the state-graph format, and this version of the compiler does not support it. It is refused \
-         rather than ignored.";
-    INERT_FIELD = "G0037", "a field that does nothing here",
-        "The field belongs elsewhere. A gate calls nothing, and a failure in it, as a comparison of values that do not compare, \
-         ends the run; a return node ends the run too, so it assigns nothing and leads nowhere. A foreach collects its \
-         results with `collect`, and waits for its calls. `max_concurrency` says how many calls a foreach with \
-         `parallel: true` makes at a time. `op` and `value` belong to a `path`.";
+        "`config_schema` and `result_schema` are written in a part of JSON Schema: `type`, `properties`, `required`, \
+         `items`, `additionalProperties`, `enum`, `default`, `title`, `description`, `examples`. The `config_schema` of a \
+         graph may also have rules: `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`, \
+         `minLength`, `maxLength`, `pattern`, `format`, `minItems`, `maxItems`, `uniqueItems`, `minProperties`, \
+         `maxProperties`, `const`. The runtime checks these when a run starts. Any other keyword is an error, because it \
+         would be ignored.";
+    NOT_SUPPORTED = "G0036", "a part of the format that this version does not support",
+        "The field belongs to the state-graph format, but this version of the compiler does not support it. It refuses the \
+         field rather than ignore it. Remove the field.";
+    INERT_FIELD = "G0037", "a field that has no effect here",
+        "The field belongs to another kind of node, or beside another field. A gate calls nothing, and a failure in it, \
+         such as a comparison of values that cannot be compared, ends the run. A return node ends the run too, so it \
+         assigns nothing and has no `next`. A foreach collects its results with `collect`, and waits for its calls. \
+         `max_concurrency` limits how many calls a foreach with `parallel: true` makes at a time. `op` and `value` belong \
+         beside a `path`. Remove the field, or move it.";
     BAD_DURATION = "G0038", "a duration that cannot be read",
-        "A duration is a number of seconds, or a text of numbers with their units: `250ms`, `30s`, `2m`, `1h30m`. It is at \
-         least a millisecond.";
+        "A duration is a number of seconds, or a text of numbers with units: `250ms`, `30s`, `2m`, `1h30m`. It is at least \
+         one millisecond.";
 
-    TEMPLATE_AS_TEXT = "G0039", "a template where none is read",
-        "`remote` and the keys of `assign` are taken as they are written: a template there would be a text that looks computed. \
-         Write the name itself.";
+    TEMPLATE_AS_TEXT = "G0039", "a template where templates are not allowed",
+        "`remote` and the keys of `assign` are used as they are written, so a template in them would be a text that only \
+         looks computed. Write the name itself.";
 
     NO_START = "G0101", "the start node is missing or unknown",
-        "`config.start` names the node where a run begins; it must be one of `config.nodes`.";
+        "`config.start` names the node where a run begins. It must be one of `config.nodes`.";
     UNKNOWN_TARGET = "G0102", "an edge leads to a node that does not exist",
-        "`next` names a node that is not in `config.nodes`.";
+        "`next` names a node that is not in `config.nodes`. Correct the name, or add the node.";
     UNKNOWN_ERROR_TARGET = "G0103", "`on_error` leads to a node that does not exist",
-        "A node's `on_error` names the node that a failure leads to; it must be one of `config.nodes`. The policies `fail` \
-         and `continue` are set for the whole graph, in `config.on_error`.";
+        "The `on_error` of a node names the node to which a failure leads. It must be one of `config.nodes`. The policies \
+         `fail` and `continue` are set for the whole graph, in `config.on_error`.";
     UNREACHABLE = "G0104", "a node that no run can reach",
-        "No way of `next` and `on_error` edges leads from the start to this node. Of nodes that only such nodes lead to, nothing is \
-         said: they follow.";
+        "No path of `next` and `on_error` edges leads from the start to this node. Add an edge that leads to it, or remove \
+         the node. A node that only such nodes lead to is not reported separately.";
     NO_END = "G0105", "a node that no run can leave",
-        "From this node no way leads to an end: a return node, a node without `next`, or a list of edges none of which may \
-         match. A run that comes here goes round until `max_steps` stops it.";
+        "No path leads from this node to an end: a return node, a node without `next`, or a list of edges of which none \
+         may match. A run that comes here loops until `max_steps` stops it. Add an edge that leads out of the loop.";
     SHADOWED_EDGE = "G0106", "an edge that is never followed",
-        "The edges of a node are tried in order, and an edge without `when` always matches. Edges behind it are never tried.";
+        "The edges of a node are tried in order, and an edge without `when` always matches. The edges after it are never \
+         tried. Move the edge without `when` to the end of the list, or remove the edges after it.";
 
     BAD_TEMPLATE = "G0110", "a template that cannot be read",
-        "Inside `${…}` stand paths, with `||` between them: `${state.name || inputs.name}`. There are no calculations and no \
-         functions. To write the characters `${` themselves, double the dollar: `$${`.";
-    UNKNOWN_NAMESPACE = "G0111", "a path that begins with nothing known",
-        "A path begins with `state`, `inputs`, `result` or `visit`, or is `_now` or `_timestamp`; in the action of a foreach \
-         also with the name of the item. What a hook looks at depends on its event. A shell variable in a command is \
-         written `$NAME`, or `$${NAME}`.";
+        "`${…}` contains a path, or several with `||` between them: `${state.name || inputs.name}`. There are no \
+         calculations and no functions. To write the characters `${` themselves, double the dollar sign: `$${`.";
+    UNKNOWN_NAMESPACE = "G0111", "a path that begins with an unknown name",
+        "A path begins with `state`, `inputs`, `result` or `visit`, or is `_now` or `_timestamp`. In the action of a \
+         foreach, a path may also begin with the name of the item. The paths of a hook depend on its event. A shell \
+         variable in a command is written `$NAME` or `$${NAME}`.";
     UNKNOWN_OPERATOR = "G0112", "an unknown operator",
-        "The operators are `eq`, `ne` (also `neq`), `gt`, `gte`, `lt`, `lte`, `in`, `contains`, `regex` and `exists`, in lower \
-         case.";
+        "The operators are `eq`, `ne` (also `neq`), `gt`, `gte`, `lt`, `lte`, `in`, `contains`, `regex` and `exists`, in \
+         lower case.";
     BAD_REGEX = "G0113", "a regular expression that cannot be used",
-        "The pattern is not a regular expression as the `regex` crate reads them: it has no look-around and no \
-         back-references, and matches in linear time.";
+        "The pattern is not a regular expression of the `regex` crate. Its expressions match in linear time, so they have \
+         no look-around and no back-references. Write the pattern without these.";
     UNKNOWN_INPUT = "G0114", "an input that the graph does not declare",
-        "`inputs.NAME` is read, and `config_schema.properties` has no such name. Without `config_schema` any input may be \
-         read.";
+        "The graph reads `inputs.NAME`, but `config_schema.properties` has no such name. Declare the input, or correct the \
+         name. Without `config_schema`, any input may be read.";
     UNKNOWN_KEY = "G0115", "a state key that nothing sets",
-        "`state.NAME` is read, and no `assign` and no `config.state` sets it.";
-    NO_RESULT = "G0116", "`result` where there is none",
-        "`result` is what the node's own action returned. It can be read in `assign` and `next` of an action node, and \
-         nowhere else: a foreach has many, and collects them in a state key.";
-    UNKNOWN_FIELD_OF_VALUE = "G0117", "a path into nothing",
-        "The type of the value is known, from the input schema or a tool's contract, and has no such part. At run time the \
-         path would always be null.";
+        "The graph reads `state.NAME`, but no `assign`, no `collect` and no `config.state` sets it. Correct the name, or \
+         set the key. An input is read as `inputs.NAME`.";
+    NO_RESULT = "G0116", "`result` where it is not available",
+        "`result` is the value that the node's own action returned. It can be read only in `assign` and `next` of an \
+         action node. A foreach has many results, and collects them in a state key. To use a result elsewhere, assign it \
+         to a state key, and read it from `state`.";
+    UNKNOWN_FIELD_OF_VALUE = "G0117", "a path to a part that does not exist",
+        "The type of the value is known from the input schema or from a tool's contract, and has no such part. The path \
+         would always be null when the graph runs. Correct the path, or add the part to the schema.";
     NEVER_COMPARABLE = "G0118", "a comparison that can only fail",
-        "The types of both sides are known, and the operator cannot compare them: a string is not `gt` a number, and `3` is \
-         never equal to `\"3\"`.";
+        "The types of both values are known, and the operator cannot compare them: a string is not `gt` a number, and `3` \
+         is never equal to `\"3\"`. Compare values of the same type.";
     BAD_CONDITION = "G0119", "a condition that cannot be read",
-        "A condition is a comparison (`path`, `op`, `value`) or one of `any`, `all` and `not`, and only one of these.";
+        "A condition is a comparison (`path`, `op`, `value`) or one of `any`, `all` and `not`, and only one of these. To \
+         combine several, nest them in `all` or `any`: `{ all: [{ path: inputs.kind, value: company }, { not: { path: \
+         inputs.total, value: 0 } }] }`.";
 
     UNKNOWN_PARAMETER = "G0120", "a parameter that the tool does not take",
-        "The tool's contract has no parameter of this name.";
-    MISSING_PARAMETER = "G0121", "a parameter that the tool needs",
-        "The tool's contract lists the parameter in `required`, without a default, and the action does not give it. Such a parameter \
-         is needed whatever its type is, unless the type says that null is allowed, as `[string, \"null\"]` does: null is the same as \
-         nothing.";
+        "The tool's contract has no parameter of this name. Correct the name, or remove the parameter.";
+    MISSING_PARAMETER = "G0121", "a missing parameter that the tool needs",
+        "The tool's contract lists the parameter in `required`, without a default, and the action does not give it. Add it \
+         to `params`. Such a parameter is needed whatever its type is, unless the type allows null, as `[string, \
+         \"null\"]` does: null and absent are the same.";
     WRONG_TYPE = "G0122", "a value of the wrong type",
-        "The tool's contract gives the parameter another type. A template that is one `${…}` and nothing else keeps the type \
-         of what it reads; any text around it makes a string.";
+        "The tool's contract gives the parameter another type. A template that is one `${…}` and nothing else keeps the \
+         type of the value that it reads; any text around it makes a string.";
     BAD_CONTRACT = "G0123", "a contract that cannot be used",
-        "A tool's contract is a signed YAML file in the tree's `tools` directory, named after the tool's id: \
-         `tools/rye/bash.yaml` for `rye/bash`, in the same case and with `.yaml`. It gives `tool_type: rust` (the program that embeds the graph performs it), \
-         `tool_type: builtin` (the runtime does) or `tool_type: subprocess` (a program that `config` says how to start), \
-         `config_schema` for its parameters and `result_schema` for what it returns.";
-    RESERVED_KEY = "G0124", "a state key that the engine keeps",
-        "`inputs` and keys that begin with `_` belong to the engine: `inputs` are the run's original inputs everywhere, also \
-         after a resume.";
-    NO_VISIT = "G0125", "`visit` where there is none",
-        "`visit.number` tells how often the run has come to the node, and `visit.previous` what the node's last visit \
-         returned, or null; of a foreach, what it collected. A gate returns nothing, nor can a node with `feedback: false` \
-         see it; a return node is visited once.";
+        "A tool's contract is a signed YAML file in the tree's `tools` directory. Its name is the tool's id in the same \
+         case, with `.yaml`: `tools/rye/bash.yaml` for `rye/bash`. It has a `tool_type`: `rust` if the program that embeds \
+         the graph executes the tool, `builtin` if the runtime does, `subprocess` if the runtime starts a program that \
+         `config` describes. Its `config_schema` describes the parameters, and its `result_schema` the result.";
+    RESERVED_KEY = "G0124", "a state key that is reserved for the engine",
+        "`inputs` and keys that begin with `_` belong to the engine. `inputs` always holds the original inputs of the run, \
+         also after a resume. Choose another name for the key.";
+    NO_VISIT = "G0125", "`visit` where it is not available",
+        "`visit.number` is how often the run has come to the node. `visit.previous` is the result of the node's last \
+         visit, or null; for a foreach, it is the collected list. A gate, a foreach without `collect`, and a node with \
+         `feedback: false` have no `visit.previous`. A return node is visited once and has no `visit`. To use the value \
+         there, assign it to a state key, and read it from `state`.";
     BAD_VARIABLE = "G0126", "a name that an item cannot have",
-        "`as` names the item of a foreach in the templates of its action. It must not hide a namespace, as `state`, nor be \
-         the key that `collect` names.";
-    NOT_A_LIST = "G0127", "a foreach goes over what is no list",
-        "`over` is a list, or a template that is one `${…}` and yields one. Text around a template makes a text of it.";
-    AMBIGUOUS_ITEM = "G0128", "an id that means two things",
-        "An action executes the tool of a contract or another graph of the tree, and there are several of this id: a contract \
-         and a graph, or two graphs, or two graphs that would become modules of the same name. Rename one of them.";
+        "`as` names the item of a foreach in the templates of its action. The name must not hide a namespace, such as \
+         `state`, and must not be the key that `collect` names. Choose another name.";
+    NOT_A_LIST = "G0127", "a foreach over a value that is not a list",
+        "`over` is a list, or a template that is one `${…}` and yields a list. Text around the template makes it a text.";
+    AMBIGUOUS_ITEM = "G0128", "an ambiguous id",
+        "An action executes the tool of a contract or another graph of the tree, and the id names more than one of them: a \
+         contract and a graph, two graphs, or two graphs that would become Rust modules of the same name. Rename one of \
+         them.";
 
-    UNKNOWN_TOOL = "G0129"(Warn), "a tool without contract whose name is near another's",
-        "The action executes a tool of which the tree has no contract, so that nothing is known of it, and there is one that is \
-         called nearly the same. If the other is meant, correct the name; if not, write a contract, which also makes the \
-         parameters and the result typed.";
+    UNKNOWN_TOOL = "G0129"(Warn), "a tool without a contract whose name resembles another's",
+        "The tree has no contract for the tool that the action executes, so the compiler knows nothing of the tool. A tool \
+         with a similar name exists. If you mean that one, correct the name. Otherwise write a contract, which also gives \
+         types to the parameters and the result.";
 
     NO_PERMISSIONS = "G0130", "the graph declares no permissions",
-        "`permissions` lists the capabilities that the graph may use, as `rye.execute.tool.rye.bash` or with wildcards. A \
-         graph without them could not call anything.";
+        "`permissions` lists the capabilities that the graph may use, such as `rye.execute.tool.rye.bash`, or patterns \
+         with wildcards. A graph without permissions can call nothing. Add the capabilities that the graph needs.";
     MISSING_PERMISSION = "G0131", "an action that the graph's permissions do not cover",
-        "The action needs a capability that no pattern in `permissions` grants. A run would be denied it.";
+        "The action needs a capability that no pattern in `permissions` grants. A run would be denied the call. Add the \
+         capability to `permissions`.";
     BAD_PERMISSION = "G0132", "a permission that grants nothing",
-        "A permission is a capability pattern: it begins with `rye.`, as in `rye.execute.tool.rye.bash`, and may hold `*`, \
-         `?` and `[…]`.";
+        "A permission is a pattern of capabilities. It begins with `rye.`, as in `rye.execute.tool.rye.bash`, and may \
+         contain `*`, `?` and `[…]`.";
     EXCESS_PERMISSION = "G0133"(Warn), "a permission that grants more than is needed",
-        "The nodes and hooks of the graph, and the graphs inside it, need fewer capabilities than the pattern grants. What a \
-         graph may do is what a mistake in it, or in a tool, can do: list the capabilities that it needs and no others.";
+        "The nodes and hooks of the graph, and the graphs nested in it, need fewer capabilities than the pattern grants. A \
+         mistake in the graph, or in a tool, can do everything that the graph may do. List only the capabilities that the \
+         graph needs.";
 
     MISSING_INSIDE = "G0134"(Deny), "a nested graph that needs more than is permitted",
-        "A graph that runs inside another may do what both permit. The permissions of the outer one do not cover what the inner \
-         one needs, so its run could not begin, and the node would fail. Add what is missing to the outer graph's permissions.";
+        "A nested graph may do only what its own permissions and those of the outer graph both allow. The permissions of \
+         the outer graph do not cover the needs of the nested one, so its run could not begin, and the node would fail. \
+         Add the missing capabilities to the permissions of the outer graph.";
 
     REFUSED_INPUT = "G0136", "an input that the nested graph refuses",
-        "The graph that the action runs says with a rule, as `maxLength` or `minimum`, what its input must be, and the value that it \
-         is given breaks the rule; or it is given an input of the outer graph whose own rules allow no value that fits both. Its run \
-         could not begin, and the node would fail.";
+        "The graph that the action runs restricts its input with a rule, such as `maxLength` or `minimum`. The given value \
+         breaks the rule, or it is an input of the outer graph whose own rules allow no value that fits both. The nested \
+         run could not begin, and the node would fail. Give another value, or change one of the rules.";
     DENIED_ID = "G0137"(Warn), "a computed id that the permissions do not cover",
-        "The `item_id` is computed of words of an `enum`, so all ids that it can be are known, and the graph's `permissions` do not \
-         grant one of them. A run that computes that id is denied the call. Grant it, or take the word out of the `enum`.";
-    REPEATED = "G0138"(Warn), "a list that names the same twice",
-        "Each entry of `permissions`, of `env_requires`, of the list that `in` looks into, and of a retry's `on` counts once, so the second \
-         of two that are the same does nothing. Remove it; or another was meant, and is missing.";
+        "The `item_id` is computed from words of an `enum`, so all its possible values are known, and `permissions` does \
+         not grant one of them. A run that computes that id is denied the call. Grant the id, or remove the word from the \
+         `enum`.";
+    REPEATED = "G0138"(Warn), "a list with a duplicate entry",
+        "Each entry of `permissions`, of `env_requires`, of the list of an `in` comparison, and of the `on` of a retry \
+         counts once, so the second of two equal entries has no effect. Remove it, or replace it with the entry that was \
+         meant.";
     NO_CONTRACT = "G0139"(Allow), "a tool without a contract",
-        "The action executes a tool of which neither the tree nor the compiler has a contract, or one whose id is computed. Nothing is \
-         known of it: not the types of its parameters and its result, not which of them become code, not which are secret. A tree \
-         that sets this lint to `deny` notices a contract that was removed.";
+        "The action executes a tool for which neither the tree nor the compiler has a contract, or a tool whose id is \
+         computed. The compiler does not know the types of its parameters and its result, which of them are read as code, \
+         and which are secret. Set this lint to `deny` to notice a contract that was removed.";
 
-    UNKNOWN_EVENT = "G0140", "a hook of an unknown event",
+    UNKNOWN_EVENT = "G0140", "a hook for an unknown event",
         "The events are `graph_started`, `after_step`, `error`, `limit` and `graph_completed`.";
     BAD_HOOK = "G0141", "a hook that would not do what it says",
-        "A hook steers the run in one way. `retry` does something about `error` only, and `continue` about `limit` only. The \
-         layer of a hook, which decides the order of graph's and runtime's hooks, cannot be chosen.";
+        "A hook has at most one control. `retry` has an effect only on the event `error`, and `continue` only on `limit`. \
+         `layer` decides the order of the hooks of graph and runtime, and a graph cannot choose it.";
 
-    NOT_ALWAYS_SET = "G0150"(Deny), "a state key that is not set on every way",
-        "On some ways to this place nothing has set the key, so it would be null there: one such way is shown. Give the key a \
-         first value in `config.state` (`null`, where nothing is meant to be one), name something to fall back on \
-         (`${state.price || inputs.price}`), or come here only where it is set: behind an edge with `op: exists`, or one that \
-         compares the key. A key is set by `assign`, by `collect`, and by a first value; a failure that leads along `on_error` \
-         leaves out what the node would have assigned.";
+    NOT_ALWAYS_SET = "G0150"(Deny), "a state key that is not set on every path",
+        "On some paths to this place nothing has set the key, so it would be null there. The message shows one such path. \
+         A key is set by `assign`, by `collect`, and by a first value; a failure that follows `on_error` skips the \
+         assignments of its node. Give the key a first value in `config.state` (`null`, if the key may be empty), write a \
+         fallback (`${state.price || inputs.price}`), or come here only if the key is set: after an edge with `op: \
+         exists`, or one that compares the key.";
     NEVER_SET = "G0151"(Deny), "a state key that is set only later, or elsewhere",
-        "Something sets the key, but not before this place: on no way to here. It would always be null. Set it earlier, or read \
-         another key.";
+        "The graph sets the key, but not on any path to this place. The key would always be null here. Set it earlier, or \
+         read another key.";
     UNREAD = "G0152"(Warn), "a value that nothing reads",
-        "The key is written, and on no way from here is it read before it is written again or the run ends. A return node \
-         without `output`, and an end without a return node, return the whole state and so read every key.";
+        "The key is written, but no path from here reads it before it is written again or the run ends. Read the key, \
+         return it, or remove it. A return node without `output`, and an end without a return node, return the whole state \
+         and so read every key.";
     WIDENED = "G0153"(Warn), "values of different types meet",
-        "A state key, a list or a fallback holds values of types that have nothing in common, so nothing is known of it: what is \
-         done with it is checked when the graph runs, no longer when it is compiled.";
+        "A state key, a list or a fallback holds values of types that have nothing in common, so its type is unknown. The \
+         compiler cannot check its uses; they are checked when the graph runs. Use values of one type, or a key for each \
+         type.";
     MAYBE_NOTHING = "G0154"(Deny), "a value that may be missing where one is needed",
-        "The parameter, or an element or a field of it, is needed, and what it is given may be null: an input that need not be \
-         given, a field that a result need not have, an element that a list may not have. Of `a || b` the last path decides. The \
-         call would fail then. Name something to fall back on, make the \
-         value needed where it comes from (`required` in the schema), or come here only where it is there: behind an edge with \
-         `op: exists`.";
+        "The parameter, or an element or a field of it, is needed, and the given value may be null: an optional input, an \
+         optional field of a result, an element that a list may not have. In `a || b`, the last path decides whether the \
+         value may be null. The call would fail with a null. Write a fallback, make the value required where it comes from \
+         (`required` in the schema), or come here only if the value is set: after an edge with `op: exists`.";
 
-    MISSING_DOLLAR = "G0155"(Warn), "a template that is none",
-        "A text holds a path as other languages write it, `{state.name}`, `{{ state.name }}`, `$state.name`, `<%= state.name %>`, or is \
-         nothing but a path, so it stands there as it is. To have the value there, write `${state.name}`.";
+    MISSING_DOLLAR = "G0155"(Warn), "a text that looks like a template",
+        "The text contains a path in the syntax of another language, `{state.name}`, `{{ state.name }}`, `$state.name` or \
+         `<%= state.name %>`, or is nothing but a path. It is not a template, so the text is used as it is written. To \
+         insert the value, write `${state.name}`.";
 
     UNREAD_INPUT = "G0156"(Warn), "an input that nothing reads",
-        "`config_schema` declares the input, and no template and no condition of the graph reads it. Who starts a run gives a value \
-         that changes nothing. Read it, or remove it.";
+        "`config_schema` declares the input, but no template and no condition of the graph reads it. A value that is given \
+         for it changes nothing. Read the input, or remove it.";
     UNKNOWN_VARIABLE = "G0158"(Warn), "a command reads a variable that nothing sets",
-        "A command of `rye/bash` sees `PATH`, `HOME`, `USER`, `SHELL`, `LANG`, `LC_ALL`, `LC_CTYPE`, `TERM`, `TMPDIR`, `TZ`, what \
-         `env_requires` names, and `env`. It reads another variable, does not set it itself, and does not say with `${NAME:-…}` \
-         what holds where it is not set: the shell puts nothing in its place.";
+        "A command of `rye/bash` sees `PATH`, `HOME`, `USER`, `SHELL`, `LANG`, `LC_ALL`, `LC_CTYPE`, `TERM`, `TMPDIR`, \
+         `TZ`, the variables that `env_requires` names, and those in `env`. This command reads another variable, does not \
+         set it itself, and has no default for it as in `${NAME:-…}`. The shell puts nothing in its place. Give the \
+         variable in `env`, name it in `env_requires`, or write a default.";
 
     UNCOVERED = "G0160"(Deny), "edges that leave a case open",
-        "The values that the conditions look at are few: booleans, words of an `enum`. In one of the cases, which is shown, no \
-         edge is followed, and the run ends there as if it had succeeded. Add an edge for the case, or a last edge without \
-         `when`. One without `to` says that the run is to end; `on_no_match: fail` that it is a failure.";
+        "The values in the conditions have few possible cases: they are booleans, or words of an `enum`. In one case, \
+         which the message shows, no edge is followed, and the run ends there as if it had succeeded. Add an edge for the \
+         case, or a last edge without `when`. To end the run there on purpose, write a last edge without `to`; if that is \
+         a failure, write `on_no_match: fail`.";
     OPEN_CASE = "G0161"(Warn), "edges that may leave a case open",
-        "There is a case, which is shown, in which no edge is followed: the run ends there as if it had succeeded. Add a last \
-         edge without `when`. One without `to` says that the run is to end; `on_no_match: fail` that it is a failure.";
+        "In one case, which the message shows, no edge is followed, and the run ends there as if it had succeeded. Add a \
+         last edge without `when`. To end the run there on purpose, write a last edge without `to`; if that is a failure, \
+         write `on_no_match: fail`.";
     NEVER_FOLLOWED = "G0162"(Deny), "an edge that can never be followed",
-        "Its condition never holds, or wherever it holds an edge before it is followed. What it leads to never happens.";
+        "The condition of the edge never holds, or an edge before it is followed wherever it holds. The run never takes \
+         this edge. Correct the condition or the order of the edges, or remove the edge.";
     NEEDLESS_DEFAULT = "G0163"(Warn), "a last edge that is never followed",
-        "The edges before it cover every case, so there is nothing left for the edge without `when`. Remove it, so that a case \
-         which comes later is noticed; or one of the conditions says more than was meant.";
-    ALWAYS_SAME = "G0164"(Warn), "a comparison that comes out the same whatever the value is",
-        "By its type, and by what the ways to here say of it, the value can only be what is shown, and for all of that the \
-         comparison comes out the same. Either it is not needed or it does not say what was meant.";
+        "The edges before it cover every case, so no case is left for the edge without `when`. Remove it, so that the \
+         compiler reports a case that is added later. If the edge is needed, one of the conditions covers more than was \
+         meant.";
+    ALWAYS_SAME = "G0164"(Warn), "a comparison that is always true or always false",
+        "The type of the value, and the paths to this place, leave only the possibilities that the message shows. The \
+         comparison has the same result for all of them. Remove the comparison, or correct it.";
     VALUE_OF_EXISTS = "G0165"(Deny), "`exists` with a value",
-        "`exists` asks whether there is something, whatever `value` says: with `value: false` too. To ask whether there is \
-         nothing, compare with null: `{ path: state.key, value: null }`.";
+        "`exists` tests whether there is a value, and ignores its own `value`, even `value: false`. To test that there is \
+         no value, compare with null: `{ path: state.key, value: null }`.";
 
     UNKNOWN_WORD = "G0166"(Deny), "a comparison with a word that the value never is",
-        "What an event tells of a run, the status of a graph that was run, and the name of the node that failed are one of a few words, \
-         or names of nodes. The value that it is compared with is none of them, so the comparison always comes out the same.";
+        "Some values are always one of a few words, or names of nodes: the data of an event, the status of a nested graph, \
+         and the name of the node that failed. The value is compared with another word, so the comparison always has the \
+         same result. Correct the word.";
 
-    STUCK_LOOP = "G0170"(Deny), "a loop that does not end once it goes round",
-        "The ways out of the loop look only at values that no node of the loop changes: inputs, keys that are written \
-         elsewhere, and keys that get what they have, or the same input each time. What leads on round once leads on round always, until `max_steps` stops the run with an error. Let the loop \
-         write what its way out looks at, or count the rounds: `visit.number` is how often the run has come to the node.";
+    STUCK_LOOP = "G0170"(Deny), "a loop that cannot end after its first round",
+        "The exits of the loop look only at values that no node of the loop changes: inputs, keys that are written \
+         elsewhere, and keys that get the value that they have, or the same input each time. If no exit is taken in one \
+         round, none is taken in any later round, until `max_steps` stops the run with an error. Let a node of the loop \
+         write a value that an exit looks at, or count the rounds: `visit.number` is how often the run has come to the \
+         node.";
     TOO_FEW_STEPS = "G0171"(Deny), "`max_steps` is too small",
-        "Even the shortest way from `start` to an end visits more nodes than `max_steps` allows, so every run would fail. Where an \
-         edge asks for a later visit with `visit.number`, the rounds until then count.";
+        "Even the shortest path from `start` to an end visits more nodes than `max_steps` allows, so every run would fail. \
+         If an edge requires a later visit with `visit.number`, the rounds until then count too. Raise `max_steps`.";
     TOO_DEEP_GRAPHS = "G0172"(Deny), "graphs are nested deeper than `limits.depth` allows",
-        "A run of the graph would fail where it begins the innermost one. Raise `limits.depth`, or nest fewer. A graph that runs \
-         itself inside on every way, directly or through others, is too deep for any limit: let a condition lead past that.";
-    ANY_TEXT = "G0173"(Warn), "a pattern that every text has, or none",
-        "A `regex` or a `pattern` is looked for anywhere in the text. One that may be empty, as `.*` or `a?`, is found in every text, and \
-         so is the empty text that `contains` looks for; one that asks for something before `^` or behind `$` is found in none. The \
-         comparison tells no text from another. To match the whole text write `^…$`; to ask whether there is one, `op: exists`.";
-    NO_EFFECT = "G0174"(Warn), "a setting of a node's calls that changes nothing",
-        "With `attempts: 1` nothing is tried again, since the number counts the first attempt too, and the other fields of `retry` do \
-         nothing. A `timeout` of a node that is longer than `limits.timeout` never passes: the run ends before. Write another value, or \
-         remove it.";
+        "A run of the graph would fail when it begins the innermost graph. Raise `limits.depth`, or nest fewer graphs. A \
+         graph that runs itself on every path, directly or through others, is too deep for any limit: add a condition with \
+         a path that does not nest it.";
+    ANY_TEXT = "G0173"(Warn), "a pattern that is found in every text, or in none",
+        "A `regex` or a `pattern` is searched for anywhere in the text. A pattern that may be empty, such as `.*` or `a?`, \
+         is found in every text, and so is the empty text of a `contains`. A pattern that needs something before `^` or \
+         after `$` is found in no text. The comparison then distinguishes nothing. To match the whole text, write `^…$`; \
+         to test whether there is a text, write `op: exists`.";
+    NO_EFFECT = "G0174"(Warn), "a setting of a node's calls that has no effect",
+        "With `attempts: 1` nothing is retried, because the number includes the first attempt, so the other fields of \
+         `retry` have no effect. A `timeout` of a node that is longer than `limits.timeout` never passes, because the run \
+         ends before. Write another value, or remove the setting.";
     SAME_TARGET = "G0175"(Warn), "an edge that makes no difference",
-        "Wherever the edge is followed, the edges behind it would lead to the same node without it. So its condition decides nothing: either \
-         it is not needed, or one of the edges was to lead elsewhere. An edge with a `description` is taken to be meant.";
+        "Wherever the edge is followed, the edges after it would lead to the same node without it, so its condition \
+         decides nothing. Remove the edge, or correct the target of one of them. An edge with a `description` is not \
+         reported: its author wants to see it in the history.";
     INJECTION = "G0180"(Deny), "a value becomes a part of code",
-        "A contract says of a parameter, with `x-sink`, that its text is read as code: by a shell, a database, a browser, or as \
-         an address. A template there splices a value into the code, and whoever can choose the value can write code. Pass the \
-         value where it stays one: a shell command's in `env`, a statement's in the list of bound parameters, a page's in a \
-         field that is escaped, an address's in `query`. A command may also execute what it is given beside its text: `eval`, \
-         arithmetic, an unquoted variable, an interpreter that reads stdin, variables such as `PATH` and `BASH_ENV`. `rye/exec` \
-         starts a program with a list of arguments that no shell reads. Numbers, booleans, the time, and words of an `enum` that are made of \
-         letters, digits and `_ . -` are no danger. Neither are texts of the graph itself, as the items of a foreach over a list that stands there \
-         and an input with `const`; nor is an input of the graph that is declared with the same `x-sink`: who gives that input writes the code.";
+        "A contract marks with `x-sink` a parameter whose text is read as code: by a shell, a database, a browser, or as \
+         an address. A template there inserts a value into the code, so anyone who can choose the value can write code. \
+         Pass the value as data: to a shell command in `env`, to a statement in the list of bound parameters, to a page in \
+         a field that is escaped, to an address in `query`. A command may also execute the data that it gets: through \
+         `eval`, arithmetic, an unquoted variable, an interpreter that reads stdin, or variables such as `PATH` and \
+         `BASH_ENV`. `rye/exec` starts a program with a list of arguments that no shell reads. Numbers, booleans, the \
+         time, and words of an `enum` made of letters, digits and `_ . -` are safe. Texts of the graph itself are safe \
+         too, such as the items of a foreach over a list in the file, and an input with `const`. An input that the graph \
+         declares with the same `x-sink` is also allowed: the caller who gives it writes the code.";
     SECRET_IN_TEXT = "G0181", "a secret becomes a part of a text",
-        "A template puts a secret into a text, and the whole text would have to be as secret as that. Pass the secret by itself. \
-         Only where a parameter is secret too may a text be made around one, as `\"Bearer ${inputs.token}\"` is.";
-    SECRET_REVEALED = "G0182", "a secret goes where it is none",
-        "A value that `x-secret` marks, or that is made of one, is given to what is not marked. A tool, or a graph that is nested, \
-         promises with `x-secret: true` at its parameter not to show it to anybody; without a contract nothing is promised. \
-         Ids of items, and what hooks wish, are shown to everybody.";
-    SECRET_COMPARED = "G0183", "a condition asks what a secret is",
-        "The way that a run takes is written down and shown, so a comparison tells a part of the secret to whoever sees it. \
-         Only whether there is one may be asked: `op: exists`, or `value: null`. What else must be known of it is for a tool to \
-         say.";
-    SECRET_IN_SIGHT = "G0184", "a secret stands in the file",
-        "A default or `const` is the value of something that `x-secret` marks. Everybody who has the file has it. Give the value \
-         when the run starts.";
+        "A template inserts a secret into a text, so the whole text would have to be secret. Pass the secret by itself. \
+         Only a parameter that is secret too may contain a text around a secret, such as `\"Bearer ${inputs.token}\"`.";
+    SECRET_REVEALED = "G0182", "a secret in a place that is not marked",
+        "A value that `x-secret` marks, or that is made from one, is given to a place that is not marked. With `x-secret: \
+         true` on a parameter, a tool or a nested graph promises not to show the value to anybody; a tool without a \
+         contract promises nothing. Ids of items and the controls of hooks are visible to everybody. Mark the parameter \
+         with `x-secret: true`, or do not pass the secret there.";
+    SECRET_COMPARED = "G0183", "a condition that compares a secret",
+        "The path of a run is recorded and shown, so a comparison reveals a part of the secret to everybody who sees the \
+         path. A condition may only test whether there is a secret: `op: exists`, or `value: null`. Let a tool test \
+         anything else.";
+    SECRET_IN_SIGHT = "G0184", "a secret is written in the file",
+        "A value that `x-secret` marks has a default or a `const` in the graph. Everybody who has the file has the secret. \
+         Remove it, and give the value when the run starts.";
     REFUSED_LITERAL = "G0185"(Deny), "a value that a built-in tool always refuses",
-        "The value stands in the graph, and the tool takes none like it: a path that leads out of the directory, an address with a \
-         password in it, a name that no variable can have, a time of nothing. Each run would fail there.";
-    SECRET_WRITTEN = "G0188"(Warn), "a secret stands in the file, as a parameter",
-        "A parameter that takes a secret is given a text of the graph: one that a contract marks with `x-secret`, an environment \
-         variable or a header whose name says that it holds one. Everybody who has the file has it. Declare an input with \
-         `x-secret: true`, and give the value when the run starts.";
-    NOT_SECRET = "G0189"(Warn), "what is no secret is given where one is taken",
-        "A contract says with `x-secret` that the parameter is a secret, and what it is given is not marked as one: it stands in the \
-         journal, the state and the output like any other value. Mark the input, or the field of the result, that it comes from.";
+        "The graph contains a literal value that the tool never accepts: a path that leads out of the directory, an \
+         address with a password in it, a name that no variable can have, a timeout of zero. Every run would fail there. \
+         Write a value that the tool accepts.";
+    SECRET_WRITTEN = "G0188"(Warn), "a secret is written in the file, as a parameter",
+        "A parameter that takes a secret gets a text that is written in the graph: a parameter that a contract marks with \
+         `x-secret`, or an environment variable or a header whose name says that it holds a secret. Everybody who has the \
+         file has the secret. Declare an input with `x-secret: true`, and give the value when the run starts.";
+    NOT_SECRET = "G0189"(Warn), "a value that is not secret where a secret is expected",
+        "A contract marks the parameter as a secret with `x-secret`, but the given value is not marked: the journal, the \
+         state and the output show it like any other value. Mark the input, or the field of the result, that the value \
+         comes from.";
     NOT_CACHED = "G0190", "a result that cannot be cached",
-        "`cache_result: true` has what a call returned returned again where a node makes the same call. That is no use where there is \
-         more to a call than what it returns, or where that depends on more than the call: not of a graph, whose nodes may say it \
-         themselves; not of items, which are files that may change; not of an agent's thread. What has secrets in it is not kept.";
+        "With `cache_result: true`, the stored result of a call is returned again for the same call. That is wrong if a \
+         call does more than return a result, or if its result depends on more than the call. So it is not allowed on a \
+         node that runs a graph (the nodes of that graph may have it), that does something with items (they are files that \
+         may change), or that begins an agent's thread. Results with secrets in them are not stored either. Remove \
+         `cache_result`.";
 }
 
 #[cfg(test)]

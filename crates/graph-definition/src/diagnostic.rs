@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use crate::characters::told_apart;
+use crate::characters::describe_difference;
 pub use crate::code::{self, DiagnosticCode};
 pub use crate::fix::Fix;
 use crate::fix::is_certain;
@@ -154,7 +154,7 @@ impl Diagnostic {
         }
         let candidates = similar(wrong, candidates);
         let Some(near) = nearest(wrong, candidates.iter().copied()) else { return self };
-        let apart = told_apart(wrong, near).map(|apart| format!("; the two look the same: {apart}"));
+        let apart = describe_difference(wrong, near).map(|apart| format!("; the two look the same: {apart}"));
         self.help(format!("did you mean `{near}`?{}", apart.unwrap_or_default()));
         self.replace(wrong, near, is_certain(wrong, near, &candidates))
     }

@@ -55,14 +55,14 @@ impl SourceFile {
                 io::ErrorKind::IsADirectory => {
                     "name a file; a build script's `graph_compiler::build` takes a directory"
                 }
-                io::ErrorKind::NotADirectory => "a file stands where a directory on the way must be",
+                io::ErrorKind::NotADirectory => "a part of the path must be a directory, and is a file",
                 _ => "check the file's permissions",
             };
             Self::unreadable(path, name, error, help)
         };
         let too_large = |found: String| {
             let message = format!("`{name}` is too large: {found}, and a graph has at most {MOST_BYTES} bytes");
-            problem(code::TOO_LARGE, message, Some("split it into graphs of their own"))
+            problem(code::TOO_LARGE, message, Some("split it into several graphs"))
         };
 
         // The check comes before the file is opened: a pipe would block the build until somebody writes to it.
@@ -82,7 +82,7 @@ impl SourceFile {
         // The length of a growing file is not reliable: stop reading at the limit in any case.
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
         if bytes.len() as u64 > MOST_BYTES {
-            return Err(too_large("it goes on".to_owned()));
+            return Err(too_large("it is longer than that".to_owned()));
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             let valid = error.utf8_error().valid_up_to();
@@ -101,7 +101,7 @@ impl SourceFile {
         let is_link = path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
         let (reason, help) = match error.kind() {
             io::ErrorKind::NotFound if is_link => {
-                ("it is a link that leads nowhere".to_owned(), "mend or remove the link")
+                ("it is a link to a file that does not exist".to_owned(), "correct or remove the link")
             }
             _ => (reason(error), help),
         };
@@ -130,7 +130,7 @@ fn reason(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
-        io::ErrorKind::NotADirectory => "a file stands where a directory must be".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of its path is not a directory".to_owned(),
         _ => error.to_string(),
     }
 }

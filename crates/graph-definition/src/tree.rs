@@ -153,7 +153,7 @@ pub fn parse(source: &Arc<SourceFile>, diagnostics: &mut Diagnostics) -> Option<
     let (root, is_whole) = (builder.root, !builder.lost);
     let clean = diagnostics.len() == before;
     let Some(root) = root else {
-        let message = format!("`{}` holds nothing but comments", source.name);
+        let message = format!("`{}` contains only comments", source.name);
         diagnostics.error(code::EMPTY, SourcePlace::file(source), message).help("write it, then sign it");
         return None;
     };
@@ -457,7 +457,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
     fn too_deep(&mut self, span: Span) {
         self.error(code::TOO_DEEP, format!("values nest deeper than {MOST_LEVELS} levels"), span)
             .label("too deep")
-            .help("a graph holds no data of this depth: let a tool read it from a file");
+            .help("do not put data of this depth into a graph: let a tool read it from a file");
     }
 
     /// Handles one event; `None` if reading further makes no sense.
@@ -466,7 +466,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    self.error(code::YAML_FEATURE, "a graph is one YAML document, and here a second begins", span)
+                    self.error(code::YAML_FEATURE, "a graph is one YAML document, and a second one begins here", span)
                         .label("second document")
                         .help("put it into a file of its own");
                     return None;
@@ -578,7 +578,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
         let span = span.start..span.start + usize::from(span.start < self.source.text.len());
         let span = span.start..self.source.text.ceil_char_boundary(span.end);
         if self.expects_key() {
-            self.error(code::YAML_FEATURE, "a key must be a text, and here a list or mapping is one", span)
+            self.error(code::YAML_FEATURE, "a key must be a text, and this one is a list or a mapping", span)
                 .label("key")
                 .help("write a text");
             return None;
@@ -624,7 +624,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
         let new = TreeKey { name, span };
         if let Some(first) = first {
             let place = SourcePlace::new(self.source, first);
-            let message = format!("the key `{}` stands twice", new.name);
+            let message = format!("the key `{}` occurs twice", new.name);
             let again = SourcePlace::new(self.source, new.span.clone());
             self.diagnostics
                 .error(code::DUPLICATE_KEY, again, message)
@@ -675,7 +675,7 @@ impl<'s, 'd> TreeBuilder<'s, 'd> {
         if self.values > MOST_VALUES {
             self.error(code::TOO_DEEP, format!("the file holds more than {MOST_VALUES} values"), tree.span)
                 .label("one too many")
-                .help("a graph holds no data of this size: let a tool read it from a file");
+                .help("do not put data of this size into a graph: let a tool read it from a file");
             return None;
         }
         match self.open.last_mut() {

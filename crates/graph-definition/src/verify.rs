@@ -120,7 +120,7 @@ fn explain(source: &Arc<SourceFile>, error: &SignatureError) -> Diagnostic {
             code::UNTRUSTED,
             format!("`{name}` is signed by a key that is blocked: {fingerprint}"),
             format!("`{}` is refused, and may revoke the key", path.display()),
-            "mend the refused file, or remove it".into(),
+            "correct the refused file, or remove it".into(),
         ),
         SignatureError::Forged(fingerprint) => (
             code::FORGED,

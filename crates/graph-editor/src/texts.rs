@@ -162,12 +162,12 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("schema", "items", "what the elements of the list are"),
     ("schema", "additionalProperties", "what the values of an object are that has no `properties`"),
     ("schema", "enum", "the texts that are allowed"),
-    ("schema", "default", "what stands where nothing is given"),
+    ("schema", "default", "the value that is used if none is given"),
     ("schema", "title", "for readers"),
     ("schema", "description", "what it is for; becomes documentation"),
     ("schema", "examples", "for readers"),
     ("schema", "x-sink", "who reads the text as code: a template in it could become a part of the code"),
-    ("schema", "x-secret", "whether the value is shown to nobody but who needs it"),
+    ("schema", "x-secret", "whether the value is shown only to those who need it"),
 ];
 
 /// Returns the description of a field.

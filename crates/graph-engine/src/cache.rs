@@ -27,6 +27,8 @@ pub type CacheFuture<'a, T> = BoxFuture<'a, io::Result<T>>;
 ///
 /// Many runs and processes may use it at once. For a key, `get` returns either the whole of one text that was put there or
 /// nothing.
+///
+/// [`MemoryCache`] is one. The example of [`NodeCache`] gives it to a runtime.
 pub trait Cache: fmt::Debug + Send + Sync + 'static {
     /// Returns the text that was last put under a key, if there is one.
     fn get<'a>(&'a self, key: &'a Digest) -> CacheFuture<'a, Option<String>>;
@@ -79,6 +81,8 @@ impl NodeCache {
 
 /// A cache in memory. Clones share their entries, and nothing is forgotten. It is meant for tests and for programs that do
 /// not run long.
+///
+/// [`NodeCache`] has an example.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryCache {
     entries: Arc<Mutex<HashMap<Digest, String>>>,

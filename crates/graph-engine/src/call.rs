@@ -15,6 +15,30 @@ use crate::stop::{CancelToken, Stop};
 
 /// The settings that limit a program's tools. They are given to [`Builder::tools`](crate::Builder::tools), and a tool gets
 /// them from its [call](Call::tool_settings).
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::{ActionError, Call, Runtime, ToolSettings};
+///
+/// /// The most that an order may cost, in cents.
+/// struct OrderLimit(u64);
+///
+/// impl ToolSettings for OrderLimit {
+///     fn shown(&self) -> String {
+///         self.0.to_string()
+///     }
+/// }
+///
+/// async fn order(call: &Call, cents: u64) -> Result<(), ActionError> {
+///     match call.tool_settings::<OrderLimit>() {
+///         Some(limit) if cents <= limit.0 => Ok(()),
+///         _ => Err(ActionError::permanent("the order costs too much")),
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().tools(OrderLimit(50_000)).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait ToolSettings: Any + Send + Sync {
     /// Returns all settings that may change what a tool returns: a result that was kept under other settings is not used
     /// again.
@@ -22,6 +46,23 @@ pub trait ToolSettings: Any + Send + Sync {
 }
 
 /// The call of a tool: which run, which node, which step.
+///
+/// A tool that does something outside passes the key of its call on:
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # struct Payments;
+/// # impl Payments {
+/// #     async fn charge(&self, _: u64, _: String) -> Result<String, std::io::Error> { Ok(String::new()) }
+/// # }
+/// use graph_runtime::{ActionError, Call};
+///
+/// async fn charge(payments: &Payments, call: &Call, cents: u64) -> Result<String, ActionError> {
+///     // The service charges once for a key, even if a crash repeats the call.
+///     let receipt = payments.charge(cents, call.idempotency_key()).await?;
+///     Ok(receipt)
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Call {
     pub(crate) run: Arc<RunFacts>,
@@ -93,6 +134,24 @@ impl Call {
     /// Makes a call that belongs to no run, to try out a tool. Its graph declares the environment variables `env`,
     /// `untrusted` names the untrusted parts of the parameters, and `tool_settings` limits the tool.
     ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// use graph_runtime::{Call, ItemId, ToolSettings};
+    ///
+    /// struct NoSettings;
+    ///
+    /// impl ToolSettings for NoSettings {
+    ///     fn shown(&self) -> String {
+    ///         String::new()
+    ///     }
+    /// }
+    ///
+    /// let call = Call::alone(ItemId::new("shop/charge")?, Vec::new(), Default::default(), NoSettings);
+    /// assert_eq!((call.tool(), call.attempt()), ("shop/charge", 1));
+    /// assert_eq!(call.idempotency_key(), call.clone().again(2).idempotency_key());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Panics
     ///
     /// Never: its ids and names are valid.
@@ -126,6 +185,8 @@ impl Call {
 
     /// Returns the program's settings for its tools, as given to [`Builder::tools`](crate::Builder::tools); `None` if they
     /// are of another type, or none were given.
+    ///
+    /// [`ToolSettings`] has an example.
     pub fn tool_settings<T: Any>(&self) -> Option<&T> {
         let settings: &dyn Any = self.run.tool_settings.as_deref()?;
         settings.downcast_ref()
@@ -187,6 +248,8 @@ impl Call {
     /// After a crash between the call and the commit, the step is executed again and the tool is called again. A call that
     /// failed is made again too, if the graph says so. A service that accepts an idempotency key does the thing once if it
     /// gets this one.
+    ///
+    /// [`Call`] has an example.
     pub fn idempotency_key(&self) -> String {
         let mut text = format!("{}/{}/{}", self.run.id, self.step, self.node());
         if let Some(item) = self.item() {
@@ -207,6 +270,8 @@ impl Call {
     }
 
     /// Whether the run was cancelled.
+    ///
+    /// The example of [`CancelToken`] checks it in a loop.
     ///
     /// A cancelled run waits for the call in progress. A tool that takes long can end the run sooner: it returns when it
     /// sees the cancel. If it fails then, the run ends as cancelled, and the call is made again if the run is resumed. If it
@@ -232,6 +297,8 @@ impl Call {
     }
 
     /// Returns a token that shows whether the run was cancelled, for tasks that outlive the borrow of the call.
+    ///
+    /// [`CancelToken`] has an example.
     pub fn cancel_token(&self) -> CancelToken {
         CancelToken::of(&self.run.stop)
     }

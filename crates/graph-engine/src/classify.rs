@@ -21,6 +21,8 @@ pub const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 const DEEPEST: usize = 32;
 
 /// The information about a failure that patterns test.
+///
+/// [`Classifier`] has an example.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// The kind of error; `ToolExecutionError` for every error of a tool.
@@ -87,6 +89,16 @@ impl Classification {
 }
 
 /// How long to wait before a call is made again; numbers are seconds (R164).
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use std::time::Duration;
+///
+/// use graph_runtime::classify::Policy;
+///
+/// let doubled = Policy::Exponential { base: 2.0, max: 60.0 };
+/// assert_eq!(doubled.delay(3, None), Duration::from_secs(16));
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Policy {
@@ -182,7 +194,7 @@ impl Policy {
             }
             other => {
                 let known = "the types are `exponential`, `fixed`, `use_header` and `none`";
-                Err(Wrong::new(format!("`{other}` is no type of retry policy; {known}")).inside("type"))
+                Err(Wrong::new(format!("`{other}` is not a type of retry policy; {known}")).inside("type"))
             }
         }
     }
@@ -231,6 +243,20 @@ fn length(seconds: f64) -> Duration {
 ///
 /// Its tests are alternatives: one that matches is enough. Tests that must match together are written as a `match` with
 /// `all`, which [`Classifier::overlay`] reads.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::Category;
+/// use graph_runtime::classify::{ErrorPattern, Policy};
+///
+/// let busy = ErrorPattern::new("till_busy", Category::Transient)
+///     .with_codes(["till_busy"])
+///     .with_statuses([423])
+///     .with_policy(Policy::Fixed { delay: 5.0 });
+/// assert_eq!(busy.id(), "till_busy");
+/// ```
+///
+/// The example of [`Classifier`] uses a pattern.
 #[derive(Debug, Clone)]
 pub struct ErrorPattern {
     id: String,
@@ -350,7 +376,7 @@ fn verdict(map: &Map<String, Value>) -> Result<(Category, bool), Wrong> {
     let category = text(category).map_err(inside("category"))?;
     let category = Category::named(category).ok_or_else(|| {
         let known = Category::ALL.map(|category| format!("`{}`", category.name())).join(", ");
-        Wrong::new(format!("`{category}` is no category; the categories are {known}")).inside("category")
+        Wrong::new(format!("`{category}` is not a category; the categories are {known}")).inside("category")
     })?;
     let retryable = match map.get("retryable") {
         None => category.is_retryable(),
@@ -488,7 +514,7 @@ fn comparison(map: &Map<String, Value>) -> Result<TextTest, Wrong> {
         (Some(_), Some(_)) => return Err(Wrong::new("`op` and `operator` are the same")),
         (Some(name), None) | (None, Some(name)) => {
             let name = text(name).map_err(inside("op"))?;
-            Operator::named(name).ok_or_else(|| Wrong::new(format!("`{name}` is no operator")).inside("op"))?
+            Operator::named(name).ok_or_else(|| Wrong::new(format!("`{name}` is not an operator")).inside("op"))?
         }
         (None, None) => Operator::Eq,
     };
@@ -549,6 +575,20 @@ fn only(map: &Map<String, Value>, known: &[&str]) -> Result<(), Wrong> {
 }
 
 /// The patterns, in order, and the classification of failures that none of them matches.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::classify::{ErrorPattern, Evidence};
+/// use graph_runtime::{Category, Classifier, Runtime};
+///
+/// let sold_out = ErrorPattern::new("sold_out", Category::Permanent).with_message("sold out")?;
+/// let classifier = Classifier::documented().first(sold_out);
+///
+/// let failure = classifier.classify(&Evidence::of_message("timeout: the tea is sold out"));
+/// assert_eq!((failure.code.as_deref(), failure.retryable), (Some("sold_out"), false));
+/// let runtime = Runtime::builder().classifier(classifier).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Classifier {
     patterns: Vec<Arc<ErrorPattern>>,
@@ -605,6 +645,23 @@ impl Classifier {
     }
 
     /// Applies a configuration to the [documented](Self::documented) patterns, as [`Classifier::overlay`] does.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// use graph_runtime::Classifier;
+    /// use graph_runtime::classify::Evidence;
+    /// use serde_json::json;
+    ///
+    /// let classifier = Classifier::from_value(&json!({
+    ///     "patterns": [{
+    ///         "id": "till_busy",
+    ///         "category": "transient",
+    ///         "match": { "path": "error.message", "op": "regex", "value": "till .* is busy" },
+    ///     }],
+    /// }))?;
+    /// assert!(classifier.classify(&Evidence::of_message("till 3 is busy")).retryable);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -912,7 +969,7 @@ mod tests {
             (json!({ "patterns": {} }), "it is a list, at `patterns`"),
             (json!({ "patterns": [{}] }), "it needs an `id`, at `patterns.0`"),
             (json!({ "patterns": [{ "id": "a", "category": "permanent" }] }), "needs a `match`"),
-            (pattern(json!({ "category": "transcient" })), "`transcient` is no category"),
+            (pattern(json!({ "category": "transcient" })), "`transcient` is not a category"),
             (pattern(json!({ "category": "transcient" })), "at `patterns.a.category`"),
             (pattern(json!({ "retryable": "yes" })), "it is `true` or `false`, at `patterns.a.retryable`"),
             (pattern(json!({ "mach": {} })), "it has no field `mach`"),
@@ -921,7 +978,7 @@ mod tests {
             (pattern(json!({ "match": { "path": "error.name" } })), "there is nothing at `error.name`"),
             (
                 pattern(json!({ "match": { "path": "cancelled", "op": "is" } })),
-                "`is` is no operator, at `patterns.a.match.op`",
+                "`is` is not an operator, at `patterns.a.match.op`",
             ),
             (
                 pattern(json!({ "match": { "any": [{ "path": "error.message", "op": "regex", "value": "(" }] } })),
@@ -932,7 +989,7 @@ mod tests {
                 pattern(json!({ "match": { "path": "error.code", "op": "in", "value": "x" } })),
                 "the value of `in` is a list",
             ),
-            (pattern(json!({ "retry_policy": { "type": "linear" } })), "`linear` is no type of retry policy"),
+            (pattern(json!({ "retry_policy": { "type": "linear" } })), "`linear` is not a type of retry policy"),
             (
                 pattern(json!({ "retry_policy": { "type": "fixed", "delay": -1 } })),
                 "at `patterns.a.retry_policy.delay`",

@@ -11,6 +11,8 @@ use tokio::sync::watch;
 pub type Sleeping<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Where the engine's time comes from.
+///
+/// [`ManualClock`] has an example that gives a clock to a runtime.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Returns the time of day.
     fn now(&self) -> SystemTime;
@@ -23,6 +25,8 @@ pub trait Clock: Send + Sync + fmt::Debug {
 }
 
 /// The computer's clock. It waits with tokio's timers, which the tokio runtime must have enabled.
+///
+/// A runtime has it by default. The examples of [`ManualClock`] and [`TokioClock`] set another one.
 #[derive(Debug)]
 pub struct SystemClock {
     origin: Instant,
@@ -56,6 +60,20 @@ impl Clock for SystemClock {
 }
 
 /// A clock that moves only when it is advanced, for tests whose journals must be the same each time.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use std::sync::Arc;
+/// use std::time::{Duration, SystemTime};
+///
+/// use graph_runtime::{Clock, ManualClock, Runtime};
+///
+/// let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
+/// let runtime = Runtime::builder().clock(clock.clone()).build()?;
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.now(), SystemTime::UNIX_EPOCH + Duration::from_secs(60));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ManualClock {
     elapsed: watch::Sender<Duration>,
@@ -95,6 +113,23 @@ impl Clock for ManualClock {
 }
 
 /// Tokio's clock, which a test can pause. A wait then ends as soon as nothing else is left to do, so hours pass in no time.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use std::time::{Duration, SystemTime};
+///
+/// use graph_runtime::{Clock, Runtime, TokioClock};
+///
+/// tokio::time::pause();
+/// let clock = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH));
+/// let runtime = Runtime::builder().clock(clock.clone()).build()?;
+/// clock.sleep(Duration::from_secs(3600)).await;
+/// assert!(clock.monotonic() >= Duration::from_secs(3600));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TokioClock {
     origin: SystemTime,

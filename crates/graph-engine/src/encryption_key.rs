@@ -11,6 +11,21 @@ use zeroize::Zeroizing;
 ///
 /// Anyone who has it can read the secrets in the journals that were encrypted with it. A run whose journal has secrets can be
 /// resumed only with it. Journals are signed with another key, so a journal can be verified without access to its secrets.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("encryption.key");
+/// use graph_runtime::{EncryptionKey, Runtime};
+///
+/// if !path.exists() {
+///     EncryptionKey::generate()?.save(&path)?;
+/// }
+/// let key = EncryptionKey::load(&path)?;
+/// println!("secrets are encrypted with the key {}", key.fingerprint());
+/// let runtime = Runtime::builder().encrypt_with(key).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct EncryptionKey(Zeroizing<[u8; 32]>);
 

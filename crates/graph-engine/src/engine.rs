@@ -59,8 +59,8 @@ pub use single::OneVisit;
 
 impl Engine {
     /// Returns the state and position of the run, to change them between two steps.
-    pub(crate) fn standing(&mut self) -> &mut RunState {
-        alone(&mut self.context.standing)
+    pub(crate) fn run_state(&mut self) -> &mut RunState {
+        alone(&mut self.context.run_state)
     }
 
     /// Marks the run as one that has begun, so that hooks are not notified of its start.
@@ -94,7 +94,7 @@ impl Engine {
                 if self.facts.stop.is_set() {
                     continue;
                 }
-                if is_others_turn(self.standing.position.steps, &mut self.turn) {
+                if is_others_turn(self.run_state.position.steps, &mut self.turn) {
                     yield_now().await;
                 }
                 if self.is_exhausted()
@@ -149,7 +149,7 @@ impl Engine {
             if let Err(error) = self.end_without_result(end).await {
                 return Some(error);
             }
-            let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
+            let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
             return Some(RunError::Cancelled { run, steps, state });
         }
         if self.facts.stop.is_set() {
@@ -160,7 +160,7 @@ impl Engine {
             if let Err(error) = self.end_without_result(End { error, ..self.end_of(Status::Error) }).await {
                 return Some(error);
             }
-            let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
+            let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
             return Some(RunError::Deadline { run, steps, state });
         }
         None
@@ -168,7 +168,7 @@ impl Engine {
 
     /// Leaves the run unfinished, to be resumed. Everything done so far is made durable.
     async fn leave(&mut self) -> RunError {
-        let (run, steps) = (self.facts.id.clone(), self.standing.position.steps);
+        let (run, steps) = (self.facts.id.clone(), self.run_state.position.steps);
         // Finished calls of the step are not made again when the run is resumed.
         let done = self.sign_done();
         if let Some(journal) = &mut self.journal
@@ -184,21 +184,21 @@ impl Engine {
 
     /// Returns how many steps the run may take.
     fn most_steps(&self) -> u64 {
-        self.standing.position.most_steps(self.graph())
+        self.run_state.position.most_steps(self.graph())
     }
 
     fn is_exhausted(&self) -> bool {
-        self.standing.position.is_exhausted(self.graph())
+        self.run_state.position.is_exhausted(self.graph())
     }
 
     /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
     async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
-        let node = self.standing.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
-        let (taken, most) = (self.standing.position.steps, self.most_steps());
+        let node = self.run_state.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
+        let (taken, most) = (self.run_state.position.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
-                if let Some(wanted) = self.standing.position.extended(self.graph(), additional_steps) {
-                    self.standing().position.limit = Some(wanted);
+                if let Some(wanted) = self.run_state.position.extended(self.graph(), additional_steps) {
+                    self.run_state().position.limit = Some(wanted);
                     if !self.is_exhausted() {
                         return None;
                     }
@@ -235,21 +235,21 @@ impl Engine {
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
         self.observe_end(ended.status, None);
-        self.tell_end(self.standing.position.last, ended.status, None).await;
+        self.tell_end(self.run_state.position.last, ended.status, None).await;
         Ok(ended)
     }
 
     /// Visits every node of the frontier.
     async fn perform(&mut self, visits: &mut Vec<VisitState>) {
-        while self.slots.len() < self.standing.position.frontier.len() {
+        while self.slots.len() < self.run_state.position.frontier.len() {
             self.slots.push(self.slot());
         }
         let mut slots = std::mem::take(&mut self.slots);
-        visits.resize_with(self.standing.position.frontier.len(), VisitState::default);
-        let shares = self.shares(&self.standing.position.frontier);
+        visits.resize_with(self.run_state.position.frontier.len(), VisitState::default);
+        let shares = self.shares(&self.run_state.position.frontier);
         visits
             .iter_mut()
-            .zip(&self.standing.position.frontier)
+            .zip(&self.run_state.position.frontier)
             .for_each(|(visit, activation)| visit.begin(activation.clone()));
         if let Some(mut journal_writer) = self.journal.take_if(|_| shares) {
             let all = self.context.visit_all(visits, &mut slots);
@@ -310,7 +310,7 @@ impl Engine {
     /// A step that cannot be committed has no visible effect: its outcome is computed first, and the state is written once
     /// all of it fits. If the store fails, the run stops, and a resumed run continues from what the store has.
     async fn commit(&mut self, visits: &mut [VisitState]) -> Result<Option<Result<Ended, RunError>>, RunError> {
-        let first = self.standing.position.steps + 1;
+        let first = self.run_state.position.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
             Ok(candidate) => candidate,
@@ -332,14 +332,14 @@ impl Engine {
         }
         let kept = self.history.is_some().then(|| self.owned(visits));
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
-        let told = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
+        let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
         if let Err((node, mismatch)) = self.take(candidate, visits) {
             // Reached only if the machine rejects a value that it accepted when it was checked.
             if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
                 (journal.chain, journal.due) = (chain, due);
             }
             // The end in the journal counts the steps that were committed.
-            self.standing().position.steps = first - 1;
+            self.run_state().position.steps = first - 1;
             let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
             return Err(Box::pin(self.end_at(node, first, failure, true)).await);
         }
@@ -347,8 +347,8 @@ impl Engine {
             history.extend(kept);
         }
         let ended =
-            self.standing.position.frontier.is_empty().then(|| self.come_to_end(last, at, visits, &mut records));
-        self.clear_desk();
+            self.run_state.position.frontier.is_empty().then(|| self.come_to_end(last, at, visits, &mut records));
+        self.clear_pending();
         if ended.is_none() {
             records.extend(self.sign_snapshot());
         }
@@ -364,11 +364,11 @@ impl Engine {
         if self.is_observed() {
             self.observe_visits(visits);
         }
-        for (node, values) in told.into_iter().flatten() {
+        for (node, values) in hook_values.into_iter().flatten() {
             if let Some(error) = Box::pin(self.tell(program::Event::AfterStep, node, values, Status::Running)).await
                 && ended.is_none()
             {
-                let step = self.standing.position.steps;
+                let step = self.run_state.position.steps;
                 return Ok(Some(Err(Box::pin(self.end_at(node, step, Failure::permanent(error), false)).await)));
             }
         }
@@ -429,7 +429,7 @@ impl Engine {
 
     /// Notifies the hooks that the run ended (R155).
     async fn tell_end(&self, node: u16, status: Status, error: Option<&str>) {
-        let steps = Value::from(self.standing.position.steps);
+        let steps = Value::from(self.run_state.position.steps);
         let values = [
             ("steps", steps),
             ("status", Value::from(status.name())),
@@ -442,13 +442,13 @@ impl Engine {
     /// Computes where the step leads.
     fn fold(&self, visits: &[VisitState]) -> Result<Candidate, FoldError> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
-        fold(tables(self.machine.graph()), &self.standing.position, Some(&*self.standing.state), visited)
+        fold(tables(self.machine.graph()), &self.run_state.position, Some(&*self.run_state.state), visited)
     }
 
     /// Moves the run past a step: updates the position, and writes the visits' changes to the state in order.
     fn take(&mut self, candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
-        let RunState { state, position, .. } = alone(&mut self.context.standing);
+        let RunState { state, position, .. } = alone(&mut self.context.run_state);
         candidate.take(tables(self.context.run.machine.graph()), position, visited);
         for visit in visits {
             for change in visit.changes.drain(..) {
@@ -469,22 +469,23 @@ impl Engine {
     }
 
     fn ended(&self, output: Value) -> Ended {
-        let (status, suppressed) = (self.standing.position.status_at_end(), self.standing.position.suppressed.clone());
-        let (state, steps) = (self.state_value(), self.standing.position.steps);
+        let (status, suppressed) =
+            (self.run_state.position.status_at_end(), self.run_state.position.suppressed.clone());
+        let (state, steps) = (self.state_value(), self.run_state.position.steps);
         let history = self.history.clone().unwrap_or_default();
         let hidden = self.graph().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
-        let node = self.graph().node(self.standing.position.last).name.clone();
+        let node = self.graph().node(self.run_state.position.last).name.clone();
         Ended { status, node, output, hidden, state, steps, suppressed, exhausted: false, history }
     }
 
     fn state_value(&self) -> Value {
-        state_value(self.graph(), &*self.standing.state, &self.standing.position)
+        state_value(self.graph(), &*self.run_state.state, &self.run_state.position)
     }
 
     /// Returns the keys that are set: the output of a run that ends without a return node.
     fn keys_value(&self) -> Value {
         let plain = |(name, view): (String, View<'_>)| (name, view.to_plain_value());
-        Value::Object(keys(self.graph(), &*self.standing.state).map(plain).collect())
+        Value::Object(keys(self.graph(), &*self.run_state.state).map(plain).collect())
     }
 
     /// Ends the run because a node failed. The step is not committed, so a resumed run visits the node again.
@@ -537,7 +538,7 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        self.standing().position.root.last_error =
+        self.run_state().position.root.last_error =
             Some(LastError { node: node.clone(), error: failure.message.clone() });
         RunError::Node {
             run: self.facts.id.clone(),
@@ -556,9 +557,9 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        let node = self.standing.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
+        let node = self.run_state.position.frontier.first().map_or(self.graph().start, |activation| activation.node);
         self.tell_end(node, Status::Error, Some(&message)).await;
-        let (steps, state) = (self.standing.position.steps, Box::new(self.state_value()));
+        let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
     }
 
@@ -576,14 +577,14 @@ impl Engine {
 
     /// Returns an end at the current step, with only its status and its number of steps set.
     fn end_of(&self, status: Status) -> End {
-        End::of(status, self.standing.position.steps)
+        End::of(status, self.run_state.position.steps)
     }
 
     /// Returns a snapshot of the run, if one is due.
     fn sign_snapshot(&mut self) -> Option<SignedRecord> {
-        let StepContext { run, standing } = &self.context;
+        let StepContext { run, run_state } = &self.context;
         let (code, run_secrets) = (tables(run.machine.graph()), run.run_secrets.as_deref());
-        let (state, position) = (&*standing.state, &standing.position);
+        let (state, position) = (&*run_state.state, &run_state.position);
         let journal_writer = self.journal.as_mut().filter(|journal_writer| journal_writer.due.is_now())?;
         journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })
     }
@@ -598,8 +599,8 @@ impl Engine {
         let step = Step {
             visits: made.map(|((visit, slot), covered)| visit.written(code, slot, covered)).collect(),
             next: targets(code, candidate.next()),
-            joins: open_joins(code, candidate.joins(&self.standing.position)),
-            limit: self.standing.position.limit,
+            joins: open_joins(code, candidate.joins(&self.run_state.position)),
+            limit: self.run_state.position.limit,
         };
         let journal = self.journal.as_mut().expect("only a run with a journal signs records");
         let signed = journal.sign("step", step);
@@ -654,7 +655,7 @@ impl Engine {
 
     fn note_new_keys(&self, visits: &mut [VisitState]) {
         for visit in visits {
-            let new = |change: &&Change| self.standing.state.get(change.key).is_null() && !change.value.is_null();
+            let new = |change: &&Change| self.run_state.state.get(change.key).is_null() && !change.value.is_null();
             let name = |change: &Change| self.graph().keys[change.key].name.clone();
             visit.new_keys = visit.changes.iter().filter(new).map(name).collect();
             visit.new_keys.sort_unstable();
@@ -693,7 +694,7 @@ impl Engine {
     fn observe_end(&self, status: Status, error: Option<&str>) {
         if self.is_observed() {
             let elapsed = self.runtime.clock.monotonic().saturating_sub(self.began);
-            let steps = self.standing.position.steps;
+            let steps = self.run_state.position.steps;
             self.observe(&Event::RunEnded { run: &self.facts.id, status, steps, elapsed, error });
         }
     }
@@ -719,7 +720,7 @@ impl StepContext {
 
     /// Returns the environment in which a node is visited.
     fn env<'a>(&'a self, at: &'a Activation, now: &'a Now<'a>) -> Env<'a> {
-        Env::new(tables(self.machine.graph()), &self.standing.position, &*self.standing.state, at, now)
+        Env::new(tables(self.machine.graph()), &self.run_state.position, &*self.run_state.state, at, now)
     }
 
     /// Visits the nodes of the frontier: a single one in the run's own future, several each in a future of its own. At most
@@ -728,7 +729,7 @@ impl StepContext {
         if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
             return self.timed_visit(visit, slot, true).await;
         }
-        let most = self.graph().branches_at_once(&self.standing.position.frontier).max(1);
+        let most = self.graph().branches_at_once(&self.run_state.position.frontier).max(1);
         let branches = visits.drain(..).zip(slots.drain(..)).enumerate();
         let branches = branches.map(|(place, (visit, slot))| self.clone().branch(place, visit, slot));
         let mut made: Vec<_> = stream::iter(branches).buffer_unordered(most).collect().await;

@@ -7,6 +7,8 @@ use graph_model::value::{AsView, NamedFields, Value, View};
 use serde::{Deserialize, Serialize};
 
 /// How a failure is to be treated.
+///
+/// The example of [`ActionError`] distinguishes two categories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Category {
@@ -50,6 +52,25 @@ impl Category {
 /// Any error converts to one by `?`, with the error's text and those of its causes; its category is then derived from what
 /// it says (R160). It does not implement [`Error`](std::error::Error) itself, for the same reason that `anyhow::Error` does
 /// not.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::ActionError;
+///
+/// /// Says how the payment service's answer is to be treated.
+/// fn refused(status: u16, answer: &str) -> ActionError {
+///     match status {
+///         500.. => ActionError::transient(answer).with_status(status),
+///         _ => ActionError::permanent(answer).with_status(status),
+///     }
+/// }
+/// assert!(refused(503, "busy").category().is_retryable());
+///
+/// fn cents(text: &str) -> Result<u64, ActionError> {
+///     Ok(text.parse()?)
+/// }
+/// assert_eq!(cents("ten").unwrap_err().to_string(), "invalid digit found in string");
+/// ```
 pub struct ActionError {
     category: Category,
     typed: bool,
@@ -177,6 +198,8 @@ impl fmt::Debug for ActionError {
 }
 
 /// Why a node failed.
+///
+/// The engine makes it from the [`ActionError`] of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     /// The error message.
@@ -208,7 +231,7 @@ impl Failure {
     }
 
     /// A failure that a tool reports in its result. Its category is derived from its text.
-    pub(crate) fn told(message: String, data: Value) -> Self {
+    pub(crate) fn reported(message: String, data: Value) -> Self {
         Self::from(ActionError::unclassified(message).with_data(data))
     }
 }

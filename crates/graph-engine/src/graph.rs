@@ -226,7 +226,7 @@ impl GraphTables {
         self.scope(context).keys()
     }
 
-    /// Returns a hook's reaction to an event with the values `told`; `None` if its condition does not hold.
+    /// Returns a hook's reaction to an event with the values `values`; `None` if its condition does not hold.
     ///
     /// # Errors
     ///
@@ -235,10 +235,10 @@ impl GraphTables {
         &self,
         hook: &CompiledHook,
         context: &EvalContext<'_>,
-        told: &Value,
+        values: &Value,
         notes: &mut Notes,
     ) -> Result<Option<Steering>, Box<Failure>> {
-        let scope = Scope { local: told.view(), ..self.scope(context) };
+        let scope = Scope { local: values.view(), ..self.scope(context) };
         if !scope.holds(&hook.when)? {
             return Ok(None);
         }

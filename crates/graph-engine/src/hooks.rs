@@ -15,6 +15,8 @@ use graph_model::value::{AsView, Value, View};
 use crate::status::Status;
 
 /// How a hook steers a run.
+///
+/// The example of [`Hooks`] ends a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Control {
@@ -81,6 +83,8 @@ impl Control {
 }
 
 /// The information that a hook receives.
+///
+/// The example of [`Hooks`] reads the code of an error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HookContext<'a> {
@@ -102,34 +106,57 @@ impl HookContext<'_> {
 /// A program's reactions to the events of its runs. Each method does nothing by default.
 ///
 /// A hook that panics, or takes longer than a minute, is treated as absent: it cannot fail the run.
+///
+/// Each method may be an `async fn`:
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::machine::View;
+/// use graph_runtime::{Control, HookContext, Hooks, Layer, Runtime};
+///
+/// /// Ends a run when a card is refused, whatever its graph does about errors.
+/// struct RefusedCards;
+///
+/// impl Hooks for RefusedCards {
+///     async fn error(&self, context: &HookContext<'_>) -> Option<Control> {
+///         match context.get("error").step("code") {
+///             View::Text("card_declined") => Some(Control::Fail { error: "the card was refused".to_owned() }),
+///             _ => None,
+///         }
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().hooks(Layer::Builtin, RefusedCards).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Hooks: Send + Sync + 'static {
     /// A run began. Not called when one is resumed.
-    fn graph_started(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
-        let _ = told;
+    fn graph_started(&self, context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
+        let _ = context;
         async { None }
     }
 
     /// A node is done, and its step is committed.
-    fn after_step(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
-        let _ = told;
+    fn after_step(&self, context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
+        let _ = context;
         async { None }
     }
 
     /// The call of a node failed.
-    fn error(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
-        let _ = told;
+    fn error(&self, context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
+        let _ = context;
         async { None }
     }
 
     /// The run has taken all the steps it may.
-    fn limit(&self, told: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
-        let _ = told;
+    fn limit(&self, context: &HookContext<'_>) -> impl Future<Output = Option<Control>> + Send {
+        let _ = context;
         async { None }
     }
 
     /// The run ended, other than with an error of a node (R155).
-    fn graph_completed(&self, told: &HookContext<'_>, status: Status) -> impl Future<Output = ()> + Send {
-        let _ = (told, status);
+    fn graph_completed(&self, context: &HookContext<'_>, status: Status) -> impl Future<Output = ()> + Send {
+        let _ = (context, status);
         async {}
     }
 }
@@ -139,19 +166,19 @@ type Answering<'a> = Pin<Box<dyn Future<Output = Option<Control>> + Send + 'a>>;
 
 /// Hooks of any type.
 pub(crate) trait AnyHooks: Send + Sync {
-    fn answer<'a>(&'a self, told: &'a HookContext<'a>, status: Status) -> Answering<'a>;
+    fn answer<'a>(&'a self, context: &'a HookContext<'a>, status: Status) -> Answering<'a>;
 }
 
 impl<H: Hooks> AnyHooks for H {
-    fn answer<'a>(&'a self, told: &'a HookContext<'a>, status: Status) -> Answering<'a> {
+    fn answer<'a>(&'a self, context: &'a HookContext<'a>, status: Status) -> Answering<'a> {
         Box::pin(async move {
-            match told.event {
-                Event::GraphStarted => self.graph_started(told).await,
-                Event::AfterStep => self.after_step(told).await,
-                Event::Error => self.error(told).await,
-                Event::Limit => self.limit(told).await,
+            match context.event {
+                Event::GraphStarted => self.graph_started(context).await,
+                Event::AfterStep => self.after_step(context).await,
+                Event::Error => self.error(context).await,
+                Event::Limit => self.limit(context).await,
                 Event::GraphCompleted => {
-                    self.graph_completed(told, status).await;
+                    self.graph_completed(context, status).await;
                     None
                 }
             }
@@ -166,6 +193,8 @@ impl fmt::Debug for dyn AnyHooks {
 }
 
 /// The place of a program's hooks among the others.
+///
+/// The example of [`Hooks`] names one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Layer {

@@ -46,7 +46,7 @@ pub(crate) async fn verify_inside(
         let misfit = |reason: &str| {
             journal(&parent.run, JournalError::Misfit { seq, reason: format!("node `{}` {reason}", parent.node) })
         };
-        let inner = graph_of(&*outer, tool, id.as_ref()).ok_or_else(|| misfit("calls a graph that is not there"))?;
+        let inner = graph_of(&*outer, tool, id.as_ref()).ok_or_else(|| misfit("calls a graph that does not exist"))?;
         let mut is_there = false;
         for attempt in 1..=attempts {
             let id = nested_id(&parent.run, parent.step, parent.item, attempt);
@@ -65,7 +65,7 @@ pub(crate) async fn verify_inside(
             is_there = true;
         }
         if has_result && !is_there {
-            return Err(misfit("was told of a run of which there is no journal"));
+            return Err(misfit("has the result of a run that has no journal"));
         }
     }
     Ok(())

@@ -6,6 +6,31 @@
 //! Generated code implements [`Machine`] and [`Graph`], and so does the interpreter. A machine that is written by hand has a
 //! [`CompiledGraph`] that it [loads](CompiledGraph::load) from a [`Program`], a state ([`StateFields`]) and a caller of
 //! tools ([`ToolCaller`]).
+//!
+//! ```
+//! # use graph_engine as graph_runtime;
+//! use graph_runtime::machine::{CompiledGraph, Program};
+//!
+//! static PROGRAM: Program<'static> = Program {
+//!     id: "shop/receipt",
+//!     version: "1.0.0",
+//!     source: "src/lib.rs",
+//!     digest: "0000000000000000000000000000000000000000000000000000000000000001",
+//!     signer: "0000000000000000",
+//!     start: 0,
+//!     settings: "{}",
+//!     permissions: &[],
+//!     env: &[],
+//!     keys: &[],
+//!     tools: &[],
+//!     nodes: &[("print", r#"{"line":1,"does":"return","output":{"total":"${inputs.total}"}}"#)],
+//! };
+//! let graph = CompiledGraph::load(&PROGRAM)?;
+//! assert_eq!(graph.topology().nodes[0].name, "print");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The package `tests/outside/machine` of the repository is a whole machine, with a tool.
 
 use std::sync::Arc;
 
@@ -23,6 +48,8 @@ pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters
 
 /// A graph that can run: generated, interpreted from a checked graph, or written by hand. The engine does not distinguish
 /// them.
+///
+/// [`CompiledGraph::topology`] has an example that draws any machine's graph. [The module](self) has one that loads a graph.
 pub trait Machine: Send + Sync + 'static {
     /// Returns the graph's tables.
     fn graph(&self) -> &CompiledGraph;
@@ -62,6 +89,8 @@ pub trait Machine: Send + Sync + 'static {
 }
 
 /// A machine with the Rust types of its inputs and its output.
+///
+/// The examples of [`Runtime`](crate::Runtime) run a graph of any type.
 pub trait Graph: Machine {
     /// The inputs of a run.
     type Inputs: AsView;

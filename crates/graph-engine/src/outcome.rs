@@ -17,6 +17,8 @@ use graph_model::name::RunId;
 use graph_model::value::Mismatch;
 
 /// The outcome of a run, as its journal says.
+///
+/// [`Runtime::outcome`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum RunOutcome<O> {
@@ -111,6 +113,19 @@ pub enum OutcomeError {
 }
 
 /// The runs that [`Runtime::resume_all`] resumes, and the options for them.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::{ResumeAll, Status};
+/// use graph_runtime::store::RunFilter;
+///
+/// let orders = ResumeAll {
+///     filter: RunFilter { graph: Some("shop/order".to_owned()), ..ResumeAll::default().filter },
+///     at_once: 2,
+///     ..ResumeAll::default()
+/// };
+/// assert_eq!(orders.filter.statuses, [Status::Running]);
+/// ```
 #[derive(Debug, Clone)]
 pub struct ResumeAll {
     /// The filter for the runs; by default, those that have not ended and are inside no other.
@@ -129,6 +144,8 @@ impl Default for ResumeAll {
 }
 
 /// The result of resuming one of several runs.
+///
+/// [`Runtime::resume_all`] has an example.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Resumed<O> {
@@ -141,6 +158,25 @@ pub struct Resumed<O> {
 impl Runtime {
     /// Returns the outcome of a run in the store, as its journal proves it. It calls nothing, writes nothing and needs no
     /// lease, so it does not disturb the run's holder.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{RunId, RunOutcome};
+    ///
+    /// match runtime.outcome(&graph, &RunId::new("order-17")?).await? {
+    ///     RunOutcome::Running { nodes, .. } => println!("it is at `{}`", nodes.join("`, `")),
+    ///     RunOutcome::Done(finished) => println!("it ended at `{}`", finished.node),
+    ///     RunOutcome::Failed { error, .. } => println!("it failed: {error}"),
+    ///     RunOutcome::Cancelled { steps, .. } => println!("it was cancelled after {steps} steps"),
+    ///     _ => println!("it has another outcome"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -187,6 +223,23 @@ impl Runtime {
 
     /// Lists runs of the store, the newest first, a page at a time.
     ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example(runtime: graph_runtime::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::store::{Page, RunFilter, RunPage};
+    ///
+    /// let orders = RunFilter { graph: Some("shop/order".to_owned()), ..RunFilter::default() };
+    /// let mut page = Page::default();
+    /// loop {
+    ///     let RunPage { runs, next } = runtime.runs(&orders, &page).await?;
+    ///     runs.iter().for_each(|run| println!("{} {}", run.run, run.status.name()));
+    ///     let Some(next) = next else { break };
+    ///     page.after = Some(next);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// If there is no store, it cannot be read, or the page's cursor is not a place in it.
@@ -203,6 +256,24 @@ impl Runtime {
     /// of them, with the error.
     ///
     /// Dropping the future resumes no more runs; those that were resumed continue.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph + Clone>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::ResumeAll;
+    ///
+    /// for resumed in runtime.resume_all(ResumeAll::default(), |_| Some(graph.clone())).await? {
+    ///     match resumed.run {
+    ///         Ok(run) => println!("run {} continues", run.id()),
+    ///         Err(error) => println!("run {} cannot be resumed: {error}", resumed.summary.run),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -24,6 +24,26 @@ use crate::status::Status;
 use crate::stop::Stop;
 
 /// A run in progress. Awaiting it gives its result. Dropping it does not stop the run, even while it is awaited.
+///
+/// So a caller can stop waiting, and wait again later:
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # async fn example<G: graph_runtime::Graph>(
+/// #     runtime: graph_runtime::Runtime,
+/// #     graph: G,
+/// #     inputs: G::Inputs,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// let mut run = runtime.start(graph, inputs).await?;
+/// match tokio::time::timeout(Duration::from_secs(2), &mut run).await {
+///     Ok(finished) => println!("the order ended at `{}`", finished?.node),
+///     Err(_) => println!("the order is still in progress; its run is {}", run.id()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a run continues by itself, and its result is lost if nobody awaits it"]
 pub struct Run<O> {
     id: RunId,
@@ -48,11 +68,38 @@ impl<O> fmt::Debug for Run<O> {
 /// further calls. A call in progress is waited for; the tool is [notified](crate::Call::cancelled) and may return sooner.
 ///
 /// The request is lost when the process ends. For a request that lasts, use [`Store::cancel`](crate::Store::cancel).
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # async fn example<G: graph_runtime::Graph>(
+/// #     runtime: graph_runtime::Runtime,
+/// #     graph: G,
+/// #     inputs: G::Inputs,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use graph_runtime::RunError;
+///
+/// let run = runtime.start(graph, inputs).await?;
+/// let canceller = run.canceller();
+/// tokio::spawn(async move {
+///     tokio::time::sleep(Duration::from_secs(60)).await;
+///     canceller.cancel();
+/// });
+/// match run.await {
+///     Err(RunError::Cancelled { steps, .. }) => println!("cancelled after {steps} steps"),
+///     ended => println!("ended at `{}`", ended?.node),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Canceller(Stop);
 
 impl Canceller {
     /// Stops the run. It can be resumed.
+    ///
+    /// [`Canceller`] has an example.
     pub fn cancel(&self) {
         self.0.set();
     }
@@ -80,6 +127,20 @@ pub(crate) fn spawn(engine: Engine, pass: Pass, span: Span) -> Task {
 }
 
 /// The result of a run.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::{Finished, Status};
+///
+/// fn report<O>(finished: &Finished<O>) {
+///     println!("run {} ended at `{}` after {} steps", finished.run, finished.node, finished.steps);
+///     if finished.status == Status::CompletedWithErrors {
+///         for failure in &finished.errors {
+///             println!("`{}` failed at step {}: {}", failure.node, failure.step, failure.error);
+///         }
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Finished<O> {
@@ -138,6 +199,8 @@ impl<O> Run<O> {
     }
 
     /// Returns a handle that can stop the run, also while it is awaited.
+    ///
+    /// [`Canceller`] has an example.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.stop.clone())
     }

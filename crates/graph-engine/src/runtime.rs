@@ -30,12 +30,46 @@ use graph_signing::SecretKey;
 use tracing::Instrument;
 
 /// Runs graphs. Clones share everything.
+///
+/// A program builds one runtime, and starts all of its runs with it:
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # async fn example<G: graph_runtime::Graph>(
+/// #     graph: G,
+/// #     inputs: G::Inputs,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::Runtime;
+///
+/// let runtime = Runtime::builder().grants(["rye.execute.tool.shop.*"])?.build()?;
+/// let finished = runtime.start(graph, inputs).await?.await?;
+/// println!("run {} ended at `{}` after {} steps", finished.run, finished.node, finished.steps);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Runtime {
     pub(crate) inner: Arc<RuntimeServices>,
 }
 
 /// Builds a [`Runtime`].
+///
+/// Only grants are necessary. This runtime also keeps the journals of its runs, encrypts their secrets, and shows their
+/// progress. In a service, the store is `SqliteStore` instead:
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::{EncryptionKey, MemoryStore, Progress, Runtime, SecretKey};
+///
+/// let runtime = Runtime::builder()
+///     .store(MemoryStore::new())
+///     .sign_with(SecretKey::generate()?)
+///     .encrypt_with(EncryptionKey::generate()?)
+///     .grants(["rye.execute.tool.shop.*", "rye.execute.tool.payments.charge"])?
+///     .observer(Progress::stderr())
+///     .build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Default)]
 pub struct Builder {
     store: Option<Arc<dyn Store>>,
@@ -55,6 +89,8 @@ pub struct Builder {
 
 impl Builder {
     /// Keeps the journals of runs in `store`. Without one, a run lives in memory and leaves nothing behind.
+    ///
+    /// [`Builder`] has an example. The example of [`MemoryStore`](crate::MemoryStore) reads a journal.
     #[must_use]
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
@@ -62,6 +98,8 @@ impl Builder {
     }
 
     /// Signs journals with `key`. A store needs one. The journal of a resumed run must be signed with it too.
+    ///
+    /// The example of [`SecretKey`] loads a key from its directory.
     #[must_use]
     pub fn sign_with(mut self, key: SecretKey) -> Self {
         self.key = Some(key);
@@ -70,6 +108,8 @@ impl Builder {
 
     /// Encrypts secrets in journals with `key`. A graph that has secrets needs one if its runs are written to a journal. The
     /// secrets of a resumed run must be encrypted with it too.
+    ///
+    /// The example of [`EncryptionKey`] loads a key from its file.
     #[must_use]
     pub fn encrypt_with(mut self, key: EncryptionKey) -> Self {
         self.encryption_key = Some(key);
@@ -78,6 +118,8 @@ impl Builder {
 
     /// Grants capabilities: `rye.execute.tool.rye.bash`, or a pattern such as `rye.execute.tool.*`. Only capabilities that
     /// are named here are granted.
+    ///
+    /// The example of [`Pattern`] shows which capabilities a pattern grants.
     ///
     /// # Errors
     ///
@@ -89,6 +131,8 @@ impl Builder {
 
     /// Grants several capabilities, such as the `CAPABILITIES` of a graph's module.
     ///
+    /// [`Runtime`] and [`Builder`] have examples.
+    ///
     /// # Errors
     ///
     /// If one of the patterns could never match.
@@ -97,6 +141,8 @@ impl Builder {
     }
 
     /// Sets the clock. The default is the computer's clock.
+    ///
+    /// [`ManualClock`](crate::ManualClock) and [`TokioClock`](crate::TokioClock) have examples for tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -104,6 +150,8 @@ impl Builder {
     }
 
     /// Sends the events of runs to `observer`.
+    ///
+    /// The example of [`Observer`] counts the runs that failed.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(Arc::new(observer));
@@ -111,6 +159,8 @@ impl Builder {
     }
 
     /// Notifies `hooks` of the events of runs; those of [`Layer::Builtin`] may steer them.
+    ///
+    /// The example of [`Hooks`] ends a run.
     #[must_use]
     pub fn hooks(mut self, layer: Layer, hooks: impl Hooks) -> Self {
         self.hooks.push((layer, Arc::new(hooks)));
@@ -119,6 +169,8 @@ impl Builder {
 
     /// Sets the classifier of failures, which decides whether they are tried again. The default is
     /// [`Classifier::documented`].
+    ///
+    /// The example of [`Classifier`] adds a kind of failure.
     #[must_use]
     pub fn classifier(mut self, classifier: Classifier) -> Self {
         self.classifier = Some(classifier);
@@ -126,6 +178,9 @@ impl Builder {
     }
 
     /// Finds items in `spaces`, for actions that fetch and sign, and for directives. Without them such an action fails.
+    ///
+    /// `Spaces` of the feature `items` reads them from files, and has an example. The example of [`PerformItems`] reads them
+    /// from a table.
     #[must_use]
     pub fn spaces(mut self, spaces: impl Into<Arc<dyn PerformItems>>) -> Self {
         self.items = Some(spaces.into());
@@ -133,6 +188,8 @@ impl Builder {
     }
 
     /// Looks threads up in the program's registry.
+    ///
+    /// The example of [`Threads`] is such a registry.
     #[must_use]
     pub fn threads(mut self, threads: impl Threads) -> Self {
         self.threads = Some(Arc::new(threads));
@@ -141,6 +198,8 @@ impl Builder {
 
     /// Caches the results of nodes with `cache_result: true`, and returns them for identical calls (R295). Without a cache
     /// every call is made. It needs a key, [`Builder::sign_with`], which signs its entries.
+    ///
+    /// [`NodeCache`] has an example.
     #[must_use]
     pub fn cache(mut self, cache: NodeCache) -> Self {
         self.cache = Some(cache);
@@ -149,6 +208,23 @@ impl Builder {
 
     /// Keeps every visit of a run, with its result, for [`Finished::history`](crate::Finished::history). This takes memory
     /// for each step; for runs in a store, [`Runtime::history`] works at any time.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     graph: G,
+    /// #     inputs: G::Inputs,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::Runtime;
+    ///
+    /// let runtime = Runtime::builder().grants(["rye.execute.tool.shop.*"])?.keep_history().build()?;
+    /// let finished = runtime.start(graph, inputs).await?.await?;
+    /// for visit in &finished.history {
+    ///     println!("`{}` returned {}", visit.node, visit.result);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn keep_history(mut self) -> Self {
         self.keeps_history = true;
@@ -158,6 +234,8 @@ impl Builder {
     /// Sets what the built-in tools may reach: a `ToolConfig`. Without it, the tools for files and requests refuse
     /// everything. A program's own tools can be given settings in the same way;
     /// [`Call::tool_settings`](crate::Call::tool_settings) returns them.
+    ///
+    /// The example of [`ToolSettings`] is of such a tool.
     #[must_use]
     pub fn tools(mut self, tools: impl ToolSettings) -> Self {
         self.tool_settings = Some(Arc::new(tools));
@@ -209,6 +287,8 @@ pub fn services(runtime: &Runtime) -> &Arc<RuntimeServices> {
 
 impl Runtime {
     /// Returns a builder for a runtime.
+    ///
+    /// [`Builder`] has an example.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -216,6 +296,26 @@ impl Runtime {
     /// Starts a run of `graph`. Its task is spawned on tokio's current runtime and continues even if the [`Run`] is dropped.
     ///
     /// When this returns `Ok`, the beginning of the run is durable: a process that starts after a crash finds it.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// #     inputs: G::Inputs,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::StartError;
+    ///
+    /// match runtime.start(graph, inputs).await {
+    ///     Ok(run) => println!("accepted as run {}", run.id()),
+    ///     Err(StartError::Inputs { mismatch, .. }) => println!("the order is not valid: {mismatch}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Run`] shows how to wait for the result.
     ///
     /// # Cancel safety
     ///
@@ -236,6 +336,25 @@ impl Runtime {
 
     /// Like [`Runtime::start`], with an id of the caller's own; a second run with it is refused.
     ///
+    /// A request that arrives twice begins one run:
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// #     inputs: G::Inputs,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{RunId, StartError};
+    ///
+    /// match runtime.start_as(RunId::new("order-17")?, graph, inputs).await {
+    ///     Err(StartError::Exists { run }) => println!("run {run} was started before"),
+    ///     started => println!("run {} begins", started?.id()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`Runtime::start`].
@@ -249,6 +368,8 @@ impl Runtime {
     }
 
     /// Like [`Runtime::start`], with options for this run only.
+    ///
+    /// The example of [`Options`] sets limits.
     ///
     /// # Errors
     ///
@@ -310,6 +431,22 @@ impl Runtime {
     /// records, as for every run that is resumed. A run that somebody [cancelled](Store::cancel), and that stopped before it
     /// was notified, ends as cancelled without another call; see [`Options::ignore_cancel`].
     ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::RunId;
+    ///
+    /// let run = runtime.resume(graph, &RunId::new("order-17")?).await?;
+    /// println!("it ended at `{}`", run.await?.node);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Runtime::resume_all`] resumes all runs that a crash stopped.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the run as it was, or resumed. A resumed run continues by itself, as if its [`Run`]
@@ -325,6 +462,8 @@ impl Runtime {
 
     /// Like [`Runtime::resume`], with options that hold from here on: `options.max_steps` counts the steps that were made
     /// before, `options.timeout` begins now, `options.depth` is at most that of the start, and `options.run` is ignored.
+    ///
+    /// The example of [`Options`] sets limits.
     ///
     /// # Errors
     ///
@@ -356,6 +495,18 @@ impl Runtime {
     /// Returns the runs that were not done in time. A tool that blocks its thread without ever waiting cannot be stopped.
     ///
     /// If the future is dropped, the runs continue to stop, and no call is dropped.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example(runtime: graph_runtime::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// for run in runtime.shutdown(Duration::from_secs(10)).await {
+    ///     println!("a call of run {run} was dropped, and is made again when the run is resumed");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn shutdown(&self, deadline: Duration) -> Vec<RunId> {
         let gate = &self.inner.gate;
         let stopping = gate.close();
@@ -366,7 +517,7 @@ impl Runtime {
             () = self.inner.clock.sleep(deadline) => {}
         }
         let late = gate.abort();
-        tracing::warn!(runs = late.len(), "calls were dropped, for the runtime was shut down");
+        tracing::warn!(runs = late.len(), "calls were dropped because the runtime was shut down");
         // A run that was dropped gives its lease back; a blocked thread is not waited for.
         drop(tokio::time::timeout(LATE, gate.emptied()).await);
         late
@@ -386,6 +537,18 @@ impl Runtime {
 
     /// Returns every visit of a run, in order, as its journal has it, with the result of each. Secrets are replaced by
     /// `[secret]`.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example(runtime: graph_runtime::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::RunId;
+    ///
+    /// for visit in runtime.history(&RunId::new("order-17")?).await? {
+    ///     println!("`{}` returned {}", visit.node, visit.result);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -409,6 +572,21 @@ impl Runtime {
 
     /// Makes an id for a run of `graph`, as [`Runtime::start`] does: for a caller that must know it before the run begins.
     ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// #     inputs: G::Inputs,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// let id = runtime.new_run_id(&graph)?;
+    /// println!("order 17 is run {id}");
+    /// let run = runtime.start_as(id, graph, inputs).await?;
+    /// # drop(run);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the operating system gives no random bytes.
@@ -418,6 +596,29 @@ impl Runtime {
 }
 
 /// The options of one run.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # async fn example<G: graph_runtime::Graph>(
+/// #     runtime: graph_runtime::Runtime,
+/// #     graph: G,
+/// #     inputs: G::Inputs,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use graph_runtime::{Grants, Options, Pattern};
+///
+/// let options = Options {
+///     capabilities: Some(Grants::new([Pattern::new("rye.execute.tool.shop.*")?])),
+///     max_steps: Some(100),
+///     timeout: Some(Duration::from_secs(60)),
+///     ..Options::default()
+/// };
+/// let finished = runtime.start_with(options, graph, inputs).await?.await?;
+/// # drop(finished);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The run's id; by default, it is made of the graph's name, the time and random digits (R15).

@@ -28,12 +28,12 @@ pub async fn visit_once<E: From<StartError> + From<RunError>>(
     let begin = runtime.begin_with(run, options);
     let services = Arc::new(runtime.inner.unkept());
     let mut engine = services.begin(begin, Arc::clone(&machine), inputs).await?.not_new();
-    let RunState { state, position, .. } = engine.standing();
+    let RunState { state, position, .. } = engine.run_state();
     place(state, position)?;
     if let Some(run_secrets) = &engine.run_secrets {
         let code = tables(machine.graph());
         for (index, key) in code.keys.iter().enumerate() {
-            let value = engine.standing.state.get(index).to_plain_value();
+            let value = engine.run_state.state.get(index).to_plain_value();
             run_secrets.learn(code.settings.secrets.keys.get(&key.name), &value);
         }
     }

@@ -143,9 +143,9 @@ impl RuntimeServices {
             pending_calls: PendingCalls::default(),
             began,
         };
-        let standing = RunState { state, position, done };
+        let run_state = RunState { state, position, done };
         Engine {
-            context: StepContext { run: Arc::new(run), standing: Arc::new(standing) },
+            context: StepContext { run: Arc::new(run), run_state: Arc::new(run_state) },
             is_new,
             history: self.keeps_history.then(Vec::new),
             journal,

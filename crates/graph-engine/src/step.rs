@@ -34,11 +34,11 @@ pub use ending::{CANCELLED, OVERDUE, UNFIT, exceeded};
 pub use fold::{Candidate, fold, take_plain};
 pub use limit::most_extended;
 pub use nested::{
-    MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, is_told_secrets, nested_id,
+    MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, nested_id, receives_secrets,
 };
 pub use position::{Branch, Memory, OpenJoin, Position};
 pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
-pub use shown::{at_limit, keys, state_value, told};
+pub use shown::{at_limit, hook_values, keys, state_value};
 pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
 
 /// The calls that a node asks for, if any.

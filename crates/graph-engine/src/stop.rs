@@ -13,10 +13,10 @@ pub(crate) struct Stop(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     /// `NONE`, `PAUSED` or `CANCELLED`: it only grows.
-    wish: AtomicU8,
+    request: AtomicU8,
     /// The number of the signal that caused the request; 0 if no signal did.
     signal: AtomicI32,
-    told: Notify,
+    changed: Notify,
 }
 
 const NONE: u8 = 0;
@@ -28,7 +28,7 @@ const CANCELLED: u8 = 2;
 impl Stop {
     /// Requests that the run end as cancelled.
     pub(crate) fn set(&self) {
-        self.wish(CANCELLED);
+        self.request(CANCELLED);
     }
 
     /// Requests that the run end as cancelled because of a signal. The first signal counts.
@@ -41,12 +41,12 @@ impl Stop {
 
     /// Requests that the run stop where it is.
     pub(crate) fn pause(&self) {
-        self.wish(PAUSED);
+        self.request(PAUSED);
     }
 
-    fn wish(&self, wish: u8) {
-        self.0.wish.fetch_max(wish, Ordering::AcqRel);
-        self.0.told.notify_waiters();
+    fn request(&self, request: u8) {
+        self.0.request.fetch_max(request, Ordering::AcqRel);
+        self.0.changed.notify_waiters();
     }
 
     /// Returns the signal that caused the request, if one did.
@@ -57,12 +57,12 @@ impl Stop {
     /// Whether the run is to stop, for whatever reason.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
-        self.0.wish.load(Ordering::Acquire) != NONE
+        self.0.request.load(Ordering::Acquire) != NONE
     }
 
     /// Whether the run is to end as cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.wish.load(Ordering::Acquire) == CANCELLED
+        self.0.request.load(Ordering::Acquire) == CANCELLED
     }
 
     /// Waits until the run is to stop, for whatever reason.
@@ -72,14 +72,14 @@ impl Stop {
 
     async fn wait_for(&self, is_so: impl Fn(&Self) -> bool) {
         loop {
-            let told = self.0.told.notified();
-            tokio::pin!(told);
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
             // The future receives each notification from here on, so a request between the check and the wait is not missed.
-            told.as_mut().enable();
+            changed.as_mut().enable();
             if is_so(self) {
                 return;
             }
-            told.await;
+            changed.await;
         }
     }
 }
@@ -95,6 +95,18 @@ impl fmt::Debug for Stop {
 /// It is set once somebody cancelled the run, by [`Canceller`](crate::Canceller) or
 /// [`Store::cancel`](crate::Store::cancel), and stays set. A runtime that [shuts down](crate::Runtime::shutdown) does
 /// not set it: the run continues later.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # fn print_label(_: u32) {}
+/// use graph_runtime::{ActionError, Call};
+///
+/// async fn print_labels(call: &Call, parcels: u32) -> Result<usize, ActionError> {
+///     let token = call.cancel_token();
+///     let printing = move || (0..parcels).take_while(|_| !token.is_cancelled()).map(print_label).count();
+///     Ok(tokio::task::spawn_blocking(printing).await?)
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct CancelToken(Stop);
 

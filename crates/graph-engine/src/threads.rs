@@ -17,6 +17,8 @@ use crate::future::BoxFuture;
 const POLL: Duration = Duration::from_millis(500);
 
 /// A thread as a registry knows it.
+///
+/// [`Threads`] has an example.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Thread {
     /// Its status: `running`, `completed`, `continued`, `error`, `cancelled` …
@@ -31,6 +33,28 @@ pub struct Thread {
 pub type ThreadFuture<'a> = BoxFuture<'a, Result<Option<Thread>, ActionError>>;
 
 /// The registry of a program's threads.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use std::collections::HashMap;
+///
+/// use graph_runtime::threads::ThreadFuture;
+/// use graph_runtime::{Runtime, Thread, Threads};
+///
+/// #[derive(Debug, Default)]
+/// struct Agents(HashMap<String, Thread>);
+///
+/// impl Threads for Agents {
+///     fn thread<'a>(&'a self, id: &'a str) -> ThreadFuture<'a> {
+///         Box::pin(async move { Ok(self.0.get(id).cloned()) })
+///     }
+/// }
+///
+/// let completed = Thread { status: "completed".to_owned(), ..Thread::default() };
+/// let agents = Agents(HashMap::from([("support-17".to_owned(), completed)]));
+/// let runtime = Runtime::builder().threads(agents).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Threads: Send + Sync + fmt::Debug + 'static {
     /// Returns the thread with that id, if there is one.
     fn thread<'a>(&'a self, id: &'a str) -> ThreadFuture<'a>;

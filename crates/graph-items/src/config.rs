@@ -25,6 +25,17 @@ impl Spaces {
     ///
     /// A trusted key must have signed every file, as with every item.
     ///
+    /// ```
+    /// # mod graph_runtime { pub use graph_engine::*; pub mod items { pub use graph_items::*; } pub use items::Spaces; }
+    /// # fn example(spaces: graph_runtime::Spaces) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{Classifier, Runtime};
+    ///
+    /// let patterns = spaces.config("agent/error_classification")?;
+    /// let runtime = Runtime::builder().classifier(Classifier::from_value(&patterns.into())?).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// If `path` is not a valid path, or a file cannot be used or read.
@@ -167,9 +178,11 @@ patterns: [{ id: timeout, category: permanent }]
         let spaces = Spaces::at(tree.path());
         let error = spaces.config("a").unwrap_err().to_string();
         assert!(
-            error.starts_with(&format!("`{}` is no configuration: the key `a` stands twice", path.display())),
+            error.starts_with(&format!("`{}` is not a configuration: the key `a` occurs twice", path.display())),
             "{error}"
         );
-        assert!(spaces.config("../a").unwrap_err().to_string().starts_with("`../a` is no path of a configuration: "));
+        assert!(
+            spaces.config("../a").unwrap_err().to_string().starts_with("`../a` is not a path of a configuration: ")
+        );
     }
 }

@@ -35,7 +35,7 @@ pub enum DirectiveProblem {
     #[error("there is no `<directive>` element")]
     NoElement,
     /// There is more than one element between the first `<directive` and the last `</directive>`.
-    #[error("several elements stand where one `<directive>` must; write the word without `<` elsewhere")]
+    #[error("there must be one `<directive>` element, and there are several; write the word without `<` elsewhere")]
     SeveralElements,
     /// The text is not well-formed XML.
     #[error("{0}")]
@@ -44,13 +44,13 @@ pub enum DirectiveProblem {
     #[error("`<{0}>` is never closed")]
     NotClosed(String),
     /// An entity that XML itself does not have.
-    #[error("`&{0};` is no entity of XML; write the character, or `&amp;` for an ampersand")]
+    #[error("`&{0};` is not an entity of XML; write the character, or `&amp;` for an ampersand")]
     Entity(String),
     /// A document type, which could pull in other files and endless entities.
     #[error("a document type is not allowed")]
     DocumentType,
     /// More than any directive needs.
-    #[error("elements stand more than {deepest} deep, or there are more than {most}")]
+    #[error("elements are nested more than {deepest} deep, or there are more than {most}")]
     TooLarge {
         /// The maximum depth.
         deepest: usize,
@@ -66,7 +66,7 @@ pub enum DirectiveProblem {
         attribute: &'static str,
     },
     /// An element whose name differs from that of its siblings.
-    #[error("`<{found}>` stands where only `<{expected}>` may")]
+    #[error("`<{found}>` is not allowed here, only `<{expected}>`")]
     Unexpected {
         /// Its name.
         found: String,
@@ -85,10 +85,10 @@ pub enum DirectiveProblem {
     #[error("`required` is `{0}`, and must be `true` or `false`")]
     Required(String),
     /// An input of an unknown type.
-    #[error("`{0}` is no type of an input: it is one of {types}", types = InputType::NAMES)]
+    #[error("`{0}` is not a type of an input; the types are {types}", types = InputType::NAMES)]
     Type(String),
     /// A default that is not of its input's type.
-    #[error("the default `{default}` of the input `{name}` is no {of}")]
+    #[error("the default `{default}` of the input `{name}` is not of the type {of}")]
     Default {
         /// The input.
         name: String,
@@ -107,11 +107,11 @@ pub enum DirectiveProblem {
     },
     /// An element of `<permissions>` that is neither a verb nor a kind of item.
     #[error(
-        "`<{0}>` grants nothing: in `<permissions>` stand `<execute>`, `<fetch>` and `<sign>`, and in these `<tool>`, `<directive>` and `<knowledge>`"
+        "`<{0}>` grants nothing: `<permissions>` contains `<execute>`, `<fetch>` and `<sign>`, and these contain `<tool>`, `<directive>` and `<knowledge>`"
     )]
     Grant(String),
     /// A permission that contradicts the elements around it.
-    #[error("`{permission}` stands where only `{expected}…` may")]
+    #[error("`{permission}` is not allowed here, only `{expected}…`")]
     Elsewhere {
         /// The permission.
         permission: String,
@@ -124,6 +124,22 @@ pub enum DirectiveProblem {
 }
 
 /// A directive.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub mod items { pub use graph_items::*; } pub use items::Spaces; }
+/// use graph_runtime::Map;
+/// use graph_runtime::items::Directive;
+///
+/// let mut refund = Directive::parse(
+///     r#"<directive name="refund" version="1.0.0">
+///       <inputs><input name="order" type="integer" required="true">The order</input></inputs>
+///       <process><step name="pay">Pay order {input:order} back.</step></process>
+///     </directive>"#,
+/// )?;
+/// refund.apply(Map::from_iter([("order".to_owned(), 17.into())]))?;
+/// assert_eq!(refund.process[0].text, "Pay order 17 back.");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Directive {
     /// Its name.
@@ -266,6 +282,8 @@ pub struct InputsError {
 
 impl Directive {
     /// Reads the directive in `text`, which is the Markdown around it.
+    ///
+    /// [`Directive`] has an example.
     ///
     /// Only the signed part is read strictly, as XML. A process outside of it is prose in which only `<step>`, `<criterion>`
     /// and their end tags count as tags.
@@ -785,7 +803,7 @@ mod tests {
             assert_eq!(granted(inside), Ok(format!("[\"{expected}\"]")), "{inside}");
         }
         for (inside, expected) in [
-            ("<fetch><tool>rye.execute.tool.x</tool></fetch>", "stands where only `rye.fetch.tool.…` may"),
+            ("<fetch><tool>rye.execute.tool.x</tool></fetch>", "is not allowed here, only `rye.fetch.tool.…`"),
             ("<delete>*</delete>", "`<delete>` grants nothing"),
             ("<execute><tool>a b</tool></execute>", "cannot contain ' '"),
         ] {
@@ -812,20 +830,23 @@ mod tests {
         for (inside, expected) in [
             ("\n<a>\n</b>", "line 4: "),
             ("\n<metadata>\n", "line 4: "),
-            ("&nbsp;", "line 2: `&nbsp;` is no entity of XML"),
+            ("&nbsp;", "line 2: `&nbsp;` is not an entity of XML"),
             ("\n<inputs><input/></inputs>", "line 3: `<input>` has no `name`"),
-            ("<inputs><inptu name=\"a\"/></inputs>", "line 2: `<inptu>` stands where only `<input>` may"),
+            ("<inputs><inptu name=\"a\"/></inputs>", "line 2: `<inptu>` is not allowed here, only `<input>`"),
             ("<inputs>\n<input name=\"a\"/>\n<input name=\"a\"/></inputs>", "line 4: there are two inputs `a`"),
-            ("<inputs><input name=\"a\" type=\"path\"/></inputs>", "line 2: `path` is no type of an input"),
+            ("<inputs><input name=\"a\" type=\"path\"/></inputs>", "line 2: `path` is not a type of an input"),
             ("<inputs><input name=\"a\" required=\"yes\"/></inputs>", "line 2: `required` is `yes`"),
             (
                 "<inputs><input name=\"a\" type=\"integer\" default=\"x\"/></inputs>",
-                "line 2: the default `x` of the input `a` is no integer",
+                "line 2: the default `x` of the input `a` is not of the type integer",
             ),
             ("<metadata><limits turns=\"many\"/></metadata>", "line 2: the limit `turns` is `many`"),
             ("<metadata/>\n<metadata/>", "line 3: there are two elements `metadata`"),
             ("<a x=\"1\" x=\"2\"/>", "line 2: "),
-            ("</directive><directive name=\"e\" version=\"1\">", "line 2: several elements stand where one"),
+            (
+                "</directive><directive name=\"e\" version=\"1\">",
+                "line 2: there must be one `<directive>` element, and there are several",
+            ),
         ] {
             let error = wrong(inside);
             assert!(error.starts_with(expected), "{inside}: {error}");

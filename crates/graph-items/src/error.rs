@@ -35,7 +35,7 @@ pub enum ItemError {
         paths: (PathBuf, PathBuf),
     },
     /// It is unsigned, was altered, or is not signed by a trusted key (R42).
-    #[error("`{}` cannot be used: {reason}; {}", path.display(), mend(reason, path))]
+    #[error("`{}` cannot be used: {reason}; {}", path.display(), advice(reason, path))]
     Signature {
         /// The file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum ItemError {
         target: PathBuf,
     },
     /// It is a directory, a pipe or a device.
-    #[error("`{}` is no regular file", path.display())]
+    #[error("`{}` is not a regular file", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
@@ -93,7 +93,7 @@ pub enum ItemError {
         deepest: usize,
     },
     /// The path of a configuration is not valid.
-    #[error("`{path}` is no path of a configuration: {reason}")]
+    #[error("`{path}` is not a path of a configuration: {reason}")]
     ConfigPath {
         /// The path.
         path: String,
@@ -101,7 +101,7 @@ pub enum ItemError {
         reason: NameError,
     },
     /// A configuration is not valid YAML for its purpose.
-    #[error("`{}` is no configuration: {reason}", path.display())]
+    #[error("`{}` is not a configuration: {reason}", path.display())]
     Config {
         /// The file.
         path: PathBuf,
@@ -124,7 +124,7 @@ pub enum ItemError {
 }
 
 /// Returns the advice for a signature that was refused.
-fn mend(reason: &SignatureError, path: &Path) -> String {
+fn advice(reason: &SignatureError, path: &Path) -> String {
     let path = path.display();
     match reason {
         SignatureError::Altered { .. } => {

@@ -27,6 +27,20 @@ const RESULTS: usize = 10;
 /// | sign | any | signs it in place |
 ///
 /// Tools are not executed here but by the engine.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub mod items { pub use graph_items::*; } pub use items::Spaces; }
+/// # async fn example(spaces: graph_runtime::Spaces) -> Result<(), graph_runtime::ActionError> {
+/// use graph_runtime::items::Operations;
+/// use graph_runtime::machine::{ItemType, Verb};
+/// use graph_runtime::Map;
+///
+/// let query = Map::from_iter([("query".to_owned(), "returns".into())]);
+/// let found = Operations::new(spaces).perform(Verb::Fetch, ItemType::Knowledge, None, query).await?;
+/// println!("{} pages", found["total"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Operations {
     spaces: Arc<Spaces>,
@@ -341,7 +355,7 @@ mod tests {
         let fenced = fetch("fenced").await.unwrap();
         assert_eq!((&fenced["metadata"], &fenced["metadata_signed"]), (&json!({"title": "B"}), &json!(true)));
         let error = fetch("broken").await.unwrap()["metadata_error"].to_string();
-        assert!(error.contains("the key `a` stands twice in a mapping"), "{error}");
+        assert!(error.contains("the key `a` occurs twice in a mapping"), "{error}");
         let executed = done(&spaces, Verb::Execute, ItemType::Knowledge, "fenced", json!({})).await.unwrap();
         assert_eq!(executed, fenced);
     }

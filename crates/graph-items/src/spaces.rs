@@ -66,6 +66,15 @@ const fn place(item: ItemType) -> (&'static str, &'static [&'static str]) {
 ///
 /// Nothing is cached: each search reads the files and the trusted keys as they are then, so the next search sees a revoked
 /// key or a changed item.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub mod items { pub use graph_items::*; } pub use items::Spaces; }
+/// use graph_runtime::{Runtime, Spaces};
+///
+/// let spaces = Spaces::at("shop").user("/home/ada").system("/usr/share/shop");
+/// let runtime = Runtime::builder().spaces(spaces).grants(["rye.fetch.knowledge.shop.*"])?.build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Spaces {
     /// In the order of the search.
@@ -131,6 +140,18 @@ impl Spaces {
     /// The first space that has a file for it decides. The file is read once, and the same text is verified and returned. A
     /// file that cannot be used is an error; later spaces are not searched.
     ///
+    /// ```
+    /// # mod graph_runtime { pub use graph_engine::*; pub mod items { pub use graph_items::*; } pub use items::Spaces; }
+    /// # fn example(spaces: graph_runtime::Spaces) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::ItemId;
+    /// use graph_runtime::machine::ItemType;
+    ///
+    /// let page = spaces.find(ItemType::Knowledge, &ItemId::new("shop/returns")?)?;
+    /// println!("{}, signed by {}", page.path().display(), page.signer());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// If no space has it, or its file cannot be read or is not signed by a trusted key (R42).
@@ -151,6 +172,19 @@ impl Spaces {
     /// Signs the item with that id in `space`, replaces its old signature, and returns the item as it is then.
     ///
     /// The file is replaced atomically. The text is signed as it is: a user who lets a graph sign lets it vouch for the text.
+    ///
+    /// ```
+    /// # mod graph_runtime { pub use graph_engine::*; pub mod items { pub use graph_items::*; } pub use items::Spaces; }
+    /// # fn example(spaces: graph_runtime::Spaces) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::items::Space;
+    /// use graph_runtime::machine::ItemType;
+    /// use graph_runtime::{ItemId, SecretKey};
+    ///
+    /// let spaces = spaces.sign_with(SecretKey::load_or_generate("keys".as_ref())?);
+    /// spaces.sign(ItemType::Knowledge, &ItemId::new("shop/returns")?, Space::Project)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -655,7 +689,7 @@ mod tests {
         tree.write("tools/binary.py", b"ab\xff");
         assert!(refused(&spaces, TOOL, "binary").ends_with("the byte at 2 begins no character"));
         tree.write("tools/directory.yaml/x", "");
-        assert!(refused(&spaces, TOOL, "directory").ends_with("is no regular file"));
+        assert!(refused(&spaces, TOOL, "directory").ends_with("is not a regular file"));
     }
 
     #[test]

@@ -94,7 +94,9 @@ impl<'de> Visitor<'de> for Json<'_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| Error::custom(format!("{value} is no number in JSON")))
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| Error::custom(format!("{value} is not a number in JSON")))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -113,10 +115,10 @@ impl<'de> Visitor<'de> for Json<'_> {
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             if key == "<<" {
-                return Err(Error::custom("it has a merge key `<<`, which readers of YAML differ in"));
+                return Err(Error::custom("it has a merge key `<<`, which YAML readers treat differently"));
             }
             if map.contains_key(&key) {
-                return Err(Error::custom(format!("the key `{key}` stands twice in a mapping")));
+                return Err(Error::custom(format!("the key `{key}` occurs twice in a mapping")));
             }
             let value = access.next_value_seed(self)?;
             map.insert(key, value);
@@ -151,10 +153,10 @@ mod tests {
     #[test]
     fn yaml_that_readers_read_differently_is_refused_with_its_place() {
         for (text, expected) in [
-            ("a: 1\nb: 2\na: 3\n", "the key `a` stands twice in a mapping"),
-            ("x:\n  a: 1\n  a: 1\n", "x: the key `a` stands twice in a mapping"),
+            ("a: 1\nb: 2\na: 3\n", "the key `a` occurs twice in a mapping"),
+            ("x:\n  a: 1\n  a: 1\n", "x: the key `a` occurs twice in a mapping"),
             ("a: !tag x\n", "a: invalid type: enum, expected a value without a tag"),
-            ("a: .nan\n", "a: NaN is no number in JSON"),
+            ("a: .nan\n", "a: NaN is not a number in JSON"),
             ("base: &b { x: 1 }\na: { <<: *b }\n", "a: it has a merge key `<<`"),
             ("- 1\n", "it is not a mapping of names to values"),
         ] {

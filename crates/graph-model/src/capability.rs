@@ -42,6 +42,16 @@ impl fmt::Display for Capability {
 /// A pattern that grants capabilities: a capability itself, or one with `*`, `?`, `[…]` or `[!…]` in it (R170).
 ///
 /// `*` also stands for dots. Case matters. A pattern without wildcards grants exactly itself.
+///
+/// ```
+/// # use graph_model::capability as graph_runtime;
+/// use graph_runtime::Pattern;
+///
+/// let all_of_shop = Pattern::new("rye.execute.tool.shop.*")?;
+/// assert!(all_of_shop.covers(&Pattern::new("rye.execute.tool.shop.stock.reserve")?));
+/// assert!(!all_of_shop.covers(&Pattern::new("rye.execute.tool.payments.charge")?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pattern(String);
@@ -183,6 +193,16 @@ fn in_set(members: &[u8], byte: u8) -> bool {
 }
 
 /// The rights of a caller: patterns, any of which grants.
+///
+/// ```
+/// # use graph_model::capability as graph_runtime;
+/// use graph_runtime::{Grants, Pattern};
+///
+/// let runtime = Grants::new([Pattern::new("rye.execute.tool.*")?]);
+/// let order = Grants::new([Pattern::new("rye.execute.tool.shop.*")?, Pattern::new("rye.sign.*")?]);
+/// assert_eq!(order.narrowed(&runtime).patterns(), [Pattern::new("rye.execute.tool.shop.*")?]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants(Vec<Pattern>);
 

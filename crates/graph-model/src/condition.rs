@@ -166,7 +166,7 @@ impl<'t> Conditions<'t, Value> for ConditionFromJson<'_> {
     type Error = String;
 
     fn check(&mut self, condition: &'t Value) -> Result<(), String> {
-        let Value::Object(fields) = condition else { return Err(format!("`{condition}` is no condition")) };
+        let Value::Object(fields) = condition else { return Err(format!("`{condition}` is not a condition")) };
         match fields.keys().find(|name| grammar::Word::named(name).is_none()) {
             Some(name) => Err(format!("a condition has no field `{name}`")),
             None => Ok(()),
@@ -176,7 +176,7 @@ impl<'t> Conditions<'t, Value> for ConditionFromJson<'_> {
     fn list(&mut self, _: &'t String, list: &'t Value) -> Result<&'t [Value], String> {
         match list {
             Value::Array(list) => Ok(list),
-            other => Err(format!("`{other}` is no list of conditions")),
+            other => Err(format!("`{other}` is not a list of conditions")),
         }
     }
 
@@ -187,8 +187,10 @@ impl<'t> Conditions<'t, Value> for ConditionFromJson<'_> {
     fn operator(&mut self, _: &'t String, name: &'t Value) -> Result<Option<Operator>, String> {
         match name {
             Value::Null => Ok(None),
-            Value::String(name) => Operator::named(name).map(Some).ok_or_else(|| format!("`{name}` is no operator")),
-            other => Err(format!("`{other}` is no operator")),
+            Value::String(name) => {
+                Operator::named(name).map(Some).ok_or_else(|| format!("`{name}` is not an operator"))
+            }
+            other => Err(format!("`{other}` is not an operator")),
         }
     }
 
@@ -211,7 +213,7 @@ impl<'t> Conditions<'t, Value> for ConditionFromJson<'_> {
     }
 
     fn no_form(&mut self, condition: &'t Value) -> String {
-        format!("`{condition}` is no condition")
+        format!("`{condition}` is not a condition")
     }
 
     fn two_forms(&mut self, first: &'t String, second: &'t String) -> String {
@@ -277,16 +279,16 @@ mod tests {
     fn invalid_conditions_are_refused() {
         let refused = |text: &str| serde_json::from_str::<When>(text).unwrap_err().to_string();
         for (text, message) in [
-            ("[]", "`[]` is no condition"),
-            (r#"{"value":1}"#, r#"`{"value":1}` is no condition"#),
+            ("[]", "`[]` is not a condition"),
+            (r#"{"value":1}"#, r#"`{"value":1}` is not a condition"#),
             (r#"{"any":[],"not":{}}"#, "a condition has `any` or `not`, not both"),
             (r#"{"any":[],"op":"eq"}"#, "`op` does nothing beside `any`"),
-            (r#"{"any":{}}"#, "`{}` is no list of conditions"),
+            (r#"{"any":{}}"#, "`{}` is not a list of conditions"),
             (
                 r#"{"path":"state.x","op":"eq","operator":"eq","value":1}"#,
                 "a comparison has `op` or `operator`, not both",
             ),
-            (r#"{"path":"state.x","op":"near","value":1}"#, "`near` is no operator"),
+            (r#"{"path":"state.x","op":"near","value":1}"#, "`near` is not an operator"),
             (r#"{"path":"state.x"}"#, "a comparison with `eq` needs `value`"),
             (r#"{"path":"state..x","value":1}"#, "the path has an empty part"),
             (

@@ -10,6 +10,14 @@ use sha2::{Digest as _, Sha256};
 ///
 /// Its text form is 64 lower-case hex digits, everywhere: in signature lines, journals and generated code. Upper-case
 /// digits are not a digest (R24).
+///
+/// ```
+/// # use graph_model::digest as graph_runtime;
+/// use graph_runtime::Digest;
+///
+/// let digest = Digest::of("order 17");
+/// assert_eq!(digest.to_hex().parse(), Ok(digest));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 

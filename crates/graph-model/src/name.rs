@@ -100,14 +100,40 @@ name! {
     /// The id of a tool or another item: `rye/bash`, segments of letters, digits, `_` and `-`, with slashes between them.
     ///
     /// Dots are not allowed: a capability writes the slashes as dots, so `a.b` and `a/b` would need the same one (R176).
+    ///
+    /// ```
+    /// # use graph_model::name as graph_runtime;
+    /// use graph_runtime::ItemId;
+    ///
+    /// assert_eq!(ItemId::new("shop/charge")?.dotted(), "shop.charge");
+    /// assert!(ItemId::new("shop.charge").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ItemId, "an item id", item_id
 }
 name! {
     /// The id of a graph: `workflows/test/project_stats`, written like an item id.
+    ///
+    /// ```
+    /// # use graph_model::name as graph_runtime;
+    /// use graph_runtime::GraphId;
+    ///
+    /// assert_eq!(GraphId::new("shop/order")?.stem(), "order");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     GraphId, "a graph id", item_id
 }
 name! {
     /// The id of a run: letters, digits, `_` and `-`; safe as a file name (R16).
+    ///
+    /// ```
+    /// # use graph_model::name as graph_runtime;
+    /// use graph_runtime::RunId;
+    ///
+    /// assert_eq!(RunId::new("order-17")?.as_str(), "order-17");
+    /// assert!(RunId::new("orders/17").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     RunId, "a run id", file_name
 }
 

@@ -16,7 +16,8 @@ use crate::value::{AsView, FromValue, Mismatch, View};
 /// same value, exactly, as in conditions: `3` equals `3.0`, and 2^53 + 1 does not equal the float 2^53.
 ///
 /// ```
-/// use graph_model::number::Number;
+/// # use graph_model::number as graph_runtime;
+/// use graph_runtime::Number;
 ///
 /// let (count, price) = (Number::from(3), Number::from(2.5));
 /// assert_eq!(count.as_f64() * price.as_f64(), 7.5);

@@ -14,6 +14,15 @@ pub const HIDDEN: &str = "[secret]";
 ///
 /// Dropping it wipes the value from its own memory. This does not reach copies that a tool makes, nor a number that was
 /// in a register.
+///
+/// ```
+/// # use graph_model::secret as graph_runtime;
+/// use graph_runtime::Secret;
+///
+/// let card = Secret::from("4111 1111 1111 1111");
+/// assert_eq!(format!("{card} {card:?}"), "[secret] [secret]");
+/// assert_eq!(card.expose(), "4111 1111 1111 1111");
+/// ```
 pub struct Secret<T: FromValue>(T);
 
 impl<T: FromValue> Secret<T> {

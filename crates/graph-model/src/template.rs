@@ -67,7 +67,7 @@ pub enum TemplateErrorReason {
     #[error("the expression is empty")]
     Empty,
     /// `${` in the default of a reference to an input.
-    #[error("the default of `{{input:…}}` is a plain text, and an expression stands in it")]
+    #[error("the default of `{{input:…}}` is a plain text and must not contain an expression")]
     DefaultWithExpression,
     /// One of the paths is wrong.
     #[error("{0}")]

@@ -15,6 +15,23 @@ const DIRECTORY: &str = ".ai/state/objects/cache/nodes";
 ///
 /// The files are not synced to disk. If a power loss leaves a file half written, it does not match its signature, and its
 /// value is computed again.
+///
+/// ```
+/// # mod graph_runtime {
+/// #     pub use graph_engine::*;
+/// #     pub mod files { pub use graph_project_files::*; }
+/// #     pub use files::ProjectFiles;
+/// # }
+/// # let directory = tempfile::tempdir()?;
+/// # let directory = directory.path();
+/// use graph_runtime::cache::NodeCache;
+/// use graph_runtime::files::ProjectCache;
+/// use graph_runtime::{Runtime, SecretKey};
+///
+/// let cache = NodeCache::new(ProjectCache::in_directory(directory)?).salt(env!("CARGO_PKG_VERSION"));
+/// let runtime = Runtime::builder().sign_with(SecretKey::generate()?).cache(cache).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct ProjectCache {
     disk: Arc<Disk>,

@@ -113,7 +113,7 @@ impl Disk {
         let (directory, name) = self.locate_or_make(file)?;
         match directory.symlink_metadata(name) {
             Ok(metadata) if metadata.is_file() => Ok(()),
-            Ok(_) => Err(self.failed("open", file)(io::Error::other("it is no regular file"))),
+            Ok(_) => Err(self.failed("open", file)(io::Error::other("it is not a regular file"))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(self.failed("open", file)(error)),
         }

@@ -52,7 +52,7 @@ pub enum FilesError {
     #[error("the state item does not hold")]
     Item(#[source] SignatureError),
     /// The item is not a state item.
-    #[error("it is no state item: {reason}")]
+    #[error("it is not a state item: {reason}")]
     NoStateItem {
         /// Why.
         reason: String,

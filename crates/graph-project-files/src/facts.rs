@@ -96,26 +96,26 @@ impl RunProjection {
 
     /// Applies a record, and returns the events and objects that it adds.
     pub(crate) fn take(&mut self, record: Record) -> FileAdditions {
-        let mut told = FileAdditions::default();
+        let mut additions = FileAdditions::default();
         // The content of these records is reported with the step, or was reported with earlier steps, except for the first
         // snapshot of a fork.
         let is_told = matches!(record.entry, Entry::Calls(_) | Entry::Snapshot(_));
         if is_told && !(self.is_fork && record.seq == 1) {
-            return told;
+            return additions;
         }
         self.at = record.at;
         match record.entry {
-            Entry::Snapshot(snapshot) => self.fork(snapshot, &mut told),
-            Entry::Start(start) => self.start(start, &mut told),
-            Entry::Step(step) => self.step(step, &mut told),
+            Entry::Snapshot(snapshot) => self.fork(snapshot, &mut additions),
+            Entry::Start(start) => self.start(start, &mut additions),
+            Entry::Step(step) => self.step(step, &mut additions),
             Entry::Resume(resume) => {
                 self.status = Status::Running;
                 self.turn();
                 self.end = None;
-                self.tell(&mut told, "graph_resumed", json!({"steps": resume.steps}));
-                self.announce(&mut told);
+                self.add(&mut additions, "graph_resumed", json!({"steps": resume.steps}));
+                self.announce(&mut additions);
             }
-            Entry::End(end) => self.finish(end, &mut told),
+            Entry::End(end) => self.finish(end, &mut additions),
             _ => {}
         }
         let state = Object::new("state_snapshot", [("state", Value::Object(self.state()))]);
@@ -123,15 +123,15 @@ impl RunProjection {
         if self.status != Status::Running || self.takes_snapshot() {
             let execution = self.execution_snapshot();
             self.snapshot = Some(execution.hash);
-            told.objects.extend([state, execution]);
+            additions.objects.extend([state, execution]);
         }
         let payload = json!({
             "step": self.steps,
             "current_node": self.current_node(),
             "state_hash": self.state_hash.to_hex(),
         });
-        self.tell(&mut told, STATE_CHECKPOINT, payload);
-        told
+        self.add(&mut additions, STATE_CHECKPOINT, payload);
+        additions
     }
 
     fn turn(&mut self) {
@@ -144,11 +144,11 @@ impl RunProjection {
         self.steps.is_multiple_of(stride)
     }
 
-    fn tell(&self, told: &mut FileAdditions, kind: &'static str, payload: Value) {
-        told.moments.push(RunMoment { at: self.at.clone(), kind, payload });
+    fn add(&self, additions: &mut FileAdditions, kind: &'static str, payload: Value) {
+        additions.moments.push(RunMoment { at: self.at.clone(), kind, payload });
     }
 
-    fn start(&mut self, mut start: Start, told: &mut FileAdditions) {
+    fn start(&mut self, mut start: Start, additions: &mut FileAdditions) {
         hide_encrypted(&mut start.inputs);
         self.started_at = self.at.clone();
         self.turn();
@@ -160,16 +160,16 @@ impl RunProjection {
         let first = self.topology.name(self.topology.start).unwrap_or_default().to_owned();
         let payload =
             json!({"graph_id": self.topology.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});
-        self.tell(told, "graph_started", payload);
+        self.add(additions, "graph_started", payload);
         self.last.clone_from(&first);
         self.frontier = vec![first];
         if !self.is_fork {
-            self.announce(told);
+            self.announce(additions);
         }
     }
 
     /// Begins at a step of another run.
-    fn fork(&mut self, snapshot: Snapshot, told: &mut FileAdditions) {
+    fn fork(&mut self, snapshot: Snapshot, additions: &mut FileAdditions) {
         let Snapshot { steps, last, keys, next, last_error, suppressed, retries, .. } = snapshot;
         let mut keys = Value::Object(keys);
         hide_encrypted(&mut keys);
@@ -180,23 +180,23 @@ impl RunProjection {
         self.frontier = next.into_iter().map(|target| target.node).collect();
         self.last_error = last_error.map(|error| json!(error));
         self.suppressed = suppressed.into_iter().map(|error| json!(error)).collect();
-        self.announce(told);
+        self.announce(additions);
     }
 
     /// Reports the nodes that are visited next. They are known as soon as the step before is committed, and reported before
     /// anything is called (R223).
-    fn announce(&self, told: &mut FileAdditions) {
+    fn announce(&self, additions: &mut FileAdditions) {
         for (step, node) in (self.steps + 1..).zip(&self.frontier) {
             let place = self.topology.node(node);
             let payload = match place.and_then(|place| word(place.kind)) {
                 Some(word) => json!({"step": step, "node": node, "node_type": word}),
                 None => json!({"step": step, "node": node, "action_id": place.map_or("", |place| &place.action)}),
             };
-            self.tell(told, "step_started", payload);
+            self.add(additions, "step_started", payload);
         }
     }
 
-    fn step(&mut self, step: Step, told: &mut FileAdditions) {
+    fn step(&mut self, step: Step, additions: &mut FileAdditions) {
         let is_alone = step.visits.len() == 1;
         let before = self.state_hash;
         self.frontier = step.next.into_iter().map(|target| target.node).collect();
@@ -205,9 +205,9 @@ impl RunProjection {
                 next if is_alone => next.cloned(),
                 _ => self.led_to(&visit),
             };
-            self.visit(visit, before, next, told);
+            self.visit(visit, before, next, additions);
         }
-        self.announce(told);
+        self.announce(additions);
     }
 
     /// Returns where a visit led that was made together with others.
@@ -220,7 +220,7 @@ impl RunProjection {
         self.topology.name(to?).map(str::to_owned)
     }
 
-    fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, told: &mut FileAdditions) {
+    fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, additions: &mut FileAdditions) {
         hide_encrypted(&mut visit.result);
         visit.changes.values_mut().chain(&mut visit.list).for_each(hide_encrypted);
         self.steps += 1;
@@ -249,11 +249,11 @@ impl RunProjection {
             let input = self.input_hash(&visit, before);
             // A failure that led to another node has no result, and no receipt (R198).
             let is_routed = visit.error.is_some() && !visit.suppressed;
-            (input, (!is_routed).then(|| self.receipt(&visit, kind, input, told)))
+            (input, (!is_routed).then(|| self.receipt(&visit, kind, input, additions)))
         });
         let payload = completed(&visit, kind, &action, receipt, next.as_deref());
         let name = if kind.goes_over_list() { "foreach_completed" } else { "step_completed" };
-        self.tell(told, name, payload);
+        self.add(additions, name, payload);
         for (name, value) in visit.changes {
             self.keys.insert(name, value);
         }
@@ -273,7 +273,7 @@ impl RunProjection {
     }
 
     /// Makes the objects of a visit's result and receipt, and returns the result's hash.
-    fn receipt(&mut self, visit: &Visit, kind: Kind, input: Digest, told: &mut FileAdditions) -> Digest {
+    fn receipt(&mut self, visit: &Visit, kind: Kind, input: Digest, additions: &mut FileAdditions) -> Digest {
         let result = match (&visit.error, kind) {
             (_, Kind::Foreach(_)) => visit.changes.values().next().cloned().unwrap_or_default(),
             (Some(error), _) => json!({"error": error, "status": "error"}),
@@ -293,11 +293,11 @@ impl RunProjection {
         let receipt = Object::new("node_receipt", fields);
         self.receipts.push(receipt.hash);
         let hash = result.hash;
-        told.objects.extend([result, receipt]);
+        additions.objects.extend([result, receipt]);
         hash
     }
 
-    fn finish(&mut self, mut end: End, told: &mut FileAdditions) {
+    fn finish(&mut self, mut end: End, additions: &mut FileAdditions) {
         hide_encrypted(&mut end.output);
         self.status = end.status;
         self.turn();
@@ -314,7 +314,7 @@ impl RunProjection {
             _ => ("graph_completed", json!({"status": end.status.name(), "steps": steps, "elapsed_s": elapsed_s})),
         };
         self.end = Some(end);
-        self.tell(told, kind, payload);
+        self.add(additions, kind, payload);
     }
 
     /// Returns the time from the run's start to the last record.

@@ -59,7 +59,7 @@ const CLOSE: &str = "```\n\n";
 /// Signs a page of knowledge at the time of the record that it was made from, so that the same record gives the same bytes.
 pub(crate) fn sign(text: &str, at: &str, key: &dyn Signer) -> String {
     let at = timestamp::parse(at).unwrap_or(SystemTime::UNIX_EPOCH);
-    signature::sign(ItemKind::Knowledge, text, key, at).expect("what is covered of a page of knowledge is all of it")
+    signature::sign(ItemKind::Knowledge, text, key, at).expect("a page of knowledge is covered as a whole")
 }
 
 /// Writes a name as a YAML scalar that reads back as the same text.
@@ -88,6 +88,8 @@ fn ascii(json: &str) -> String {
 }
 
 /// A state item with a valid signature.
+///
+/// [`read_state_item`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateItem {
     /// The graph.
@@ -121,6 +123,21 @@ struct Header {
 
 /// Verifies and reads a state item (R212).
 ///
+/// ```
+/// # mod graph_runtime {
+/// #     pub use graph_engine::*;
+/// #     pub mod files { pub use graph_project_files::*; }
+/// #     pub use files::ProjectFiles;
+/// # }
+/// # fn example(file: &str, keys: &graph_runtime::files::KeyRing) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::files::read_state_item;
+///
+/// let item = read_state_item(&std::fs::read_to_string(file)?, keys)?;
+/// println!("run {} is at `{}`, with {}", item.run, item.current_node, item.state);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// If it is not signed by a trusted key, was altered, or is not a state item.
@@ -133,7 +150,7 @@ pub fn read_state_item(text: &str, keys: &KeyRing) -> Result<StateItem, FilesErr
     let parts = opened.content.strip_prefix(OPEN).and_then(|rest| rest.split_once(&format!("\n{CLOSE}")));
     let (header, state) = parts.ok_or_else(|| malformed("it has no header in a fence".to_owned()))?;
     let header: Header = serde_yaml::from_str(header).map_err(|error| malformed(error.to_string()))?;
-    let hash: Digest = header.transcript_hash.parse().map_err(|_| malformed("its hash is none".to_owned()))?;
+    let hash: Digest = header.transcript_hash.parse().map_err(|_| malformed("its hash cannot be read".to_owned()))?;
     Ok(StateItem {
         graph: GraphId::new(header.graph_id).map_err(|error| malformed(error.to_string()))?,
         run: RunId::new(header.graph_run_id).map_err(|error| malformed(error.to_string()))?,

@@ -54,6 +54,25 @@ use transcript::Transcript;
 ///
 /// Only runs in a store have records, and so files. Files are written between two steps, before the next one begins. They
 /// are not synced to disk: after a power loss, [`rebuild`](Self::rebuild) writes them again.
+///
+/// ```
+/// # mod graph_runtime {
+/// #     pub use graph_engine::*;
+/// #     pub mod files { pub use graph_project_files::*; }
+/// #     pub use files::ProjectFiles;
+/// # }
+/// # let directory = tempfile::tempdir()?;
+/// # let directory = directory.path();
+/// use graph_runtime::{MemoryStore, ProjectFiles, Runtime, SecretKey};
+///
+/// let key = SecretKey::generate()?;
+/// let files = ProjectFiles::in_directory(directory, key.clone())?;
+/// let runtime = Runtime::builder().store(MemoryStore::new()).sign_with(key).observer(files.clone()).build()?;
+/// for (run, problem) in files.problems() {
+///     eprintln!("the files of run {run} are not complete: {problem}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct ProjectFiles {
     inner: Arc<FilesAtWork>,
@@ -101,6 +120,26 @@ impl ProjectFiles {
     /// Writes the files of a run again from its journal, which must be signed with the key whose public half is
     /// `journal_key`; `graph` is its machine's [`graph`](graph_engine::Machine::graph). The run must not be in progress.
     ///
+    /// ```
+    /// # mod graph_runtime {
+    /// #     pub use graph_engine::*;
+    /// #     pub mod files { pub use graph_project_files::*; }
+    /// #     pub use files::ProjectFiles;
+    /// # }
+    /// # use graph_runtime::{Machine, PublicKey, Store};
+    /// # async fn example(
+    /// #     files: graph_runtime::ProjectFiles,
+    /// #     store: &dyn Store,
+    /// #     journal_key: &PublicKey,
+    /// #     graph: &dyn Machine,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::RunId;
+    ///
+    /// files.rebuild(store, journal_key, &RunId::new("order-17")?, graph.graph()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// If there is no such run, its journal was changed or belongs to another graph, or a file cannot be written. The other
@@ -122,16 +161,34 @@ impl ProjectFiles {
     }
 
     /// Returns a store that reads the journals and other files of the project's runs.
+    ///
+    /// [`ProjectStore`] has an example.
     pub fn store(&self) -> ProjectStore {
         ProjectStore::of(Arc::clone(&self.inner.disk))
     }
 
     /// Returns the objects in which the project's runs are stored.
+    ///
+    /// [`Objects`] has an example.
     pub fn objects(&self) -> Objects {
         Objects { disk: Arc::clone(&self.inner.disk) }
     }
 
     /// Opens the registry of the project's threads.
+    ///
+    /// ```
+    /// # mod graph_runtime {
+    /// #     pub use graph_engine::*;
+    /// #     pub mod files { pub use graph_project_files::*; }
+    /// #     pub use files::ProjectFiles;
+    /// # }
+    /// # fn example(files: graph_runtime::ProjectFiles) -> Result<(), Box<dyn std::error::Error>> {
+    /// for thread in files.registry()?.active()? {
+    ///     println!("{} {}", thread.thread, thread.status);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -225,7 +282,7 @@ impl FilesAtWork {
         let mut problems = locked(&self.problems);
         if !problems.contains_key(run) {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::warn!(%run, %error, cause, "a run's files could not be kept; its journal is whole");
+            tracing::warn!(%run, %error, cause, "the files of a run could not be written; its journal is complete");
             problems.insert(run.clone(), Arc::new(error));
         }
     }
@@ -264,14 +321,14 @@ impl Keeper {
                     continue;
                 }
             };
-            let told = self.facts.take(record);
-            if told.moments.is_empty() {
+            let additions = self.facts.take(record);
+            if additions.moments.is_empty() {
                 continue;
             }
-            told.objects.iter().for_each(|object| check(objects.put_object(object)));
-            for moment in &told.moments {
-                self.transcript.tell(&self.facts.run, moment);
-                self.page.tell(&self.facts.topology, moment);
+            additions.objects.iter().for_each(|object| check(objects.put_object(object)));
+            for moment in &additions.moments {
+                self.transcript.add(&self.facts.run, moment);
+                self.page.add(&self.facts.topology, moment);
             }
             self.transcript.sign(&self.facts.run, &self.facts.at, self.facts.steps, signer);
         }
@@ -296,7 +353,7 @@ impl Keeper {
             let bytes = disk.append(&file, length, pending)?;
             if bytes > 0 {
                 let path = disk.path(&file);
-                tracing::warn!(path = %path.display(), bytes, "what stood at the end of a transcript and was not ours is dropped");
+                tracing::warn!(path = %path.display(), bytes, "the end of a transcript, which this program did not write, is dropped");
             }
         }
         self.transcript.written();

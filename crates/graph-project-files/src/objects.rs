@@ -31,6 +31,24 @@ impl Object {
 }
 
 /// The objects of a project: the snapshots, receipts and results of its runs (R191).
+///
+/// ```
+/// # mod graph_runtime {
+/// #     pub use graph_engine::*;
+/// #     pub mod files { pub use graph_project_files::*; }
+/// #     pub use files::ProjectFiles;
+/// # }
+/// # let directory = tempfile::tempdir()?;
+/// # let directory = directory.path();
+/// # let key = graph_runtime::SecretKey::from_seed(&[1; 32]);
+/// use graph_runtime::ProjectFiles;
+/// use serde_json::json;
+///
+/// let objects = ProjectFiles::in_directory(directory, key)?.objects();
+/// let receipt = objects.put(&json!({ "cents": 900 }))?;
+/// assert_eq!(objects.get(&receipt)?, json!({ "cents": 900 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Objects {
     pub(crate) disk: Arc<Disk>,

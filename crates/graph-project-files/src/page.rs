@@ -76,7 +76,7 @@ impl NodeMark {
 
 impl PageContents {
     /// Applies an event.
-    pub(crate) fn tell(&mut self, topology: &Topology, moment: &RunMoment) {
+    pub(crate) fn add(&mut self, topology: &Topology, moment: &RunMoment) {
         self.rows.resize(topology.nodes.len(), NodeRow::default());
         let payload = &moment.payload;
         let node = text(payload, "node");

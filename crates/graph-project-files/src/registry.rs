@@ -50,6 +50,8 @@ const ADDED: [(&str, &str); 10] = [
 ];
 
 /// The registry of a project's threads (R239). Clones share the connection.
+///
+/// [`ProjectFiles::registry`](crate::ProjectFiles::registry) has an example.
 #[derive(Debug, Clone)]
 pub struct Registry {
     shared: Arc<OpenRegistry>,

@@ -25,10 +25,14 @@ use graph_proof::{Audit, AuditError, prove_tree};
 /// As a [`Store`], it has the journals, and is read-only. It reads on the thread of its caller.
 ///
 /// ```no_run
+/// # mod graph_runtime {
+/// #     pub use graph_engine::*;
+/// #     pub mod files { pub use graph_project_files::*; }
+/// # }
 /// use std::sync::Arc;
 ///
-/// use graph_project_files::{ProjectStore, PublicKey};
-/// use graph_engine::{Machine, RunId};
+/// use graph_runtime::files::ProjectStore;
+/// use graph_runtime::{Machine, PublicKey, RunId};
 ///
 /// # async fn proven(graph: Arc<dyn Machine>, runner: PublicKey) -> Result<(), Box<dyn std::error::Error>> {
 /// let files = ProjectStore::in_directory(".")?;

@@ -52,7 +52,7 @@ pub struct Bound {
 
 impl Transcript {
     /// Adds the line of an event.
-    pub(crate) fn tell(&mut self, run: &RunId, moment: &RunMoment) {
+    pub(crate) fn add(&mut self, run: &RunId, moment: &RunMoment) {
         self.line(run, &moment.at, moment.kind, &moment.payload);
     }
 
@@ -131,12 +131,16 @@ pub(crate) fn signatures(transcript: &[u8]) -> impl Iterator<Item = (Digest, [u8
 
 /// Returns the events of a transcript in order. Lines that are not events, such as a half-written one, are skipped (R231).
 /// To know that nothing was changed, verify the transcript first.
+///
+/// [`verify_transcript`] has an example.
 pub fn transcript_events(bytes: &[u8]) -> impl Iterator<Item = Value> {
     let lines = bytes.split(|byte| *byte == b'\n');
     lines.filter_map(|line| serde_json::from_slice(line).ok()).filter(|line: &Value| line["event_type"].is_string())
 }
 
 /// The rules for verifying a transcript.
+///
+/// [`verify_transcript`] has an example.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules<'b> {
     /// Whether a transcript may lack signatures at its end, or at all. The unsigned bytes are reported, and nothing proves
@@ -235,6 +239,23 @@ impl TranscriptError {
 
 /// Verifies the whole transcript `bytes` of `run`: every checkpoint in order, then that nothing follows the last one
 /// (R227). A missing newline at the end is no change.
+///
+/// ```
+/// # mod graph_runtime {
+/// #     pub use graph_engine::*;
+/// #     pub mod files { pub use graph_project_files::*; }
+/// #     pub use files::ProjectFiles;
+/// # }
+/// # fn example(keys: &graph_runtime::files::KeyRing) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::RunId;
+/// use graph_runtime::files::{Rules, transcript_events, verify_transcript};
+///
+/// let bytes = std::fs::read(".ai/state/threads/order-17/transcript.jsonl")?;
+/// let verified = verify_transcript(&RunId::new("order-17")?, &bytes, keys, Rules::default())?;
+/// println!("{} events, {} checkpoints", transcript_events(&bytes).count(), verified.checkpoints);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///

@@ -29,6 +29,26 @@ const PREDICATE: &str = "https://state-graphs.dev/attestation/run/v1";
 /// run as it is now. The same journal gives the same text. The text contains no inputs, output or state, only a hash of the
 /// output, with secrets hidden.
 ///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{Machine, RunId, SecretKey, Store};
+/// # use std::sync::Arc;
+/// # async fn example(
+/// #     graph: Arc<dyn Machine>,
+/// #     store: &dyn Store,
+/// #     key: SecretKey,
+/// #     auditor: SecretKey,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::attest;
+///
+/// let envelope = attest(graph, &RunId::new("order-17")?, store, &key.public(), None, &auditor).await?;
+/// std::fs::write("order-17.intoto.json", envelope)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The example of [`Attestation`] verifies it.
+///
 /// # Errors
 ///
 /// If the run is not proven, as for [`audit_tree`].
@@ -193,6 +213,20 @@ impl Statement {
 }
 
 /// An attestation with a valid signature.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{PublicKey, Store};
+/// # async fn example(store: &dyn Store, auditor: &PublicKey) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::Attestation;
+///
+/// let attested = Attestation::verify(&std::fs::read_to_string("order-17.intoto.json")?, auditor)?;
+/// println!("run {} of {} was {}", attested.run, attested.graph, attested.status.name());
+/// let since = attested.covers(&store.load(&attested.run).await?)?;
+/// println!("its journal has {since} records more");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Attestation {
@@ -225,7 +259,7 @@ pub struct Attestation {
 #[non_exhaustive]
 pub enum AttestationError {
     /// It is not an envelope.
-    #[error("it is no DSSE envelope: {0}")]
+    #[error("it is not a DSSE envelope: {0}")]
     NotAnEnvelope(String),
     /// The key made none of its signatures, or the payload was changed.
     #[error("it is not signed by {key}, or was changed since")]
@@ -255,7 +289,7 @@ impl Attestation {
         let envelope: DsseEnvelope = serde_json::from_str(envelope).map_err(|error| malformed(error.to_string()))?;
         // A verifier must accept both alphabets of Base64.
         let decode = |text: &str| Base64::decode_vec(text).or_else(|_| Base64Url::decode_vec(text));
-        let payload = decode(&envelope.payload).map_err(|_| malformed("its payload is no Base64".to_owned()))?;
+        let payload = decode(&envelope.payload).map_err(|_| malformed("its payload is not Base64".to_owned()))?;
         let signed = encoded(&envelope.payload_type, &payload);
         let is_good = envelope.signatures.iter().any(|one| {
             let signature = decode(&one.sig).ok().and_then(|bytes| <[u8; 64]>::try_from(bytes).ok());

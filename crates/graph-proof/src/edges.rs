@@ -8,6 +8,19 @@ use graph_model::program::{Body, Edge, Program};
 /// The edges of a graph, node by node.
 ///
 /// A history names an edge by its index in its node's list. `Edges::of(&tool_router::PROGRAM)` resolves these indices.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// use graph_runtime::Edges;
+/// use graph_runtime::machine::Program;
+/// use graph_runtime::record::Visit;
+///
+/// fn print_unused(program: &Program<'_>, history: &[Visit]) {
+///     for fired in Edges::of(program).fired(history).iter().filter(|fired| fired.times == 0) {
+///         println!("the run did not take edge {} of `{}`", fired.index, fired.from);
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Edges {
     /// The nodes in the order of the file, each with its edges.
@@ -15,6 +28,8 @@ pub struct Edges {
 }
 
 /// An edge, and how often it was taken.
+///
+/// [`Edges`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Fired<'a> {

@@ -51,6 +51,8 @@ pub enum PastError {
 }
 
 /// The position of a run after a step, or before its first one.
+///
+/// [`checkpoints`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Checkpoint {
@@ -108,6 +110,20 @@ impl Visited {
 /// Returns the checkpoints of a run, in the order of its steps. `key` is the public key of the runtime that wrote the
 /// journal.
 ///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{PublicKey, RunId, Store};
+/// # async fn example(store: &dyn Store, key: &PublicKey) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::history::checkpoints;
+///
+/// let run = RunId::new("order-17")?;
+/// for checkpoint in checkpoints(&run, &store.load(&run).await?, key)? {
+///     println!("after step {}: next is `{}`", checkpoint.step, checkpoint.next.join("`, `"));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// If the journal was changed.
@@ -160,6 +176,8 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
 }
 
 /// The state of a run after a step.
+///
+/// [`entry_at`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct HistoryEntry {
@@ -181,6 +199,23 @@ pub struct HistoryEntry {
 /// Returns the state of a run after `step` visits, or after its last visit if no number is given.
 ///
 /// `machine` is the run's graph, and `encryption_key` the key that encrypted its secrets. The state is returned even without that key.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{Machine, PublicKey, RunId, Store};
+/// # async fn example(graph: &dyn Machine, store: &dyn Store, key: &PublicKey) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::history::{differences, entry_at};
+///
+/// let run = RunId::new("order-17")?;
+/// let records = store.load(&run).await?;
+/// let before = entry_at(graph, &run, &records, key, None, Some(2))?;
+/// let after = entry_at(graph, &run, &records, key, None, Some(3))?;
+/// for change in differences(&before.state, &after.state) {
+///     println!("step 3 changed `{}` from {:?} to {:?}", change.path, change.before, change.after);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
@@ -248,6 +283,16 @@ pub struct Difference {
 
 /// Returns the differences between two states, in the order of the first and then of the second. Each difference names the
 /// innermost path, not the objects and lists around it.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// use graph_runtime::history::differences;
+/// use serde_json::json;
+///
+/// let found = differences(&json!({"order": {"cents": 900, "tea": 2}}), &json!({"order": {"cents": 810, "tea": 2}}));
+/// assert_eq!(found.len(), 1);
+/// assert_eq!((found[0].path.as_str(), &found[0].after), ("order.cents", &Some(json!(810))));
+/// ```
 pub fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare("", before, after, &mut found);

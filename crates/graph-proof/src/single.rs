@@ -21,6 +21,8 @@ use graph_model::value::{AsView, Map, Mismatch, Value};
 use crate::history::{PastError, go_to};
 
 /// The node to execute, with its overlay and options.
+///
+/// [`StepOnce`] has an example.
 #[derive(Debug, Clone, Default)]
 pub struct Single {
     /// The node.
@@ -32,6 +34,8 @@ pub struct Single {
 }
 
 /// The result of a single step (R265).
+///
+/// [`StepOnce`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stepped {
@@ -130,6 +134,22 @@ pub enum SingleError {
 }
 
 /// Executes single nodes.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{Machine, Runtime};
+/// # use std::sync::Arc;
+/// # async fn example(runtime: Runtime, graph: Arc<dyn Machine>) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::{Map, Single, StepOnce, Value};
+///
+/// let inject = Map::from_iter([("total".to_owned(), Value::from(900))]);
+/// let charge = Single { node: "charge".to_owned(), inject, ..Single::default() };
+/// let inputs = Map::from_iter([("order".to_owned(), Value::from(17))]);
+/// let stepped = runtime.step_once(graph, inputs.into(), charge).await?;
+/// println!("the next node is {:?}, and the state {}", stepped.next_node, stepped.state);
+/// # Ok(())
+/// # }
+/// ```
 pub trait StepOnce {
     /// Executes one node, with the state of a run that begins with `inputs`, and goes no further (R263). This includes the
     /// node's retries and the runs inside it. Nothing is written to a journal, and no hooks are notified that a run began,
@@ -216,7 +236,7 @@ async fn step(
     machine: Arc<dyn Machine>,
     origin: &RunId,
     inputs: Value,
-    stands: Option<(Box<dyn StateFields>, Position)>,
+    from: Option<(Box<dyn StateFields>, Position)>,
     single: Single,
 ) -> Result<Stepped, SingleError> {
     let code = tables(machine.graph());
@@ -225,12 +245,12 @@ async fn step(
     let run = step_id(origin);
     let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
     let place = |state: &mut Box<dyn StateFields>, position: &mut Position| {
-        if let Some((stood, at)) = stands {
+        if let Some((state_before, at)) = from {
             // Keeps the inputs that were just checked, and takes the keys of the run.
             let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
             *state = opened(&*machine, state.inputs().to_plain_value()).map_err(misfit)?;
             for key in 0..code.keys.len() {
-                let value = stood.get(key).to_plain_value();
+                let value = state_before.get(key).to_plain_value();
                 let name = || code.keys[key].name.clone();
                 state.set(key, value).map_err(|mismatch| SingleError::Inject { key: name(), mismatch })?;
             }

@@ -85,21 +85,17 @@ pub enum How {
 impl fmt::Display for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Split => f.write_str("is split into words and expanded as patterns, for it stands outside of quotes"),
-            Self::Arithmetic => {
-                f.write_str("is evaluated as arithmetic, and bash executes commands that stand there in a subscript")
-            }
-            Self::Name => {
-                f.write_str("is the name of a variable, and bash executes commands that stand in its subscript")
-            }
+            Self::Split => f.write_str("is split into words and expanded as patterns, because it is outside of quotes"),
+            Self::Arithmetic => f.write_str("is evaluated as arithmetic, where bash executes commands in a subscript"),
+            Self::Name => f.write_str("is the name of a variable, and bash executes commands in its subscript"),
             Self::Program => f.write_str("decides which program is started"),
             Self::Code(reader) => write!(f, "becomes code that `{reader}` executes"),
             Self::Environment(name) => {
-                write!(f, "becomes the value of `{name}`, by which bash and programs decide what they do")
+                write!(f, "becomes the value of `{name}`, which decides what bash and programs do")
             }
             Self::Option(program) => write!(f, "may be an option of `{program}`, and one of those starts a program"),
             Self::Expanded => f.write_str("is expanded once more, with the commands in it"),
-            Self::Unknown => f.write_str("is given to a program whose name only shows when the command runs"),
+            Self::Unknown => f.write_str("is given to a program whose name is known only when the command runs"),
             Self::Unreadable => f.write_str("may become code: this command cannot be read"),
         }
     }

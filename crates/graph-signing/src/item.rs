@@ -127,7 +127,7 @@ pub enum SignatureError {
     #[error("it has no `<directive>` element, which is what a directive's signature covers")]
     NoDirective,
     /// The covered text was changed after it was signed.
-    #[error("its content was changed after it was signed: signed was {signed:.12}…, there is {found:.12}…")]
+    #[error("its content was changed after it was signed: its hash was {signed:.12}…, and is {found:.12}…")]
     Altered {
         /// The digest that the line carries.
         signed: Digest,
@@ -285,13 +285,13 @@ fn without_signatures(kind: ItemKind, mut content: &str) -> &str {
 fn why_unsigned(kind: ItemKind, text: &str) -> &'static str {
     let first = text.lines().next().unwrap_or_default();
     if text.starts_with('\u{feff}') {
-        ": it begins with a byte order mark, and nothing may stand before the signature"
+        ": it begins with a byte order mark, and nothing may come before the signature"
     } else if text.trim().is_empty() {
         ": it is empty"
     } else if first.contains(PREFIX) {
         ": its first line mentions a signature but does not begin with one"
     } else if text.lines().skip(1).any(|line| kind.comment(line).is_some_and(|comment| comment.starts_with(PREFIX))) {
-        ": a signature must be the first line, below it counts as content"
+        ": a signature must be the first line; on a later line it counts as content"
     } else {
         ""
     }
@@ -396,10 +396,10 @@ mod tests {
     fn only_the_very_first_line_is_a_signature() {
         let text = signed();
         for (before, hint) in [
-            ("\n", ": a signature must be the first line, below it counts as content"),
+            ("\n", ": a signature must be the first line; on a later line it counts as content"),
             (" ", ": its first line mentions a signature but does not begin with one"),
-            ("\u{feff}", ": it begins with a byte order mark, and nothing may stand before the signature"),
-            ("# comment\n", ": a signature must be the first line, below it counts as content"),
+            ("\u{feff}", ": it begins with a byte order mark, and nothing may come before the signature"),
+            ("# comment\n", ": a signature must be the first line; on a later line it counts as content"),
         ] {
             assert_eq!(open(ItemKind::YAML, &format!("{before}{text}")).unwrap_err(), SignatureError::Unsigned(hint));
         }

@@ -100,6 +100,17 @@ pub enum KeyError {
 }
 
 /// A public key.
+///
+/// ```
+/// # use graph_signing as graph_runtime;
+/// use graph_runtime::{PublicKey, SecretKey};
+///
+/// let key = SecretKey::from_seed(&[1; 32]);
+/// let signature = key.sign_bytes(b"receipt of order 17");
+/// let public = PublicKey::from_pem(&key.public().to_pem())?;
+/// assert!(public.verifies_bytes(b"receipt of order 17", &signature));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
@@ -161,6 +172,22 @@ impl PublicKey {
 }
 
 /// A secret key. Its bytes are wiped from memory when it is dropped, and are never shown.
+///
+/// A service makes its key when it begins for the first time, and loads it from then on:
+///
+/// ```
+/// # #[cfg(feature = "random")]
+/// # fn example() -> Result<(), graph_signing::KeyError> {
+/// # use graph_signing as graph_runtime;
+/// use std::path::Path;
+///
+/// use graph_runtime::SecretKey;
+///
+/// let key = SecretKey::load_or_generate(Path::new("keys"))?;
+/// println!("journals are signed with the key {}", key.public().fingerprint());
+/// # Ok(())
+/// # }
+/// ```
 pub struct SecretKey {
     key: SigningKey,
     /// The expanded key that signs (RFC 8032, section 5.1.5), computed from the key once and not for each signature.

@@ -324,7 +324,7 @@ impl CandidateKey {
         // Checked before the file is opened: reading a pipe would block until somebody writes to it.
         let metadata = fs::metadata(path)?;
         if !metadata.is_file() {
-            return Err(io::Error::other("it is no regular file").into());
+            return Err(io::Error::other("it is not a regular file").into());
         }
         if metadata.len() > MOST_BYTES {
             return Err(KeyFileError::TooLarge);

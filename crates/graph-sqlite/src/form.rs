@@ -298,8 +298,7 @@ fn own_only(connection: &Connection, path: &Path) -> Result<(), StoreError> {
         .optional()
         .map_err(|error| explain(error, path))?;
     let Some((kind, name)) = found else { return Ok(()) };
-    let reason =
-        format!("it has the {kind} `{name}`, which no store has; whoever put it there can change what is in the store");
+    let reason = format!("it has the {kind} `{name}`, which no store has; its author can change what is in the store");
     Err(StoreError::unreadable(path.display(), reason))
 }
 

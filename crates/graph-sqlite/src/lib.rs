@@ -48,6 +48,20 @@ use write::{Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked
 ///
 /// Dropping the last of its clones waits until all requests are written. When no store has the file open any more, all data
 /// is in that one file.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_sqlite::*; }
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let file = directory.path().join("runs.db");
+/// use graph_runtime::{Runtime, SecretKey, SqliteStore, Store};
+///
+/// let store = SqliteStore::open(&file).await?;
+/// let runtime = Runtime::builder().store(store.clone()).sign_with(SecretKey::generate()?).build()?;
+/// println!("the store has {} runs", store.list().await?.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     shared: Arc<OpenStore>,
@@ -78,6 +92,24 @@ struct WriterThread {
 }
 
 /// Options for opening a store in a file.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_sqlite::*; }
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let file = directory.path().join("runs.db");
+/// use std::time::Duration;
+///
+/// use graph_runtime::SqliteStore;
+///
+/// let store = SqliteStore::options()
+///     .lease_ttl(Duration::from_secs(10))
+///     .on_wait(|file, waited| eprintln!("{} is locked since {waited:?}", file.display()))
+///     .open(&file)
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     lease_ttl: Duration,
@@ -180,6 +212,8 @@ fn check_place(path: &Path) -> Result<(), StoreError> {
 
 impl SqliteStore {
     /// Returns the default options for opening a store.
+    ///
+    /// [`SqliteOptions`] has an example.
     pub fn options() -> SqliteOptions {
         SqliteOptions::default()
     }
@@ -195,6 +229,18 @@ impl SqliteStore {
     }
 
     /// Opens the store in the file at `path` for reading only.
+    ///
+    /// ```
+    /// # mod graph_runtime { pub use graph_engine::*; pub use graph_sqlite::*; }
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{SqliteStore, Store};
+    ///
+    /// for run in SqliteStore::open_read_only("runs.db").await?.list().await? {
+    ///     println!("{} {}", run.run, run.status.name());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -519,10 +565,10 @@ impl Store for SqliteStore {
                 }
                 // If the run ended in the meantime, the next round sees that.
                 if let WriteOutcome::Well = self.ask(WriteTask::Stop { run: run.clone(), token }).await? {
-                    if let Some((held, wish)) = locked(&self.shared.held).get(run)
+                    if let Some((held, request)) = locked(&self.shared.held).get(run)
                         && *held == token
                     {
-                        wish.set();
+                        request.set();
                     }
                     return Ok(());
                 }

@@ -737,12 +737,12 @@ async fn the_next_remove_clears_crash_leftovers_and_the_file_shrinks() {
     assert!(matches!(store.ask(WriteTask::Hide { run: id("one"), seen }).await, Ok(WriteOutcome::Well)));
     assert!(matches!(store.load(&id("one")).await, Err(StoreError::NotFound(_))));
     let picked = Retention::default().pick(&store.list().await.unwrap(), SystemTime::now());
-    assert_eq!(picked, [id("two"), id("three")], "the one at work stays");
+    assert_eq!(picked, [id("two"), id("three")], "the one that is held stays");
     store.remove(&picked[0]).await.unwrap();
     let count = |sql: &str| -> i64 { Connection::open(&path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap() };
     assert_eq!(count("SELECT count(*) FROM runs"), 2);
     assert_eq!(count("SELECT count(*) FROM records"), 701);
-    assert!(!store.shrink().await.unwrap(), "somebody is at work");
+    assert!(!store.shrink().await.unwrap(), "a run is held");
     store.append(&held, 1, vec![record(1, 10)], Status::Completed).await.unwrap();
     store.remove(&picked[1]).await.unwrap();
     let before = fs::metadata(&path).unwrap().len();
@@ -822,19 +822,19 @@ async fn waiting_for_a_locked_file_is_reported() {
     drop(SqliteStore::open(&path).await.unwrap());
     let locks = Connection::open(&path).unwrap();
     locks.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let told = Arc::new(AtomicUsize::new(0));
+    let notified = Arc::new(AtomicUsize::new(0));
     let options = {
-        let (told, locks) = (Arc::clone(&told), Mutex::new(locks));
+        let (notified, locks) = (Arc::clone(&notified), Mutex::new(locks));
         SqliteStore::options().patience(Duration::from_secs(6)).on_wait(move |_, waited| {
             assert!(waited >= Duration::from_millis(400), "{waited:?}");
-            if told.fetch_add(1, Ordering::SeqCst) == 0 {
+            if notified.fetch_add(1, Ordering::SeqCst) == 0 {
                 locks.lock().unwrap().execute_batch("ROLLBACK").unwrap();
             }
         })
     };
     let store = options.open(&path).await.unwrap();
     store.create(&run(), "test/graph", vec![record(0, 10)]).await.expect("the lock went away in time");
-    assert_eq!(told.load(Ordering::SeqCst), 1);
+    assert_eq!(notified.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

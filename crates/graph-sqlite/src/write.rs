@@ -178,15 +178,15 @@ impl WriteConnection {
                 tracing::warn!(%error, path = %self.path.display(), "a store could not say that it is alive");
             }
         }
-        let wished = self.connection.prepare_cached("SELECT id FROM runs WHERE holder = ?1 AND stop <> 0").and_then(
+        let requested = self.connection.prepare_cached("SELECT id FROM runs WHERE holder = ?1 AND stop <> 0").and_then(
             |mut statement| statement.query_map([&self.holder], |row| row.get(0))?.collect::<Result<Vec<String>, _>>(),
         );
-        match wished {
-            Ok(wished) => {
+        match requested {
+            Ok(requested) => {
                 let held = locked(held);
-                for run in wished {
-                    if let Some((_, wish)) = RunId::new(run).ok().and_then(|run| held.get(&run)) {
-                        wish.set();
+                for run in requested {
+                    if let Some((_, request)) = RunId::new(run).ok().and_then(|run| held.get(&run)) {
+                        request.set();
                     }
                 }
             }

@@ -54,7 +54,7 @@ fn find(program: &str) -> Result<PathBuf, ActionError> {
     let refused =
         |why: &str| Err(ActionError::permanent(format!("`{}` could not be started: {why}", program.escape_debug())));
     if program.is_empty() || program.contains('\0') {
-        return refused("that is no name of a program");
+        return refused("that is not the name of a program");
     }
     if Path::new(program).is_absolute() {
         return Ok(program.into());
@@ -130,7 +130,7 @@ mod tests {
             ("no-such-program", "no directory in PATH has a program of that name"),
             ("bin/tool", "the path is relative"),
             ("./tool", "the path is relative"),
-            ("", "that is no name of a program"),
+            ("", "that is not the name of a program"),
             ("/no/such", "`/no/such` could not be started"),
         ] {
             let error = exec(json!({"program": program})).await.unwrap_err();

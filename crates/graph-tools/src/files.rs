@@ -262,7 +262,7 @@ fn open_to_read(root: &Dir, path: &Relative) -> Result<File, ActionError> {
     let failed = |error: std::io::Error| path.failed("read", &error);
     let file = root.open_with(path.as_path(), &options).map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_file() {
-        return Err(ActionError::permanent(format!("`{path}` is no file")));
+        return Err(ActionError::permanent(format!("`{path}` is not a file")));
     }
     Ok(file)
 }
@@ -299,7 +299,7 @@ fn replaceable(directory: &Dir, name: &Path, path: &Relative) -> Result<Option<c
         Ok(metadata) if metadata.is_symlink() => {
             Err(ActionError::permanent(format!("`{path}` is a link; write to what it leads to")))
         }
-        Ok(_) => Err(ActionError::permanent(format!("`{path}` is no file"))),
+        Ok(_) => Err(ActionError::permanent(format!("`{path}` is not a file"))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(path.failed("written", &error)),
     }
@@ -311,7 +311,7 @@ fn append_to(directory: &Dir, name: &Path, content: &[u8]) -> std::io::Result<()
     do_not_wait(&mut options);
     let mut file = directory.open_with(name, &options)?;
     if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is no file"));
+        return Err(std::io::Error::other("it is not a file"));
     }
     file.write_all(content)?;
     file.sync_all()?;
@@ -533,9 +533,9 @@ mod tests {
             let error = tree.write(json!({"path": path, "content": ""})).await.unwrap_err();
             assert!(error.contains("is refused as a path"), "{path:?}: {error}");
         }
-        assert_eq!(tree.read(json!({"path": "sub"})).await.unwrap_err(), "`sub` is no file (permanent)");
+        assert_eq!(tree.read(json!({"path": "sub"})).await.unwrap_err(), "`sub` is not a file (permanent)");
         let error = tree.write(json!({"path": "sub", "content": ""})).await.unwrap_err();
-        assert_eq!(error, "`sub` is no file (permanent)");
+        assert_eq!(error, "`sub` is not a file (permanent)");
         let error = tree.read(json!({"path": "none"})).await.unwrap_err();
         assert!(error.starts_with("`none` cannot be read: "), "{error}");
     }
@@ -545,9 +545,9 @@ mod tests {
         let tree = Tree::new();
         let made = std::process::Command::new("mkfifo").arg(tree.path("pipe")).status().unwrap();
         assert!(made.success());
-        assert_eq!(tree.read(json!({"path": "pipe"})).await.unwrap_err(), "`pipe` is no file (permanent)");
+        assert_eq!(tree.read(json!({"path": "pipe"})).await.unwrap_err(), "`pipe` is not a file (permanent)");
         let params = json!({"path": "pipe", "content": "x", "append": true});
-        assert_eq!(tree.write(params).await.unwrap_err(), "`pipe` is no file (permanent)");
+        assert_eq!(tree.write(params).await.unwrap_err(), "`pipe` is not a file (permanent)");
     }
 
     #[tokio::test]

@@ -46,6 +46,24 @@ pub const BUILTIN_IDS: [&str; 6] = [
 ];
 
 /// Performs the built-in tool `id`, for graphs whose tools are known only at run time; `None` if there is no such tool.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_tools::*; pub mod tools { pub use graph_tools::*; } }
+/// # #[cfg(unix)]
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::tools::perform_builtin;
+/// use graph_runtime::{Call, ItemId, ToolConfig};
+/// use serde_json::json;
+///
+/// let call = Call::alone(ItemId::new("rye/bash")?, Vec::new(), Default::default(), ToolConfig::new());
+/// let performing = perform_builtin(call.tool(), &call, json!({ "command": "echo 900" }));
+/// let result = performing.ok_or("there is no such tool")?.await;
+/// assert_eq!(result.map_err(|error| error.to_string())?["stdout"], "900");
+/// # Ok(())
+/// # }
+/// # #[cfg(not(unix))]
+/// # fn main() {}
+/// ```
 pub fn perform_builtin<'a>(
     id: &'a str,
     call: &'a Call,

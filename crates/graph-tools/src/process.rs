@@ -148,7 +148,7 @@ pub(super) fn environment(
             return Err(ActionError::permanent(format!("`{shown}` cannot be set as an environment variable")));
         }
         if graph_shell::RESERVED.contains(&name.as_str()) {
-            return Err(ActionError::permanent(format!("`{shown}` is set by the runtime, and by no graph")));
+            return Err(ActionError::permanent(format!("`{shown}` is set by the runtime, and no graph can set it")));
         }
         if !untrusted.part(name).is_nothing() && graph_shell::is_read(name, expands(name)) {
             return Err(ActionError::permanent(format!(

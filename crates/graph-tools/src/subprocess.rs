@@ -102,7 +102,7 @@ async fn verify(program: &str, path: PathBuf, pinned: Digest) -> Result<(), Acti
 
 fn digest(path: &Path) -> std::io::Result<Digest> {
     if !path.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is no file"));
+        return Err(std::io::Error::other("it is not a file"));
     }
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.read_to_end(&mut bytes)?;

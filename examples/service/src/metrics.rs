@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use graph_runtime::Observer;
 use graph_runtime::observer::Event;
 
-/// What the service counts, by its name and its label.
+/// The counters of the service, by name and label.
 #[derive(Default)]
 pub struct Metrics {
     counters: Mutex<BTreeMap<(&'static str, String), u64>>,

@@ -13,7 +13,7 @@ use crate::shop::Shop;
 /// An error that keeps the service from starting.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the endpoints share. A clone shares it too.
+/// The parts that all endpoints share. A clone shares them too.
 #[derive(Clone)]
 pub struct Service {
     /// Starts, resumes and stops runs.
@@ -22,7 +22,7 @@ pub struct Service {
     pub store: SqliteStore,
     /// The tools.
     pub shop: Arc<Shop>,
-    /// What the observer counts.
+    /// The counters, which the observer feeds.
     pub metrics: Arc<Metrics>,
 }
 

@@ -1,5 +1,5 @@
-//! The tools of the graph. What they do is kept in a database of their own, under the idempotency key of the call: a call that is made
-//! again after a crash does nothing a second time.
+//! The tools of the graph. They store their effects in a database of their own, under the idempotency key of the call. So a call that
+//! is made again after a crash has no second effect.
 
 use std::path::Path;
 use std::time::Duration;

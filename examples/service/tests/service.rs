@@ -1,4 +1,4 @@
-//! The service as a process: its endpoints, and what it does when it is stopped or killed.
+//! The service as a process: its endpoints, a shutdown and kills.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use graph_runtime::{Attestation, RunId, Store, attest};
 
-use super::kept::{Kept, OpenedStore, verifying_key};
 use super::stored::{self, Access};
+use super::stored_run::{OpenedStore, StoredRunArguments, verifying_key};
 use super::verify_run::{ProofProblem, prove};
 use super::{read, replace, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult};
@@ -20,7 +20,7 @@ pub(crate) struct AttestArguments {
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     #[command(flatten)]
-    kept: Kept,
+    stored_run: StoredRunArguments,
     /// The public key that verifies the files, a PEM file [default: the one that verifies the journal]
     #[arg(long, value_name = "FILE", requires = "files")]
     files_key: Option<PathBuf>,
@@ -34,13 +34,13 @@ pub(crate) struct AttestArguments {
 
 pub(crate) fn run(arguments: &AttestArguments) -> CommandResult {
     let by = signing_key(arguments.key.as_ref())?;
-    let AttestArguments { run, graph, kept, files_key, .. } = arguments;
-    let opened = kept.open()?;
-    let machine = match prove(kept, &opened, run, graph.as_deref(), files_key.as_deref())? {
+    let AttestArguments { run, graph, stored_run, files_key, .. } = arguments;
+    let opened = stored_run.open()?;
+    let machine = match prove(stored_run, &opened, run, graph.as_deref(), files_key.as_deref())? {
         Ok(proof) => proof.machine,
         Err(problems) => {
             for ProofProblem { run, what } in problems {
-                err!("error: run {run} in {kept}: {what}; what is not proven is not attested");
+                err!("error: run {run} in {stored_run}: {what}; only a proven run is attested");
             }
             return Ok(CommandOutcome::Problems);
         }

@@ -9,7 +9,7 @@ use graph_runtime::cache::{CacheEntry, Digest};
 use graph_runtime::files::ProjectCache;
 use serde_json::{Value, json};
 
-use super::kept::verifying_key;
+use super::stored_run::verifying_key;
 use super::{project_here, stored};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 

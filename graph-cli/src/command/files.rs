@@ -10,8 +10,8 @@ use graph_runtime::{Machine, ProjectFiles, RunId, Store};
 use graph_signing::{KeyRing, PublicKey};
 use serde_json::{Value, json};
 
-use super::kept::{not_filed, own_graph, public_key, verifying_key};
 use super::stored::{self, Access};
+use super::stored_run::{not_filed, own_graph, public_key, verifying_key};
 use super::{project_here, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
@@ -77,7 +77,7 @@ struct FilesArguments {
 }
 
 /// The open store, the key and the project that the commands work with.
-struct FilesDesk {
+struct FilesContext {
     tokio: tokio::runtime::Runtime,
     /// Where the journals are.
     store: Box<dyn Store>,
@@ -88,7 +88,7 @@ struct FilesDesk {
 
 impl FilesArguments {
     /// Opens the store; without one, the project's files in its place.
-    fn open(&self, store: Option<&Path>) -> Result<FilesDesk, Error> {
+    fn open(&self, store: Option<&Path>) -> Result<FilesContext, Error> {
         let project = project_here(self.project.as_ref(), "--project DIR")?;
         let key = verifying_key(self.public_key.as_deref())?;
         let tokio = stored::tokio()?;
@@ -96,11 +96,11 @@ impl FilesArguments {
             Some(path) => Box::new(tokio.block_on(stored::open(path, Access::Read))?),
             None => Box::new(ProjectStore::in_directory(&project)?),
         };
-        Ok(FilesDesk { tokio, store, key, project })
+        Ok(FilesContext { tokio, store, key, project })
     }
 
     /// Loads the graph of a run.
-    fn machine(&self, desk: &FilesDesk, run: &RunId) -> Result<Interpreted, Error> {
+    fn machine(&self, desk: &FilesContext, run: &RunId) -> Result<Interpreted, Error> {
         let records = desk.tokio.block_on(desk.store.load(run))?;
         own_graph(&records, self.graph.as_deref(), "--graph")
     }
@@ -149,7 +149,7 @@ fn rebuild(arguments: &FilesRebuildArguments) -> CommandResult {
 
 fn rebuild_one(
     arguments: &FilesRebuildArguments,
-    desk: &FilesDesk,
+    desk: &FilesContext,
     files: &ProjectFiles,
     run: &RunId,
 ) -> Result<(), Error> {
@@ -200,9 +200,9 @@ fn verify(arguments: &FilesVerifyArguments) -> CommandResult {
 /// # Errors
 ///
 /// If something cannot be read, or the run is in progress.
-fn look(arguments: &FilesVerifyArguments, desk: &FilesDesk, signer: &PublicKey) -> Result<FilesFindings, Error> {
+fn look(arguments: &FilesVerifyArguments, desk: &FilesContext, signer: &PublicKey) -> Result<FilesFindings, Error> {
     let FilesVerifyArguments { run, store, of, .. } = arguments;
-    let FilesDesk { tokio, store: journals, key, project } = desk;
+    let FilesContext { tokio, store: journals, key, project } = desk;
     // Without `--store`, the journal is one of the files, and may itself have been changed.
     let changed = |error: Error| match store {
         None => Ok(FilesFindings { graph: None, differing: Vec::new(), signed: Err(error.to_string()) }),

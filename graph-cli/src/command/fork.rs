@@ -8,8 +8,8 @@ use graph_runtime::history::Fork;
 use graph_runtime::{EncryptionKey, ForkRun, Map, Pattern, RunId, Runtime, SqliteStore, Store, Value};
 use serde_json::json;
 
-use super::kept::own_graph;
 use super::signing_key;
+use super::stored_run::own_graph;
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -50,7 +50,7 @@ pub(crate) struct ForkArguments {
 fn setting(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write `key=json`")?;
     let value = read_json(value).map_err(|error| {
-        format!("the value of `{key}` is no JSON ({error}); a text stands in quotes: `{key}='\"text\"'`")
+        format!("the value of `{key}` is not JSON ({error}); write a text in quotes: `{key}='\"text\"'`")
     })?;
     Ok((key.to_owned(), value))
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
     let graph = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
     let is_secret = |name: &String| graph.interface().keys.iter().any(|key| key.name == *name && key.ty.has_secret());
     if let Some(name) = set.keys().find(|name| is_secret(name)) {
-        let why = "is, or holds, a secret, and others see command lines";
+        let why = "is or contains a secret, and others see command lines";
         return Err(Error::new(format!("the state key `{name}` {why}: it cannot be changed here")));
     }
     let declared = graph.permissions().patterns();
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
         out!("{}", json!({"run": run, "from": arguments.run, "step": arguments.step}));
     } else {
         let store = arguments.store.display();
-        out!("{run} begins in {}; go on with `graph run GRAPH --store {store} --resume {run}`", arguments.run);
+        out!("{run} begins in {}; continue with `graph run GRAPH --store {store} --resume {run}`", arguments.run);
     }
     Ok(CommandOutcome::Well)
 }

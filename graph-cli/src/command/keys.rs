@@ -120,6 +120,15 @@ fn trust(trust: &KeysTrustArguments) -> CommandResult {
         None => signer.public(),
     };
     let file = KeyFile::new(public, &trust.owner);
+    let (ring, ..) = KeyRing::load(&[&trust.keys]);
+    if let Some(at) = ring.get(&file.fingerprint).and_then(|known| known.revoked_at.as_ref()) {
+        let path = trust.keys.join(format!("{}.toml", file.fingerprint));
+        return Err(Error::new(format!(
+            "{} was revoked on {at}; to trust it again, remove {} first",
+            file.fingerprint,
+            path.display()
+        )));
+    }
     let path = write(&trust.keys, &file, &signer)?;
     out!("trusted {} ({}) in {}", file.fingerprint, file.owner, path.display());
     Ok(CommandOutcome::Well)

@@ -9,7 +9,6 @@ pub(crate) mod explain;
 pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod gc;
-pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod new;
 pub(crate) mod replay;
@@ -20,6 +19,7 @@ pub(crate) mod shell;
 pub(crate) mod show;
 pub(crate) mod sign;
 mod stored;
+pub(crate) mod stored_run;
 pub(crate) mod verify;
 pub(crate) mod verify_run;
 pub(crate) mod watch;
@@ -70,7 +70,7 @@ fn replace(path: &Path, text: &str) -> Result<(), Error> {
         fs::rename(&temporary, path)
     };
     write().map_err(|error| {
-        // What is left of the attempt is of no use; that it could not be removed changes nothing about the error.
+        // The attempt's file is of no use, and a failure to remove it changes nothing about the error.
         drop(fs::remove_file(&temporary));
         Error::file("write", path, &error)
     })

@@ -1,10 +1,12 @@
 //! `graph new`: a crate, a graph or a contract to begin with, signed and without mistakes.
 
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
+use graph_compiler::project::Project;
+use graph_model::name::ItemId;
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 
 use super::{own_key_directory, signing_key};
@@ -84,9 +86,9 @@ const RESERVED: &[&str] = &[
 pub(crate) enum New {
     /// Make a crate with a build script, a first graph, its tool, a test and a trusted key, ready for `cargo run`
     Crate(NewCrateArguments),
-    /// Write a graph to begin with, and sign it
+    /// Write a graph to begin with, and sign it: graphs/order.yaml
     Graph(NewFileArguments),
-    /// Write the contract of a tool to begin with, and sign it
+    /// Write the contract of a tool to begin with, and sign it: graphs/tools/shop/charge.yaml
     Contract(NewFileArguments),
 }
 
@@ -97,14 +99,14 @@ pub(crate) struct NewCrateArguments {
     /// Depend on the crates in a copy of their repository, and not on those of the registry
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// The secret key to sign with and to trust [default: your own, which is made if there is none]
+    /// The secret key to sign with and to trust [default: your own, which is made if it is missing]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(crate) struct NewFileArguments {
-    /// The file to write, as graphs/order.yaml, or graphs/tools/shop/charge.yaml for a contract; it must not exist yet
+    /// The file to write; it must not exist yet
     file: PathBuf,
     /// The secret key [default: your own, see `graph keys generate`]
     #[arg(long, value_name = "FILE")]
@@ -121,34 +123,52 @@ pub(crate) fn run(new: &New) -> CommandResult {
 
 fn new_graph(arguments: &NewFileArguments) -> CommandResult {
     let path = &arguments.file;
-    if let Some(name) = directories(path).into_iter().find(|name| name == "tools" || name == "keys") {
+    let inside = in_tree(path)?;
+    if let Some(name) = inside.first().filter(|name| inside.len() > 1 && ["tools", "keys"].contains(&name.as_str())) {
         return Err(Error::new(format!("{}: the files in `{name}` of a tree are not graphs", path.display())));
     }
+    valid_id(path, inside.last().map_or("", String::as_str))?;
     write_signed(path, include_str!("../../templates/graph.yaml"), arguments.key.as_ref())
 }
 
 fn new_contract(arguments: &NewFileArguments) -> CommandResult {
     let path = &arguments.file;
-    let directories = directories(path);
-    let tools = directories.iter().rposition(|name| name == "tools").ok_or_else(|| {
-        let path = path.display();
-        Error::new(format!("{path}: a contract is in the `tools` of a tree, as graphs/tools/shop/charge.yaml"))
-    })?;
-    let mut id = directories[tools + 1..].to_vec();
-    id.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    let inside = in_tree(path)?;
+    let id = match inside.split_first() {
+        Some((first, id)) if first == "tools" && !id.is_empty() => id.join("/"),
+        _ => {
+            let path = path.display();
+            let message = "a contract is in the `tools` of a tree, as graphs/tools/shop/charge.yaml";
+            return Err(Error::new(format!("{path}: {message}")));
+        }
+    };
+    valid_id(path, &id)?;
     write_signed(path, include_str!("../../templates/contract.yaml"), arguments.key.as_ref())?;
-    out!("a graph calls it by `item_id: {}`, with `permissions: [rye.execute.tool.{}]`", id.join("/"), id.join("."));
+    out!("a graph calls it by `item_id: {id}`, with `permissions: [rye.execute.tool.{}]`", id.replace('/', "."));
     Ok(CommandOutcome::Well)
 }
 
-/// Returns the names of the directories that a file is in, outermost first, as far as the path gives them.
-fn directories(path: &Path) -> Vec<String> {
-    let parent = path.parent().unwrap_or(Path::new("")).components();
-    let name = |part: Component<'_>| match part {
-        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
-        _ => None,
+/// Returns the parts of a path below the tree that the file is in, without the extension. A tree has `keys`; a directory called
+/// `graphs` becomes one.
+fn in_tree(path: &Path) -> Result<Vec<String>, Error> {
+    let working = std::env::current_dir()?;
+    let file = working.join(path);
+    let named = file.ancestors().skip(1).find(|directory| directory.file_name().is_some_and(|name| name == "graphs"));
+    let root = match named {
+        Some(graphs) if !graphs.join("keys").is_dir() => graphs.to_owned(),
+        _ => Project::around(&working, &file).root().to_owned(),
     };
-    parent.filter_map(name).collect()
+    let inside = file.with_extension("");
+    let inside = inside.strip_prefix(&root).unwrap_or(&inside).components();
+    Ok(inside.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect())
+}
+
+/// Fails if a file's name gives no valid id.
+fn valid_id(path: &Path, id: &str) -> Result<(), Error> {
+    match ItemId::new(id) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::new(format!("{}: the name gives the id `{id}`, and {error}", path.display()))),
+    }
 }
 
 /// Writes a text, signed, to a file that does not exist.

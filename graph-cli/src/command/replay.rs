@@ -7,7 +7,7 @@ use graph_runtime::RunId;
 use graph_runtime::history::{Departure, Deviation, PastError, Replay, replay};
 use serde_json::{Value, json};
 
-use super::kept::{Kept, OpenedStore, load, own_graph};
+use super::stored_run::{OpenedStore, StoredRunArguments, load, own_graph};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -22,14 +22,14 @@ pub(crate) struct ReplayArguments {
     #[arg(long, value_name = "FILE")]
     original: Option<PathBuf>,
     #[command(flatten)]
-    kept: Kept,
+    stored_run: StoredRunArguments,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &ReplayArguments) -> CommandResult {
-    let OpenedStore { tokio, store, key, encryption_key, .. } = arguments.kept.open()?;
+    let OpenedStore { tokio, store, key, encryption_key, .. } = arguments.stored_run.open()?;
     let records = tokio.block_on(store.load(&arguments.run))?;
     let original = own_graph(&records, arguments.original.as_deref(), "--original")?;
     let changed = load(&arguments.graph)?;
@@ -61,7 +61,7 @@ fn say(run: &RunId, replayed: &Replay) {
         out!("step {}: `{}` cannot be followed any further: {}", stopped.step, stopped.node, stopped.reason);
     }
     if replayed.deviations.is_empty() && replayed.stopped.is_none() {
-        out!("{run} would have gone the same way: {} steps", replayed.visits);
+        out!("{run} would have taken the same path: {} steps", replayed.visits);
     }
 }
 

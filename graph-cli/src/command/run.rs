@@ -25,7 +25,7 @@ use graph_runtime::{
 use graph_signing::SecretKey;
 use serde_json::json;
 
-use super::{kept, project_around, signing_key, stored};
+use super::{project_around, signing_key, stored, stored_run};
 use crate::outcome::Error;
 use crate::output::UNDONE;
 use authority::Authority;
@@ -414,8 +414,8 @@ struct Voice {
 
 impl Voice {
     fn of(arguments: &RunArguments) -> Self {
-        let wished = std::env::var_os("RYE_GRAPH_QUIET").is_some_and(|value| !value.is_empty());
-        Self { quiet: arguments.quiet || wished }
+        let is_wanted = std::env::var_os("RYE_GRAPH_QUIET").is_some_and(|value| !value.is_empty());
+        Self { quiet: arguments.quiet || is_wanted }
     }
 
     fn note(self, text: impl fmt::Display) {
@@ -559,7 +559,7 @@ async fn perform(
     // A resumed run that had already ended emits no start event, so its caller is released here.
     if let Err(error) = handover.finish(&id, &graph_id) {
         canceller.cancel();
-        err!("error: the run `{id}` is stopped, for whoever started it could not be told of it: {error}");
+        err!("error: the run `{id}` is stopped, because the process that started it could not be notified: {error}");
     }
     let mut running = std::pin::pin!(IntoFuture::into_future(run));
     let mut stopped: Option<Signal> = None;
@@ -652,14 +652,14 @@ fn unresumed(error: ResumeError, arguments: &RunArguments, graph: &Interpreted) 
     match error {
         ResumeError::Start(error @ StartError::NoEncryptionKey { .. }) => unstarted(error),
         error @ ResumeError::AnotherGraph { .. } => {
-            let help = match arguments.old_graph.as_deref().map(kept::load) {
+            let help = match arguments.old_graph.as_deref().map(stored_run::load) {
                 Some(Ok(old)) => format!("; since then there was {}", graph.changes_since(&old)),
                 Some(Err(error)) => {
                     // The message becomes part of the JSON on stdout, so its colours are removed.
                     let error = error.to_string();
-                    format!("; what was changed since cannot be told: {}", anstream::adapter::strip_str(&error))
+                    format!("; the changes since then cannot be determined: {}", anstream::adapter::strip_str(&error))
                 }
-                None => "; `--old-graph FILE`, with the graph as it was, says what was changed since".to_owned(),
+                None => "; `--old-graph FILE`, with the graph as it was, shows what was changed since".to_owned(),
             };
             RunCommandFailure::new(UNDONE, format_args!("{}{help}", Error::from(error)))
         }

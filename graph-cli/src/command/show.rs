@@ -7,7 +7,7 @@ use graph_runtime::RunId;
 use graph_runtime::history::{Checkpoint, HistoryEntry, Visited, checkpoints, differences, entry_at};
 use serde_json::{Value, json};
 
-use super::kept::{Kept, OpenedStore, graph_name, own_graph};
+use super::stored_run::{OpenedStore, StoredRunArguments, graph_name, own_graph};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -22,14 +22,14 @@ pub(crate) struct ShowArguments {
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     #[command(flatten)]
-    kept: Kept,
+    stored_run: StoredRunArguments,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &ShowArguments) -> CommandResult {
-    let opened = arguments.kept.open()?;
+    let opened = arguments.stored_run.open()?;
     if let Some(step) = arguments.step {
         let entry = entry_of(&opened, &arguments.run, Some(step), arguments.graph.as_ref())?;
         if arguments.json {
@@ -80,7 +80,7 @@ fn say_entry(run: &RunId, entry: &HistoryEntry) {
     let next = if entry.next.is_empty() { "its end".to_owned() } else { nodes(&entry.next) };
     out!("{run} after {} steps{last}, at {}; next is {next}", entry.step, entry.at);
     for error in &entry.errors {
-        out!("went on after step {}, where `{}` failed: {}", error.step, error.node, error.error);
+        out!("continued after step {}, where `{}` failed: {}", error.step, error.node, error.error);
     }
     out!("{:#}", entry.state);
 }
@@ -164,7 +164,7 @@ pub(crate) struct DiffArguments {
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     #[command(flatten)]
-    kept: Kept,
+    stored_run: StoredRunArguments,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -178,7 +178,8 @@ impl DiffArguments {
     fn places(&self) -> Result<(StepPlace, StepPlace), Error> {
         let wrong = "name a run and two steps, as `RUN 1 2`, or two runs with a step each, as `RUN@1 OTHER@2`";
         let run = |text: &str| RunId::new(text).map_err(Error::from);
-        let number = |text: &str| text.parse::<u64>().map_err(|_| Error::new(format!("`{text}` is no step; {wrong}")));
+        let number =
+            |text: &str| text.parse::<u64>().map_err(|_| Error::new(format!("`{text}` is not a step; {wrong}")));
         if let Some(third) = self.third {
             let run = run(&self.first)?;
             return Ok(((run.clone(), Some(number(&self.second)?)), (run, Some(third))));
@@ -193,7 +194,7 @@ impl DiffArguments {
 
 pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     let (first, second) = arguments.places()?;
-    let opened = arguments.kept.open()?;
+    let opened = arguments.stored_run.open()?;
     let entry_at = |(run, step): &StepPlace| entry_of(&opened, run, *step, arguments.graph.as_ref());
     let (before, after) = (entry_at(&first)?, entry_at(&second)?);
     let mut found = differences(&before.state, &after.state);

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &VerifyArguments) -> CommandResult {
                 let covered = match kind {
                     ItemKind::Tool(_) => "",
                     ItemKind::Directive => "; only its <directive> element is covered",
-                    ItemKind::Knowledge => "; what stands in `---` front matter is not covered",
+                    ItemKind::Knowledge => "; `---` front matter is not covered",
                 };
                 out!(
                     "{}: {} signed by {fingerprint} ({owner}), which says on {at}{covered}",

@@ -9,7 +9,7 @@ use graph_runtime::store::StoreError;
 use graph_runtime::{Audit, AuditError, Machine, RunId, audit_tree};
 use serde_json::json;
 
-use super::kept::{Kept, OpenedStore, not_filed, own_graph, public_key};
+use super::stored_run::{OpenedStore, StoredRunArguments, not_filed, own_graph, public_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -21,7 +21,7 @@ pub(crate) struct VerifyRunArguments {
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
     #[command(flatten)]
-    kept: Kept,
+    stored_run: StoredRunArguments,
     /// The public key that verifies the files, a PEM file [default: the one that verifies the journal]
     #[arg(long, value_name = "FILE", requires = "files")]
     files_key: Option<PathBuf>,
@@ -31,11 +31,11 @@ pub(crate) struct VerifyRunArguments {
 }
 
 pub(crate) fn run(arguments: &VerifyRunArguments) -> CommandResult {
-    let VerifyRunArguments { run, graph, kept, files_key, .. } = arguments;
-    let proven = match prove(kept, &kept.open()?, run, graph.as_deref(), files_key.as_deref())? {
+    let VerifyRunArguments { run, graph, stored_run, files_key, .. } = arguments;
+    let proven = match prove(stored_run, &stored_run.open()?, run, graph.as_deref(), files_key.as_deref())? {
         Ok(proof) => proof.audits,
         Err(problems) => {
-            problems.iter().for_each(|ProofProblem { run, what }| err!("error: run {run} in {kept}: {what}"));
+            problems.iter().for_each(|ProofProblem { run, what }| err!("error: run {run} in {stored_run}: {what}"));
             return Ok(CommandOutcome::Problems);
         }
     };
@@ -69,7 +69,7 @@ pub(super) struct ProofProblem {
 ///
 /// If something cannot be read.
 pub(super) fn prove(
-    kept: &Kept,
+    stored_run: &StoredRunArguments,
     opened: &OpenedStore,
     run: &RunId,
     graph: Option<&Path>,
@@ -79,7 +79,7 @@ pub(super) fn prove(
     let problem = |run: RunId, what: String| Ok(Err(vec![ProofProblem { run, what }]));
     let records = match tokio.block_on(store.load(run)) {
         Err(error @ StoreError::Unreadable { .. }) if files.is_some() => return problem(run.clone(), damaged(&error)),
-        Err(StoreError::NotFound(run)) if files.is_some() => return Err(not_filed(&run, kept)),
+        Err(StoreError::NotFound(run)) if files.is_some() => return Err(not_filed(&run, stored_run)),
         loaded => loaded?,
     };
     let machine: Arc<dyn Machine> = Arc::new(own_graph(&records, graph, "--graph")?);
@@ -127,7 +127,7 @@ fn say(audit: &Audit) {
     };
     let origin = match &audit.from {
         Some(from) if audit.is_origin_proven => {
-            format!("; it began as run {} stood behind record {}", from.run, from.seq)
+            format!("; it began in the position of run {} after record {}", from.run, from.seq)
         }
         Some(from) => format!("; it says that it began in run {}, which is not in the store", from.run),
         None => String::new(),

@@ -10,8 +10,8 @@ use graph_runtime::record::{End, Entry, Follower, Status, Visit};
 use graph_runtime::{RunId, Store};
 use serde_json::{Value, json};
 
-use super::kept::verifying_key;
 use super::stored::{self, Access};
+use super::stored_run::verifying_key;
 use crate::outcome::Error;
 use crate::output::{self, UNDONE};
 

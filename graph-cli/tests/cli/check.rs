@@ -277,14 +277,15 @@ fn a_code_is_explained_however_it_is_written() {
         (ran.code, ran.out.as_str()),
         (
             0,
-            "G0102: an edge leads to a node that does not exist\n\n`next` names a node that is not in `config.nodes`.\n"
+            "G0102: an edge leads to a node that does not exist\n\n\
+             `next` names a node that is not in `config.nodes`. Correct the name, or add the node.\n"
         )
     );
     for written in ["g0102", "102", "G102", "0102", "[G0102]"] {
         assert_eq!(place.graph(&["explain", written]).out, ran.out, "{written}");
     }
     let lint = place.graph(&["explain", "152"]).out;
-    assert!(lint.ends_with("\n\nA lint: `warn` where nothing else is set.\n"), "{lint}");
+    assert!(lint.ends_with("\n\nThis is a lint. Its default level is `warn`.\n"), "{lint}");
     let unknown = place.graph(&["explain", "G0108x"]);
     assert_eq!((unknown.code, unknown.out.as_str()), (1, ""));
     assert!(unknown.err.starts_with("error: there is no code `G0108x`; did you mean `G010"), "{}", unknown.err);

@@ -87,7 +87,7 @@ fn a_computed_id_reaches_a_graph_which_is_proven_too() {
     database.execute("DELETE FROM runs WHERE id = 'r-1'", []).unwrap();
     let missed = verify();
     assert_eq!(missed.code, 1);
-    assert!(missed.err.contains("node `a` was told of a run of which there is no journal"), "{}", missed.err);
+    assert!(missed.err.contains("node `a` has the result of a run that has no journal"), "{}", missed.err);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_error_in_the_json_on_stdout_has_no_colours() {
     let ran =
         place.graph(&[&["run", "graphs/g.yaml", "--resume", "r", "--old-graph", "old.yaml"], &store[..]].concat());
     let said = error(&ran);
-    assert!(said.contains("what was changed since cannot be told") && !said.contains('\u{1b}'), "{said}");
+    assert!(said.contains("the changes since then cannot be determined") && !said.contains('\u{1b}'), "{said}");
 }
 
 #[test]

@@ -5,7 +5,6 @@
 mod check;
 #[cfg(unix)]
 mod computed;
-mod kept;
 mod new;
 #[cfg(unix)]
 mod outlive;
@@ -20,6 +19,7 @@ mod run;
 mod seeds;
 #[cfg(unix)]
 mod store;
+mod stored_run;
 #[cfg(unix)]
 mod views;
 
@@ -188,6 +188,10 @@ fn a_revoked_key_is_refused_with_the_date_and_stays_revoked() {
     );
     let ran = place.graph(&["keys", "revoke", &fingerprint]);
     assert!(ran.out.contains("was revoked on"), "{}", ran.out);
+    // To trust it again takes more than the command by which it was trusted.
+    let ran = place.graph(&["keys", "trust"]);
+    assert!(ran.code == 3 && ran.err.contains("to trust it again, remove graphs/keys/"), "{}", ran.err);
+    assert!(place.graph(&["keys", "list"]).out.contains("revoked on 20"));
 }
 
 #[test]

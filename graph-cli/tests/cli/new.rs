@@ -116,11 +116,18 @@ fn a_new_graph_and_contract_have_no_mistakes() {
             ["contract", "graphs/charge.yaml"],
             "error: graphs/charge.yaml: a contract is in the `tools` of a tree, as graphs/tools/shop/charge.yaml\n",
         ),
+        (
+            ["contract", "graphs/tools/sub.dir/charge.yaml"],
+            "error: graphs/tools/sub.dir/charge.yaml: the name gives the id `sub.dir/charge`, and an item id cannot contain '.'; it is made of letters, digits, `_` and `-`, with `/` between its segments\n",
+        ),
     ] {
         let ran = place.graph(&["new", wrong[0], wrong[1]]);
         assert_eq!((ran.code, ran.err.as_str()), (3, message));
     }
     assert_eq!(place.read("graphs/shop/order.yaml"), text);
+    // Only directly in a tree are `tools` and `keys` reserved.
+    assert_eq!(place.graph(&["new", "graph", "graphs/sub/tools/order.yaml"]).code, 0);
+    assert_eq!(place.graph(&["new", "graph", "tools/graphs/order.yaml"]).code, 0);
     let ran = Place::new().graph(&["new", "graph", "graphs/order.yaml"]);
     assert!(ran.code == 3 && ran.err.contains("graph keys generate"), "{}", ran.err);
 }

@@ -191,7 +191,7 @@ fn an_open_and_silent_stdin_holds_nothing_up() {
     drop(stdin);
     let ran = place.ran(child.wait_with_output().unwrap());
     assert_eq!(ran.code, 2, "{}", ran.err);
-    assert!(ran.err.contains("say `--json -` to wait for inputs"), "{}", ran.err);
+    assert!(ran.err.contains("write `--json -` to wait for inputs"), "{}", ran.err);
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn verify_run_proves_nested_runs_and_reports_a_missing_one() {
     database.execute("DELETE FROM runs WHERE id = 'r-1'", []).unwrap();
     let missed = verify();
     assert_eq!(missed.code, 1);
-    assert!(missed.err.contains("node `nest` was told of a run of which there is no journal"), "{}", missed.err);
+    assert!(missed.err.contains("node `nest` has the result of a run that has no journal"), "{}", missed.err);
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn a_run_has_at_most_the_capabilities_of_its_thread() {
     let text = thread(&place, json!({"capabilities": ["rye.execute.tool.rye.*"], "limits": {"depth": 2}}));
     let ran = as_thread(&place, Some(&text), &[]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.err.contains("granted, as the thread `t-1` may: rye.execute.tool.rye.*"), "{}", ran.err);
+    assert!(ran.err.contains("granted, as to the thread `t-1`: rye.execute.tool.rye.*"), "{}", ran.err);
     let ran = as_thread(&place, Some(&text), &["--grant", "rye.execute.tool.other"]);
     assert_eq!(ran.code, 3, "a child may ask for less: {}", ran.out);
     let less = thread(&place, json!({"capabilities": ["rye.execute.tool.other"]}));
@@ -494,8 +494,8 @@ fn nothing_is_granted_without_a_valid_thread_file() {
     let place = Place::with_graph(ECHO);
     let ran = as_thread(&place, None, &["--grant", "*"]);
     assert_eq!(ran.code, 3);
-    assert!(ran.error().contains("what the thread `t-1` may do cannot be told"), "{}", ran.out);
-    assert!(ran.err.starts_with("error: what the thread `t-1` may do cannot be told: "), "{}", ran.err);
+    assert!(ran.error().contains("the permissions of the thread `t-1` cannot be read"), "{}", ran.out);
+    assert!(ran.err.starts_with("error: the permissions of the thread `t-1` cannot be read: "), "{}", ran.err);
     let unsigned = json!({"capabilities": ["*"], "limits": {"depth": 5}}).to_string();
     let ran = as_thread(&place, Some(&unsigned), &[]);
     assert!(ran.code == 3 && ran.error().contains("it is not signed"), "{}", ran.out);
@@ -710,7 +710,7 @@ fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
         (["--json", "{\"password\": \"canary-4f1d\"}"], "others see command lines"),
         (["--secret", "password=canary-4f1d"], "write `name=env:VARIABLE` or `name=file:PATH`"),
         (["--secret", "password=env:NOT_SET"], "the environment variable `NOT_SET` is not set"),
-        (["--secret", "user=env:HOME"], "the input `user` is no secret of the graph"),
+        (["--secret", "user=env:HOME"], "the input `user` is not a secret of the graph"),
         (["--secret", "pin=file:pin.txt"], "the input `pin` must be an integer"),
     ] {
         let ran = place.run(&[arguments.as_slice(), &["--input", "user=x"]].concat());

@@ -138,7 +138,7 @@ fn a_run_is_proven_from_files_without_a_store_or_secret_key() {
     }
     fs::remove_file(place.path(path)).unwrap();
     let missed = graph(&["verify-run", "r", "--files", "."]);
-    assert!(missed.code == 1 && missed.err.contains("told of a run of which there is no journal"), "{}", missed.err);
+    assert!(missed.code == 1 && missed.err.contains("has the result of a run that has no journal"), "{}", missed.err);
     let none = graph(&["verify-run", "r-1", "--files", "."]);
     assert_eq!((none.code, none.out.as_str()), (3, ""));
     assert!(none.err.contains("there is no journal of run `r-1` among the files in ."), "{}", none.err);

@@ -29,7 +29,7 @@ pub(crate) fn inside(env: TypeEnv<'_, '_>, (node, site): (usize, Site), term: &T
             let types = paths.map(|(path, range)| ((path, range), env.type_of_path(node, site, path).not_null()));
             losses.extend(first_loss(types).map(|((path, range), one, two)| Loss {
                 span: locate(env.model.definition.source(), &term.span, text, range),
-                message: format!("`{path}` is {two} and what it stands in for {one}, so the type is not known"),
+                message: format!("`{path}` is {two} and replaces {one}, so the type is not known"),
                 label: format!("this is {two}"),
             }));
         }

@@ -109,16 +109,16 @@ fn report(analysis: &Analysis<'_>, read: &PathRead<'_>, missed: Missed<'_>, diag
             [] => diagnostics.lint(
                 code::NEVER_SET,
                 place,
-                format!("node `{node}` reads the last error, and no failure leads there"),
+                format!("node `{node}` reads the last error, and no failure leads to it"),
             ),
             _ => diagnostics.lint(
                 code::NOT_ALWAYS_SET,
                 place,
-                format!("node `{node}` reads the last error, which there need not be"),
+                format!("node `{node}` reads the last error, which may be missing"),
             ),
         };
-        diagnostic.label(format!("nothing has failed on the way {shown}")).help(
-            "lead here with `on_error` only, or read it behind an edge `when: { path: state._last_error, op: exists }`",
+        diagnostic.label(format!("nothing has failed on the path {shown}")).help(
+            "lead here with `on_error` only, or read it after an edge `when: { path: state._last_error, op: exists }`",
         );
         note_alternatives(read, diagnostic);
         return;
@@ -129,18 +129,18 @@ fn report(analysis: &Analysis<'_>, read: &PathRead<'_>, missed: Missed<'_>, diag
     let diagnostic = if setters.is_empty() {
         let message = format!("node `{node}` reads `state.{name}`, which is never set before");
         let diagnostic = diagnostics.lint(code::NEVER_SET, place, message);
-        diagnostic.label(format!("not set on any way, as {shown}"));
+        diagnostic.label(format!("not set on any path, such as {shown}"));
         diagnostic
     } else {
-        let message = format!("node `{node}` reads `state.{name}`, which is not set on every way there");
+        let message = format!("node `{node}` reads `state.{name}`, which is not set on every path there");
         let diagnostic = diagnostics.lint(code::NOT_ALWAYS_SET, place, message);
-        diagnostic.label(format!("not set on the way {shown}"));
+        diagnostic.label(format!("not set on the path {shown}"));
         diagnostic
     };
     note_alternatives(read, diagnostic);
     if let Some(&skipped) = path.iter().find(|&&at| analysis.model.may_skip_assign(at) && written(at).is_some()) {
         diagnostic.note(format!(
-            "where `{}` fails, the run continues without its assignments: `config.on_error` is `continue`",
+            "if `{}` fails, the run continues without its assignments: `config.on_error` is `continue`",
             nodes[skipped].name
         ));
     }
@@ -152,7 +152,7 @@ fn report(analysis: &Analysis<'_>, read: &PathRead<'_>, missed: Missed<'_>, diag
         diagnostic.related(analysis.model.place(&other.span), "set here");
     }
     diagnostic.help(if read.site == Site::Next {
-        format!("give it a first value in `config.state`, or ask first: `all: [{{ path: state.{name}, op: exists }}, …]`")
+        format!("give it a first value in `config.state`, or test it first: `all: [{{ path: state.{name}, op: exists }}, …]`")
     } else {
         format!(
             "give it a first value in `config.state`, or fall back on something that is there: `${{state.{name} || …}}`, or \
@@ -166,7 +166,7 @@ fn note_alternatives(read: &PathRead<'_>, diagnostic: &mut Diagnostic) {
     let before = read.alternatives.split_last().map_or(&[][..], |(_, before)| before);
     let shown: Vec<String> = before.iter().map(|path| format!("`{path}`")).collect();
     if !shown.is_empty() {
-        diagnostic.note(format!("on that way, {} need not be there either", shown.join(" and ")));
+        diagnostic.note(format!("on that path, {} may be missing too", shown.join(" and ")));
     }
 }
 

@@ -18,17 +18,17 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let (reason, help) = match tool.by {
             Executor::Graph => {
                 let reason = format!("it runs the graph {}, whose run would be missing", call.shown());
-                (reason, "write `cache_result: true` on the nodes of that graph whose results may be kept")
+                (reason, "write `cache_result: true` on the nodes of that graph whose results may be stored")
             }
             Executor::Items => {
-                let reason = format!("it does something with {}, which may be another by then", call.shown());
+                let reason = format!("it does something with {}, which may have changed by then", call.shown());
                 (reason, "remove it")
             }
             Executor::Program if id == THREAD_DIRECTIVE || id.starts_with(INTERNAL) => {
                 (format!("{} begins or asks for work that is done elsewhere", call.shown()), "remove it")
             }
             Executor::Program if tool.result.mask().is_some() => {
-                (format!("what {} returns has secrets in it, which are not kept", call.shown()), "remove it")
+                (format!("the result of {} has secrets in it, which are not stored", call.shown()), "remove it")
             }
             Executor::Program => continue,
         };

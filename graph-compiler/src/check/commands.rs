@@ -229,9 +229,11 @@ impl Started<'_, '_> {
         };
         let Some((path, span)) = self.first_path(field.unwrap_or(env)) else { return };
         let message = match graph_shell::is_variable(name) {
-            true => format!("`{path}` becomes the value of `{name}`, by which bash and programs decide what they do"),
+            true => format!("`{path}` becomes the value of `{name}`, which decides what bash and programs do"),
             false => {
-                format!("`{path}` becomes the value of `{name}`, which is no name of a variable that a command can use")
+                format!(
+                    "`{path}` becomes the value of `{name}`, which is not the name of a variable that a command can use"
+                )
             }
         };
         diagnostics

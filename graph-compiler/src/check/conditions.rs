@@ -27,8 +27,8 @@ fn check_test(
     if test.operator == Operator::Exists && !matches!(test.value.value, Value::Null | Value::Bool(true)) {
         let path = &test.path.value;
         diagnostics
-            .lint(code::VALUE_OF_EXISTS, analysis.model.place(&test.value.span), "`exists` looks at no `value`")
-            .help(format!("to ask whether there is nothing, write `{{ path: {path}, value: null }}`"));
+            .lint(code::VALUE_OF_EXISTS, analysis.model.place(&test.value.span), "`exists` ignores `value`")
+            .help(format!("to test that there is no value, write `{{ path: {path}, value: null }}`"));
         return;
     }
     let left = analysis.type_env().type_of_path(node, site, &test.path.value);

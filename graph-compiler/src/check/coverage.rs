@@ -81,7 +81,7 @@ fn same(analysis: &Analysis<'_>, table: &Table<'_>, verdicts: &Verdicts, diagnos
                 "this condition never holds: its comparisons contradict each other",
             )
             .related(analysis.model.place(two), "the other")
-            .help("remove the edge, or mend the comparison that is not meant");
+            .help("remove the edge, or correct the comparison that is not meant");
         found = true;
     }
     found
@@ -190,8 +190,8 @@ fn uncovered(
             analysis.model.place(&span),
             format!("the edges of node `{name}` do not cover every case: the run ends there"),
         )
-        .label(format!("none is followed where {}", shown.join(" and ")))
-        .help("add a last edge without `when`; one without `to` says that the run is to end: `- {}`");
+        .label(format!("no edge is followed where {}", shown.join(" and ")))
+        .help("add a last edge without `when`; one without `to` ends the run: `- {}`");
 }
 
 /// Returns the place of a list of edges: its first line, since the whole list is too much to point at.

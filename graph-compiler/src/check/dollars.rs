@@ -69,10 +69,10 @@ impl TextPlace<'_, '_> {
             }
             end = range.end;
             let span = locate(self.analysis.model.definition.source(), &term.span, text, &range);
-            let message = format!("`{}` is no template but a text", &text[range]);
+            let message = format!("`{}` is a text, not a template", &text[range]);
             diagnostics
                 .lint(code::MISSING_DOLLAR, self.analysis.model.place(&span), message)
-                .label("stands there as it is")
+                .label("used as it is written")
                 .help(format!("write `${{{path}}}`"))
                 .fix = Some(Fix { span: span.clone(), text: format!("${{{path}}}"), is_certain: false });
         }

@@ -18,7 +18,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let diagnostic = diagnostics.error(
             code::NOT_A_LIST,
             analysis.model.place(&each.over.span),
-            format!("the foreach `{}` goes over {shown}, which is no list", node.name),
+            format!("the foreach `{}` goes over {shown}, which is not a list", node.name),
         );
         diagnostic.label(format!("this is {shown}"));
         match &each.over.kind {

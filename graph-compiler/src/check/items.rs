@@ -22,7 +22,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 .error(
                     code::AMBIGUOUS_ITEM,
                     analysis.model.place(&call.item.span),
-                    format!("{} means several things", call.shown()),
+                    format!("{} is ambiguous", call.shown()),
                 )
                 .note(format!("they are {}", files.join(" and ")))
                 .help("rename all but one of them");
@@ -73,12 +73,12 @@ pub(super) fn check_contracts(analysis: &Analysis<'_>, diagnostics: &mut Diagnos
         }
         let what = match call.id() {
             Some(id) if id.as_str().starts_with(INTERNAL) => continue,
-            Some(id) => format!("{caller} executes `{id}`, of which there is no contract"),
-            None => format!("{caller} executes a tool whose id is computed, so that no contract holds for the call"),
+            Some(id) => format!("{caller} executes `{id}`, which has no contract"),
+            None => format!("{caller} executes a tool whose id is computed, so no contract applies to the call"),
         };
         diagnostics
             .lint(code::NO_CONTRACT, analysis.model.place(&call.item.span), what)
-            .label("nothing is known of what it takes and returns")
+            .label("its parameters and its result are not known")
             .help("write a contract in the tree's `tools` directory, and call the tool by its id");
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn check_contracts(analysis: &Analysis<'_>, diagnostics: &mut Diagnos
 pub(super) fn check_similar(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (caller, call) in analysis.model.calls() {
         let Some(similar) = call.id().and_then(|id| analysis.model.items.similar.get(id)) else { continue };
-        let message = format!("{caller} calls {}, of which there is no contract", call.shown());
+        let message = format!("{caller} calls {}, which has no contract", call.shown());
         let diagnostic = diagnostics.lint(code::UNKNOWN_TOOL, analysis.model.place(&call.item.span), message);
         diagnostic.label("neither a contract nor a graph").help(format!("did you mean `{similar}`?")).fix =
             Some(Fix { span: call.item.span.clone(), text: similar.clone(), is_certain: false });

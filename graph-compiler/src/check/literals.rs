@@ -101,7 +101,7 @@ fn check_command(tool: &str, name: &str, term: &TermDefinition, refuse: &mut Ref
             if text.is_empty() || text.contains('\0') {
                 refuse(
                     &term.span,
-                    "that is no name of a program".to_owned(),
+                    "that is not the name of a program".to_owned(),
                     "write the name of a program in `PATH`, or an absolute path",
                 );
             } else if is_relative {
@@ -197,7 +197,7 @@ fn check_variable(key: &Spanned<String>, term: &TermDefinition, refuse: &mut Ref
             "write letters, digits and `_`",
         );
     } else if graph_shell::RESERVED.contains(&name) {
-        refuse(&key.span, format!("`{name}` is set by the runtime, and by no graph"), "take another name");
+        refuse(&key.span, format!("`{name}` is set by the runtime, and no graph can set it"), "take another name");
     } else if matches!(&term.kind, TermKind::Literal(Value::String(text)) if text.contains('\0')) {
         refuse(&term.span, "a variable cannot contain a zero byte".to_owned(), "take it out");
     }
@@ -226,7 +226,7 @@ fn refused_path(text: &str, names_a_file: bool) -> Option<&'static str> {
 /// Returns the reason why every request to an address is refused, if it is.
 fn refused_address(text: &str) -> Option<&'static str> {
     let text = text.trim();
-    let Some((scheme, rest)) = text.split_once(':') else { return Some("`url` is no address") };
+    let Some((scheme, rest)) = text.split_once(':') else { return Some("`url` is not an address") };
     if !matches!(scheme.to_ascii_lowercase().as_str(), "http" | "https") {
         return Some("`url` begins with neither `https:` nor `http:`");
     }
@@ -241,7 +241,7 @@ fn refused_address(text: &str) -> Option<&'static str> {
     };
     let is_bad = |character: char| character.is_whitespace() || "<>^|\"{}`".contains(character);
     if host.is_empty() || host.contains(is_bad) || (!port.is_empty() && port.parse::<u16>().is_err()) {
-        return Some("`url` is no address");
+        return Some("`url` is not an address");
     }
     None
 }
@@ -256,7 +256,7 @@ fn check_header(key: &Spanned<String>, term: &TermDefinition, refuse: &mut Refus
             "write letters, digits and `-`",
         );
     } else if OF_THE_CONNECTION.contains(&name.as_str()) {
-        refuse(&key.span, format!("`{}` is a header that requests get without being told", key.value), "leave it out");
+        refuse(&key.span, format!("`{}` is a header that requests get by themselves", key.value), "leave it out");
     } else if let TermKind::Literal(Value::String(text)) = &term.kind
         && text.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f)
     {

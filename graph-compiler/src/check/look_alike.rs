@@ -44,7 +44,7 @@ fn check_names(analysis: &Analysis<'_>, what: &str, names: Vec<(&str, Span)>, di
             .lint(
                 code::LOOK_ALIKE,
                 analysis.model.place(&span),
-                format!("the {what} `{name}` looks like the {what} `{}`, and is another", other.0),
+                format!("the {what} `{name}` looks like the {what} `{}`, and is a different one", other.0),
             )
             .label(shown(name))
             .related(analysis.model.place(&other.1), shown(other.0))

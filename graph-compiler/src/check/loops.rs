@@ -36,10 +36,10 @@ fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 .lint(
                     code::TOO_DEEP_GRAPHS,
                     analysis.model.place(&call.item.span),
-                    format!("every run of {} runs itself inside, directly or through others", call.shown()),
+                    format!("every run of {} nests itself, directly or through others", call.shown()),
                 )
                 .label("no run of it can end")
-                .help("let a condition lead past the node once there is nothing left to do inside");
+                .help("add a condition that leads past the node once the nested graph has nothing left to do");
             continue;
         }
         // If graphs form a circle, their depth is not known.
@@ -75,12 +75,12 @@ fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics:
         .lint(
             code::TOO_FEW_STEPS,
             analysis.model.place(&span.unwrap_or_else(|| definition.head.clone())),
-            format!("no run can end within {most} steps: the shortest way has {needed}"),
+            format!("no run can end within {most} steps: the shortest path has {needed}"),
         )
-        .label(format!("the shortest way is {shown}"))
+        .label(format!("the shortest path is {shown}"))
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
     if path.len() as u64 != needed {
-        diagnostic.note("by `visit.number`, a node on it leads on only when it was visited more than once");
+        diagnostic.note("the conditions on `visit.number` require that a node on it is visited more than once");
     }
 }
 
@@ -170,14 +170,14 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
             code::STUCK_LOOP,
             analysis.model.place(&first.path.span),
             format!(
-                "once the loop of {}{} goes round, it never ends",
+                "the loop of {}{} cannot end after its first round",
                 names(&component[..component.len().min(SHOWN)]),
                 if component.len() > SHOWN { " …" } else { "" }
             ),
         )
         .label(format!("nothing in the loop changes {looked_at}"))
         .help(
-            "let a node of the loop write what its way out looks at, or look at `visit.number`: \
+            "let a node of the loop write a value that an exit looks at, or look at `visit.number`: \
              `{ path: visit.number, op: lt, value: 10 }`",
         );
 }

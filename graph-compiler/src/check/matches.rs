@@ -44,12 +44,12 @@ fn check_test(
         FoundIn::Every => {
             diagnostics
                 .lint(code::ANY_TEXT, place, format!("this {what} is found in every text"))
-                .help(format!("to ask whether there is a value, write `{{ path: {path}, op: exists }}`"));
+                .help(format!("to test whether there is a value, write `{{ path: {path}, op: exists }}`"));
         }
         FoundIn::None => {
-            diagnostics.lint(code::ANY_TEXT, place, format!("this {what} is found in no text")).help(
-                "`^` is the beginning of the text, and `$` its end; nothing stands before the one or behind the other",
-            );
+            diagnostics
+                .lint(code::ANY_TEXT, place, format!("this {what} is found in no text"))
+                .help("`^` is the beginning of the text, and `$` its end; nothing comes before `^` or after `$`");
         }
     }
 }

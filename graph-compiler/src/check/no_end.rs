@@ -40,7 +40,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 analysis.model.place(&name(node).span),
                 format!("no run that comes to node `{}` can end", name(node)),
             )
-            .label(format!("goes round: {}", path.join(" → ")))
+            .label(format!("loops: {}", path.join(" → ")))
             .help("give one of these nodes an edge that leads to an end");
     }
 }

@@ -83,9 +83,9 @@ fn check_value(
                     .lint(
                         code::NOT_SECRET,
                         analysis.model.place(&term.span),
-                        format!("`{name}` takes a secret, and is given what is none"),
+                        format!("`{name}` takes a secret, and gets a value that is not marked as one"),
                     )
-                    .label("written down and shown like any other value")
+                    .label("recorded and shown like any other value")
                     .help("mark it where it comes from, as `x-secret: true` in the schema of the input or the result");
             }
         }
@@ -103,7 +103,7 @@ fn report_literal(analysis: &Analysis<'_>, term: &TermDefinition, name: &str, di
         .lint(
             code::SECRET_WRITTEN,
             analysis.model.place(&term.span),
-            format!("`{name}` takes a secret, and here it stands in the file"),
+            format!("`{name}` takes a secret, and here it is written in the file"),
         )
         .label("everybody who has the file has it")
         .help("give it when the run starts: declare an input with `x-secret: true`");

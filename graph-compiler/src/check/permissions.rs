@@ -105,12 +105,12 @@ pub(super) fn check_inside(analysis: &Analysis<'_>, diagnostics: &mut Diagnostic
         if !missing.is_empty() {
             let missing = missing.join(", ");
             let message =
-                format!("{caller} runs `{}`, which needs what the graph's permissions do not cover", graph.file);
+                format!("{caller} runs `{}`, which needs more than the graph's permissions cover", graph.file);
             diagnostics
                 .lint(code::MISSING_INSIDE, analysis.model.place(&call.item.span), message)
                 .label(format!("needs `{missing}`"))
                 .related(analysis.model.place(&permissions.span), "these are its permissions")
-                .note("a graph that runs inside another may do what both permit")
+                .note("a nested graph may do only what both graphs permit")
                 .help(format!("add `{missing}` to `permissions`"));
         }
     }

@@ -14,7 +14,9 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                     format!("the state key `{key}` is not computed"),
                 )
                 .label("taken as it is written")
-                .help("the keys of the state stand in the graph; write a value with computed names to one of them");
+                .help(
+                    "the keys of the state are written in the graph; assign a value with computed names to one of them",
+                );
         }
     }
 }

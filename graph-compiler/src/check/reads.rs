@@ -130,7 +130,7 @@ fn check_visit(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut D
         }
         None => {
             diagnostics
-                .error(code::UNKNOWN_FIELD_OF_VALUE, place(), "`visit` alone is no value")
+                .error(code::UNKNOWN_FIELD_OF_VALUE, place(), "`visit` alone is not a value")
                 .help("write `visit.number` or `visit.previous`");
         }
     }

@@ -40,9 +40,9 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 analysis,
                 node: at,
                 site: Site::Hook,
-                promise: Promise::None("what a hook wishes is shown to everybody"),
+                promise: Promise::None("the control of a hook is shown to everybody"),
             };
-            given.check(params, &Type::any(), &"what a hook wishes", diagnostics);
+            given.check(params, &Type::any(), &"the control of a hook", diagnostics);
         }
     }
 }
@@ -116,8 +116,8 @@ fn check_call(
     let promise = match (tool.contract, tool.graph) {
         (Some(contract), _) => Promise::Said(&contract.source.name),
         (_, Some(graph)) => Promise::Said(&graph.file),
-        _ if call.computed().is_some() => Promise::None("which tool it is shows only when the graph runs"),
-        _ => Promise::None("no contract says that it keeps one"),
+        _ if call.computed().is_some() => Promise::None("the tool is known only when the graph runs"),
+        _ => Promise::None("no contract promises to keep a secret"),
     };
     let given = SecretCheck { analysis, node, site, promise };
     if let Some((term, _)) = call.computed() {
@@ -190,18 +190,18 @@ impl SecretCheck<'_, '_> {
         let (code, message) = match is_text {
             true => (
                 code::SECRET_IN_TEXT,
-                format!("`{path}` is, or holds, a secret, and becomes a part of {whose}, which is none"),
+                format!("`{path}` is or contains a secret, and becomes a part of {whose}, which is not marked as one"),
             ),
             false => (
                 code::SECRET_REVEALED,
-                format!("`{path}` is, or holds, a secret, and is given to {whose}, which is none"),
+                format!("`{path}` is or contains a secret, and is given to {whose}, which is not marked as one"),
             ),
         };
         let diagnostic = diagnostics.error(code, self.analysis.model.place(&span), message);
         diagnostic.label("a secret");
         match self.promise {
             Promise::Said(file) => {
-                diagnostic.help(format!("if nobody else sees it there, say so in `{file}`: `x-secret: true`"));
+                diagnostic.help(format!("if nobody else sees it there, mark the place in `{file}`: `x-secret: true`"));
             }
             Promise::None(why) => {
                 diagnostic.note(why);
@@ -232,9 +232,9 @@ fn check_test(
     if asks_whether || !analysis.type_env().type_of_path(node, site, &test.path.value).has_secret() {
         return;
     }
-    let message = format!("`{}` is, or holds, a secret, and the way of the run would tell what it is", test.path.value);
+    let message = format!("`{}` is or contains a secret, and the path of the run would reveal it", test.path.value);
     diagnostics
         .error(code::SECRET_COMPARED, analysis.model.place(&test.path.span), message)
         .label("a secret")
-        .help("ask whether there is one with `op: exists`, or have a tool say what must be known of it");
+        .help("test whether there is one with `op: exists`, or let a tool decide on its value");
 }

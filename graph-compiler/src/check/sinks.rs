@@ -292,7 +292,7 @@ impl SinkCheck<'_, '_> {
         };
         match (path.root, path.segments.last()) {
             (Root::Inputs, Some(_)) => format!(
-                "{help}; or, where whoever starts the graph is to write all of it, say that of the input: `x-sink: {sink}`"
+                "{help}; if the caller of the graph is to write all of it, mark the input with `x-sink: {sink}`"
             ),
             _ => help,
         }

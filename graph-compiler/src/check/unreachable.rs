@@ -25,7 +25,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let name = &analysis.model.definition.nodes[node].name;
         diagnostics
             .error(code::UNREACHABLE, analysis.model.place(&name.span), format!("no run can reach node `{name}`"))
-            .label(format!("no way from `{}` leads here", analysis.model.definition.nodes[start].name))
+            .label(format!("no path from `{}` leads here", analysis.model.definition.nodes[start].name))
             .help("lead an edge to it, or remove it");
     }
 }

@@ -12,7 +12,7 @@ use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // The terms that were reported already.
-    let mut told = HashSet::default();
+    let mut reported = HashSet::default();
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         // Parameters are excluded: without a contract they keep their types, and with one another rule checks them.
         for (site, term) in terms(node).into_iter().filter(|(site, _)| !matches!(site, Site::Params | Site::Item)) {
@@ -27,15 +27,15 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                     .label(loss.label.clone());
             }
             if !losses.is_empty() {
-                told.insert(term.span.start);
+                reported.insert(term.span.start);
             }
         }
     }
-    keys(analysis, &told, diagnostics);
+    keys(analysis, &reported, diagnostics);
 }
 
 /// Checks the types that are written to each key.
-fn keys(analysis: &Analysis<'_>, told: &HashSet<usize>, diagnostics: &mut Diagnostics) {
+fn keys(analysis: &Analysis<'_>, reported: &HashSet<usize>, diagnostics: &mut Diagnostics) {
     // The types that are written to each key, in the order of the file.
     let mut written: Vec<Vec<(Span, Type)>> = vec![Vec::new(); analysis.types.keys.len()];
     let mut write = |key: &str, span: &Span, ty: Type| {
@@ -86,7 +86,7 @@ fn keys(analysis: &Analysis<'_>, told: &HashSet<usize>, diagnostics: &mut Diagno
             ty = joined;
         }
         // If a key is read to write it, its final type hides the values that met.
-        if let Some((span, one, two)) = loss.as_ref().filter(|(span, ..)| !is_said && !told.contains(&span.start)) {
+        if let Some((span, one, two)) = loss.as_ref().filter(|(span, ..)| !is_said && !reported.contains(&span.start)) {
             let message = format!(
                 "`state.{}` gets {} here and {} elsewhere, so its type is not known",
                 key.name,

@@ -67,11 +67,11 @@ impl Project {
 
     fn misnamed_settings(&self, path: &Path) -> Box<Diagnostic> {
         let name = display_name(&self.package, path);
-        let message = format!("`{name}` is no settings file: those are called `{SETTINGS}`");
+        let message = format!("`{name}` is not a settings file: those are called `{SETTINGS}`");
         let mut problem =
             Diagnostic::new(code::BAD_SETTINGS, message, SourcePlace::file(&SourceFile::new(path, name, "")));
         problem
-            .note("some file systems tell such names apart and some do not")
+            .note("some file systems distinguish such names and some do not")
             .help(format!("rename it to `{SETTINGS}`"));
         Box::new(problem)
     }

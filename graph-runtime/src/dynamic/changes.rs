@@ -7,6 +7,13 @@ use graph_model::value::{Map, Value};
 use serde_json::json;
 
 /// The differences between two graphs. The position of a node in its file does not count.
+///
+/// ```
+/// # use graph_runtime::dynamic::Interpreted;
+/// fn report(before: &Interpreted, after: &Interpreted) {
+///     println!("`{}` was replaced; {}", after.id(), after.changes_since(before));
+/// }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GraphChanges {

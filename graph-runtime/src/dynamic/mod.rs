@@ -35,6 +35,21 @@ use graph_engine::machine::{
 use graph_engine::{ActionError, Call, Failure};
 
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share the loaded graphs.
+///
+/// ```
+/// # let directory = std::path::Path::new("../graphs");
+/// use graph_runtime::dynamic::{Library, Toolbox};
+/// use graph_runtime::{ItemId, Machine};
+///
+/// let library = Library::open(directory, Toolbox::new());
+/// let file = library.find(&ItemId::new("workflows/test/project_stats")?).ok_or("there is no such graph")?;
+/// let graph = library.graph(&file)?;
+/// assert_eq!(graph.id(), "workflows/test/project_stats");
+/// assert!(graph.missing_tools().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`Interpreted`] shows how to run the graph.
 #[derive(Clone)]
 pub struct Library {
     shared: Arc<LibraryContents>,
@@ -63,6 +78,8 @@ struct Loaded {
 }
 
 /// The reason that a graph was not loaded.
+///
+/// It is displayed as `graph check` displays the mistakes. The example of [`Library`] loads a graph.
 #[derive(Debug)]
 pub struct LibraryError {
     /// The mistakes in it, in the order of the file.
@@ -195,6 +212,21 @@ impl fmt::Debug for Library {
 }
 
 /// A loaded graph, ready to run with the tools of its library.
+///
+/// Its inputs are a JSON object, and its output is a JSON value:
+///
+/// ```
+/// # use graph_runtime::Runtime;
+/// # use graph_runtime::dynamic::Interpreted;
+/// # async fn example(runtime: Runtime, graph: Interpreted) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::{Map, Value};
+///
+/// let inputs = Map::from_iter([("directory".to_owned(), Value::from("src"))]);
+/// let finished = runtime.start(graph, inputs).await?.await?;
+/// println!("it ended at `{}` with {}", finished.node, finished.output);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Interpreted {
     library: Library,

@@ -15,6 +15,8 @@ use graph_tools::{perform_builtin, perform_subprocess};
 pub type ToolFuture<'a> = BoxFuture<'a, Result<Value, ActionError>>;
 
 /// Performs the tools that graphs call.
+///
+/// [`Toolbox`] is enough for most programs, and has an example.
 pub trait Tools: Send + Sync + 'static {
     /// Performs the tool that [`Call::tool`] names; `row` is the tool as its contract describes it.
     fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a>;
@@ -30,6 +32,20 @@ pub trait Tools: Send + Sync + 'static {
 type Perform = dyn for<'a> Fn(&'a Call, Map<String, Value>) -> ToolFuture<'a> + Send + Sync;
 
 /// Tools by their ids. Other tools may be built into the runtime.
+///
+/// ```
+/// use graph_runtime::Value;
+/// use graph_runtime::dynamic::Toolbox;
+/// use serde_json::json;
+///
+/// let tools = Toolbox::new().with("shop/price", |_call, params| async move {
+///     let quantity = params.get("quantity").and_then(Value::as_u64).ok_or("there is no quantity")?;
+///     Ok(json!({ "cents": 450 * quantity }))
+/// });
+/// assert_eq!(format!("{tools:?}"), r#"{"shop/price"}"#);
+/// ```
+///
+/// The example of [`Library`](super::Library) takes a toolbox.
 #[derive(Clone, Default)]
 pub struct Toolbox {
     tools: HashMap<String, Arc<Perform>>,

@@ -97,7 +97,9 @@ async fn an_attestation_that_was_changed_is_refused() {
     assert!(changed > envelope.len() * 9 / 10, "{changed} of {}", envelope.len());
     let other = Attestation::verify(&envelope, &key().public()).unwrap_err();
     assert!(matches!(other, AttestationError::Signature { .. }), "{other}");
-    assert!(Attestation::verify("[]", &key().public()).unwrap_err().to_string().starts_with("it is no DSSE envelope"));
+    assert!(
+        Attestation::verify("[]", &key().public()).unwrap_err().to_string().starts_with("it is not a DSSE envelope")
+    );
 }
 
 #[tokio::test]

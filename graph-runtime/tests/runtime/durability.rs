@@ -373,8 +373,8 @@ async fn an_audit_finds_snapshots_and_calls_that_contradict_the_rest() {
     assert_eq!(proven(&machine, &forged(&records, |_, body| body.to_owned())), Ok(Status::Completed));
     for (from, to, why) in [
         ("\"keys\":{\"n\":", "\"keys\":{\"n\":1", "it says that `n` is something else than what was written to it"),
-        ("\"node\":\"round\"}]", "\"node\":\"end\"}]", "stands elsewhere than where its steps led"),
-        ("\"steps\":", "\"steps\":1", "stands elsewhere than where its steps led"),
+        ("\"node\":\"round\"}]", "\"node\":\"end\"}]", "is in another position than its steps led to"),
+        ("\"steps\":", "\"steps\":1", "is in another position than its steps led to"),
     ] {
         let found = found_in(&machine, &records, "snapshot", from, to);
         assert!(found.contains(why), "{found}");

@@ -174,8 +174,8 @@ async fn a_limit_is_raised_by_a_hook_at_the_limit_only() {
         (vec![(4, r#""limit":4"#, r#""limit":4000000000"#)], "the run may make 3"),
         (vec![(4, r#""limit":4"#, r#""limit":301"#)], "the run may make 3"),
         (vec![(4, r#","limit":4"#, "")], "the run may make 3"),
-        (vec![(5, r#""limit":5"#, r#""limit":6"#), (6, "(5)", "(6)")], "no run fails so"),
-        (vec![(6, "(5)", "(4)")], "no run fails so"),
+        (vec![(5, r#""limit":5"#, r#""limit":6"#), (6, "(5)", "(6)")], "a run fails so only at a node"),
+        (vec![(6, "(5)", "(4)")], "a run fails so only at a node"),
         (vec![(1, "\"node\":\"round\"}]", "\"node\":\"round\"}],\"limit\":4")], "nobody had changed"),
     ] {
         let found = found(&ROUND, &changed(&records, &changes)).unwrap();
@@ -218,14 +218,14 @@ async fn a_run_ends_only_as_the_engine_ends_it() {
     for (from, to, why) in [
         (r#""node":"pay""#, r#""node":"stop""#, "node `stop` was not visited"),
         (r#""node":"pay""#, r#""node":"gone""#, "there is no node `gone`"),
-        (r#","node":"pay""#, "", "no run fails so"),
+        (r#","node":"pay""#, "", "a run fails so only at a node"),
         (r#""error":"no","#, "", "does not say why"),
         (r#""node":"pay""#, r#""node":"pay","unfit":true"#, "node `pay` does not fail so"),
-        (r#""node":"pay""#, r#""node":"pay","output":1"#, "what that was"),
-        (r#""status":"error""#, r#""status":"cancelled""#, "a cancelled run says that"),
+        (r#""node":"pay""#, r#""node":"pay","output":1"#, "says what the result was"),
+        (r#""status":"error""#, r#""status":"cancelled""#, "a cancelled run has no other error"),
         (r#""status":"error""#, r#""status":"running""#, "has no end"),
-        (r#""status":"error""#, r#""status":"completed""#, "how it failed"),
-        (r#""error":"no","node":"pay""#, r#""error":"Max steps exceeded (1)""#, "no run fails so"),
+        (r#""status":"error""#, r#""status":"completed""#, "says how the run failed"),
+        (r#""error":"no","node":"pay""#, r#""error":"Max steps exceeded (1)""#, "a run fails so only at a node"),
     ] {
         let found = found(&PAYING, &changed(&records, &[(2, from, to)])).unwrap();
         assert!(found.contains(why), "{to}: {found}");

@@ -142,7 +142,7 @@ async fn audit_finds_a_valid_run_that_replaced_another() {
         assert!(found.ends_with(&expected), "{found}");
     }
     let found = proven(&with(&store, "run-2_0", None).await).await.unwrap_err();
-    assert!(found.ends_with("node `each` was told of a run of which there is no journal"), "{found}");
+    assert!(found.ends_with("node `each` has the result of a run that has no journal"), "{found}");
 }
 
 #[tokio::test]
@@ -154,10 +154,10 @@ async fn audit_finds_mismatch_of_signed_inner_and_outer_journals() {
             "run",
             r#""steps":2,"output":{"doubled":8}"#,
             r#""steps":3,"output":{"doubled":8}"#,
-            "something else of run `run-1`",
+            "has another result than run `run-1`",
         ),
-        ("run", r#""output":{"doubled":2}"#, r#""output":{"doubled":3}"#, "something else of run `run-2_0`"),
-        ("run", "no number (node `call`", "no money (node `call`", "of another failure than that of run `run-2_1`"),
+        ("run", r#""output":{"doubled":2}"#, r#""output":{"doubled":3}"#, "has another result than run `run-2_0`"),
+        ("run", "no number (node `call`", "no money (node `call`", "has another failure than run `run-2_1`"),
         ("run", r#""run":"run-1""#, r#""run":"run-2""#, "the run inside node `nest` is not `run-1`"),
         ("run-1", r#""doubled":8"#, r#""doubled":9"#, "the graph returns something else"),
         (
@@ -194,7 +194,7 @@ async fn a_resume_refuses_a_broken_journal_of_a_nested_run() {
         let refused = resumed(&with(&unfinished, inner, Some(records)).await).await.unwrap_err();
         assert!(refused.contains(inner) && refused.contains("were taken away"), "{refused}");
         let refused = resumed(&with(&unfinished, inner, None).await).await.unwrap_err();
-        assert!(refused.contains("of a run of which there is no journal"), "{refused}");
+        assert!(refused.contains("has the result of a run that has no journal"), "{refused}");
         let other = if inner == "run-1" { "run-2_0" } else { "run-1" };
         let swapped = store.load(&id(other)).await.unwrap();
         assert!(resumed(&with(&unfinished, inner, Some(swapped)).await).await.is_err());
@@ -222,7 +222,7 @@ async fn a_resume_refuses_a_broken_journal_of_a_done_call() {
     assert!(refused.contains(&format!("cannot resume run `{inner}`: record 1")), "{refused}");
     let missing = with(&unfinished, inner, None).await;
     let refused = resumed(&missing).await.unwrap_err();
-    assert!(refused.contains("of a run of which there is no journal"), "{refused}");
+    assert!(refused.contains("has the result of a run that has no journal"), "{refused}");
     assert!(proven(&missing).await.is_err());
     assert!(proven(&forged(&unfinished, inner, r#""doubled":"#, r#""doubled":1"#).await).await.is_err());
     assert_eq!(resumed(&unfinished).await, Ok(Status::Completed));
@@ -256,7 +256,7 @@ async fn a_nested_run_resumes_only_as_often_as_its_parent() {
         (0..).zip(longer).map(|(at, one)| SignedRecord { seq: at as u64, body: seq(&one.body, at), ..one }).collect();
     let longer = crate::journal::forged(&longer, |_, body| body.to_owned());
     let found = proven(&with(&store, "run-1", Some(longer.clone())).await).await.unwrap_err();
-    assert!(found.contains("went on more often"), "{found}");
+    assert!(found.contains("was resumed more often"), "{found}");
     let limit = crate::journal::forged(&longer, |_, body| {
         body.replacen(r#""kind":"resume","#, r#""kind":"resume","limit":9,"#, 1)
     });
@@ -280,7 +280,7 @@ async fn the_reported_state_of_a_failed_nested_run_is_its_own() {
         (r#""state":{"inputs":{"n":"x"}"#, r#""state":{"_retries":{"call":"often"},"inputs":{"n":"x"}"#),
     ] {
         let found = proven(&forged(&store, "run", seen, other).await).await.unwrap_err();
-        assert!(found.contains("was told of another state than run `run-1` ended in"), "{found}");
+        assert!(found.contains("has another state than run `run-1` ended in"), "{found}");
     }
 }
 
@@ -348,9 +348,9 @@ async fn a_nested_run_that_did_not_end_cannot_have_failed() {
     let records = store.load(&id("run-2_0")).await.unwrap();
     let cut = crate::journal::forged(&records[..1], |_, body| body.to_owned());
     let found = proven(&with(&store, "run-2_0", Some(cut)).await).await.unwrap_err();
-    assert!(found.contains("was told that run `run-2_0` failed, and it did not"), "{found}");
+    assert!(found.contains("has a failure of run `run-2_0`, which did not fail"), "{found}");
     let found = proven(&with(&store, "run-2_0", None).await).await.unwrap_err();
-    assert!(found.contains("was told of a run of which there is no journal"), "{found}");
+    assert!(found.contains("has the result of a run that has no journal"), "{found}");
 }
 
 #[tokio::test]
@@ -488,7 +488,7 @@ async fn repeated_call_resumes_an_inner_run_failed_in_earlier_session() {
     assert_eq!(resumed(5).await, Ok(2));
     // The nested run started with the depth of the first session, and so failed in that session.
     let found = resumed(3).await.unwrap_err();
-    assert!(found.contains("was told that run `run-1` failed, and did not take it up again"), "{found}");
+    assert!(found.contains("has the failure of run `run-1`, and did not resume it"), "{found}");
 }
 
 #[tokio::test]

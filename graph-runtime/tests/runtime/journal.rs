@@ -288,7 +288,7 @@ async fn audit_finds_signed_records_that_the_graph_does_not_allow() {
             1,
             "\"next\":[{\"number\":2,\"node\":\"second\"}]",
             "\"next\":[{\"number\":2,\"node\":\"end\"}]",
-            "it says that the way on is end, and it is second",
+            "it says that end is next, and second is",
         ),
         (1, "\"edges\":[0]", "\"edges\":[1]", "node `first` leads along another edge"),
         (

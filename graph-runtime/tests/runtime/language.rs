@@ -190,10 +190,10 @@ async fn a_hook_that_fails_or_answers_anything_else_changes_nothing() {
         {"event":"error","condition":{"path":"error.message","op":"gt","value":3},"params":{"action":"abort"}}]}"#;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let nodes = &[("call", PLAIN), ("done", r#"{"line":2,"does":"return"}"#)];
-    let told = Arc::clone(&seen);
+    let calls_seen = Arc::clone(&seen);
     let machine = Interpreted::new(&Program { keys: &[A], nodes, settings, ..PROGRAM }, move |call, params| {
         let count = {
-            let mut seen = told.lock().unwrap();
+            let mut seen = calls_seen.lock().unwrap();
             seen.push(format!("{} {params}", call.hook().unwrap_or("node")));
             seen.len()
         };
@@ -219,45 +219,45 @@ async fn a_hook_that_fails_or_answers_anything_else_changes_nothing() {
 
 /// Hooks in Rust that record the values that they receive.
 #[derive(Clone, Default)]
-struct Told_(Arc<Mutex<Vec<String>>>);
+struct SeenEvents(Arc<Mutex<Vec<String>>>);
 
-impl Told_ {
-    fn note(&self, told: &HookContext<'_>, names: &[&str]) {
-        let values: Vec<String> = names.iter().map(|name| format!("{:?}", told.get(name))).collect();
-        self.0.lock().unwrap().push(format!("{} {}", told.event.name(), values.join(" ")));
+impl SeenEvents {
+    fn note(&self, calls_seen: &HookContext<'_>, names: &[&str]) {
+        let values: Vec<String> = names.iter().map(|name| format!("{:?}", calls_seen.get(name))).collect();
+        self.0.lock().unwrap().push(format!("{} {}", calls_seen.event.name(), values.join(" ")));
     }
 }
 
-impl Hooks for Told_ {
-    async fn graph_started(&self, told: &HookContext<'_>) -> Option<Control> {
-        self.note(told, &["graph_id"]);
+impl Hooks for SeenEvents {
+    async fn graph_started(&self, calls_seen: &HookContext<'_>) -> Option<Control> {
+        self.note(calls_seen, &["graph_id"]);
         None
     }
 
-    async fn after_step(&self, told: &HookContext<'_>) -> Option<Control> {
-        self.note(told, &["node", "next_node", "step_count", "result"]);
+    async fn after_step(&self, calls_seen: &HookContext<'_>) -> Option<Control> {
+        self.note(calls_seen, &["node", "next_node", "step_count", "result"]);
         None
     }
 
-    async fn error(&self, told: &HookContext<'_>) -> Option<Control> {
-        self.note(told, &["node", "attempt"]);
+    async fn error(&self, calls_seen: &HookContext<'_>) -> Option<Control> {
+        self.note(calls_seen, &["node", "attempt"]);
         Some(Control::Retry { max_retries: 1 })
     }
 
-    async fn graph_completed(&self, told: &HookContext<'_>, status: Status) {
-        self.note(told, &["steps"]);
+    async fn graph_completed(&self, calls_seen: &HookContext<'_>, status: Status) {
+        self.note(calls_seen, &["steps"]);
         self.0.lock().unwrap().push(status.name().to_owned());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rust_hooks_receive_every_event_and_infra_hooks_steer_nothing() {
-    let told = Told_::default();
+    let calls_seen = SeenEvents::default();
     let (machine, calls) = flaky(PLAIN, "{}", 1, || ActionError::permanent("no luck"));
-    let runtime = builder().hooks(Layer::Builtin, told.clone()).build().unwrap();
+    let runtime = builder().hooks(Layer::Builtin, calls_seen.clone()).build().unwrap();
     run_on(runtime, machine, json!({})).await.unwrap();
     assert_eq!(
-        *told.0.lock().unwrap(),
+        *calls_seen.0.lock().unwrap(),
         [
             "graph_started \"test/graph\"",
             "error \"call\" 1",
@@ -269,7 +269,7 @@ async fn rust_hooks_receive_every_event_and_infra_hooks_steer_nothing() {
     );
     assert_eq!(calls.lock().unwrap().len(), 2);
     let (machine, calls) = flaky(PLAIN, "{}", 1, || ActionError::permanent("no luck"));
-    let runtime = builder().hooks(Layer::Infra, Told_::default()).build().unwrap();
+    let runtime = builder().hooks(Layer::Infra, SeenEvents::default()).build().unwrap();
     run_on(runtime, machine, json!({})).await.unwrap_err();
     assert_eq!(calls.lock().unwrap().len(), 1);
 }
@@ -385,15 +385,15 @@ async fn hanging_call_ends_at_its_own_timeout_or_the_run_deadline() {
     let body = r#"{"line":1,"does":{"action":0},"timeout_ms":1500,"retry":{"attempts":1},"on_error":1}"#;
     let finished = run(hangs(body, "{}"), json!({})).await.unwrap();
     assert_eq!(finished.state["_last_error"], json!({"node": "call", "error": "it timed out after 1.5s"}));
-    let error = run(hangs(PLAIN_TO_MEND, r#"{"timeout_ms":60000}"#), json!({})).await.unwrap_err();
+    let error = run(hangs(PLAIN_TO_REPAIR, r#"{"timeout_ms":60000}"#), json!({})).await.unwrap_err();
     assert!(matches!(error, RunError::Deadline { steps: 0, .. }), "{error}");
     let runtime = builder().build().unwrap();
     let options = Options { timeout: Some(Duration::from_secs(1)), ..Options::default() };
-    let run = runtime.start_with(options, hangs(PLAIN_TO_MEND, "{}"), Map::new()).await.unwrap();
+    let run = runtime.start_with(options, hangs(PLAIN_TO_REPAIR, "{}"), Map::new()).await.unwrap();
     assert!(matches!(run.await, Err(RunError::Deadline { .. })));
 }
 
-const PLAIN_TO_MEND: &str = r#"{"line":1,"does":{"action":0},"next":[{"to":"mend"}]}"#;
+const PLAIN_TO_REPAIR: &str = r#"{"line":1,"does":{"action":0},"next":[{"to":"mend"}]}"#;
 
 #[tokio::test(start_paused = true)]
 async fn run_waiting_for_a_retry_can_be_cancelled_and_resumed() {
@@ -514,9 +514,9 @@ async fn hooks_know_the_time_and_see_a_foreach_as_one_step() {
         ("done", r#"{"line":2,"does":"return"}"#),
     ];
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&seen);
+    let calls_seen = Arc::clone(&seen);
     let machine = Interpreted::new(&Program { keys: &[A], nodes, settings, ..PROGRAM }, move |call, params| {
-        told.lock().unwrap().push(format!("{} {:?} {params}", call.hook().unwrap_or("call"), call.item()));
+        calls_seen.lock().unwrap().push(format!("{} {:?} {params}", call.hook().unwrap_or("call"), call.item()));
         Ok(json!({"n": params["n"]}))
     });
     let finished = run(machine, json!({"list": [1, null]})).await.unwrap();
@@ -538,10 +538,10 @@ async fn all_hooks_are_asked_and_the_first_answer_counts() {
     let settings = r#"{"hooks":[{"event":"error","tool":0,"params":{"first":true}},{"event":"error","params":{"action":"fail","error":"the second"}},{"event":"error","tool":0,"params":{"third":true}}]}"#;
     let nodes = &[("call", PLAIN), ("done", r#"{"line":2,"does":"return"}"#)];
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&seen);
+    let calls_seen = Arc::clone(&seen);
     let machine = Interpreted::new(&Program { keys: &[A], nodes, settings, ..PROGRAM }, move |call, params| {
         let Some(_) = call.hook() else { return Err(ActionError::transient("no luck")) };
-        told.lock().unwrap().push(params.to_string());
+        calls_seen.lock().unwrap().push(params.to_string());
         Ok(json!({"action": if params["third"] == true { "abort" } else { "log" }}))
     });
     let error = run(machine, json!({})).await.unwrap_err();

@@ -310,7 +310,7 @@ fn misplaced_hooks(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) {
         reader
             .diagnostics
             .error(code::UNKNOWN_FIELD, place, "a graph has no field `hooks`")
-            .help("hooks stand in `config`: `config.hooks`");
+            .help("hooks belong in `config`: `config.hooks`");
     }
 }
 
@@ -321,8 +321,8 @@ fn is_graph(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<Sp
         let place = SourcePlace::new(reader.source, tool_type.span);
         reader
             .diagnostics
-            .error(code::NOT_A_GRAPH, place, format!("this is no graph but a `{}`", tool_type.value))
-            .help("a graph says `tool_type: graph`; contracts of tools belong into the tree's `tools` directory");
+            .error(code::NOT_A_GRAPH, place, format!("this is a `{}`, not a graph", tool_type.value))
+            .help("a graph has `tool_type: graph`; contracts of tools belong in the tree's `tools` directory");
         return None;
     }
     if let Some(executor) = reader.required_text(fields, "a graph", "executor_id")
@@ -332,7 +332,7 @@ fn is_graph(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<Sp
         reader
             .diagnostics
             .error(code::NOT_A_GRAPH, place, format!("`{}` does not run graphs", executor.value))
-            .help(format!("a graph says `executor_id: {}`", EXECUTORS[0]))
+            .help(format!("a graph has `executor_id: {}`", EXECUTORS[0]))
             .fix(EXECUTORS[0], false);
     }
     Some(tool_type.span)

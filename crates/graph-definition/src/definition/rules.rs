@@ -227,9 +227,9 @@ fn constant(reader: &mut DefinitionReader<'_>, rules: &[SchemaRule], kind: &Sche
     let place = || SourcePlace::new(reader.source, constant.span.clone());
     if !super::schema::accepts_kind(kind, nullable, &constant.value) {
         let place = place();
-        reader.diagnostics.error(code::BAD_SCHEMA, place, "`const` is not of the type that its schema asks for");
+        reader.diagnostics.error(code::BAD_SCHEMA, place, "`const` does not have the type of its schema");
     } else if let Some(broken) = rules.iter().find(|rule| !rule.holds(&constant.value)) {
-        let (place, message) = (place(), format!("no value fits: `const` is against `{broken}`"));
+        let (place, message) = (place(), format!("no value fits: `const` breaks `{broken}`"));
         reader.diagnostics.error(code::BAD_SCHEMA, place, message);
     }
 }

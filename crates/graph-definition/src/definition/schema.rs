@@ -197,24 +197,20 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, of: Sche
     let schema = ValueSchema { span: tree.span.clone(), kind, nullable, default, description, rules, sink, secret };
     if let Some(constant) = schema.rules.iter().find(|rule| secret && rule.keyword == "const") {
         let place = SourcePlace::new(reader.source, constant.span.clone());
-        reader.diagnostics.error(code::SECRET_IN_SIGHT, place, "a secret that stands in the file is none");
+        reader.diagnostics.error(code::SECRET_IN_SIGHT, place, "a secret must not have a `const`");
     }
     if let Some(default) = &schema.default {
         let place = SourcePlace::new(reader.source, default.span.clone());
         if reader.diagnostics.is_said(code::AMBIGUOUS_SCALAR, &place) {
             // The intended value is not clear, which was reported.
         } else if !accepts(&schema, &default.value) {
-            reader.diagnostics.error(
-                code::BAD_SCHEMA,
-                place,
-                "the default is not of the type that its schema asks for",
-            );
+            reader.diagnostics.error(code::BAD_SCHEMA, place, "the default does not have the type of its schema");
         } else if let Some(rule) = schema.broken_by(&default.value) {
-            reader.diagnostics.error(code::BAD_SCHEMA, place, format!("the default is against `{rule}`"));
+            reader.diagnostics.error(code::BAD_SCHEMA, place, format!("the default breaks `{rule}`"));
         } else if schema.shows_secret(&default.value) {
             reader
                 .diagnostics
-                .error(code::SECRET_IN_SIGHT, place, "a secret that stands in the file is none")
+                .error(code::SECRET_IN_SIGHT, place, "a secret must not have a default")
                 .help("remove the default, and give the value when the run starts");
         }
     }
@@ -268,8 +264,8 @@ fn sink(
     if of == SchemaOwner::Result {
         reader
             .diagnostics
-            .error(code::BAD_SCHEMA, place, "a result is no sink: nothing is written into it")
-            .help("`x-sink` stands beside a parameter that the tool reads as code");
+            .error(code::BAD_SCHEMA, place, "a result cannot be a sink: nothing is written into it")
+            .help("write `x-sink` on a parameter that the tool reads as code");
         return None;
     }
     let takes_text = match kind {

@@ -18,6 +18,21 @@ const DIGITS: usize = 128;
 /// Its text is one JSON object that begins with `sig`: the Ed25519 signature, in hex, of the line `state graphs: node cache`
 /// followed by the text without that member. The signature is verified against the text, so the result keeps the order of
 /// its fields.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # use graph_runtime::PublicKey;
+/// # use graph_runtime::cache::MemoryCache;
+/// # fn example(cache: MemoryCache, key: PublicKey) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::cache::CacheEntry;
+///
+/// for (name, text) in cache.entries() {
+///     let entry = CacheEntry::read(&text, &name, &key)?;
+///     println!("`{}` of {}: {}", entry.node, entry.graph, entry.result);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheEntry {
     /// The key that it is kept under.

@@ -38,7 +38,7 @@ impl StepContext {
             pending_calls.added.notify_one();
         };
         let ((), written) = join(Box::pin(visits), self.write_done(journal_writer)).await;
-        let (run, step) = (self.facts.id.clone(), self.standing.position.steps + 1);
+        let (run, step) = (self.facts.id.clone(), self.run_state.position.steps + 1);
         written.map_err(|source| RunError::Store { run, step, source })
     }
 
@@ -92,10 +92,10 @@ impl StepContext {
 
     /// Returns the result of a call that was done before the run was resumed, if it was.
     pub(super) fn done(&self, step: u64, item: Option<u64>) -> Option<CallResult> {
-        if self.standing.done.is_empty() {
+        if self.run_state.done.is_empty() {
             return None;
         }
-        let done = self.standing.done.get(&(step, item))?;
+        let done = self.run_state.done.get(&(step, item))?;
         Some(CallResult {
             value: Some(done.result.clone()),
             calls: done.calls.max(1),
@@ -118,8 +118,8 @@ impl StepContext {
 
 impl Engine {
     /// Forgets the finished calls of a step that is committed.
-    pub(super) fn clear_desk(&mut self) {
-        self.standing().done.clear();
+    pub(super) fn clear_pending(&mut self) {
+        self.run_state().done.clear();
         let (_, last) = self.pending_calls.take();
         self.pending_calls.store(last);
     }

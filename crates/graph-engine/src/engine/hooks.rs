@@ -19,21 +19,21 @@ use crate::failure::Failure;
 use crate::graph::{CompiledHook, Notes, Now, Steering};
 use crate::hooks::{Control, HookContext, Layer};
 use crate::status::Status;
-use crate::step::{at_limit, failed, told};
+use crate::step::{at_limit, failed, hook_values};
 use crate::tool_caller::{GuardedCall, Request, panic_text};
 
 /// Returns the `error` of a failure as hooks see it: all that the tool said (R147), and the message under each of its names.
-fn told_error(failure: &Failure) -> Value {
-    let Value::Object(mut told) = View::Object(failure).to_value() else { return Value::Null };
-    told.insert("type".to_owned(), Value::from("ToolExecutionError"));
-    told.insert("message".to_owned(), Value::from(failure.message.as_str()));
+fn error_for_hooks(failure: &Failure) -> Value {
+    let Value::Object(mut hook_values) = View::Object(failure).to_value() else { return Value::Null };
+    hook_values.insert("type".to_owned(), Value::from("ToolExecutionError"));
+    hook_values.insert("message".to_owned(), Value::from(failure.message.as_str()));
     if let Some(code) = &failure.code {
-        told.insert("code".to_owned(), Value::from(code.as_str()));
+        hook_values.insert("code".to_owned(), Value::from(code.as_str()));
     }
     if let Some(status) = failure.status {
-        told.insert("status".to_owned(), Value::from(status));
+        hook_values.insert("status".to_owned(), Value::from(status));
     }
-    Value::Object(told)
+    Value::Object(hook_values)
 }
 
 /// The time limit of a hook, so that a run does not wait forever for one.
@@ -57,7 +57,7 @@ impl StepContext {
             return None;
         }
         let values = [
-            ("error", told_error(failure)),
+            ("error", error_for_hooks(failure)),
             ("classification", class.to_value()),
             ("node", Value::from(self.graph().node(job.at.node).name.as_str())),
             ("attempt", Value::from(attempt)),
@@ -87,7 +87,7 @@ impl StepContext {
         if !self.has_hooks(event) {
             return None;
         }
-        let control = self.ask(event, node, self.standing.position.steps, values, status).await;
+        let control = self.ask(event, node, self.run_state.position.steps, values, status).await;
         match self.heeded(control, event) {
             Some(Control::Fail { error }) => Some(error),
             Some(Control::Abort) => Some("aborted by a hook".to_owned()),
@@ -131,31 +131,31 @@ impl StepContext {
     ) -> Option<Control> {
         // When a call failed, its visit counts its calls from the start (R136).
         let position = match event {
-            program::Event::Error => self.standing.position.visiting(&self.graph().node(node).name),
-            _ => Cow::Borrowed(&self.standing.position),
+            program::Event::Error => self.run_state.position.visiting(&self.graph().node(node).name),
+            _ => Cow::Borrowed(&self.run_state.position),
         };
-        let told = told(self.graph(), &*self.standing.state, &position, values);
-        let mut wish = None;
+        let hook_values = hook_values(self.graph(), &*self.run_state.state, &position, values);
+        let mut control = None;
         for hook in self.graph().hooks(event) {
-            let answer = self.ask_own(hook, node, step, &told).await;
-            wish = wish.or(answer);
+            let answer = self.ask_own(hook, node, step, &hook_values).await;
+            control = control.or(answer);
         }
         for (layer, hooks) in &self.runtime.hooks {
-            let told = HookContext { run: &self.facts.id, event, values: &told };
-            let answer = self.ask_programs(hooks.answer(&told, status)).await;
+            let context = HookContext { run: &self.facts.id, event, values: &hook_values };
+            let answer = self.ask_programs(hooks.answer(&context, status)).await;
             if *layer == Layer::Builtin {
-                wish = wish.or(answer);
+                control = control.or(answer);
             }
         }
-        if let (Some(Control::Fail { error }), Some(run_secrets)) = (&mut wish, &self.run_secrets) {
+        if let (Some(Control::Fail { error }), Some(run_secrets)) = (&mut control, &self.run_secrets) {
             run_secrets.scrub(error);
         }
-        wish
+        control
     }
 
     /// Asks one of the graph's own hooks. A failure of the hook is reported and has no other effect (R154).
-    async fn ask_own(&self, hook: &CompiledHook, node: u16, step: u64, told: &Value) -> Option<Control> {
-        match self.run_own(hook, node, step, told).await {
+    async fn ask_own(&self, hook: &CompiledHook, node: u16, step: u64, hook_values: &Value) -> Option<Control> {
+        match self.run_own(hook, node, step, hook_values).await {
             Ok(control) => control,
             Err(failure) => {
                 let failure = self.scrubbed(failure, None);
@@ -171,13 +171,13 @@ impl StepContext {
         hook: &CompiledHook,
         node: u16,
         step: u64,
-        told: &Value,
+        hook_values: &Value,
     ) -> Result<Option<Control>, Box<Failure>> {
         let steering = {
             let clock = || self.runtime.clock.now();
             let now = Now::new(&clock);
             let at = Activation::of(node);
-            self.graph().hook(hook, &self.env(&at, &now).context, told, &mut Notes::default())?
+            self.graph().hook(hook, &self.env(&at, &now).context, hook_values, &mut Notes::default())?
         };
         match steering {
             None => Ok(None),

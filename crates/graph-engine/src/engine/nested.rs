@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::record::Journal;
 use crate::schedule::in_run;
 use crate::status::Status;
-use crate::step::{TOO_DEEP, failure_inside, is_computed, is_told_secrets, nested_id};
+use crate::step::{TOO_DEEP, failure_inside, is_computed, nested_id, receives_secrets};
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 use crate::tool_caller::Request;
 use std::future::Future;
@@ -44,7 +44,7 @@ impl StepContext {
             let Some(depth) = self.facts.depth.checked_sub(1) else {
                 return Err(Box::new(Failure::permanent(TOO_DEEP)));
             };
-            let is_plain = is_told_secrets(self.graph(), request.tool, tables(machine.graph()));
+            let is_plain = receives_secrets(self.graph(), request.tool, tables(machine.graph()));
             let inputs = request.arguments.take::<Value>("");
             let id = nested_id(&self.facts.id, job.at.number, job.item.map(|(index, _)| index), made.calls);
             made.run = Some(id.clone());

@@ -347,7 +347,8 @@ impl StepContext {
         let attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
         let node = self.graph().node(job.at.node);
         if let Some(retry) = self.graph().calls_again(job.at.node, class.category, made.calls) {
-            let pause = failure.retry_after.unwrap_or_else(|| backoff::pause(retry, attempt, self.lot(job, attempt)));
+            let pause =
+                failure.retry_after.unwrap_or_else(|| backoff::pause(retry, attempt, self.jitter(job, attempt)));
             return self.pause(pause, made).await;
         }
         let control = Box::pin(self.error_hooks(job, failure, &class, attempt)).await;
@@ -407,7 +408,7 @@ impl StepContext {
     }
 
     /// Returns the random part of a pause, from 0 to 1: different for each call, and the same when it is computed again.
-    fn lot(&self, job: &PendingCall<'_>, attempt: u32) -> f64 {
+    fn jitter(&self, job: &PendingCall<'_>, attempt: u32) -> f64 {
         let item = job.item.map_or(0, |(index, _)| index + 1);
         let text = format!("{}/{}/{item}/{attempt}", self.facts.id, job.at.number);
         let digest = Digest::of(text);

@@ -54,7 +54,7 @@ pub(crate) struct RunState {
 #[derive(Clone)]
 pub(crate) struct StepContext {
     pub(crate) run: Arc<RunContext>,
-    pub(crate) standing: Arc<RunState>,
+    pub(crate) run_state: Arc<RunState>,
 }
 
 impl Deref for StepContext {
@@ -230,6 +230,6 @@ impl VisitState {
 }
 
 /// Returns the state and position of a run, to change them between two steps, when nothing else refers to them.
-pub(crate) fn alone(standing: &mut Arc<RunState>) -> &mut RunState {
-    Arc::get_mut(standing).expect("the visits of a step are over before the run moves on")
+pub(crate) fn alone(run_state: &mut Arc<RunState>) -> &mut RunState {
+    Arc::get_mut(run_state).expect("the visits of a step are over before the run moves on")
 }

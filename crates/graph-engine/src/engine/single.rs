@@ -52,13 +52,13 @@ impl Engine {
         let fatal = visits.iter().any(|visit| visit.way.is_fatal());
         let (node, at, mut failure) = match visits.first() {
             Some(visit) => (visit.activation.node, visit.at, visit.failure.clone()),
-            None => (self.standing.position.last, None::<SystemTime>, None),
+            None => (self.run_state.position.last, None::<SystemTime>, None),
         };
         let name = self.graph().node(node).name.clone();
         if !fatal {
             let taken = match self.fold(&visits) {
                 Ok(candidate) => self.take(candidate, &mut visits).map_err(|(_, mismatch)| {
-                    self.standing().position.steps -= 1;
+                    self.run_state().position.steps -= 1;
                     format!("{UNFIT}{mismatch}")
                 }),
                 Err(FoldError::Misfit { mismatch, .. }) => Err(format!("{UNFIT}{mismatch}")),
@@ -71,12 +71,12 @@ impl Engine {
         let is_over = failure.is_some() && (fatal || visits.first().is_some_and(|visit| visit.failure.is_none()));
         if is_over {
             let error = failure.as_ref().map(|failure| failure.message.clone()).unwrap_or_default();
-            let position = &mut self.standing().position;
+            let position = &mut self.run_state().position;
             position.steps += 1;
             position.frontier.clear();
             position.root.last_error = Some(LastError { node: name.clone(), error });
         }
-        let next = self.standing.position.frontier.first().map(|at| self.graph().node(at.node).name.clone());
+        let next = self.run_state.position.frontier.first().map(|at| self.graph().node(at.node).name.clone());
         let (status, output) = match &next {
             _ if is_over => (Status::Error, None),
             Some(_) => (Status::Running, None),
@@ -88,6 +88,6 @@ impl Engine {
         let error = failure.as_ref().filter(|_| is_over).map(|failure| failure.message.clone());
         self.observe_end(status, error.as_deref());
         let state = self.state_value();
-        Ok(OneVisit { node: name, next, failure, status, output, state, steps: self.standing.position.steps })
+        Ok(OneVisit { node: name, next, failure, status, output, state, steps: self.run_state.position.steps })
     }
 }

@@ -39,19 +39,19 @@ impl Engine {
         let run = Arc::clone(&self.context.run);
         let graph = tables(run.machine.graph());
         let Self { context, turn, .. } = self;
-        let standing = alone(&mut context.standing);
+        let run_state = alone(&mut context.run_state);
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let clock = || run.runtime.clock.now();
         let mut stopped = None;
-        while standing.position.steps < max_steps
-            && is_fast(graph, &standing.position.frontier)
+        while run_state.position.steps < max_steps
+            && is_fast(graph, &run_state.position.frontier)
             && !run.facts.stop.is_set()
         {
-            if is_others_turn(standing.position.steps, turn) {
+            if is_others_turn(run_state.position.steps, turn) {
                 yield_now().await;
             }
             let now = Now::new(&clock);
-            let (called, failure) = match depart(&run, standing, slot, &now, &mut notes) {
+            let (called, failure) = match depart(&run, run_state, slot, &now, &mut notes) {
                 FastCall::Call(calling) => (true, GuardedCall(calling).await.err()),
                 FastCall::Compute => (false, None),
                 FastCall::Refused => break,
@@ -59,7 +59,7 @@ impl Engine {
             let nests = || graph.tool(slot.call.tool).is_none_or(|tool| tool.nests);
             let failure = failure.or_else(|| if called { failed(nests(), slot.tool_caller.outcome()) } else { None });
             let outcome = if called { Outcome::Returned(slot.tool_caller.outcome()) } else { Outcome::None };
-            if failure.is_some() || !arrive(graph, standing, &now, outcome, &mut notes, &mut changes) {
+            if failure.is_some() || !arrive(graph, run_state, &now, outcome, &mut notes, &mut changes) {
                 if called {
                     stopped = Some((now.known(), failure));
                 }
@@ -68,7 +68,7 @@ impl Engine {
         }
         self.slots = slots;
         let Some((at, failure)) = stopped else { return false };
-        let activation = self.standing.position.frontier.first().cloned().unwrap_or_default();
+        let activation = self.run_state.position.frontier.first().cloned().unwrap_or_default();
         visits.resize_with(1, VisitState::default);
         visits[0].begin(activation);
         (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
@@ -94,14 +94,14 @@ fn is_fast(graph: &GraphTables, frontier: &[Activation]) -> bool {
 #[inline]
 fn depart<'s>(
     run: &RunContext,
-    standing: &RunState,
+    run_state: &RunState,
     slot: &'s mut CallSlot,
     now: &Now<'_>,
     notes: &mut Notes,
 ) -> FastCall<'s> {
-    let activation = &standing.position.frontier[0];
+    let activation = &run_state.position.frontier[0];
     let planned =
-        plan(&Env::plain(tables(run.machine.graph()), &standing.position, &*standing.state, activation, now), notes);
+        plan(&Env::plain(tables(run.machine.graph()), &run_state.position, &*run_state.state, activation, now), notes);
     if !notes.is_empty() {
         notes.take();
         return FastCall::Refused;
@@ -123,16 +123,16 @@ fn depart<'s>(
 #[inline]
 fn arrive(
     graph: &GraphTables,
-    standing: &mut RunState,
+    run_state: &mut RunState,
     now: &Now<'_>,
     outcome: Outcome<'_>,
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> bool {
-    let env = Env::plain(graph, &standing.position, &*standing.state, &standing.position.frontier[0], now);
+    let env = Env::plain(graph, &run_state.position, &*run_state.state, &run_state.position.frontier[0], now);
     let settled = settle(&env, outcome, &CallFacts::of(1), notes, changes);
     let is_plain = settled.unfit.is_none() && notes.is_empty();
-    if is_plain && take_plain(graph, &mut standing.position, &mut *standing.state, &settled.way, changes) {
+    if is_plain && take_plain(graph, &mut run_state.position, &mut *run_state.state, &settled.way, changes) {
         return true;
     }
     changes.clear();

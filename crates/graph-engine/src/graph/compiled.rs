@@ -10,6 +10,8 @@ use crate::graph::GraphTables;
 use crate::graph::load::load;
 
 /// A graph that can be executed: a program with its names resolved and its texts parsed.
+///
+/// [`CompiledGraph::topology`] has an example that draws it.
 #[derive(Debug)]
 pub struct CompiledGraph(GraphTables);
 

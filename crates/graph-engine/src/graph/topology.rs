@@ -8,6 +8,8 @@ use graph_model::program::Kind;
 use graph_model::value::Value;
 
 /// The shape of a graph, for code that shows it, counts it, or follows a run in it.
+///
+/// [`CompiledGraph::topology`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Topology {
@@ -45,7 +47,8 @@ impl CompiledGraph {
     /// Returns the shape of the graph.
     ///
     /// ```
-    /// use graph_engine::machine::CompiledGraph;
+    /// # use graph_engine as graph_runtime;
+    /// use graph_runtime::machine::CompiledGraph;
     ///
     /// /// Draws a graph, a line an edge.
     /// fn draw(graph: &CompiledGraph) -> String {

@@ -18,6 +18,32 @@ pub use progress::Progress;
 ///
 /// Called from the run's task, between two steps: a slow observer holds up the run. Each event is about something that is
 /// committed, except [`Event::StepStarted`].
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use graph_runtime::observer::{Event, Observer};
+/// use graph_runtime::Runtime;
+///
+/// /// Counts the runs that failed.
+/// #[derive(Default)]
+/// struct Failures(AtomicU64);
+///
+/// impl Observer for Failures {
+///     fn observe(&self, event: &Event<'_>) {
+///         if let Event::RunEnded { error: Some(_), .. } = event {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+///
+/// let failures = Arc::new(Failures::default());
+/// let runtime = Runtime::builder().observer(Arc::clone(&failures)).build()?;
+/// assert_eq!(failures.0.load(Ordering::Relaxed), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Observer: Send + Sync {
     /// Receives an event.
     fn observe(&self, event: &Event<'_>);
@@ -31,6 +57,8 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 }
 
 /// An event of a run.
+///
+/// [`Observer`] has an example.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {

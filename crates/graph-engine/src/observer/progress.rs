@@ -13,6 +13,14 @@ use crate::observer::{Event, Observer};
 use crate::status::Status;
 
 /// Writes a line for each step: `[graph:stats] step 2/3 count_lines ✓ 0.1s (+line_count)` (R302–R306).
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::{Progress, Runtime};
+///
+/// let runtime = Runtime::builder().observer(Progress::stderr()).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Progress {
     out: Mutex<Box<dyn Write + Send>>,
     /// For each running run: the graph's short name and its number of nodes.

@@ -209,6 +209,18 @@ impl Journal {
 
 /// Verifies a journal, and returns the entry of its first record.
 ///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # use graph_runtime::{PublicKey, RunId, Store};
+/// # async fn example(store: impl Store, run: RunId, key: PublicKey) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::record::verified_start;
+///
+/// let start = verified_start(&run, &store.load(&run).await?, &key)?;
+/// println!("a run of {} {}", start.graph, start.version);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// If the journal is not what the engine wrote with that key.
@@ -303,6 +315,25 @@ impl<'s> VerifiedJournal<'s> {
 }
 
 /// Reads a journal while it grows: each read verifies and returns only the new records.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # use graph_runtime::{PublicKey, RunId, Store};
+/// # async fn example(store: impl Store, run: RunId, key: PublicKey) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::record::{Entry, Follower};
+///
+/// let mut follower = Follower::new(run.clone(), key);
+/// loop {
+///     for record in follower.read(&store.load_from(&run, follower.next()).await?)? {
+///         println!("{} {:?}", record.at, record.entry);
+///         if matches!(record.entry, Entry::End(_)) {
+///             return Ok(());
+///         }
+///     }
+///     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Follower {
     chain: Chain,

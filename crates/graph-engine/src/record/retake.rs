@@ -37,7 +37,7 @@ pub fn retake(
     if !said.iter().map(|target| target.node.as_str()).eq(next.iter().map(|target| target.node)) {
         let said = said.iter().map(|target| target.node.as_str()).collect::<Vec<_>>().join(", ");
         let leads = next.iter().map(|target| target.node).collect::<Vec<_>>().join(", ");
-        return Err(format!("it says that the way on is {said}, and it is {leads}"));
+        return Err(format!("it says that {said} is next, and {leads} is"));
     }
     let is_same =
         |(said, is): (&Target, &Target<&str>)| (said.number, &said.branch, said.fan) == (is.number, &is.branch, is.fan);
@@ -160,9 +160,9 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
             return refuse("did not fail, and says what its failure was");
         }
     } else if visit.category.as_deref().and_then(Category::named).is_none() {
-        return refuse("failed in a way of which there is no category");
+        return refuse("failed with an unknown category");
     } else if visit.suppressed && !graph.may_suppress(at) {
-        return refuse("failed, and the graph does not go on along its edges then");
+        return refuse("failed, and the graph does not follow its edges then");
     } else if !visit.suppressed && !graph.has_target(at) {
         return Err("the node failed, and nothing says where that leads".to_owned());
     }

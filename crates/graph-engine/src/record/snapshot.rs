@@ -306,7 +306,7 @@ impl Snapshot {
                 Value::Array(list) => Arc::new(list.clone()),
                 // Nothing is computed from a list without the key that it was encrypted with.
                 signed if is_encrypted(signed) => Arc::default(),
-                _ => return Err(format!("visit {visit} began branches for something that is no list")),
+                _ => return Err(format!("visit {visit} began branches for a value that is not a list")),
             };
             fans.insert(*visit, Arc::new(Fan { visit: *visit, node, outer, list }));
         }
@@ -327,7 +327,7 @@ fn read_target(code: &GraphTables, fans: &Fans, target: &Target) -> Result<Activ
     let node = code.node_named(node).ok_or_else(|| format!("there is no node `{node}`"))?;
     let frame = branch.last().map(|branch| frame_of(fans, *fan, *branch)).transpose()?;
     if path(frame.as_ref()) != *branch {
-        return Err(format!("what is to be visited as {number} stands in no such branch"));
+        return Err(format!("visit {number}, which is next, is in another branch than it says"));
     }
     Ok(Activation { number: *number, node, frame })
 }

@@ -25,7 +25,7 @@ impl<'de> Visitor<'de> for OneOrMore {
     }
 
     fn visit_u64<E: serde::de::Error>(self, edge: u64) -> Result<Vec<u16>, E> {
-        u16::try_from(edge).map(|edge| vec![edge]).map_err(|_| E::custom(format!("{edge} is no index of an edge")))
+        u16::try_from(edge).map(|edge| vec![edge]).map_err(|_| E::custom(format!("{edge} is not the index of an edge")))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<u16>, A::Error> {

@@ -69,7 +69,7 @@ pub fn failed(nests: bool, result: View<'_>) -> Option<Box<Failure>> {
     let View::Object(record) = result else { return None };
     let says_so = matches!(record.get("status").expose(), View::Text("error"))
         || matches!(record.get("success").expose(), View::Boolean(false));
-    says_so.then(|| told_failure(result))
+    says_so.then(|| reported_failure(result))
 }
 
 /// Drops a failure's data, which edges see, if it is nested too deeply to be read back from a journal.
@@ -86,7 +86,7 @@ fn too_deep() -> Box<Failure> {
 }
 
 #[cold]
-fn told_failure(result: View<'_>) -> Box<Failure> {
+fn reported_failure(result: View<'_>) -> Box<Failure> {
     let error = result.step("error").expose();
     let message = match error {
         View::Text(message) => message.to_owned(),
@@ -101,7 +101,7 @@ fn told_failure(result: View<'_>) -> Box<Failure> {
             text
         }
     };
-    Box::new(Failure::told(message, result.to_plain_value()))
+    Box::new(Failure::reported(message, result.to_plain_value()))
 }
 
 /// The members of an envelope besides the tool's result.

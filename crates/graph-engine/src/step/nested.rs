@@ -58,7 +58,7 @@ pub fn is_nested_id(run: &str, outer: &RunId, step: u64, item: Option<u64>, call
 
 /// Whether a graph receives the secrets in the output of a graph nested in it. It does if its own types mark the same values
 /// as secret, and they do unless the two graphs nest each other.
-pub fn is_told_secrets(outer: &GraphTables, tool: u16, inner: &GraphTables) -> bool {
+pub fn receives_secrets(outer: &GraphTables, tool: u16, inner: &GraphTables) -> bool {
     let known = match outer.settings.secrets.tools.get(&tool) {
         Some(Mask::Fields(fields)) => fields.get("output"),
         _ => None,

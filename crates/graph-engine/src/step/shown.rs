@@ -33,24 +33,24 @@ pub fn keys<'s>(code: &'s GraphTables, state: &'s dyn StateFields) -> impl Itera
 }
 
 /// Returns the values that the hooks of an event see.
-pub fn told<const N: usize>(
+pub fn hook_values<const N: usize>(
     code: &GraphTables,
     state: &dyn StateFields,
     position: &Position,
     values: [(&'static str, Value); N],
 ) -> Value {
-    let mut told = Map::new();
-    told.insert("graph_id".to_owned(), Value::from(code.id.as_str()));
+    let mut hook_values = Map::new();
+    hook_values.insert("graph_id".to_owned(), Value::from(code.id.as_str()));
     for (name, value) in values {
-        told.insert(name.to_owned(), value);
+        hook_values.insert(name.to_owned(), value);
     }
     let mut state = state_value(code, state, position);
     if let Value::Object(state) = &mut state {
         state.insert("step_count".to_owned(), Value::from(position.steps));
     }
-    told.insert("step_count".to_owned(), Value::from(position.steps));
-    told.insert("state".to_owned(), state);
-    Value::Object(told)
+    hook_values.insert("step_count".to_owned(), Value::from(position.steps));
+    hook_values.insert("state".to_owned(), state);
+    Value::Object(hook_values)
 }
 
 /// Returns the values that hooks see of a run at its limit.

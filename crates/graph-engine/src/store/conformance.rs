@@ -18,7 +18,8 @@ use crate::store::listing::{Cursor, Page, RunFilter, RunPage, Within};
 /// If the store breaks a promise of [`Store`], with the promise.
 ///
 /// ```
-/// use graph_engine::store::{MemoryStore, conformance};
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::store::{MemoryStore, conformance};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// conformance::suite(|| async { MemoryStore::new() }).await;
@@ -36,7 +37,7 @@ pub async fn suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
     runs_are_listed_newest_first_with_their_status(&make().await).await;
     runs_are_listed_by_what_they_are_and_in_pages(&make().await).await;
     runs_come_and_go_between_pages(&make().await).await;
-    whoever_holds_a_run_is_told_to_stop_it(&make().await).await;
+    a_holder_learns_of_a_cancel(&make().await).await;
     a_cancel_outlives_its_holder(&make().await).await;
     a_run_is_removed_with_those_inside_it(&make().await).await;
     a_run_that_somebody_holds_is_not_removed(&make().await).await;
@@ -167,22 +168,22 @@ pub async fn a_run_that_ended_is_held_by_nobody(store: &impl Store) {
     let new = store.lease(&id).await.expect("a run that ended can be leased");
     drop(old);
     assert!(matches!(store.lease(&id).await, Err(StoreError::Leased { .. })), "and is held then");
-    store.append(&new, 2, vec![record(2)], Status::Running).await.expect("by whoever goes on with it");
+    store.append(&new, 2, vec![record(2)], Status::Running).await.expect("and the new holder can append");
     assert!(store.find(&id).await.expect("a run can be found").holder.is_some(), "which the list shows");
 }
 
 /// A cancel request reaches the holder of a run, and nobody else.
-pub async fn whoever_holds_a_run_is_told_to_stop_it(store: &impl Store) {
+pub async fn a_holder_learns_of_a_cancel(store: &impl Store) {
     let id = run("cancel");
     let nobody = run("nobody");
     assert!(matches!(store.cancel(&nobody).await, Err(StoreError::NotFound(_))), "cancel of no run is NotFound");
     let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
-    assert!(!lease.cancel_request().is_set(), "nobody wished anything yet");
+    assert!(!lease.cancel_request().is_set(), "nobody asked for anything yet");
     for _ in 0..2 {
         store.cancel(&id).await.expect("a run that is held can be cancelled, and asking twice is asking once");
     }
     store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("its holder can append");
-    assert!(lease.cancel_request().is_set(), "the holder is told with its next append at the latest");
+    assert!(lease.cancel_request().is_set(), "the holder sees the request with its next append at the latest");
     drop(lease);
     let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
     for (seq, status) in
@@ -211,7 +212,7 @@ pub async fn a_cancel_outlives_its_holder(store: &impl Store) {
         // A holder may die before it acts on the request.
         for _ in 0..2 {
             let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
-            assert!(lease.cancel_request().is_set(), "whoever leases the run is told at once");
+            assert!(lease.cancel_request().is_set(), "a new holder sees the request at once");
         }
         let lease = store.lease(&id).await.expect("a run that nobody holds can be leased");
         store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("its holder can append");
@@ -225,7 +226,7 @@ pub async fn a_cancel_outlives_its_holder(store: &impl Store) {
         drop(lease);
         let lease = store.lease(&id).await.expect("a run that was cancelled can be leased");
         store.append(&lease, 5, vec![record(5)], Status::Running).await.expect("its holder can append");
-        assert!(!lease.cancel_request().is_set(), "and goes on then");
+        assert!(!lease.cancel_request().is_set(), "and its request is gone then");
         store.cancel(&id).await.expect("a run that is held can be cancelled");
         drop(lease);
         let lease = store.lease_ignoring_cancel(&id).await.expect("a run that nobody holds can be leased");
@@ -294,7 +295,7 @@ pub async fn a_run_that_somebody_holds_is_not_removed(store: &impl Store) {
         );
     }
     assert_eq!(store.list().await.expect("a store can be listed").len(), 2, "nothing was removed");
-    store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("and the holder goes on");
+    store.append(&lease, 1, vec![record(1)], Status::Running).await.expect("and the holder can still append");
 }
 
 /// The list shows each run with its status and size, the newest first.
@@ -341,7 +342,7 @@ pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
         let (mut runs, mut page) = (Vec::new(), Page { size, after: None });
         loop {
             let found = store.runs(filter, &page).await.expect("a store can be listed");
-            assert!(found.runs.len() == size || found.next.is_none(), "a page is full, but for the last one");
+            assert!(found.runs.len() == size || found.next.is_none(), "each page except the last is full");
             runs.extend(found.runs);
             match found.next {
                 Some(next) => page.after = Some(next),

@@ -18,10 +18,11 @@ pub type Cause = Box<dyn Error + Send + Sync>;
 /// address of a server.
 ///
 /// ```
+/// # use graph_engine as graph_runtime;
 /// use std::error::Error;
 /// use std::io;
 ///
-/// use graph_engine::store::StoreError;
+/// use graph_runtime::store::StoreError;
 ///
 /// let torn = io::Error::new(io::ErrorKind::UnexpectedEof, "the line has no end");
 /// let error = StoreError::unreadable("runs/a.jsonl", format!("{torn}; restore it from a copy")).with_source(torn);
@@ -70,7 +71,7 @@ pub enum StoreError {
         status: Status,
     },
     /// The cursor of a page is not a place in the store.
-    #[error("`{0}` is no place in the list of runs: begin with its first page")]
+    #[error("`{0}` is not a place in the list of runs: begin with its first page")]
     BadCursor(String),
     /// The run has as many records as the store can keep of one.
     #[error("the journal of run `{run}` is full: a store keeps at most {limit} records of a run")]

@@ -15,6 +15,19 @@ use crate::store::lease::Holder;
 /// The filter of a listing: a run is listed if it meets all conditions that are set. It is written with
 /// `..RunFilter::default()`. Stores destructure it completely, because a store that overlooks a condition would list too
 /// much; so it is not `#[non_exhaustive]`.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::store::{RunFilter, RunSummary, Within};
+/// use graph_runtime::{RunId, Status};
+///
+/// let failed = RunFilter { statuses: vec![Status::Error], within: Within::TopLevel, ..RunFilter::default() };
+/// let order = RunSummary::new(RunId::new("order-17")?, "shop/order", Status::Error);
+/// assert!(failed.accepts(&order));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`Runtime::runs`](crate::Runtime::runs) has an example that lists them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
     /// The graph's id.
@@ -58,6 +71,8 @@ impl RunFilter {
 }
 
 /// The part of a listing that is asked for.
+///
+/// [`Runtime::runs`](crate::Runtime::runs) has an example that reads all pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The maximum number of runs.

@@ -15,6 +15,24 @@ use crate::store::listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSumma
 use crate::store::{Store, StoreFuture};
 
 /// A store in memory. Clones share their journals.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # async fn example<G: graph_runtime::Graph>(
+/// #     graph: G,
+/// #     inputs: G::Inputs,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::{MemoryStore, Runtime, SecretKey, Store};
+///
+/// let store = MemoryStore::new();
+/// let runtime = Runtime::builder().store(store.clone()).sign_with(SecretKey::generate()?).build()?;
+/// let finished = runtime.start(graph, inputs).await?.await?;
+/// for record in store.load(&finished.run).await? {
+///     println!("{}", record.body);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     runs: Arc<Mutex<Runs>>,
@@ -239,7 +257,7 @@ impl Store for MemoryStore {
             let mut runs = self.runs();
             let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
             match (&found.holder, found.status) {
-                (Some(wish), _) => wish.set(),
+                (Some(request), _) => request.set(),
                 (None, Status::Running) => {}
                 (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
             }

@@ -32,6 +32,15 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// A store reads no record, except for the parts of the first and of the end that a [summary](RunSummary) shows. It promises
 /// that a record that was appended is there for good, whole and in order, and that only the holder of a run's lease appends
 /// to it. `conformance::suite` (feature `conformance`) tests that promise.
+///
+/// Six methods have no default implementation: [`create`](Store::create), [`append`](Store::append),
+/// [`load`](Store::load), [`lease`](Store::lease), [`runs`](Store::runs) and [`find`](Store::find). The defaults of
+/// [`load_from`](Store::load_from) and [`list`](Store::list) work for any store. The defaults of [`cancel`](Store::cancel),
+/// [`lease_ignoring_cancel`](Store::lease_ignoring_cancel) and [`remove`](Store::remove) refuse. [`Lease::new`],
+/// [`RunStart::of`], [`RunPage::of`] and [`failure_code`] do the common part of the work.
+///
+/// The package `tests/outside/store` of the repository is a whole store, with a file for each run. The example of
+/// `conformance::suite` tests a store, and the example of [`MemoryStore`] uses one.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Begins a journal with its first records, and leases the run to the caller.
     ///
@@ -89,6 +98,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// A cursor stays good while runs begin, end and are removed, even if the run that it was made after is removed. The
     /// pages together have each run once that was there from the first page to the last. [`StoreError::BadCursor`] if the
     /// page's cursor is not a place in the store. A store that has all summaries at hand can use [`RunPage::of`].
+    ///
+    /// [`Runtime::runs`](crate::Runtime::runs) has an example.
     fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage>;
 
     /// Returns all runs, the newest first: every page of [`Store::runs`]. Use it only for stores that are known to be small.
@@ -117,6 +128,20 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// cancelled then.
     ///
     /// [`StoreError::Ended`] if the run has ended.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example(store: impl graph_runtime::Store) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::RunId;
+    /// use graph_runtime::store::StoreError;
+    ///
+    /// match store.cancel(&RunId::new("order-17")?).await {
+    ///     Err(StoreError::Ended { status, .. }) => println!("it has ended: {}", status.name()),
+    ///     cancelled => cancelled?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         let _ = run;
         unsupported("pass on that a run should stop")
@@ -126,6 +151,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///
     /// [`StoreError::Leased`] if somebody holds one of them; nothing was removed then. A lease of a removed run is worth
     /// nothing, even if there is a new run of that name.
+    ///
+    /// The example of [`Retention`] removes old runs.
     fn remove<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
         let _ = run;
         unsupported("remove runs")

@@ -10,6 +10,23 @@ use crate::store::listing::RunSummary;
 
 /// The rule by which runs may be removed. Only a run that ended and that nobody holds may be removed, together with the runs
 /// inside it, if nobody holds one of these either. A run inside another is removed with that one and never alone.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// # async fn example(store: impl graph_runtime::Store) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::{Duration, SystemTime};
+///
+/// use graph_runtime::Status;
+/// use graph_runtime::store::Retention;
+///
+/// let month = Duration::from_secs(30 * 86_400);
+/// let old = Retention { older_than: month, statuses: vec![Status::Completed], ..Retention::default() };
+/// for run in old.pick(&store.list().await?, SystemTime::now()) {
+///     store.remove(&run).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
     /// How long ago it must have ended, at least.
@@ -121,6 +138,6 @@ mod tests {
         assert_eq!(picked(&Retention::default(), &runs), "lost a");
         innermost.holder = Some(Holder { process: Some(1), host: "h".to_owned(), since: None });
         runs.push(innermost);
-        assert_eq!(picked(&Retention::default(), &runs), "lost", "somebody is at work two levels below");
+        assert_eq!(picked(&Retention::default(), &runs), "lost", "a run is held two levels below");
     }
 }

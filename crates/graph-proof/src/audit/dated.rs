@@ -69,7 +69,7 @@ fn find(value: &Value, said: &Value, from: &DatedTime, times: &mut BTreeSet<Syst
 /// Returns the times that `said` may contain where a text contains `from`. The part before the first occurrence has the
 /// same length in both.
 fn times_in(text: &str, said: &str, from: &DatedTime) -> Vec<SystemTime> {
-    let place = |told: &str| text.find(told).and_then(|at| said.get(at..));
+    let place = |time: &str| text.find(time).and_then(|at| said.get(at..));
     let spelt = place(&from.text).and_then(|rest| parse(rest.get(..from.text.len())?));
     let digits = place(&from.milliseconds.to_string()).unwrap_or_default();
     let count = digits.bytes().take_while(u8::is_ascii_digit).count().min(MOST_DIGITS);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_dated_value_is_recognized_at_any_time() {
-        let template = |told: &DatedTime| json!({"at": format!("a {} b {}", told.text, told.milliseconds), "list": [told.milliseconds, 7], "text": told.text});
+        let template = |time: &DatedTime| json!({"at": format!("a {} b {}", time.text, time.milliseconds), "list": [time.milliseconds, 7], "text": time.text});
         let at = DatedTime::of(from_unix_milliseconds(1_795_000_000_123));
         assert!(is_one_of(template, &template(&at)));
         for (name, other) in [
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_long_text_with_many_digits_takes_no_time() {
         let digits = "1795000000123 2026-11-22T06:07:11Z ".repeat(100_000);
-        let template = |told: &DatedTime| json!(format!("{digits}{} {}", told.milliseconds, told.text));
+        let template = |time: &DatedTime| json!(format!("{digits}{} {}", time.milliseconds, time.text));
         let at = DatedTime::of(from_unix_milliseconds(42));
         assert!(is_one_of(template, &template(&at)));
         assert!(!is_one_of(template, &json!(format!("{digits}42 x"))));

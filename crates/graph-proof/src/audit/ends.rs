@@ -40,7 +40,7 @@ impl Replayer<'_> {
         let failed =
             end.error.is_some() || end.node.is_some() || end.code.is_some() || end.signal.is_some() || end.unfit;
         if failed || !end.failures.is_empty() {
-            return Err("it says of a run with a result how it failed".to_owned());
+            return Err("it has a result, and says how the run failed".to_owned());
         }
         same("status", end.status.name(), self.position.status_at_end().name())?;
         if !end.exhausted && !self.position.frontier.is_empty() {
@@ -57,10 +57,10 @@ impl Replayer<'_> {
         }
         let Some(state) = self.state.as_deref() else { return Ok(()) };
         let asked = AtomicBool::new(false);
-        let told = end.now.map_or(at, timestamp::from_unix_milliseconds);
+        let recorded = end.now.map_or(at, timestamp::from_unix_milliseconds);
         let clock = || {
             asked.store(true, Ordering::Relaxed);
-            told
+            recorded
         };
         let now = Now::new(&clock);
         let at = Activation::of(self.position.last);
@@ -74,14 +74,14 @@ impl Replayer<'_> {
             return Err("the graph returns something else".to_owned());
         }
         // The output is computed at the time of the last visit, if that visit received one.
-        let is_told = match self.told.filter(|_| !end.exhausted) {
-            Some(told) => end.now == Some(told),
+        let is_recorded = match self.recorded.filter(|_| !end.exhausted) {
+            Some(recorded) => end.now == Some(recorded),
             None => end.now.is_some() == asked.load(Ordering::Relaxed),
         };
-        if !is_told {
-            return Err("the output was told another time".to_owned());
+        if !is_recorded {
+            return Err("the output was computed with another time".to_owned());
         }
-        if notes.take() == end.warnings { Ok(()) } else { Err("the output warns of something else".to_owned()) }
+        if notes.take() == end.warnings { Ok(()) } else { Err("the output has other warnings".to_owned()) }
     }
 
     /// Fails unless the run can have ended without a result in this way.
@@ -90,13 +90,13 @@ impl Replayer<'_> {
             return Err("the run had come to its end".to_owned());
         }
         if !end.output.is_null() || end.now.is_some() || end.exhausted || !end.warnings.is_empty() {
-            return Err("it says of a run without a result what that was".to_owned());
+            return Err("it has no result, and says what the result was".to_owned());
         }
         let Some(error) = &end.error else { return Err("it does not say why the run was given up".to_owned()) };
         if end.status == Status::Cancelled {
-            let is_told =
+            let is_recorded =
                 error == CANCELLED && end.node.is_none() && end.code.is_none() && !end.unfit && end.failures.is_empty();
-            return if is_told { Ok(()) } else { Err("a cancelled run says that, and nothing else".to_owned()) };
+            return if is_recorded { Ok(()) } else { Err("a cancelled run has no other error".to_owned()) };
         }
         if end.signal.is_some() {
             return Err("a run that failed was not cancelled by a signal".to_owned());
@@ -109,7 +109,7 @@ impl Replayer<'_> {
             return if is_known && !end.unfit && end.code.is_none() {
                 Ok(())
             } else {
-                Err("no run fails so, but at a node".to_owned())
+                Err("a run fails so only at a node".to_owned())
             };
         };
         let Some(index) = self.code.node_named(node) else { return Err(format!("there is no node `{node}`")) };
@@ -124,13 +124,15 @@ impl Replayer<'_> {
             return self.unfit(index, error, at);
         }
         // A hook can end the run when it begins, after a step, and at its limit.
-        let is_first = self.before == Before::Start && index == self.code.start && self.wish_at_start().may_end(error);
+        let is_first =
+            self.before == Before::Start && index == self.code.start && self.outcome_at_start().may_end(error);
         let is_after = matches!(self.before, Before::Step | Before::Snapshot);
-        let is_behind = is_after && self.visited.iter().any(|(node, wish)| *node == index && wish.may_end(error));
+        let is_behind =
+            is_after && self.visited.iter().any(|(node, hook_outcome)| *node == index && hook_outcome.may_end(error));
         let is_next = |at: &Activation| at.node == index;
         let is_limit = self.is_exhausted()
             && self.position.frontier.first().is_some_and(is_next)
-            && self.wish_at_limit().may_end(error);
+            && self.outcome_at_limit().may_end(error);
         // A hook names no code.
         if (is_first || is_behind || is_limit) && end.code.is_none() {
             return Ok(());
@@ -144,12 +146,10 @@ impl Replayer<'_> {
         let is_first = first
             .is_some_and(|first| end.node.as_ref() == Some(&first.node) && end.error.as_ref() == Some(&first.error));
         if end.failures.len() < 2 || !is_first || !end.failures.is_sorted_by(|one, other| one.step < other.step) {
-            return Err(
-                "the failures of its visits are not in their order, or it does not tell of the first".to_owned()
-            );
+            return Err("the failures of its visits are not in their order, or the first one is missing".to_owned());
         }
         if end.unfit != end.failures.first().is_some_and(|first| first.unfit) {
-            return Err("it says something else of its first failure than of the run".to_owned());
+            return Err("its first failure and that of the run differ".to_owned());
         }
         for (place, VisitFailure { step, node, error, unfit, .. }) in end.failures.iter().enumerate() {
             let visited = self.position.frontier.iter().find(|at| at.number == *step);
@@ -242,10 +242,10 @@ impl Replayer<'_> {
     /// Fails if a hook certainly ended the run, or the run had reached its step limit, before the next nodes were visited.
     fn hooks_let_visit(&self) -> Result<(), String> {
         if self.before == Before::Start {
-            self.wish_at_start().goes_on()?;
+            self.outcome_at_start().goes_on()?;
         }
         if matches!(self.before, Before::Step | Before::Snapshot) {
-            self.visited.iter().try_for_each(|(_, wish)| wish.goes_on())?;
+            self.visited.iter().try_for_each(|(_, hook_outcome)| hook_outcome.goes_on())?;
         }
         // A call is made at the limit only if a hook allowed more.
         let needed = self.position.steps_needed();
@@ -257,7 +257,7 @@ impl Replayer<'_> {
 
     /// Whether hooks can allow the run as many steps as it needs.
     fn may_extend(&self, needed: u64) -> bool {
-        match self.wish_at_limit() {
+        match self.outcome_at_limit() {
             HookOutcome::Any => self.is_extension(needed),
             HookOutcome::Sure(Control::Continue { additional_steps }) => {
                 let limit = self.most_steps().saturating_add(u64::from(additional_steps)).min(most_extended(self.code));
@@ -270,7 +270,7 @@ impl Replayer<'_> {
     /// Whether a run can reach its limit and end there, although no hook ends it.
     fn may_be_over(&self) -> bool {
         let needed = self.position.steps_needed();
-        match self.wish_at_limit() {
+        match self.outcome_at_limit() {
             HookOutcome::Any => true,
             HookOutcome::Sure(Control::Continue { .. }) => !self.may_extend(needed),
             HookOutcome::Sure(Control::Retry { .. }) => true,
@@ -283,10 +283,9 @@ impl Replayer<'_> {
         if !self.is_exhausted() || !self.code.fails_at_limit() || !self.may_be_over() {
             return false;
         }
-        let is_raised =
-            |wish| matches!(wish, HookOutcome::Sure(Control::Continue { additional_steps }) if additional_steps > 0);
-        let stands = self.most_steps() >= most_extended(self.code) || !is_raised(self.wish_at_limit());
-        if stands && error == exceeded(self.most_steps()) {
+        let is_raised = |hook_outcome| matches!(hook_outcome, HookOutcome::Sure(Control::Continue { additional_steps }) if additional_steps > 0);
+        let holds = self.most_steps() >= most_extended(self.code) || !is_raised(self.outcome_at_limit());
+        if holds && error == exceeded(self.most_steps()) {
             return true;
         }
         // A hook may have allowed more, and not enough.

@@ -8,7 +8,7 @@ use graph_engine::graph::{Notes, Now, Steering};
 use graph_engine::hooks::Control;
 use graph_engine::record::Visit;
 use graph_engine::run_secrets::{hidden, tool_mask};
-use graph_engine::step::{Env, at_limit, most_extended, told};
+use graph_engine::step::{Env, at_limit, hook_values, most_extended};
 use graph_model::program::Event;
 use graph_model::value::{AsView, Value};
 
@@ -43,14 +43,14 @@ impl HookOutcome {
 
 impl Replayer<'_> {
     /// Returns the outcome of the hooks at the start of the run.
-    pub(super) fn wish_at_start(&self) -> HookOutcome {
-        self.wish(Event::GraphStarted, self.code.start, [])
+    pub(super) fn outcome_at_start(&self) -> HookOutcome {
+        self.hook_outcome(Event::GraphStarted, self.code.start, [])
     }
 
     /// Returns the outcome of the hooks when the run has reached its step limit.
-    pub(super) fn wish_at_limit(&self) -> HookOutcome {
+    pub(super) fn outcome_at_limit(&self) -> HookOutcome {
         let node = self.position.frontier.first().map_or(self.code.start, |activation| activation.node);
-        self.wish(Event::Limit, node, at_limit(self.position.steps, self.most_steps()))
+        self.hook_outcome(Event::Limit, node, at_limit(self.position.steps, self.most_steps()))
     }
 
     /// Whether hooks can have raised the run's step limit to `limit` (R131).
@@ -59,7 +59,7 @@ impl Replayer<'_> {
         if !self.is_exhausted() || limit <= most || limit > most_extended(self.code) {
             return false;
         }
-        match self.wish_at_limit() {
+        match self.outcome_at_limit() {
             HookOutcome::Any => limit - most <= u64::from(u32::MAX),
             HookOutcome::Sure(Control::Continue { additional_steps }) => {
                 self.position.extended(self.code, additional_steps) == Some(limit)
@@ -69,7 +69,7 @@ impl Replayer<'_> {
     }
 
     /// Returns the outcome of the hooks after a committed visit, which leads to `next`.
-    pub(super) fn wish_behind(&self, visit: &Visit, next: Option<&str>) -> HookOutcome {
+    pub(super) fn outcome_after(&self, visit: &Visit, next: Option<&str>) -> HookOutcome {
         // The data of a failure besides its text is not always recorded.
         if visit.error.is_some() || self.code.hooks(Event::AfterStep).next().is_none() {
             return HookOutcome::Any;
@@ -83,15 +83,15 @@ impl Replayer<'_> {
             ("next_node", next.map_or(Value::Null, Value::from)),
             ("result", result),
         ];
-        self.wish(Event::AfterStep, node, values)
+        self.hook_outcome(Event::AfterStep, node, values)
     }
 
-    fn wish<const N: usize>(&self, event: Event, node: u16, values: [(&'static str, Value); N]) -> HookOutcome {
+    fn hook_outcome<const N: usize>(&self, event: Event, node: u16, values: [(&'static str, Value); N]) -> HookOutcome {
         if self.code.hooks(event).next().is_none() {
             return HookOutcome::Any;
         }
         let Some(state) = self.state.as_deref() else { return HookOutcome::Any };
-        let told = told(self.code, state, &self.position, values);
+        let hook_values = hook_values(self.code, state, &self.position, values);
         for hook in self.code.hooks(event) {
             let asked = AtomicBool::new(false);
             let clock = || {
@@ -101,7 +101,7 @@ impl Replayer<'_> {
             let now = Now::new(&clock);
             let at = Activation::of(node);
             let env = Env::new(self.code, &self.position, state, &at, &now);
-            let steering = self.code.hook(hook, &env.context, &told, &mut Notes::default());
+            let steering = self.code.hook(hook, &env.context, &hook_values, &mut Notes::default());
             if asked.load(Ordering::Relaxed) {
                 return HookOutcome::Any;
             }

@@ -13,7 +13,7 @@ use graph_engine::machine::Machine;
 use graph_engine::past::Past;
 use graph_engine::record::{End, JournalError, SignedRecord, SnapshotDraft, VerifiedJournal, Visit};
 use graph_engine::step::{
-    Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, is_told_secrets, nested_id, plan, plan_item,
+    Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, nested_id, plan, plan_item, receives_secrets,
 };
 use graph_engine::store::{Store, StoreError};
 use graph_engine::tool_caller::Request;
@@ -64,6 +64,24 @@ pub enum AuditError {
 /// from any one time. A failure is not compared if a secret was cut out of its text, or if its run was given up before it
 /// ended.
 ///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{Machine, PublicKey, RunId, Store};
+/// # use std::sync::Arc;
+/// # async fn example(
+/// #     graph: Arc<dyn Machine>,
+/// #     store: &dyn Store,
+/// #     key: &PublicKey,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::audit_tree;
+///
+/// for proven in audit_tree(graph, &RunId::new("order-17")?, store, key, None).await? {
+///     println!("run {} of {}: {} steps", proven.run, proven.graph, proven.steps);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// The first mistake, with its run and record; or if a journal cannot be read.
@@ -79,6 +97,8 @@ pub async fn audit_tree(
 }
 
 /// Proves runs as [`audit_tree`] does, and returns each with its graph.
+///
+/// The example of [`audit_tree`] proves a tree.
 pub async fn prove_tree(
     machine: Arc<dyn Machine>,
     run: &RunId,
@@ -102,7 +122,7 @@ pub async fn prove_tree(
         let around = &call.parent.run;
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
         let inner = graph_of(&*outer, call.tool, call.id.as_ref())
-            .ok_or_else(|| misfits("the graph that it calls is not there".to_owned()))?;
+            .ok_or_else(|| misfits("the graph that it calls does not exist".to_owned()))?;
         let mut begun = RunsBegun::default();
         let named = call.named_attempt();
         let most = named.or(call.attempts);
@@ -135,7 +155,7 @@ pub async fn prove_tree(
             }
         }
         let last = begun.last.as_ref().map(|(_, proven)| proven);
-        call.told(&*outer, &*inner, last).map_err(misfits)?;
+        call.check_received(&*outer, &*inner, last).map_err(misfits)?;
         let visit = (around.clone(), call.parent.step);
         // The items that failed in an earlier session decide nothing in the last one.
         if let Some(error) = call.list_ended.as_ref().filter(|_| call.is_first_session() && call.attempts.is_none()) {
@@ -374,9 +394,9 @@ impl Replayer<'_> {
             Some(Planned::Call(request)) => Some(request),
             _ => None,
         };
-        let told = told_time(visit);
+        let received = received_time(visit);
         if is_computed {
-            let now = Now::known_at(&clock, told);
+            let now = Now::known_at(&clock, received);
             let planned = request(&now);
             // It is unknown when a call was planned that is not recorded.
             let planned = planned.filter(|_| visit.is_some() || now.known().is_none());
@@ -387,7 +407,7 @@ impl Replayer<'_> {
         if now.known().is_some() {
             one.dated = Dated::each(|at| request(&Now::known_at(&clock, Some(at))).map(first));
         }
-        one.last_inputs = told.and_then(|told| request(&Now::known_at(&clock, Some(told)))).map(first);
+        one.last_inputs = received.and_then(|received| request(&Now::known_at(&clock, Some(received)))).map(first);
         let Some(visit) = visit else {
             one.said = self.done_before(one.parent.step, None);
             return (!is_computed || one.id.is_some()).then_some(one);
@@ -414,7 +434,7 @@ impl Replayer<'_> {
         at: SystemTime,
     ) -> Vec<CallInside> {
         let clock = || at;
-        let now = Now::known_at(&clock, told_time(visit));
+        let now = Now::known_at(&clock, received_time(visit));
         let Some(Planned::Each { items, .. }) = self.planned(activation, &now) else { return Vec::new() };
         if visit.is_none() && now.known().is_some() {
             return Vec::new();
@@ -467,7 +487,7 @@ impl Replayer<'_> {
 }
 
 /// Returns the time that a visit received, if it is recorded.
-fn told_time(visit: Option<&Visit>) -> Option<SystemTime> {
+fn received_time(visit: Option<&Visit>) -> Option<SystemTime> {
     visit.and_then(|visit| visit.now).map(timestamp::from_unix_milliseconds)
 }
 
@@ -608,7 +628,7 @@ impl CallInside {
             }
             if !is_granted {
                 return Err(
-                    "it may nest graphs deeper than the run around it, or less deep, or went on more often".to_owned()
+                    "it may nest graphs deeper or less deep than the run around it allows, or it was resumed more often".to_owned()
                 );
             }
         }
@@ -625,7 +645,7 @@ impl CallInside {
         let begun = self.takes_up(machine, before, earlier);
         begun.and_then(|()| self.takes_up(machine, from_ref(outer), from_ref(own))).map_err(|_| {
             let (node, id) = (&self.parent.node, &run.audit.run);
-            format!("node `{node}` was told that run `{id}` failed, and did not take it up again")
+            format!("node `{node}` has the failure of run `{id}`, and did not resume it")
         })
     }
 
@@ -646,15 +666,15 @@ impl CallInside {
     }
 
     /// Fails unless the visit received the outcome of its last run.
-    fn told(&self, outer: &dyn Machine, inner: &dyn Machine, last: Option<&Proven>) -> Result<(), String> {
+    fn check_received(&self, outer: &dyn Machine, inner: &dyn Machine, last: Option<&Proven>) -> Result<(), String> {
         let node = &self.parent.node;
         let Some(run) = last else {
             return match &self.said {
                 SaidInside::Result(_) | SaidInside::Success => {
-                    Err(format!("node `{node}` was told of a run of which there is no journal"))
+                    Err(format!("node `{node}` has the result of a run that has no journal"))
                 }
                 SaidInside::Failure { error, .. } if says_ended(error) => {
-                    Err(format!("node `{node}` was told of a run of which there is no journal"))
+                    Err(format!("node `{node}` has the result of a run that has no journal"))
                 }
                 SaidInside::Failure { .. } | SaidInside::Nothing => Ok(()),
             };
@@ -665,32 +685,32 @@ impl CallInside {
         match &self.said {
             SaidInside::Nothing => self.ends_with(inner, run, may_hide),
             SaidInside::Result(_) | SaidInside::Success if !is_done => {
-                Err(format!("node `{node}` was told a result of run `{id}`, which has none"))
+                Err(format!("node `{node}` has a result of run `{id}`, which has no result"))
             }
             SaidInside::Success => Ok(()),
             SaidInside::Result(said) => {
                 // Without the key of its secrets, its result was not computed.
                 let Some(ended) = &run.ended else { return Ok(()) };
-                let is_plain = is_told_secrets(tables(outer.graph()), self.tool, tables(inner.graph()));
+                let is_plain = receives_secrets(tables(outer.graph()), self.tool, tables(inner.graph()));
                 let result = ended.result(id, is_plain);
                 if agree(said, &result, may_hide) {
                     Ok(())
                 } else {
-                    Err(format!("node `{node}` was told something else of run `{id}` than what it returned"))
+                    Err(format!("node `{node}` has another result than run `{id}` returned"))
                 }
             }
             // The call timed out, and left its run in any status.
             SaidInside::Failure { error, .. } if error.starts_with("it timed out after") => Ok(()),
             SaidInside::Failure { .. } if is_done => {
-                Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
+                Err(format!("node `{node}` has a failure of run `{id}`, which did not fail"))
             }
             SaidInside::Failure { .. } if !self.may_fail_before(run) => {
-                Err(format!("node `{node}` was told that run `{id}` failed, and it did not"))
+                Err(format!("node `{node}` has a failure of run `{id}`, which did not fail"))
             }
             SaidInside::Failure { error: said, data } => {
                 let Some(lost) = &run.failed else {
                     return match says_ended(said) {
-                        true => Err(format!("node `{node}` was told that run `{id}` failed, and it did not")),
+                        true => Err(format!("node `{node}` has a failure of run `{id}`, which did not fail")),
                         false => Ok(()),
                     };
                 };
@@ -700,12 +720,12 @@ impl CallInside {
                     return Ok(());
                 }
                 if *said != error {
-                    return Err(format!("node `{node}` was told of another failure than that of run `{id}`"));
+                    return Err(format!("node `{node}` has another failure than run `{id}`"));
                 }
                 self.fails_now(inner, run)?;
                 match data {
                     Some(data) if !lost.is_seen(data, may_hide) => {
-                        Err(format!("node `{node}` was told of another state than run `{id}` ended in"))
+                        Err(format!("node `{node}` has another state than run `{id}` ended in"))
                     }
                     _ => Ok(()),
                 }

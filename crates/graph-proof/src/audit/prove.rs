@@ -19,6 +19,8 @@ use graph_signing::{Fingerprint, PublicKey};
 use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
 
 /// The facts that a journal proves about a run.
+///
+/// [`audit`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Audit {
@@ -77,6 +79,19 @@ pub struct Audit {
 ///
 /// It accepts exactly the journals that the engine can write. `docs/journal.md` describes what that means for each member
 /// of a record.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{Machine, PublicKey, RunId, Store};
+/// # async fn example(graph: &dyn Machine, store: &dyn Store, key: &PublicKey) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::audit;
+///
+/// let run = RunId::new("order-17")?;
+/// let proven = audit(graph, &run, &store.load(&run).await?, key, None)?;
+/// println!("{} steps, which called {}", proven.steps, proven.tools.join(", "));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
@@ -145,7 +160,7 @@ pub(super) fn prove(
         };
     }
     let seq = verified.count() as u64 - 1;
-    misfit(seq, walk.stands())?;
+    misfit(seq, walk.can_stop())?;
     if looks_inside {
         let end = last.as_ref().map(|(end, _)| end);
         let open = walk.open_calls(seq, time, end);

@@ -133,7 +133,7 @@ pub(super) struct Replayer<'m> {
     /// The nodes of the last step, with the outcome of the hooks after each.
     pub(super) visited: Vec<(u16, HookOutcome)>,
     /// The time that the last visit received.
-    pub(super) told: Option<i64>,
+    pub(super) recorded: Option<i64>,
     /// The completed calls of the next step.
     pub(super) done: CompletedCalls,
     /// The lengths of the next step's lists, by their visits; `None` if a length depends on the time.
@@ -179,7 +179,7 @@ impl<'m> Replayer<'m> {
             is_visiting: false,
             is_fork: start.from.is_some(),
             visited: Vec::new(),
-            told: None,
+            recorded: None,
             done: CompletedCalls::new(),
             lengths: RefCell::default(),
             items: HashMap::new(),
@@ -219,7 +219,7 @@ impl<'m> Replayer<'m> {
     /// Takes the next record, if the engine can write it there.
     pub(super) fn take(&mut self, seq: u64, entry: &Entry, at: SystemTime) -> Result<(), String> {
         if self.is_fork && self.before == Before::Start {
-            let Entry::Snapshot(snapshot) = entry else { return self.stands() };
+            let Entry::Snapshot(snapshot) = entry else { return self.can_stop() };
             self.before = Before::Fork;
             return self.begin_fork(snapshot);
         }
@@ -228,7 +228,7 @@ impl<'m> Replayer<'m> {
             Entry::Start(_) => return Err("a run begins once".to_owned()),
             _ if is_result(self.status) => return Err("the run had ended before it".to_owned()),
             // The last step and the end are written together.
-            _ if self.position.frontier.is_empty() && !is_end => return self.stands(),
+            _ if self.position.frontier.is_empty() && !is_end => return self.can_stop(),
             Entry::Resume(_) => {}
             _ if self.status != Status::Running || self.before == Before::Fork => {
                 return Err("the run had stopped before it, and was not resumed".to_owned());
@@ -253,21 +253,21 @@ impl<'m> Replayer<'m> {
         let is_end = matches!(entry, Entry::End(end) if end.status == Status::Error && end.node.is_some());
         match self.before {
             _ if is_end => Ok(()),
-            Before::Start => self.wish_at_start().goes_on(),
+            Before::Start => self.outcome_at_start().goes_on(),
             // A snapshot is written with its step, and a run that has a result is not ended again.
             Before::Step | Before::Snapshot
                 if !matches!(entry, Entry::Snapshot(_)) && !self.position.frontier.is_empty() =>
             {
-                self.visited.iter().try_for_each(|(_, wish)| wish.goes_on())
+                self.visited.iter().try_for_each(|(_, hook_outcome)| hook_outcome.goes_on())
             }
             _ => Ok(()),
         }
     }
 
     /// Fails if the run cannot stop here, because the engine writes another record first.
-    pub(super) fn stands(&self) -> Result<(), String> {
+    pub(super) fn can_stop(&self) -> Result<(), String> {
         if self.is_fork && self.before == Before::Start {
-            return Err("the run began in another, and no snapshot says where it stood".to_owned());
+            return Err("the run began in another run, and no snapshot has its position".to_owned());
         }
         if self.position.frontier.is_empty() && !is_result(self.status) {
             return Err("the run had come to its end, and no record says so".to_owned());
@@ -353,12 +353,12 @@ impl<'m> Replayer<'m> {
         self.lengths.get_mut().clear();
         self.items.clear();
         retake(self.code, self.state.as_deref_mut(), &mut self.position, step)?;
-        self.told = step.visits.last().and_then(|visit| visit.now);
+        self.recorded = step.visits.last().and_then(|visit| visit.now);
         let name = |node: u16| self.code.node(node).name.as_str();
-        let wishes = frontier.iter().zip(&step.visits).zip(leads);
-        let wish =
-            |((at, visit), to): ((&Activation, _), Option<u16>)| (at.node, self.wish_behind(visit, to.map(name)));
-        self.visited = wishes.map(wish).collect();
+        let hook_outcomes = frontier.iter().zip(&step.visits).zip(leads);
+        let hook_outcome =
+            |((at, visit), to): ((&Activation, _), Option<u16>)| (at.node, self.outcome_after(visit, to.map(name)));
+        self.visited = hook_outcomes.map(hook_outcome).collect();
         Ok(())
     }
 
@@ -421,7 +421,7 @@ impl<'m> Replayer<'m> {
         if self.position.frontier.is_empty() {
             return Err("nothing was left to do where it began".to_owned());
         }
-        self.is_told(snapshot)
+        self.matches_snapshot(snapshot)
     }
 
     /// Fails unless a snapshot matches the records before it.
@@ -429,20 +429,20 @@ impl<'m> Replayer<'m> {
         if self.before != Before::Step {
             return Err("it does not follow a step".to_owned());
         }
-        self.is_told(said)
+        self.matches_snapshot(said)
     }
 
     /// Fails unless a snapshot describes the current position and state of the run.
-    pub(super) fn is_told(&self, said: &Snapshot) -> Result<(), String> {
+    pub(super) fn matches_snapshot(&self, said: &Snapshot) -> Result<(), String> {
         let Some(state) = self.state.as_deref() else {
-            let mut stands = position_of(said, self.code)?;
+            let mut found = position_of(said, self.code)?;
             // The previous results of nodes may be encrypted.
-            stands.root.previous.clone_from(&self.position.root.previous);
-            for (key, branch) in &mut stands.branches {
+            found.root.previous.clone_from(&self.position.root.previous);
+            for (key, branch) in &mut found.branches {
                 let is = self.position.branches.get(key);
                 branch.memory.previous = is.map(|is| is.memory.previous.clone()).unwrap_or_default();
             }
-            return if stands == self.position { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
+            return if found == self.position { Ok(()) } else { Err(ELSEWHERE.to_owned()) };
         };
         let is = SnapshotDraft { code: self.code, state, position: &self.position, run_secrets: None }.to_owned();
         if is == *said {
@@ -515,7 +515,7 @@ impl<'m> Replayer<'m> {
     }
 }
 
-pub(super) const ELSEWHERE: &str = "it says that the run stands elsewhere than where its steps led";
+pub(super) const ELSEWHERE: &str = "it says that the run is in another position than its steps led to";
 
 /// Returns the state with which a run begins. Its inputs must be as the engine writes them: with defaults applied, and
 /// valid for the graph.

@@ -44,14 +44,14 @@ struct CallsOfVisit {
 
 /// A clock that remembers whether a node asked for the time.
 struct ReadingClock<'a> {
-    told: SystemTime,
+    recorded: SystemTime,
     asked: &'a AtomicBool,
 }
 
 impl ReadingClock<'_> {
     fn tell(&self) -> SystemTime {
         self.asked.store(true, Ordering::Relaxed);
-        self.told
+        self.recorded
     }
 }
 
@@ -70,7 +70,7 @@ impl Replayer<'_> {
         self.shape(visit, activation.node)?;
         let Some(state) = self.state.as_deref() else { return said_way(self.code, activation.node, visit) };
         let asked = AtomicBool::new(false);
-        let clock = ReadingClock { told: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
+        let clock = ReadingClock { recorded: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
         let env = Env::new(self.code, &self.position, state, activation, &now);
@@ -85,11 +85,8 @@ impl Replayer<'_> {
         };
         let way = self.settle(visit, &env, &mut calls, &mut notes)?;
         if asked.load(Ordering::Relaxed) != visit.now.is_some() {
-            let what = if visit.now.is_some() {
-                "was told a time, and asks for none"
-            } else {
-                "was told no time, and asks for it"
-            };
+            let what =
+                if visit.now.is_some() { "has a time, and asks for no time" } else { "has no time, and asks for it" };
             return Err(format!("node `{}` {what}", node.name));
         }
         self.warned(visit, node, before, &calls, notes.take())?;
@@ -328,7 +325,7 @@ impl Replayer<'_> {
         let node = self.code.node(activation.node);
         let refuse = |what: &str| Err(format!("node `{}` {what}", node.name));
         let Asks::Each { tool, width, collects } = self.code.asks(activation.node) else {
-            return refuse("goes over no list");
+            return refuse("does not go over a list");
         };
         let is_mended = visit.error.is_some() && !visit.suppressed;
         let collected = match collects.map(|key| visit.changes.get(&self.code.keys[key].name)) {
@@ -392,7 +389,7 @@ impl Replayer<'_> {
         let refuse = |what: &str| Err(format!("item {index} of node `{}` {what}", node.name));
         // Each call receives a time of its own, which is not recorded.
         let asked = AtomicBool::new(false);
-        let clock = ReadingClock { told: SystemTime::UNIX_EPOCH, asked: &asked };
+        let clock = ReadingClock { recorded: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
         let env = Env::new(self.code, &self.position, state, activation, &now);
@@ -491,11 +488,7 @@ impl Replayer<'_> {
             between.sort_unstable();
         }
         let expected = before.iter().chain(between).chain(&behind);
-        if said.into_iter().eq(expected) {
-            Ok(())
-        } else {
-            Err(format!("node `{}` warns of something else", node.name))
-        }
+        if said.into_iter().eq(expected) { Ok(()) } else { Err(format!("node `{}` has other warnings", node.name)) }
     }
 
     /// Fails unless a completed call can have had the outcome that the record states.
@@ -541,7 +534,7 @@ impl Replayer<'_> {
         let node = self.code.node(activation.node);
         let asked = AtomicBool::new(false);
         let clock = ReadingClock {
-            told: done.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds),
+            recorded: done.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds),
             asked: &asked,
         };
         let tell = || clock.tell();
@@ -550,7 +543,7 @@ impl Replayer<'_> {
         let planned = plan(&env, &mut Notes::default());
         if asked.load(Ordering::Relaxed) != done.now.is_some() {
             return Err(format!(
-                "the call of node `{}` was told a time, and asks for none, or the other way round",
+                "the call of node `{}` has a time and asks for no time, or asks for it and has no time",
                 node.name
             ));
         }
@@ -571,7 +564,7 @@ impl Replayer<'_> {
     /// Returns how many items a foreach goes over; `None` if that depends on the time.
     fn length(&self, activation: &Activation, state: &dyn StateFields) -> Option<usize> {
         let asked = AtomicBool::new(false);
-        let clock = ReadingClock { told: SystemTime::UNIX_EPOCH, asked: &asked };
+        let clock = ReadingClock { recorded: SystemTime::UNIX_EPOCH, asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
         let env = Env::new(self.code, &self.position, state, activation, &now);

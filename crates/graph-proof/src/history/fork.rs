@@ -18,6 +18,8 @@ use graph_model::value::{Map, Mismatch, Value};
 use crate::history::{PastError, go_to};
 
 /// The step of another run where a fork begins, and the changes to its state.
+///
+/// [`ForkRun`] has an example.
 #[derive(Debug, Clone, Default)]
 pub struct Fork {
     /// The number of visits of the other run before the fork begins; all of them by default.
@@ -83,6 +85,22 @@ pub enum ForkError {
 }
 
 /// Forks runs.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{Graph, Runtime};
+/// # async fn example<G: Graph>(runtime: Runtime, graph: G) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::history::{Fork, ForkRun};
+/// use graph_runtime::{Map, RunId, Value};
+///
+/// let set = Map::from_iter([("carrier".to_owned(), Value::from("post"))]);
+/// let fork = Fork { step: Some(3), set, ..Fork::default() };
+/// let run = runtime.fork(&graph, &RunId::new("order-17")?, fork).await?;
+/// let finished = runtime.resume(graph, &run).await?.await?;
+/// println!("with another carrier, it ends at `{}`", finished.node);
+/// # Ok(())
+/// # }
+/// ```
 pub trait ForkRun {
     /// Creates a run that begins at a step of another run, with the same inputs and optionally some state keys changed.
     /// Like a stopped run, it does not execute until [`Runtime::resume`] resumes it. The other run is not changed.

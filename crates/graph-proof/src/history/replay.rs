@@ -29,6 +29,8 @@ use crate::audit::audit;
 use crate::history::{Difference, PastError, differences};
 
 /// How a run would have gone under another graph.
+///
+/// [`replay`] has an example.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Replay {
@@ -159,6 +161,26 @@ impl fmt::Display for Departure {
 /// `original` is the run's own graph, from which the recorded calls are reconstructed. A run that is still running or was
 /// stopped is followed as far as it has come. The journal does not record the effects of hooks, nor the data of a failure
 /// besides its text, unless an edge of the run read it.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_proof::*; }
+/// # use graph_runtime::{Machine, PublicKey, RunId, Store};
+/// # async fn example(
+/// #     old: &dyn Machine,
+/// #     new: &dyn Machine,
+/// #     store: &dyn Store,
+/// #     key: &PublicKey,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use graph_runtime::history::replay;
+///
+/// let run = RunId::new("order-17")?;
+/// let replayed = replay(old, new, &run, &store.load(&run).await?, key, None)?;
+/// for deviation in &replayed.deviations {
+///     println!("step {}: `{}` {}", deviation.step, deviation.node, deviation.departure);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
@@ -298,7 +320,7 @@ impl RecordedCalls {
         let env = Env::new(code, &past.position, state, activation, &now);
         let mut notes = Notes::default();
         let mut known = |request: Request, answer: RecordedAnswer| {
-            let (tool, arguments) = told(code, request);
+            let (tool, arguments) = named_call(code, request);
             let identity = identity(&tool, &arguments);
             let at = self.all.len();
             self.all.push(Some(answer));
@@ -354,7 +376,7 @@ fn failure_of(visit: &Visit, message: &str) -> Failure {
 }
 
 /// Returns a call's tool, and its arguments by their names.
-fn told(code: &GraphTables, mut request: Request) -> (String, Value) {
+fn named_call(code: &GraphTables, mut request: Request) -> (String, Value) {
     let tool = code.tool(request.tool);
     let id = request.id.as_ref().or(tool.and_then(|tool| tool.id.as_ref()));
     let tool_name = id.map(ToString::to_string).unwrap_or_default();
@@ -721,7 +743,7 @@ impl ChangedRun<'_> {
             let is_internal = id.is_some_and(|id| id.as_str().starts_with(graph_model::program::INTERNAL));
             (!is_internal).then(|| Capability::new(tool.verb, tool.item, id))
         });
-        let (tool, arguments) = told(code, request);
+        let (tool, arguments) = named_call(code, request);
         let identity = identity(&tool, &arguments);
         let place = item.and_then(|item| usize::try_from(item).ok()).unwrap_or_default();
         let was = pair.and_then(|pair| self.recorded.visits[pair].calls.get(place)?.as_ref());
@@ -761,22 +783,22 @@ impl ChangedRun<'_> {
     }
 
     /// Compares how the run ends.
-    fn finish(&mut self, end: Option<&End>, stands: Status) {
+    fn finish(&mut self, end: Option<&End>, status: Status) {
         let now = self.position.status_at_end();
         let at = self.recorded.visits.last().map_or(SystemTime::UNIX_EPOCH, |last| last.at);
         let clock = move || at;
-        let told = end.and_then(|end| end.now).map(timestamp::from_unix_milliseconds);
-        let now_told = Now::known_at(&clock, told);
+        let recorded = end.and_then(|end| end.now).map(timestamp::from_unix_milliseconds);
+        let now_recorded = Now::known_at(&clock, recorded);
         let at = Activation::of(self.position.last);
-        let output = output(&self.env(&at, &now_told), &mut Notes::default());
+        let output = output(&self.env(&at, &now_recorded), &mut Notes::default());
         let output = hidden(self.code.settings.secrets.output.as_ref(), output);
         let (step, node) = (self.position.steps, self.code.node(self.position.last).name.clone());
         let left: Vec<String> = self.recorded.visits[self.cursor..].iter().map(|one| one.visit.node.clone()).collect();
         if !left.is_empty() {
             self.deviate(step, &node, None, Departure::Skips(left));
         }
-        if stands != now {
-            self.deviate(step, &node, None, Departure::Ends { recorded: stands, now });
+        if status != now {
+            self.deviate(step, &node, None, Departure::Ends { recorded: status, now });
         }
         if let Some(end) = end {
             let was = hidden(self.original.settings.secrets.output.as_ref(), end.output.clone());

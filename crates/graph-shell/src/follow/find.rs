@@ -1,6 +1,6 @@
 //! The programs that `find` starts: the names of the files that it finds, or their contents, may be untrusted.
 
-use super::starters::{INPUT, standing_for_input};
+use super::starters::{INPUT, input_placeholder};
 use super::words::is_several;
 use super::{CommandFollower, JoinOrigins as _, Tainted};
 use crate::parse::{ShellWord, WordPart};
@@ -105,7 +105,7 @@ impl CommandFollower {
                 self.report(origin, How::Code("find".to_owned()), &word.range);
             }
             // A path that is found begins with the directory where `find` looks.
-            let mut place = standing_for_input(&word.range);
+            let mut place = input_placeholder(&word.range);
             place.parts.insert(0, WordPart::Text("./".to_owned()));
             *word = place;
         }

@@ -45,7 +45,7 @@ impl CommandFollower {
         };
         let mut inner: Vec<ShellWord> = arguments[at..].to_vec();
         if name == "xargs" {
-            inner.extend(input.map(|_| standing_for_input(&first.range)));
+            inner.extend(input.map(|_| input_placeholder(&first.range)));
             self.xargs_places(&mut inner, arguments, input);
             return self.started_by_xargs(&inner, input);
         }
@@ -147,7 +147,7 @@ impl CommandFollower {
             if is_known {
                 let mut inner: Vec<ShellWord> = arguments[at..].to_vec();
                 if name == "xargs" {
-                    inner.extend(input.map(|_| standing_for_input(&word.range)));
+                    inner.extend(input.map(|_| input_placeholder(&word.range)));
                     self.xargs_places(&mut inner, arguments, input);
                 }
                 match (is_prefix, input) {
@@ -210,7 +210,7 @@ impl CommandFollower {
             if text.len() > place.len() {
                 self.report(origin, How::Code("xargs".to_owned()), &word.range);
             }
-            *word = standing_for_input(&word.range);
+            *word = input_placeholder(&word.range);
         }
     }
 
@@ -232,7 +232,7 @@ impl CommandFollower {
 }
 
 /// Returns the word that `xargs` makes of its input.
-pub(super) fn standing_for_input(range: &Range<usize>) -> ShellWord {
+pub(super) fn input_placeholder(range: &Range<usize>) -> ShellWord {
     let (name, operation) = (INPUT.to_owned(), Operation::Plain);
     let variable = Variable { name, subscript: None, is_all: false, operation, quoted: true, range: range.clone() };
     ShellWord { parts: vec![WordPart::Variable(variable)], assigns: None, expands: false, range: range.clone() }

@@ -173,7 +173,7 @@ impl PreparedRequest {
             location.to_str().ok().and_then(|location| self.url.join(location).ok()).filter(|url| !has_userinfo(url));
         let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
         let Some(url) = url else {
-            return Err(ActionError::permanent(format!("`{host}` redirects to what is no address")));
+            return Err(ActionError::permanent(format!("`{host}` redirects to an invalid address")));
         };
         if self.url.scheme() == "https" && url.scheme() == "http" {
             return Err(ActionError::permanent(format!("`{host}` redirects to `{}` without TLS", shown(&url))));
@@ -250,7 +250,7 @@ impl PreparedRequest {
             Encoding::Utf8 => String::from_utf8(bytes).map_err(|error| {
                 let at = error.utf8_error().valid_up_to();
                 ActionError::permanent(format!(
-                    "`{}` answered with what is not UTF-8 text (byte {at}); ask for it with `encoding: base64`",
+                    "`{}` answered with text that is not UTF-8 (byte {at}); ask for it with `encoding: base64`",
                     shown(&self.url)
                 ))
             })?,
@@ -321,7 +321,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 fn parse_url(text: &str) -> Result<Url, ActionError> {
     // The text is not quoted: it may hold a password, or a token in its query.
-    let url = Url::parse(text).map_err(|error| ActionError::permanent(format!("`url` is no address: {error}")))?;
+    let url = Url::parse(text).map_err(|error| ActionError::permanent(format!("`url` is not an address: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(ActionError::permanent(format!("`url` begins with https:, not {}:", url.scheme())));
     }
@@ -367,7 +367,7 @@ fn parse_headers(given: Option<&IndexMap<String, String>>) -> Result<HeaderMap, 
         let bad = |what: &str| ActionError::permanent(format!("`{}` {what}", name.escape_debug()));
         let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("cannot be a header's name"))?;
         if OF_THE_CONNECTION.contains(&header) {
-            return Err(bad("is a header that requests get without being told"));
+            return Err(bad("is a header that requests get by themselves"));
         }
         let mut value = HeaderValue::from_str(value).map_err(|_| bad("has a value that cannot be a header's"))?;
         value.set_sensitive(true);
@@ -582,8 +582,8 @@ mod tests {
             (format!("http://127.0.0.1:{port}/?secret"), "the program does not allow requests to"),
             ("https://example.com/?secret".into(), "the program does not allow requests to `example.com`"),
             ("http://169.254.169.254/latest".into(), "the program does not allow requests to `169.254.169.254`"),
-            ("file:///etc/passwd".into(), "redirects to what is no address"),
-            ("http://user:secret@127.0.0.1/".into(), "redirects to what is no address"),
+            ("file:///etc/passwd".into(), "redirects to an invalid address"),
+            ("http://user:secret@127.0.0.1/".into(), "redirects to an invalid address"),
         ] {
             let server = Server::start(vec![answer("302 Found", &format!("location: {location}\r\n"), "")]).await;
             let error = server.request(json!({"url": server.url("/")})).await.unwrap_err();
@@ -638,7 +638,7 @@ mod tests {
         let server =
             Server::start(vec![format!("{binary}ü").replace("content-length: 2", "content-length: 1"); 2]).await;
         let error = server.request(json!({"url": server.url("/")})).await.unwrap_err();
-        assert!(error.to_string().contains("is not UTF-8 text (byte 0)"), "{error}");
+        assert!(error.to_string().contains("that is not UTF-8 (byte 0)"), "{error}");
         let params = json!({"url": server.url("/"), "encoding": "base64"});
         assert_eq!(server.request(params).await.unwrap()["body"], "ww==");
     }
@@ -664,7 +664,7 @@ mod tests {
         for (headers, expected) in [
             (json!({"X-A": "secret\r\nX-B: 1"}), "`X-A` has a value that cannot be a header's"),
             (json!({"X-A\r\nX-B": "secret"}), "`X-A\\r\\nX-B` cannot be a header's name"),
-            (json!({"Host": "secret"}), "`Host` is a header that requests get without being told"),
+            (json!({"Host": "secret"}), "`Host` is a header that requests get by themselves"),
             (json!({"Transfer-Encoding": "secret"}), "`Transfer-Encoding` is a header"),
             (json!({"content-length": "secret"}), "`content-length` is a header"),
         ] {
@@ -677,7 +677,7 @@ mod tests {
     #[tokio::test]
     async fn parameters_that_make_no_sense_are_errors_without_the_address() {
         for (params, expected) in [
-            (json!({"url": "secret"}), "`url` is no address: "),
+            (json!({"url": "secret"}), "`url` is not an address: "),
             (json!({"url": "ftp://secret/"}), "`url` begins with https:, not ftp:"),
             (json!({"url": "https://user:secret@example.com/"}), "`url` has a user name or password in it"),
             (json!({"url": "https://example.com", "body": "secret", "json": 1}), "a request has either"),

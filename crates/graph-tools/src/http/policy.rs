@@ -18,6 +18,15 @@ use super::address::is_public;
 /// `http://` before it allows only requests without TLS.
 ///
 /// The rules apply to each hop of a redirect. Proxies of the environment are not used.
+///
+/// ```
+/// # mod graph_runtime { pub use graph_engine::*; pub use graph_tools::*; pub mod tools { pub use graph_tools::*; } }
+/// use graph_runtime::{HttpPolicy, Runtime, ToolConfig};
+///
+/// let shops = HttpPolicy::new().allow("*.example.com")?.allow_internal("http://localhost:8080")?;
+/// let runtime = Runtime::builder().tools(ToolConfig::new().http(shops)).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct HttpPolicy {
     rules: Vec<HostRule>,

@@ -62,7 +62,7 @@ impl Authority {
                 Self { grants: named.unwrap_or_else(|| grants.clone()), inherited: Some(grants), depth, source }
             }
             Err(reason) => {
-                let reason = format!("what the thread `{thread}` may do cannot be told: {reason}");
+                let reason = format!("the permissions of the thread `{thread}` cannot be read: {reason}");
                 let nothing = Grants::default();
                 let source = GrantSource::Nobody(reason);
                 Self { grants: nothing.clone(), inherited: Some(nothing), depth: Some(0), source }
@@ -86,7 +86,7 @@ impl Authority {
             GrantSource::Graph if self.grants.patterns().is_empty() => {}
             GrantSource::Graph => voice.note(format_args!("granted, as the graph declares: {}", shown())),
             GrantSource::Thread(thread) => {
-                voice.note(format_args!("granted, as the thread `{thread}` may: {}", shown()));
+                voice.note(format_args!("granted, as to the thread `{thread}`: {}", shown()));
             }
             GrantSource::Nobody(reason) => err!("error: {reason}; nothing is granted"),
         }
@@ -129,38 +129,38 @@ fn inherited(thread: &str, project: Option<&Path>, ring: impl FnOnce() -> KeyRin
     let text = read(&path).map_err(|error| at(error.to_string()))?;
     let fields = match serde_json::from_str(&text) {
         Ok(Value::Object(fields)) => fields,
-        Ok(_) => return Err(at("it is no JSON object".to_owned())),
-        Err(error) => return Err(at(format!("it is no JSON: {error}"))),
+        Ok(_) => return Err(at("it is not a JSON object".to_owned())),
+        Err(error) => return Err(at(format!("it is not JSON: {error}"))),
     };
     verify_json(&fields, &ring()).map_err(|error| at(error.to_string()))?;
     // Otherwise, the file of a thread with more permissions could replace this one.
     if fields.get("thread_id").is_some_and(|id| id != thread) {
-        return Err(at("it is another thread's".to_owned()));
+        return Err(at("it belongs to another thread".to_owned()));
     }
     let grants = match fields.get("capabilities") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(list)) => list.iter().map(pattern).collect::<Result<_, _>>().map_err(at)?,
-        Some(_) => return Err(at("`capabilities` is no list".to_owned())),
+        Some(_) => return Err(at("`capabilities` is not a list".to_owned())),
     };
     let depth = match fields.get("limits").and_then(|limits| limits.get("depth")) {
         None | Some(Value::Null) => 0,
         Some(depth) => match depth.as_u64().map(u32::try_from) {
             Some(Ok(depth)) => depth,
-            _ => return Err(at("`limits.depth` is no whole number".to_owned())),
+            _ => return Err(at("`limits.depth` is not a whole number".to_owned())),
         },
     };
     Ok(Inherited { grants: Grants::new(grants), depth })
 }
 
 fn pattern(value: &Value) -> Result<Pattern, String> {
-    let text = value.as_str().ok_or("`capabilities` holds what is no text")?;
+    let text = value.as_str().ok_or("`capabilities` has an element that is not a text")?;
     Pattern::new(text).map_err(|error| format!("`capabilities`: {error}"))
 }
 
 fn read(path: &Path) -> std::io::Result<String> {
     let metadata = path.metadata()?;
     if !metadata.is_file() || metadata.len() > MOST_BYTES {
-        return Err(std::io::Error::other("it is no file of a thread"));
+        return Err(std::io::Error::other("it is not the file of a thread"));
     }
     std::fs::read_to_string(path)
 }
@@ -215,13 +215,13 @@ mod tests {
             ("t", good.to_string(), "it is not signed"),
             ("t", signed(good.clone(), &stranger), "a key that is not trusted"),
             ("t", signed(good, &key()).replace("tool.a", "tool.b"), "was changed after it was signed"),
-            ("t", signed(json!({"thread_id": "u"}), &key()), "it is another thread's"),
-            ("t", signed(json!({"capabilities": "rye.*"}), &key()), "`capabilities` is no list"),
-            ("t", signed(json!({"capabilities": [1]}), &key()), "`capabilities` holds what is no text"),
+            ("t", signed(json!({"thread_id": "u"}), &key()), "it belongs to another thread"),
+            ("t", signed(json!({"capabilities": "rye.*"}), &key()), "`capabilities` is not a list"),
+            ("t", signed(json!({"capabilities": [1]}), &key()), "`capabilities` has an element that is not a text"),
             ("t", signed(json!({"capabilities": ["x"]}), &key()), "grants nothing"),
-            ("t", signed(json!({"limits": {"depth": -1}}), &key()), "`limits.depth` is no whole number"),
-            ("t", "[]".to_owned(), "it is no JSON object"),
-            ("t", "{".to_owned(), "it is no JSON"),
+            ("t", signed(json!({"limits": {"depth": -1}}), &key()), "`limits.depth` is not a whole number"),
+            ("t", "[]".to_owned(), "it is not a JSON object"),
+            ("t", "{".to_owned(), "it is not JSON"),
         ] {
             let error = inherited_from(thread, &text).unwrap_err();
             assert!(error.contains(reason), "{thread} {text}: {error}");

@@ -24,8 +24,8 @@ pub(super) fn start() -> Result<RunReport, RunCommandFailure> {
     }
     let spawn = || {
         let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
-        if let Some(wish) = arguments.iter_mut().find(|argument| *argument == "--background") {
-            *wish = "--detached".into();
+        if let Some(flag) = arguments.iter_mut().find(|argument| *argument == "--background") {
+            *flag = "--detached".into();
         }
         Command::new(std::env::current_exe()?).args(arguments).stdout(Stdio::piped()).spawn()
     };
@@ -88,7 +88,7 @@ impl Log {
                     && directory.canonicalize()?
                         != project.canonicalize()?.join(directory.strip_prefix(project).unwrap_or(directory))
                 {
-                    return Err(io::Error::other("a link stands in its way"));
+                    return Err(io::Error::other("a part of its path is a link"));
                 }
             }
             let is_new = !path.exists();
@@ -206,7 +206,7 @@ fn refuse_shared(file: &File) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.nlink() != 1 || metadata.mode() & 0o077 != 0 {
-        return Err(io::Error::other("it is there already, and not a file that only its owner can read"));
+        return Err(io::Error::other("it exists, and is not a file that only its owner can read"));
     }
     Ok(())
 }

@@ -97,7 +97,7 @@ pub(super) fn with_secrets(
         let field = find(interface.inputs.as_deref(), name).map_err(RunCommandFailure::usage)?;
         let Some(field) = field.filter(|field| field.ty.has_secret()) else {
             return Err(RunCommandFailure::usage(format_args!(
-                "the input `{name}` is no secret of the graph, so its runs show it: `x-secret: true` makes it one"
+                "the input `{name}` is not a secret of the graph, so its runs show it; mark it with `x-secret: true`"
             )));
         };
         if inputs.contains_key(name) {
@@ -115,7 +115,7 @@ pub(super) fn with_secrets(
 /// Returns the error that a secret must not be on a command line.
 fn exposed(name: &str) -> RunCommandFailure {
     RunCommandFailure::usage(format_args!(
-        "the input `{name}` is, or holds, a secret, and others see command lines: write `--secret {name}=env:VARIABLE` or \
+        "the input `{name}` is or contains a secret, and others see command lines: write `--secret {name}=env:VARIABLE` or \
          `--secret {name}=file:PATH`, or give it on stdin"
     ))
 }
@@ -159,10 +159,10 @@ impl Given {
             Self::Stdin { reading, wait } => (reading, wait),
         };
         let gone = |_| RunCommandFailure::usage("stdin cannot be read");
-        let mut told = match reading.recv_timeout(GRACE) {
+        let mut answer = match reading.recv_timeout(GRACE) {
             Err(RecvTimeoutError::Timeout) if !wait && !named => {
                 return Err(RunCommandFailure::usage(
-                    "stdin is open and silent: say `--json -` to wait for inputs on it, or write `</dev/null` if there are none",
+                    "stdin is open and silent: write `--json -` to wait for inputs on it, or `</dev/null` if there are no inputs",
                 ));
             }
             Err(RecvTimeoutError::Timeout) if !wait => {
@@ -173,8 +173,8 @@ impl Given {
             other => other.map_err(|_| RunCommandFailure::usage("stdin cannot be read"))?,
         };
         let bytes = loop {
-            match told {
-                StdinReading::Begun => told = reading.recv().map_err(gone)?,
+            match answer {
+                StdinReading::Begun => answer = reading.recv().map_err(gone)?,
                 StdinReading::Ended(bytes) => break bytes,
             }
         };
@@ -241,7 +241,7 @@ pub(super) fn collect(
     let resume = resumed(&mut inputs, fields).map_err(RunCommandFailure::usage)?;
     if resume.is_some() && !(inputs.is_empty() && pairs.is_empty()) {
         return Err(RunCommandFailure::usage(
-            "a resumed run has the inputs that it began with: give none besides which run it is",
+            "a resumed run has the inputs that it began with: give only the id of the run",
         ));
     }
     for name in inputs.keys() {
@@ -356,7 +356,7 @@ fn typed(ty: &Type, text: &str) -> Result<Value, String> {
         },
         // A value that only looks like a number or a word of JSON may be meant as a string: a postal code, a version.
         TypeKind::Any | TypeKind::Never if text.starts_with(['{', '[', '"']) => {
-            json().map_err(|error| format!("begins as JSON and is none: {error}"))
+            json().map_err(|error| format!("begins like JSON, and is not JSON: {error}"))
         }
         TypeKind::Any | TypeKind::Never => Ok(text.into()),
     }

@@ -51,7 +51,7 @@ fn injected(arguments: &RunArguments, graph: &Interpreted) -> Result<Map<String,
     };
     match inject.keys().find(|name| is_secret(name)) {
         Some(name) => Err(RunCommandFailure::usage(format_args!(
-            "`{name}` is, or holds, a secret, and others see command lines: `--inject-state` does not take it"
+            "`{name}` is or contains a secret, and others see command lines: `--inject-state` does not take it"
         ))),
         None => Ok(inject),
     }

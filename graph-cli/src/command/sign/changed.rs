@@ -17,7 +17,7 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 const CONTEXT: usize = 3;
 
 /// A file whose signature does not hold.
-struct Changed {
+struct ChangedFile {
     path: PathBuf,
     /// The text as it was read: exactly this is shown and signed.
     text: String,
@@ -77,7 +77,7 @@ pub(super) fn run(directories: &[PathBuf], key: &SecretKey, is_sure: bool) -> Co
 }
 
 /// Finds the files of a tree that a reader of it refuses.
-fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<Changed>) -> Result<(), Error> {
+fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<ChangedFile>) -> Result<(), Error> {
     if !directory.is_dir() {
         let path = directory.display();
         return Err(Error::new(format!("{path} is not a directory; with `--changed`, name directories of graphs")));
@@ -89,7 +89,7 @@ fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<Changed>) -> Result
     }
     let own = key.public().fingerprint();
     if let Err(error) = ring.signer(&own) {
-        // What it signs would be refused again.
+        // Its signatures would be refused again.
         let help = match error {
             SignatureError::Untrusted(_) => format!("trust it first: `graph keys trust --keys {}`", keys.display()),
             _ => "sign with another key: `--key FILE`".to_owned(),
@@ -105,7 +105,7 @@ fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<Changed>) -> Result
         let kind = ItemKind::of(&path.to_string_lossy(), &text);
         if let Err(reason) = verify(kind, &normalise(&text), &ring) {
             let signed = committed(&path).filter(|text| verify(kind, text, &ring).is_ok());
-            changed.push(Changed { path, text, reason, signed });
+            changed.push(ChangedFile { path, text, reason, signed });
         }
     }
     Ok(())
@@ -123,7 +123,7 @@ fn committed(path: &Path) -> Option<String> {
 }
 
 /// Describes a changed file: why it is refused, and its lines, with what changed since the last committed and signed text.
-fn shown(file: &Changed) -> String {
+fn shown(file: &ChangedFile) -> String {
     let path = file.path.display();
     let kind = ItemKind::of(&file.path.to_string_lossy(), &file.text);
     let text = normalise(&file.text);

@@ -174,7 +174,13 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Writes a new file and waits until it is durable.
-    pub(crate) fn create(path: &Path, graph: &str, created: u128, token: u64, records: &[SignedRecord]) -> io::Result<Self> {
+    pub(crate) fn create(
+        path: &Path,
+        graph: &str,
+        created: u128,
+        token: u64,
+        records: &[SignedRecord],
+    ) -> io::Result<Self> {
         let line = Change::Create { graph, created, token, records }.line();
         let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
         file.write_all(line.as_bytes())?;
@@ -202,7 +208,12 @@ impl Journal {
     }
 
     /// Adds records, and blanks the token of the record before them.
-    pub(crate) fn append(&mut self, records: Vec<SignedRecord>, status: Status, code: Option<String>) -> io::Result<()> {
+    pub(crate) fn append(
+        &mut self,
+        records: Vec<SignedRecord>,
+        status: Status,
+        code: Option<String>,
+    ) -> io::Result<()> {
         let at = self.length + CHECKSUM as u64;
         self.write(&Change::Append { records: &records, status, code: code.as_deref() })?;
         self.records += records.len() as u64;

@@ -23,8 +23,8 @@ use std::time::{Duration, SystemTime};
 use graph_runtime::RunId;
 use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{
-    Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, StoreFuture, CancelRequest, failure_code,
-    may_block_run, others_had_turn,
+    CancelRequest, Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, StoreFuture,
+    failure_code, may_block_run, others_had_turn,
 };
 
 use file::{Change, Contents, Journal};
@@ -51,7 +51,7 @@ struct Shared {
 #[derive(Debug)]
 struct Held {
     token: u64,
-    wish: CancelRequest,
+    cancel: CancelRequest,
     journal: Arc<Mutex<Journal>>,
     /// Locked as long as the run is held.
     _lock: File,
@@ -95,7 +95,7 @@ fn listen(store: &Weak<Shared>) {
     while let Some(shared) = store.upgrade() {
         for (run, held) in locked(&shared.held).iter() {
             if shared.path(run, "cancel").exists() {
-                held.wish.set();
+                held.cancel.set();
             }
         }
         drop(shared);
@@ -240,7 +240,8 @@ impl Shared {
     fn hold(self: &Arc<Self>, run: &RunId, token: u64, journal: Journal, lock: File) -> Lease {
         let (store, id) = (Arc::clone(self), run.clone());
         let lease = Lease::new(run.clone(), token, move || store.release(&id, token));
-        let held = Held { token, wish: lease.cancel_request().clone(), journal: Arc::new(Mutex::new(journal)), _lock: lock };
+        let held =
+            Held { token, cancel: lease.cancel_request().clone(), journal: Arc::new(Mutex::new(journal)), _lock: lock };
         locked(&self.held).insert(run.clone(), held);
         lease
     }
@@ -279,7 +280,12 @@ impl Shared {
 
     /// Returns the journal of a run for the holder of a token. Nobody holds a run that has ended: its last holder may
     /// still continue it until it is leased to somebody else.
-    fn held(self: &Arc<Self>, run: &RunId, token: u64, wish: &CancelRequest) -> Result<Arc<Mutex<Journal>>, StoreError> {
+    fn held(
+        self: &Arc<Self>,
+        run: &RunId,
+        token: u64,
+        cancel: &CancelRequest,
+    ) -> Result<Arc<Mutex<Journal>>, StoreError> {
         if let Some(held) = locked(&self.held).get(run) {
             return match held.token == token {
                 true => Ok(Arc::clone(&held.journal)),
@@ -293,7 +299,7 @@ impl Shared {
         }
         let journal = Journal::open(&self.path(run, "journal"), contents).map_err(|error| self.failed(error))?;
         let journal = Arc::new(Mutex::new(journal));
-        let held = Held { token, wish: wish.clone(), journal: Arc::clone(&journal), _lock: lock };
+        let held = Held { token, cancel: cancel.clone(), journal: Arc::clone(&journal), _lock: lock };
         locked(&self.held).insert(run.clone(), held);
         Ok(journal)
     }
@@ -301,12 +307,12 @@ impl Shared {
     fn append(
         self: &Arc<Self>,
         run: &RunId,
-        (token, wish): (u64, &CancelRequest),
+        (token, cancel): (u64, &CancelRequest),
         expected: u64,
         records: Vec<SignedRecord>,
         status: Status,
     ) -> Result<(), StoreError> {
-        let journal = self.held(run, token, wish)?;
+        let journal = self.held(run, token, cancel)?;
         let appended = {
             let mut journal = locked(&journal);
             let found = journal.records();
@@ -322,7 +328,7 @@ impl Shared {
         if status != Status::Running {
             self.release(run, token);
         } else if self.path(run, "cancel").exists() {
-            wish.set();
+            cancel.set();
         }
         appended
     }
@@ -338,7 +344,7 @@ impl Shared {
         };
         mark().map_err(|error| self.failed(error))?;
         if let Some(held) = locked(&self.held).get(run) {
-            held.wish.set();
+            held.cancel.set();
         }
         Ok(())
     }
@@ -367,9 +373,15 @@ impl Store for FileStore {
         Box::pin(self.work(move |shared| shared.create(&run, &graph, records)))
     }
 
-    fn append<'a>(&'a self, lease: &'a Lease, expected: u64, records: Vec<SignedRecord>, status: Status) -> StoreFuture<'a, ()> {
-        let (run, token, wish) = (lease.run().clone(), lease.token(), lease.cancel_request().clone());
-        Box::pin(self.work(move |shared| shared.append(&run, (token, &wish), expected, records, status)))
+    fn append<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<SignedRecord>,
+        status: Status,
+    ) -> StoreFuture<'a, ()> {
+        let (run, token, cancel) = (lease.run().clone(), lease.token(), lease.cancel_request().clone());
+        Box::pin(self.work(move |shared| shared.append(&run, (token, &cancel), expected, records, status)))
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {

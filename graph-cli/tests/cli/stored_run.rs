@@ -45,7 +45,7 @@ fn an_unproven_run_is_not_attested_and_the_old_file_stays() {
     database.execute("UPDATE records SET body = replace(body, '\"a\"', '\"c\"')", []).unwrap();
     let refused = place.graph(&["attest", "r", "--store", "runs.db", "-o", "r.json"]);
     assert_eq!((refused.code, refused.out.as_str()), (1, ""));
-    assert!(refused.err.contains("what is not proven is not attested"), "{}", refused.err);
+    assert!(refused.err.contains("only a proven run is attested"), "{}", refused.err);
     assert_eq!(place.read("r.json"), "old");
 }
 
@@ -96,7 +96,7 @@ fn a_run_is_replayed_against_a_changed_graph() {
     trusts_the_same(&place, "old");
     let replay = |more: &[&str]| place.graph(&[&["replay", "r", "--store", "runs.db"], more].concat());
     let same = replay(&["--graph", "graphs/g.yaml"]);
-    assert_eq!((same.code, same.out.as_str()), (0, "r would have gone the same way: 3 steps\n"), "{}", same.err);
+    assert_eq!((same.code, same.out.as_str()), (0, "r would have taken the same path: 3 steps\n"), "{}", same.err);
     place.sign("changed/graphs/g.yaml", &commands("echo a", "echo c"));
     std::fs::create_dir_all(place.path("changed/graphs/keys")).unwrap();
     for key in std::fs::read_dir(place.path("graphs/keys")).unwrap() {
@@ -129,7 +129,7 @@ fn a_run_is_forked_with_changes_and_continued() {
     let result: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(result["state"], json!({"inputs": {}, "first": "x", "second": "b"}));
     let proven = place.graph(&["verify-run", "f", "--store", "runs.db"]);
-    assert!(proven.out.contains("; it began as run r stood behind record 1"), "{}{}", proven.out, proven.err);
+    assert!(proven.out.contains("; it began in the position of run r after record 1"), "{}{}", proven.out, proven.err);
     for (arguments, why) in [
         (&["--step", "1", "--set", "third=1"][..], "the graph has no state key `third`"),
         (&["--step", "1", "--set", "first=1"], "the state key `first` cannot be changed so: expected a string"),
@@ -140,7 +140,7 @@ fn a_run_is_forked_with_changes_and_continued() {
         assert!(refused.code == 3 && refused.err.contains(why), "{arguments:?}: {}", refused.err);
     }
     let wrong = fork(&["--set", "first=x"]);
-    assert!(wrong.code == 2 && wrong.err.contains("a text stands in quotes"), "{}", wrong.err);
+    assert!(wrong.code == 2 && wrong.err.contains("write a text in quotes"), "{}", wrong.err);
 }
 
 /// Returns all rows of the store's tables of runs and records.

@@ -18,7 +18,7 @@ use crate::outcome::Error;
 
 /// The place where runs are stored, and the keys that verify them.
 #[derive(Args)]
-pub(crate) struct Kept {
+pub(crate) struct StoredRunArguments {
     #[command(flatten)]
     place: RunLocation,
     /// The public key that verifies the run, a PEM file [default: your own]
@@ -51,7 +51,7 @@ pub(crate) struct OpenedStore {
     pub(crate) encryption_key: Option<EncryptionKey>,
 }
 
-impl Kept {
+impl StoredRunArguments {
     /// Opens the store and reads the keys. Does not create a store that does not exist.
     pub(crate) fn open(&self) -> Result<OpenedStore, Error> {
         let key = verifying_key(self.public_key.as_deref())?;
@@ -69,7 +69,7 @@ impl Kept {
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for StoredRunArguments {
     /// Writes the path of the store or of the project.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.place.store.as_ref().or(self.place.files.as_ref());
