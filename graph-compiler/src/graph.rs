@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use graph_definition::source::SourceFile;
-use graph_model::program::{Body, Executor, ItemType, Settings, Verb};
+use graph_model::program::{Executor, ItemType, NodeBody, Settings, Verb};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
@@ -147,7 +147,7 @@ pub(crate) struct CheckedNode {
     pub(crate) name: String,
     /// The targets of its edges, in order, each once.
     pub(crate) next: Vec<u16>,
-    pub(crate) body: Body,
+    pub(crate) body: NodeBody,
 }
 
 impl CheckedGraph {

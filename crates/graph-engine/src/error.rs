@@ -37,6 +37,8 @@ pub enum BuildError {
 }
 
 /// Why a run did not start. Nothing of it was kept.
+///
+/// The example of [`Runtime::start`](crate::Runtime::start) distinguishes two causes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -144,6 +146,8 @@ fn missing_inputs(missing: &[String]) -> String {
 }
 
 /// Why a run could not be resumed. Nothing was changed.
+///
+/// The example of [`Runtime::resume_all`](crate::Runtime::resume_all) prints it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeError {
@@ -241,6 +245,8 @@ pub enum HistoryError {
 }
 
 /// Why a run ended without a result.
+///
+/// The example of [`Canceller`](crate::Canceller) distinguishes two causes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {

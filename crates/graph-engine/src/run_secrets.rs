@@ -319,6 +319,16 @@ pub fn hidden(mask: Option<&Mask>, value: Value) -> Value {
 }
 
 /// Replaces encrypted values by `[secret]`, for any graph.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::record::hide_encrypted;
+/// use serde_json::json;
+///
+/// let mut state = json!({ "cents": 900, "card": { "$sealed": "…" } });
+/// hide_encrypted(&mut state);
+/// assert_eq!(state, json!({ "cents": 900, "card": "[secret]" }));
+/// ```
 pub fn hide_encrypted(value: &mut Value) {
     match value {
         encrypted if is_encrypted(encrypted) => *encrypted = Value::from(HIDDEN),

@@ -21,6 +21,20 @@ pub(crate) fn in_run<F: Future>(future: F) -> impl Future<Output = F::Output> {
 /// [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html), and says so with [`others_had_turn`].
 /// Being woken by another thread can take as long as the write. While the writer is busy, it is faster to collect the
 /// requests and commit them together than to make each run wait for a commit of its own.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::store::{StoreError, may_block_run, others_had_turn};
+///
+/// async fn write(task: impl FnOnce() -> Result<(), StoreError> + Send + 'static) -> Result<(), StoreError> {
+///     if may_block_run() {
+///         let done = tokio::task::block_in_place(task);
+///         others_had_turn();
+///         return done;
+///     }
+///     tokio::task::spawn_blocking(task).await.map_err(|_| StoreError::Closed)?
+/// }
+/// ```
 pub fn may_block_run() -> bool {
     use tokio::runtime::{Handle, RuntimeFlavor};
     let is_run = RUN.try_with(|_| ()).is_ok();
@@ -29,6 +43,8 @@ pub fn may_block_run() -> bool {
 
 /// Says that the run's task blocked its thread, so that the other tasks of the thread ran elsewhere meanwhile. The run then
 /// continues without yielding to them once more. Does nothing if the caller is not the task of a run.
+///
+/// [`may_block_run`] has an example.
 pub fn others_had_turn() {
     // The flag exists only in the task of a run.
     RUN.try_with(|had| had.set(true)).unwrap_or_default();

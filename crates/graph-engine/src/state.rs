@@ -3,6 +3,8 @@
 use graph_model::value::{Mismatch, Value, View};
 
 /// The state of a run: its inputs, and one cell for each key.
+///
+/// The package `tests/outside/machine` of the repository has one, and the [module of machines](crate::machine) an example.
 pub trait StateFields: Send + Sync {
     /// Looks at the run's original inputs.
     fn inputs(&self) -> View<'_>;

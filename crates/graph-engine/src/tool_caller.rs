@@ -14,6 +14,8 @@ use crate::failure::{ActionError, Failure};
 use crate::future::BoxFuture;
 
 /// Calls tools, one at a time, and keeps the result of the last call.
+///
+/// The package `tests/outside/machine` of the repository has one, and the [module of machines](crate::machine) an example.
 pub trait ToolCaller: Send + Sync {
     /// Prepares the call of the tool with that index. [`ToolCaller::outcome`] has the result once the future is done.
     ///

@@ -14,6 +14,8 @@ use super::error::ItemError;
 use super::file;
 
 /// The owner of a space.
+///
+/// The example of [`Spaces`] names a directory for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Space {
@@ -420,6 +422,8 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, ItemError> {
 }
 
 /// An item that a trusted key signed. Only [`Spaces`] can create one.
+///
+/// [`Spaces::find`] has an example.
 #[derive(Debug, Clone)]
 pub struct SignedItem {
     item: ItemType,

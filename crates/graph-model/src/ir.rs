@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::program::{Body, Executor, ItemType, Program, Settings, THREAD_DIRECTIVE, Verb};
+use crate::program::{Executor, ItemType, NodeBody, Program, Settings, THREAD_DIRECTIVE, Verb};
 
 /// A checked graph. Its fields are those of a [`Program`].
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +79,7 @@ pub struct NodeIr {
     /// Its name.
     pub name: String,
     /// Its contents.
-    pub body: Body,
+    pub body: NodeBody,
 }
 
 impl GraphIr {

@@ -56,7 +56,7 @@ pub struct Program<'a> {
     pub keys: &'a [Key<'a>],
     /// The tools and items that its nodes and hooks call, each once.
     pub tools: &'a [Tool<'a>],
-    /// The nodes, in the order of the file: the name, and a [`Body`] as JSON. Two texts per node cost rustc a fifth as
+    /// The nodes, in the order of the file: the name, and a [`NodeBody`] as JSON. Two texts per node cost rustc a fifth as
     /// much as a struct.
     pub nodes: &'a [(&'a str, &'a str)],
 }
@@ -423,7 +423,7 @@ impl Event {
 /// The contents of a node. Values, templates and conditions are written as in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Body {
+pub struct NodeBody {
     /// The line of its name in the file, from 1.
     pub line: u32,
     /// Its kind.
@@ -478,7 +478,7 @@ pub struct Body {
     pub facts: Option<NodeFacts>,
 }
 
-impl Body {
+impl NodeBody {
     /// Calls `visit` with each path that the node reads before its route.
     pub fn paths<'b>(&'b self, visit: &mut impl FnMut(&'b Path)) {
         let own = [&self.item, &self.params, &self.output].into_iter().flatten();
@@ -511,7 +511,7 @@ pub struct NodeFacts {
 impl NodeFacts {
     /// Derives the facts of a node. `answers` returns whether the program answers a tool's calls, without an envelope
     /// ([`ToolIr::answers`](crate::ir::ToolIr::answers)); `on_error` is the graph's reaction when a node fails.
-    pub fn of(body: &Body, answers: impl Fn(u16) -> bool, on_error: OnError) -> Self {
+    pub fn of(body: &NodeBody, answers: impl Fn(u16) -> bool, on_error: OnError) -> Self {
         let mut facts = Self::default();
         body.paths(&mut |path| facts.add(path, body.feedback));
         let is_suppressed =
@@ -697,7 +697,7 @@ pub struct Join {
     pub closes: bool,
 }
 
-/// An edge in a [`Body`].
+/// An edge in a [`NodeBody`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
@@ -788,7 +788,7 @@ mod tests {
     }
 
     fn facts(body: &str) -> NodeFacts {
-        let body: Body = serde_json::from_str(body).unwrap();
+        let body: NodeBody = serde_json::from_str(body).unwrap();
         NodeFacts::of(&body, |tool| tool == 0, OnError::Continue)
     }
 

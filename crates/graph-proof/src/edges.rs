@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use graph_engine::record::Visit;
-use graph_model::program::{Body, Edge, Program};
+use graph_model::program::{Edge, NodeBody, Program};
 
 /// The edges of a graph, node by node.
 ///
@@ -47,7 +47,7 @@ impl Edges {
     /// Reads the edges of a compiled graph from its module's `PROGRAM`.
     pub fn of(program: &Program<'_>) -> Self {
         let edges = |body: &str| {
-            let body: Body = serde_json::from_str(body).expect("the compiler writes only bodies that can be read");
+            let body: NodeBody = serde_json::from_str(body).expect("the compiler writes only bodies that can be read");
             body.next.into_edges()
         };
         Self { nodes: program.nodes.iter().map(|(name, body)| ((*name).to_owned(), edges(body))).collect() }

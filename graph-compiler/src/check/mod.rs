@@ -50,7 +50,7 @@ use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
-use graph_model::program::{self, Body, Each, Executor, Hook, ItemType, NodeFacts, Settings, Verb};
+use graph_model::program::{self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Settings, Verb};
 use graph_model::untrusted::Untrusted;
 
 use crate::analysis::Analysis;
@@ -242,7 +242,7 @@ fn build_node(
     }
     let line = u32::try_from(line).unwrap_or(u32::MAX);
     let on_error = analysis.model.error_successor(at).map(index);
-    let body = Body {
+    let body = NodeBody {
         line,
         does,
         item: call.and_then(|call| call.computed()).map(|(term, _)| term.to_program()),

@@ -10,7 +10,7 @@ use graph_model::ir::{GraphIr, KeyIr, ToolIr};
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
-use graph_model::program::{self, Body, INTERNAL, LAST_ERROR, NodeFacts, OnNoMatch, RETRIES, Settings};
+use graph_model::program::{self, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnNoMatch, RETRIES, Settings};
 use graph_model::template::{self, Template};
 use graph_model::term;
 use graph_model::untrusted::Untrusted;
@@ -77,7 +77,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
 }
 
 /// Returns the names that routes over lists give to elements, each once.
-fn arguments(bodies: &[Body]) -> Result<Vec<String>, String> {
+fn arguments(bodies: &[NodeBody]) -> Result<Vec<String>, String> {
     let mut arguments: Vec<String> = Vec::new();
     for body in bodies {
         if let program::Route::Each { name, .. } = &body.next
@@ -101,7 +101,7 @@ struct Loader<'p> {
 }
 
 impl Loader<'_> {
-    fn node(&self, name: &str, body: Body, settings: &Settings) -> Result<(CompiledNode, Untrusted), String> {
+    fn node(&self, name: &str, body: NodeBody, settings: &Settings) -> Result<(CompiledNode, Untrusted), String> {
         let facts = self.facts(name, &body, settings)?;
         let kind = match body.does {
             program::Kind::Gate => CompiledKind::Gate,
@@ -148,7 +148,7 @@ impl Loader<'_> {
 
     /// Returns the facts about a node, from the compiler if it states any. Facts that promise more than the node does are
     /// refused.
-    fn facts(&self, name: &str, body: &Body, settings: &Settings) -> Result<NodeFacts, String> {
+    fn facts(&self, name: &str, body: &NodeBody, settings: &Settings) -> Result<NodeFacts, String> {
         let answers = |tool| self.tools.get(usize::from(tool)).is_some_and(ToolIr::answers);
         let found = NodeFacts::of(body, answers, settings.on_error);
         match body.facts {

@@ -39,6 +39,8 @@ impl fmt::Display for Holder {
 }
 
 /// A request that the holder of a lease stop its run. A store makes it, and the run's engine receives it.
+///
+/// The example of [`Lease`] makes a request.
 #[derive(Clone, Default)]
 pub struct CancelRequest(Arc<Mutex<RequestState>>);
 
@@ -81,6 +83,17 @@ impl fmt::Debug for CancelRequest {
 }
 
 /// The right to append to a run. Dropping it gives it back.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::RunId;
+/// use graph_runtime::store::Lease;
+///
+/// let lease = Lease::new(RunId::new("order-17")?, 1, || println!("given back"));
+/// lease.cancel_request().set();
+/// assert!(lease.cancel_request().is_set());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Lease {
     run: RunId,
     token: u64,

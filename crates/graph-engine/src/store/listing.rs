@@ -114,6 +114,8 @@ impl Cursor {
 }
 
 /// A part of a listing, the newest runs first.
+///
+/// [`RunPage::of`] has an example for stores, and [`Runtime::runs`](crate::Runtime::runs) one for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPage {
     /// The runs.
@@ -126,6 +128,18 @@ impl RunPage {
     /// Takes a page out of all runs of a store, for stores that have the summaries of all at hand, in any order. The newest
     /// are those that were [created](RunSummary::created) last; runs that were created at the same moment are ordered by
     /// their ids.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// use graph_runtime::store::{Page, RunFilter, RunPage, RunSummary};
+    /// use graph_runtime::{RunId, Status};
+    ///
+    /// let order = |run: RunId| RunSummary::new(run, "shop/order", Status::Running);
+    /// let runs = [order(RunId::new("order-17")?), order(RunId::new("order-18")?)];
+    /// let page = RunPage::of(runs, &RunFilter::default(), &Page { size: 1, after: None })?;
+    /// assert!(page.runs.len() == 1 && page.next.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -217,6 +231,8 @@ pub fn failure_code(records: &[SignedRecord], status: Status) -> Option<String> 
 }
 
 /// The summary of a run in a list. A store begins with [`RunSummary::new`] and fills in the fields that it knows.
+///
+/// The example of [`RunPage::of`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunSummary {
