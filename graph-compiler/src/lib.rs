@@ -16,6 +16,7 @@
 //! finished: `graph-editor` answers with [`Project::review_unfinished`](project::Project::review_unfinished),
 //! [`TypesAt`] and the tables of [`vocabulary`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

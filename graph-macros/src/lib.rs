@@ -52,7 +52,7 @@ fn own(compilation: &Compilation) -> Vec<Diagnostic> {
 /// use graphs::{ProjectStats, project_stats};
 /// ```
 ///
-/// See `graph_runtime::include_graphs!`.
+/// A crate of this kind is made by `graph new crate`, which a test compiles and runs.
 #[proc_macro]
 pub fn include_graphs(_: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let Some(out) = std::env::var_os("OUT_DIR").map(PathBuf::from) else {

@@ -4,7 +4,7 @@
 //! [`Runtime`], names a store and grants capabilities, and starts runs:
 //!
 //! ```no_run
-//! # #[cfg(feature = "macros")] mod graphs { graph_runtime::graph!("../graphs/project_stats.yaml"); }
+//! # #[cfg(feature = "macros")] mod graphs { graph_runtime::graph!("graphs/project_stats.yaml"); }
 //! # #[cfg(all(feature = "macros", feature = "sqlite"))]
 //! # async fn start() -> Result<(), Box<dyn std::error::Error>> {
 //! # use graph_runtime::{Builtins, Runtime, SecretKey, SqliteStore};
@@ -25,10 +25,11 @@
 //!
 //! Errors, statuses, events, records and results of runs are `#[non_exhaustive]`: a new version may add to them. Types with
 //! which a program sets options ([`Options`], [`RunFilter`](store::RunFilter), [`Page`](store::Page),
-//! [`Retention`](store::Retention), [`ResumeAll`], [`Single`], [`Fork`](history::Fork)) are written with
+//! [`Retention`](store::Retention), [`ResumeAll`], `Single`, `history::Fork`) are written with
 //! `..Default::default()`, and may grow too. [`SignedRecord`](record::SignedRecord) and [`Within`](store::Within) do not change, because
 //! a store must know all of their fields.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Libraries report through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -113,7 +114,7 @@ pub use graph_sqlite::{SqliteOptions, SqliteStore};
 /// # #[cfg(feature = "tools")]
 /// # mod example {
 /// mod graphs {
-///     graph_runtime::graph!("../graphs/project_stats.yaml");
+///     graph_runtime::graph!("graphs/project_stats.yaml");
 /// }
 /// use graphs::{ProjectStats, project_stats};
 /// # fn inputs() -> project_stats::Inputs {

@@ -142,7 +142,7 @@ impl EncryptionKey {
 
 impl fmt::Debug for EncryptionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SealKey({})", self.fingerprint())
+        write!(f, "EncryptionKey({})", self.fingerprint())
     }
 }
 

@@ -4,6 +4,7 @@
 //! Programs depend on `graph-runtime`, which re-exports the parts of this crate that they need. Stores, machines and
 //! observers are written against this crate.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

@@ -5,6 +5,8 @@
 //! So the files that are written while the run is in progress and those that [`ProjectFiles::rebuild`] writes from a store
 //! have the same bytes. A file that cannot be written stops no run.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod cache;
 mod disk;
 mod error;

@@ -37,7 +37,7 @@ pub enum PastError {
     },
     /// Its secrets are encrypted, and the key is missing.
     #[error("its secrets are encrypted with the key {}, which is not there", .0.as_deref().unwrap_or("of nobody"))]
-    SignedRecord(Option<String>),
+    Encrypted(Option<String>),
     /// Several nodes were visited at once.
     #[error("the run was never at step {step}: the nodes of steps {from} to {to} were visited at once")]
     Between {

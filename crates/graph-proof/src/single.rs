@@ -219,7 +219,7 @@ async fn step_in(
     let mut past = past.map_err(|error| past_error(error.into()))?;
     go_to(&mut past, None).map_err(past_error)?;
     let Past { position, seen, start, .. } = past;
-    let Seen::Plain(state) = seen else { return Err(past_error(PastError::SignedRecord(start.encryption_key))) };
+    let Seen::Plain(state) = seen else { return Err(past_error(PastError::Encrypted(start.encryption_key))) };
     // The step may use only the capabilities that the run's first caller allowed.
     if let Some(capabilities) = start.capabilities {
         let own = Grants::new(capabilities);

@@ -5,6 +5,7 @@
 //! (R23–R44). The SHA-256 of the covered text is signed with Ed25519, as its 64 ASCII hex digits (R33). The line's own
 //! timestamp and provenance are *not* covered: nothing may be decided by them.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Libraries speak through values and `tracing`; only the command line prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

@@ -3,6 +3,8 @@
 //! `rye/bash` and `rye/exec` need only their capability. For the other tools, the program must name the resources in a
 //! [`ToolConfig`]: files are read and written below a directory, and requests go to listed hosts. All else is refused.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(unix)]
 mod bash;
 mod config;

@@ -11,8 +11,8 @@ use crate::graph::{Exit, Interface};
 /// Expands `Output`.
 pub(super) fn expand(interface: &Interface, types: &mut NamedTypes) -> TokenStream {
     let exits = match interface.exits.as_slice() {
-        [] => return types.named("Output", &interface.output, "What a run returns."),
-        [only] => return types.named("Output", &only.ty, "What a run returns."),
+        [] => return types.named("Output", &interface.output, "The output of a run."),
+        [only] => return types.named("Output", &only.ty, "The output of a run."),
         exits => exits,
     };
     let variants = variants(exits);
@@ -20,7 +20,7 @@ pub(super) fn expand(interface: &Interface, types: &mut NamedTypes) -> TokenStre
     let docs = exits.iter().map(|exit| docs(&format!("The run ended at `{}`.", exit.node)));
     let nodes = exits.iter().map(|exit| &exit.node);
     quote! {
-        /// What a run returns, by the node where it ended.
+        /// The output of a run, by the node where it ended.
         #[derive(Debug, Clone, PartialEq)]
         #[allow(clippy::allow_attributes, clippy::large_enum_variant, reason = "the graph decides how large they are")]
         pub enum Output {

@@ -103,7 +103,7 @@ impl NamedTypes {
     pub(super) fn exit(&mut self, node: &str, ty: &Type) -> TokenStream {
         let hint = format!("{node} output");
         let (TypeKind::Object(_), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, &hint) };
-        self.called(&ty.kind, &hint, &format!("What a run returns that ends at `{node}`."))
+        self.called(&ty.kind, &hint, &format!("The output of a run that ends at `{node}`."))
     }
 
     /// Returns the Rust type of the result of the tool `id`. An object or enumeration is named after the tool, even if
@@ -113,7 +113,7 @@ impl NamedTypes {
         if !matches!(ty.kind, TypeKind::Object(_) | TypeKind::Enum(_)) {
             return self.rust(ty, &hint);
         }
-        let rust = self.called(&ty.kind, &hint, &format!("What `{id}` returns."));
+        let rust = self.called(&ty.kind, &hint, &format!("The result of `{id}`."));
         let rust = if ty.secret { quote!(::graph_runtime::Secret<#rust>) } else { rust };
         if ty.nullable { quote!(Option<#rust>) } else { rust }
     }

@@ -37,7 +37,7 @@ use graph_engine::{ActionError, Call, Failure};
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share the loaded graphs.
 ///
 /// ```
-/// # let directory = std::path::Path::new("../graphs");
+/// # let directory = std::path::Path::new("graphs");
 /// use graph_runtime::dynamic::{Library, Toolbox};
 /// use graph_runtime::{ItemId, Machine};
 ///

@@ -158,7 +158,7 @@ async fn begin_fork(
     let from = Origin::new(origin.clone(), past.when.1, link, fork.set.keys().cloned().collect());
     let Past { position, seen, start: begun, .. } = past;
     let Seen::Plain(mut state) = seen else {
-        return Err(past_error(PastError::SignedRecord(begun.encryption_key.clone())));
+        return Err(past_error(PastError::Encrypted(begun.encryption_key.clone())));
     };
     for (name, value) in fork.set {
         let Some(index) = code.keys.iter().position(|key| key.name == name) else {

@@ -198,7 +198,7 @@ pub fn replay(
     audit(original, run, records, key, encryption_key)?;
     let mut past = Past::open(original, run, records, key, encryption_key)?;
     let Some(state) = past.state() else {
-        return Err(PastError::SignedRecord(past.start.encryption_key.clone()));
+        return Err(PastError::Encrypted(past.start.encryption_key.clone()));
     };
     // In a fork, both graphs begin where the fork begins.
     let begun =
