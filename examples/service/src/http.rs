@@ -5,17 +5,21 @@
 //! | `POST /orders/{id}` | starts the order; the body is the graph's inputs as JSON |
 //! | `GET /orders/{id}` | its status, and its result once it has one |
 //! | `DELETE /orders/{id}` | cancels it |
+//! | `POST /orders/{id}/resume` | continues one that failed |
 //! | `GET /orders?status=running&after=…` | lists orders, the newest first, a page at a time |
 //! | `GET /metrics` | counters |
 //! | `GET /healthz` | whether the service answers |
 
-use axum::extract::{Path, Query, State};
+use std::time::Duration;
+
+use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use graph_runtime::store::{Cursor, Page, RunFilter, StoreError, Within};
-use graph_runtime::{OutcomeError, RunId, RunOutcome, StartError, Status, Store};
+use graph_runtime::{OutcomeError, ResumeError, RunId, RunOutcome, StartError, Status, Store};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -27,9 +31,20 @@ pub fn router(service: Service) -> Router {
     Router::new()
         .route("/orders", get(list))
         .route("/orders/{id}", post(start).get(show).delete(cancel))
+        .route("/orders/{id}/resume", post(resume))
         .route("/metrics", get(|State(service): State<Service>| async move { service.metrics.text() }))
         .route("/healthz", get(|| async { "ok" }))
+        .layer(from_fn(within_time))
         .with_state(service)
+}
+
+/// The longest that a request may take, with the time in which the client sends its body.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Ends a request that takes too long. Work that it began for an order continues.
+async fn within_time(request: Request, next: Next) -> Response {
+    let answer = tokio::time::timeout(LONGEST, next.run(request)).await;
+    answer.unwrap_or_else(|_| Problem(StatusCode::REQUEST_TIMEOUT, "it took too long".to_owned()).into_response())
 }
 
 /// Starts an order under the id that the client chose. A client that asks again, since it got no answer, starts no second one.
@@ -45,13 +60,23 @@ async fn start(
 }
 
 async fn show(State(service): State<Service>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
-    let outcome = service.runtime.outcome(&service.fulfil(), &run_id(&id)?).await?;
+    let id = run_id(&id)?;
+    let outcome = match service.runtime.outcome(&service.fulfil(), &id).await {
+        // A deploy changed the graph: only the graph that the order began with can read its result.
+        Err(OutcomeError::AnotherGraph { .. }) => {
+            let order = service.store.find(&id).await?;
+            return Ok(Json(json!({ "status": order.status.name(), "version": order.version })));
+        }
+        outcome => outcome?,
+    };
     Ok(Json(match outcome {
         RunOutcome::Running { nodes, is_cancelling, .. } => {
             json!({ "status": "running", "at": nodes, "cancelling": is_cancelling })
         }
-        RunOutcome::Done(finished) => json!({ "status": "done", "result": result(&finished.output) }),
-        RunOutcome::Failed { error, node, .. } => json!({ "status": "failed", "error": error, "at": node }),
+        RunOutcome::Done(finished) => {
+            json!({ "status": finished.status.name(), "result": result(&finished.output) })
+        }
+        RunOutcome::Failed { node, .. } => json!({ "status": "error", "at": node }),
         RunOutcome::Cancelled { .. } => json!({ "status": "cancelled" }),
         _ => json!({ "status": "unknown" }),
     }))
@@ -68,7 +93,23 @@ fn result(output: &fulfil::Output) -> Value {
 
 /// Cancels an order, whatever process runs it. The request is stored: it holds over a crash.
 async fn cancel(State(service): State<Service>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
-    service.store.cancel(&run_id(&id)?).await?;
+    let id = run_id(&id)?;
+    service.store.cancel(&id).await?;
+    tokio::spawn(async move {
+        if let Err(error) = service.undo_when_ended(id.clone()).await {
+            tracing::error!(run = %id, "the order's effects are undone at the next start: {error}");
+        }
+    });
+    Ok(StatusCode::ACCEPTED)
+}
+
+/// Continues an order at the step that failed. A cancelled one is not continued: its effects are undone.
+async fn resume(State(service): State<Service>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
+    let id = run_id(&id)?;
+    if service.store.find(&id).await?.status != Status::Error {
+        return Err(Problem(StatusCode::CONFLICT, "the order has not failed".to_owned()));
+    }
+    drop(service.runtime.resume(service.fulfil(), &id).await?);
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -130,6 +171,19 @@ impl From<StoreError> for Problem {
             _ => return Self::internal(&error),
         };
         Self(status, error.to_string())
+    }
+}
+
+impl From<ResumeError> for Problem {
+    fn from(error: ResumeError) -> Self {
+        match error {
+            ResumeError::Store { source: StoreError::Leased { .. }, .. } => {
+                Self(StatusCode::CONFLICT, "the order is being fulfilled".to_owned())
+            }
+            ResumeError::Store { source, .. } => source.into(),
+            ResumeError::Start(error) => error.into(),
+            error => Self::internal(&error),
+        }
     }
 }
 

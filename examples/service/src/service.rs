@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use graph_runtime::{EncryptionKey, ResumeAll, Runtime, SecretKey, SqliteStore};
+use graph_runtime::store::{Page, RunFilter, Within};
+use graph_runtime::{EncryptionKey, ResumeAll, RunId, Runtime, SecretKey, SqliteStore, Status, Store};
 
 use crate::graphs::{Fulfil, fulfil};
 use crate::metrics::Metrics;
@@ -58,6 +59,34 @@ impl Service {
                 Ok(run) => tracing::info!(run = %run.id(), "resumed"),
                 Err(error) => tracing::error!(run = %resumed.summary.run, "cannot resume: {error}"),
             }
+        }
+        Ok(())
+    }
+
+    /// Undoes the effects of orders that were cancelled. The graph ends where it is when it is cancelled, so its service does this: when
+    /// an order is cancelled, and again at start-up, for those that a crash left.
+    pub async fn undo_cancelled(&self) -> Result<(), Error> {
+        let filter = RunFilter { statuses: vec![Status::Cancelled], within: Within::TopLevel, ..RunFilter::default() };
+        let mut page = Page::default();
+        loop {
+            let found = self.runtime.runs(&filter, &page).await?;
+            for order in &found.runs {
+                self.shop.undo(&order.run).await.map_err(|error| error.to_string())?;
+            }
+            match found.next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Waits until a run that somebody cancelled has ended, and undoes its effects.
+    pub async fn undo_when_ended(&self, run: RunId) -> Result<(), Error> {
+        while self.store.find(&run).await?.status == Status::Running {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        if self.store.find(&run).await?.status == Status::Cancelled {
+            self.shop.undo(&run).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! The tools of the graph. They store their effects in a database of their own, under the idempotency key of the call. So a call that
-//! is made again after a crash has no second effect.
+//! is made again after a crash has no second effect. Each effect names its run too, so that the service can undo those of an order
+//! that was cancelled.
 
 use std::path::Path;
 use std::time::Duration;
 
 use deadpool::unmanaged::Pool;
-use graph_runtime::{ActionError, Call};
-use rusqlite::{Connection, OptionalExtension, params};
+use graph_runtime::{ActionError, Call, RunId};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use crate::Error;
 use crate::graphs::fulfil;
@@ -17,9 +18,9 @@ const CONNECTIONS: usize = 4;
 const TABLES: &str = "
     PRAGMA journal_mode = WAL;
     CREATE TABLE IF NOT EXISTS stock (article TEXT PRIMARY KEY, quantity INTEGER NOT NULL, price_cents INTEGER NOT NULL);
-    CREATE TABLE IF NOT EXISTS reservations (key TEXT PRIMARY KEY, article TEXT NOT NULL, quantity INTEGER NOT NULL, amount_cents INTEGER NOT NULL);
-    CREATE TABLE IF NOT EXISTS charges (key TEXT PRIMARY KEY, amount_cents INTEGER NOT NULL);
-    CREATE TABLE IF NOT EXISTS parcels (key TEXT PRIMARY KEY, reservation TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS reservations (key TEXT PRIMARY KEY, run TEXT NOT NULL, article TEXT NOT NULL, quantity INTEGER NOT NULL, amount_cents INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS charges (key TEXT PRIMARY KEY, run TEXT NOT NULL, amount_cents INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS parcels (key TEXT PRIMARY KEY, run TEXT NOT NULL, reservation TEXT NOT NULL);
     INSERT OR IGNORE INTO stock VALUES ('tea', 1000, 450), ('teapot', 3, 2900);
 ";
 
@@ -49,14 +50,36 @@ impl Shop {
     ) -> Result<T, ActionError> {
         let mut connection = self.pool.get().await?;
         let work = move || {
-            let transaction = connection.transaction()?;
+            // A transaction that reads first and writes then would fail if another one wrote meanwhile. This one waits at its start.
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let done = work(&transaction)?;
             transaction.commit()?;
             Ok(done)
         };
-        tokio::task::spawn_blocking(work)
-            .await?
-            .map_err(|error: rusqlite::Error| ActionError::transient(error.to_string()))
+        tokio::task::spawn_blocking(work).await?.map_err(|error: rusqlite::Error| {
+            // The text of an action's error may reach a customer.
+            tracing::error!("the shop's database failed: {error}");
+            ActionError::transient("the shop's database failed")
+        })
+    }
+
+    /// Undoes the effects of an order that was cancelled before it was shipped: the reservation and the charge. To undo them again
+    /// does nothing.
+    pub async fn undo(&self, run: &RunId) -> Result<(), ActionError> {
+        let run = run.as_str().to_owned();
+        self.transaction(move |shop| {
+            let parcel = "SELECT 1 FROM parcels WHERE run = ?1";
+            if shop.query_row(parcel, [&run], |_| Ok(())).optional()?.is_some() {
+                return Ok(());
+            }
+            let back = "UPDATE stock SET quantity = stock.quantity + reservations.quantity FROM reservations
+                        WHERE reservations.run = ?1 AND stock.article = reservations.article";
+            shop.execute(back, [&run])?;
+            shop.execute("DELETE FROM reservations WHERE run = ?1", [&run])?;
+            shop.execute("DELETE FROM charges WHERE run = ?1", [&run])?;
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -66,7 +89,7 @@ impl fulfil::Actions for Shop {
         call: &Call,
         params: fulfil::ShopReserve,
     ) -> Result<fulfil::ShopReserveResult, ActionError> {
-        let key = call.idempotency_key();
+        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
         self.transaction(move |shop| {
             let fulfil::ShopReserve { article, quantity } = params;
             let before = "SELECT amount_cents FROM reservations WHERE key = ?1";
@@ -78,8 +101,8 @@ impl fulfil::Actions for Shop {
             let price: Option<i64> = shop.query_row(take, params![article, quantity], |row| row.get(0)).optional()?;
             let amount_cents = price.unwrap_or_default() * quantity;
             if price.is_some() {
-                let reserve = "INSERT INTO reservations VALUES (?1, ?2, ?3, ?4)";
-                shop.execute(reserve, params![key, article, quantity, amount_cents])?;
+                let reserve = "INSERT INTO reservations VALUES (?1, ?2, ?3, ?4, ?5)";
+                shop.execute(reserve, params![key, run, article, quantity, amount_cents])?;
             }
             Ok(fulfil::ShopReserveResult { is_reserved: price.is_some(), reservation: key, amount_cents })
         })
@@ -99,18 +122,20 @@ impl fulfil::Actions for Shop {
         if params.card.expose() == "tok_declined" {
             return Err(ActionError::permanent("the card was declined").with_code("declined"));
         }
-        let key = call.idempotency_key();
+        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
         self.transaction(move |shop| {
-            shop.execute("INSERT OR IGNORE INTO charges VALUES (?1, ?2)", params![key, params.amount_cents])?;
+            let charge = "INSERT OR IGNORE INTO charges VALUES (?1, ?2, ?3)";
+            shop.execute(charge, params![key, run, params.amount_cents])?;
             Ok(fulfil::ShopChargeResult { receipt: format!("receipt-{key:.8}") })
         })
         .await
     }
 
     async fn shop_ship(&self, call: &Call, params: fulfil::ShopShip) -> Result<fulfil::ShopShipResult, ActionError> {
-        let key = call.idempotency_key();
+        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
         self.transaction(move |shop| {
-            shop.execute("INSERT OR IGNORE INTO parcels VALUES (?1, ?2)", params![key, params.reservation])?;
+            let parcel = "INSERT OR IGNORE INTO parcels VALUES (?1, ?2, ?3)";
+            shop.execute(parcel, params![key, run, params.reservation])?;
             Ok(fulfil::ShopShipResult { parcel: format!("parcel-{key:.8}") })
         })
         .await

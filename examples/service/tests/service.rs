@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use graph_runtime::{EncryptionKey, SecretKey, Store, audit_tree};
+use graph_runtime::{EncryptionKey, RunId, SecretKey, SqliteStore, Store, audit_tree};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use service::Service;
@@ -170,6 +170,75 @@ fn a_cancelled_order_calls_nothing_more() {
     assert_eq!(service.request("DELETE", "/orders/a-1", None).0, 202);
     assert_eq!(service.ended("a-1")["status"], "cancelled");
     assert_eq!(number(directory.path(), "SELECT count(*) FROM charges"), 0);
+    // The reserved articles are back in the stock.
+    let began = Instant::now();
+    while number(directory.path(), "SELECT quantity FROM stock WHERE article = 'tea'") < 1000 {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // An order that a crash left cancelled is undone at the next start.
+    assert_eq!(service.order("a-2", "tok_1"), 202);
+    service.wait_until_at("a-2", "charge");
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = tokio.block_on(SqliteStore::open(directory.path().join("runs.db"))).unwrap();
+    tokio.block_on(store.cancel(&RunId::new("a-2").unwrap())).unwrap();
+    assert_eq!(service.ended("a-2")["status"], "cancelled");
+    assert_eq!(number(directory.path(), "SELECT count(*) FROM reservations"), 1);
+    service.kill();
+    drop(Process::start(directory.path(), 1));
+    assert_eq!(number(directory.path(), "SELECT quantity FROM stock WHERE article = 'tea'"), 1000);
+    assert_eq!(number(directory.path(), "SELECT count(*) FROM reservations"), 0);
+}
+
+#[test]
+fn many_orders_at_once_are_all_fulfilled() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Process::start(directory.path(), 5);
+    std::thread::scope(|scope| {
+        for client in 0..16 {
+            let service = &service;
+            scope.spawn(move || {
+                for order in 0..10 {
+                    assert_eq!(service.order(&format!("{client}-{order}"), "tok_1"), 202);
+                }
+            });
+        }
+    });
+    for client in 0..16 {
+        for order in 0..10 {
+            assert_eq!(service.ended(&format!("{client}-{order}"))["status"], "completed");
+        }
+    }
+    assert_eq!(number(directory.path(), "SELECT count(*) FROM parcels"), 160);
+}
+
+#[test]
+fn a_failed_order_is_resumed_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Process::start(directory.path(), 1);
+    let shop = Connection::open(directory.path().join("shop.db")).unwrap();
+    shop.execute_batch("ALTER TABLE parcels RENAME TO lost").unwrap();
+    assert_eq!(service.order("a-1", "tok_1"), 202);
+    let shown = service.ended("a-1");
+    assert_eq!(shown, json!({ "status": "error", "at": "ship" }), "no error of the database is shown");
+    shop.execute_batch("ALTER TABLE lost RENAME TO parcels").unwrap();
+    assert_eq!(service.request("POST", "/orders/a-1/resume", None).0, 202);
+    assert_eq!(service.ended("a-1")["status"], "completed");
+    assert_eq!(service.request("POST", "/orders/a-1/resume", None).0, 409);
+    assert_eq!(number(directory.path(), "SELECT count(*) FROM charges"), 1);
+}
+
+#[test]
+fn half_a_request_does_not_delay_the_shutdown() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Process::start(directory.path(), 1);
+    let mut client = TcpStream::connect(&service.address).unwrap();
+    let head = "POST /orders/a-1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{";
+    client.write_all(head.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let began = Instant::now();
+    assert!(service.terminate());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -183,7 +252,7 @@ fn a_terminated_service_stops_and_continues_later() {
     assert!(service.terminate());
     let service = Process::start(directory.path(), 1);
     for order in 0..8 {
-        assert_eq!(service.ended(&format!("a-{order}"))["status"], "done");
+        assert_eq!(service.ended(&format!("a-{order}"))["status"], "completed");
     }
     assert_eq!(number(directory.path(), "SELECT count(*) FROM charges"), 8);
 }

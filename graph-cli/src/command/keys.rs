@@ -85,6 +85,8 @@ pub(crate) fn run(keys: Keys) -> CommandResult {
 }
 
 fn generate(generate: KeysGenerateArguments) -> CommandResult {
+    let named =
+        generate.dir.as_ref().map(|directory| format!(" --key {}", directory.join("private_key.pem").display()));
     let directory = generate.dir.map_or_else(own_key_directory, Ok)?;
     let key = SecretKey::generate()?;
     match key.save(&directory) {
@@ -100,7 +102,7 @@ fn generate(generate: KeysGenerateArguments) -> CommandResult {
         saved => saved?,
     }
     out!("made the key {} in {}", key.public().fingerprint(), directory.display());
-    out!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys`");
+    out!("to trust it in a tree of graphs: `graph keys trust --keys graphs/keys{}`", named.unwrap_or_default());
     Ok(CommandOutcome::Well)
 }
 

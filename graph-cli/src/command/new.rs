@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
@@ -224,7 +225,7 @@ fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
     let files = [
         ("Cargo.toml", manifest),
         ("build.rs", include_str!("../../templates/crate/build.rs").to_owned()),
-        (".gitignore", "/target\n".to_owned()),
+        (".gitignore", "/target\n/keys\n*.pem\n*.key\n*.db\n*.db-*\n".to_owned()),
         ("src/main.rs", include_str!("../../templates/crate/main.rs").to_owned()),
         ("graphs/greet.yaml", signed(include_str!("../../templates/crate/greet.yaml"), &key)?),
         ("graphs/tools/desk/greet.yaml", signed(include_str!("../../templates/crate/greet_tool.yaml"), &key)?),
@@ -246,9 +247,20 @@ fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
         drop(fs::remove_dir_all(&temporary));
         Error::file("make", &directory, &error)
     })?;
+    init_repository(&directory);
     let shown = arguments.directory.display();
     out!("made the package {name} in {shown}: `cd {shown} && cargo run`");
     Ok(CommandOutcome::Well)
+}
+
+/// Makes a git repository of a directory that is in none, as cargo does. Without git, there is none.
+fn init_repository(directory: &Path) {
+    let is_in_one = directory.ancestors().any(|directory| directory.join(".git").exists());
+    if !is_in_one {
+        let git = Command::new("git").args(["init", "--quiet"]).arg(directory).stdin(Stdio::null()).output();
+        // The crate is complete without a repository.
+        drop(git);
+    }
 }
 
 /// Returns the name that a directory gives to its package.

@@ -163,13 +163,12 @@ fn changed_files_are_shown_and_signed_when_confirmed() {
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.err.ends_with("not signed: 1 of 4 changed files\n"), "{}", ran.err);
     let shown = "--- graphs/a.yaml (signed, as in the last commit)\n+++ graphs/a.yaml\n@@ -1,7 +1,7 @@\n";
-    assert!(ran.out.contains(shown), "{}", ran.out);
-    assert!(ran.out.contains("-description: A greeting.\n+description: A \\u{202e}reply\\u{1b}[2J.\n"), "{}", ran.out);
+    assert!(ran.err.contains(shown), "{}", ran.err);
+    assert!(ran.err.contains("-description: A greeting.\n+description: A \\u{202e}reply\\u{1b}[2J.\n"), "{}", ran.err);
     let shown =
         "graphs/graphs.toml: it is not signed\nno commit holds a signed text of it, so all of it is shown\n+[lints]\n";
-    assert!(ran.out.contains(shown), "{}", ran.out);
+    assert!(ran.err.contains(shown) || ran.out.contains(shown), "{}{}", ran.out, ran.err);
     assert_eq!(place.read("graphs/a.yaml"), texts[0], "it was not to be signed");
-    assert!(!place.read("graphs/a.yaml").contains('\u{0}'));
     for name in ["graphs/sub/b.yaml", "graphs/graphs.toml", "graphs/tools/shop/new.yaml"] {
         assert_eq!(place.graph(&["verify", name]).code, 0, "{name}");
     }
@@ -268,5 +267,78 @@ fn every_verb_has_a_page_in_the_manual() {
     for verb in verbs.into_iter().filter(|verb| *verb != "help") {
         let page = place.read(&format!("pages/man1/graph-{verb}.1"));
         assert!(page.contains(&format!(".TH GRAPH-{} 1", verb.to_uppercase())), "{page}");
+    }
+}
+
+/// Writes a tree with one changed file, which a commit holds as it was signed.
+fn with_a_change() -> Place {
+    let place = Place::with_key();
+    assert_eq!(place.graph(&["new", "graph", "graphs/a.yaml"]).code, 0);
+    place.git(&["init", "--quiet"]);
+    place.git(&["add", "graphs"]);
+    place.git(&["commit", "--quiet", "--message", "graphs"]);
+    place.write("graphs/a.yaml", &place.read("graphs/a.yaml").replace("A greeting", "A reply"));
+    place
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_change_that_cannot_be_shown_is_not_signed() {
+    let place = with_a_change();
+    let changed = place.read("graphs/a.yaml");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = place.command(&["sign", "--changed"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(full).stdout(Stdio::null()).spawn().unwrap();
+    drop(child.stdin.take().unwrap().write_all(b"y\n"));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert_eq!(place.read("graphs/a.yaml"), changed);
+}
+
+#[cfg(unix)]
+#[test]
+fn signing_runs_no_program_that_a_repository_names() {
+    let place = with_a_change();
+    for (name, value) in [
+        ("extensions.partialClone", "origin"),
+        ("core.repositoryFormatVersion", "1"),
+        ("remote.origin.url", "."),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.uploadpack", "touch pwned; git-upload-pack"),
+    ] {
+        place.git(&["config", name, value]);
+    }
+    // The text of the commit is gone, so git would fetch it.
+    let objects = place.path(".git/objects");
+    for directory in fs::read_dir(&objects).unwrap().map(|entry| entry.unwrap().path()) {
+        for object in fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()) {
+            let id = format!("{}{}", directory.file_name().unwrap().display(), object.file_name().unwrap().display());
+            let kind = Command::new("git").args(["cat-file", "-t", &id]).current_dir(place.root()).output().unwrap();
+            if kind.stdout == b"blob\n" {
+                fs::remove_file(object).unwrap();
+            }
+        }
+    }
+    let ran = place.graph(&["sign", "--changed", "--yes"]);
+    assert!(ran.out.contains("no commit holds a signed text of it"), "{}{}", ran.out, ran.err);
+    assert!(!place.path("pwned").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn one_bad_file_does_not_keep_the_others_unsigned() {
+    let place = with_a_change();
+    place.write("graphs/b.yaml", "\u{feff}version: \"1\"\n");
+    fs::write(place.path("graphs/c.yaml"), b"\xff").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", place.path("graphs/d.yaml")).unwrap();
+    place.write("graphs/e\u{1b}[2J.yaml", "version: \"1\"\n");
+    let ran = place.graph(&["sign", "--changed", "--yes"]);
+    assert_eq!(ran.code, 1);
+    for message in ["b.yaml: it begins with a byte order mark", "c.yaml", "d.yaml is a link, and is not signed"] {
+        assert!(ran.err.contains(message), "{}", ran.err);
+    }
+    assert!(fs::symlink_metadata(place.path("graphs/d.yaml")).unwrap().is_symlink());
+    assert!(ran.out.contains("graphs/e\\u{1b}[2J.yaml: it is not signed"), "{}", ran.out);
+    for name in ["graphs/a.yaml", "graphs/e\u{1b}[2J.yaml"] {
+        assert_eq!(place.graph(&["verify", name]).code, 0, "{name}");
     }
 }

@@ -1,8 +1,9 @@
 //! `graph sign --changed`: find the files whose signatures do not hold, show what changed in them, and ask before signing.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use graph_compiler::find_signed;
 use graph_model::character::is_invisible;
@@ -15,6 +16,9 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 /// The lines that are shown around a change.
 const CONTEXT: usize = 3;
+
+/// The time after which a difference need not be the smallest any more.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A file whose signature does not hold.
 struct ChangedFile {
@@ -39,18 +43,21 @@ enum Answer {
 pub(super) fn run(directories: &[PathBuf], key: &SecretKey, is_sure: bool) -> CommandResult {
     let graphs = [PathBuf::from("graphs")];
     let directories = if directories.is_empty() { graphs.as_slice() } else { directories };
-    let mut changed = Vec::new();
+    let (mut changed, mut problems) = (Vec::new(), 0);
     for directory in directories {
-        find(directory, key, &mut changed)?;
+        problems += find(directory, key, &mut changed)?;
     }
-    if changed.is_empty() {
+    if changed.is_empty() && problems == 0 {
         out!("no file is changed");
     }
     let (mut is_sure, mut unsigned) = (is_sure, 0);
     for (at, file) in changed.iter().enumerate() {
-        out!("{}", shown(file));
-        if !is_sure {
-            err!("sign {} with {}? [y]es, [n]o, [a]ll, [q]uit", file.path.display(), key.public().fingerprint());
+        if is_sure {
+            out!("{}", shown(file));
+        } else {
+            let path = plain(&file.path.display().to_string());
+            let question = format!("sign {path} with {}? [y]es, [n]o, [a]ll, [q]uit", key.public().fingerprint());
+            ask(&format!("{}\n{question}\n", shown(file)))?;
             match answer()? {
                 Answer::Yes => {}
                 Answer::All => is_sure = true,
@@ -68,16 +75,26 @@ pub(super) fn run(directories: &[PathBuf], key: &SecretKey, is_sure: bool) -> Co
             let path = file.path.display();
             return Err(Error::new(format!("{path} changed after it was shown; it is not signed: try again")));
         }
-        sign_text(&file.path, &file.text, key)?;
+        if let Err(error) = sign_text(&file.path, &file.text, key) {
+            err!("error: {error}");
+            problems += 1;
+        }
     }
     if unsigned > 0 {
         err!("not signed: {unsigned} of {} changed files", changed.len());
     }
-    Ok(CommandOutcome::of(unsigned == 0))
+    Ok(CommandOutcome::of(unsigned == 0 && problems == 0))
 }
 
-/// Finds the files of a tree that a reader of it refuses.
-fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<ChangedFile>) -> Result<(), Error> {
+/// Shows a question. Nothing is signed that could not be shown.
+fn ask(text: &str) -> Result<(), Error> {
+    let mut stderr = anstream::stderr().lock();
+    let shown = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+    shown.map_err(|error| Error::new(format!("the change could not be shown, so it is not signed: {error}")))
+}
+
+/// Finds the files of a tree that `graph verify` refuses. Returns the number of files that cannot be read, after an error for each.
+fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<ChangedFile>) -> Result<usize, Error> {
     if !directory.is_dir() {
         let path = directory.display();
         return Err(Error::new(format!("{path} is not a directory; with `--changed`, name directories of graphs")));
@@ -90,33 +107,61 @@ fn find(directory: &Path, key: &SecretKey, changed: &mut Vec<ChangedFile>) -> Re
     let own = key.public().fingerprint();
     if let Err(error) = ring.signer(&own) {
         // Its signatures would be refused again.
-        let help = match error {
-            SignatureError::Untrusted(_) => format!("trust it first: `graph keys trust --keys {}`", keys.display()),
-            _ => "sign with another key: `--key FILE`".to_owned(),
-        };
-        return Err(Error::new(format!("{own}, your key, is not trusted in {}; {help}", keys.display())));
+        return Err(match error {
+            SignatureError::Untrusted(_) => Error::new(format!(
+                "{own}, your key, is not trusted in {}; trust it first: `graph keys trust --keys {}`",
+                keys.display(),
+                keys.display()
+            )),
+            SignatureError::Revoked { revoked_at, .. } => {
+                Error::new(format!("{own}, your key, was revoked on {revoked_at}; sign with another key: `--key FILE`"))
+            }
+            other => Error::new(format!("{own}, your key, cannot be used in {}: {other}", keys.display())),
+        });
     }
     let walk = find_signed(directory);
     if let Some((path, error)) = walk.unreadable.first() {
         return Err(Error::file("read", path, error));
     }
+    let mut problems = 0;
     for path in walk.files {
-        let text = read(&path)?;
-        let kind = ItemKind::of(&path.to_string_lossy(), &text);
-        if let Err(reason) = verify(kind, &normalise(&text), &ring) {
-            let signed = committed(&path).filter(|text| verify(kind, text, &ring).is_ok());
-            changed.push(ChangedFile { path, text, reason, signed });
+        match examine(path, &ring) {
+            Ok(None) => {}
+            Ok(Some(file)) => changed.push(file),
+            Err(error) => {
+                err!("error: {error}");
+                problems += 1;
+            }
         }
     }
-    Ok(())
+    Ok(problems)
+}
+
+/// Returns a file if `graph verify` refuses it.
+fn examine(path: PathBuf, ring: &KeyRing) -> Result<Option<ChangedFile>, Error> {
+    if std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink()) {
+        // A signature would replace the link by a file.
+        return Err(Error::new(format!(
+            "{} is a link, and is not signed; sign the file that it leads to",
+            path.display()
+        )));
+    }
+    let text = read(&path)?;
+    let kind = ItemKind::of(&path.to_string_lossy(), &text);
+    let Err(reason) = verify(kind, &normalise(&text), ring) else { return Ok(None) };
+    let signed = committed(&path).filter(|text| verify(kind, text, ring).is_ok());
+    Ok(Some(ChangedFile { path, text, reason, signed }))
 }
 
 /// Returns the text that the last commit of a git repository holds for a file.
 fn committed(path: &Path) -> Option<String> {
     let path = std::path::absolute(path).ok()?;
     let mut git = Command::new("git");
-    // `cat-file` shows the stored bytes: no filter or program that the repository configures has a part in it.
-    git.args(["cat-file", "blob"]).arg(format!("HEAD:./{}", path.file_name()?.to_str()?));
+    // `cat-file` shows the stored bytes without filters, and nothing is fetched: no program that the repository configures runs.
+    git.args(["-c", "protocol.allow=never", "cat-file", "blob"])
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .env("GIT_TERMINAL_PROMPT", "0");
+    git.arg(format!("HEAD:./{}", path.file_name()?.to_str()?));
     git.current_dir(path.parent()?).stdin(Stdio::null()).stderr(Stdio::null());
     let shown = git.output().ok().filter(|output| output.status.success())?;
     String::from_utf8(shown.stdout).ok().map(|text| normalise(&text).into_owned())
@@ -124,7 +169,7 @@ fn committed(path: &Path) -> Option<String> {
 
 /// Describes a changed file: why it is refused, and its lines, with what changed since the last committed and signed text.
 fn shown(file: &ChangedFile) -> String {
-    let path = file.path.display();
+    let path = plain(&file.path.display().to_string());
     let kind = ItemKind::of(&file.path.to_string_lossy(), &file.text);
     let text = normalise(&file.text);
     let content = content(kind, &text);
@@ -139,7 +184,13 @@ fn shown(file: &ChangedFile) -> String {
         }
         Some(signed) => {
             lines.push(format!("--- {path} (signed, as in the last commit)\n+++ {path}"));
-            for hunk in TextDiff::from_lines(signed, content).unified_diff().context_radius(CONTEXT).iter_hunks() {
+            for hunk in TextDiff::configure()
+                .timeout(PATIENCE)
+                .diff_lines(signed, content)
+                .unified_diff()
+                .context_radius(CONTEXT)
+                .iter_hunks()
+            {
                 lines.push(hunk.header().to_string());
                 let line = |line: &str| line.strip_suffix('\n').unwrap_or(line).to_owned();
                 lines.extend(hunk.iter_changes().map(|change| coloured(change.tag(), &line(change.value()))));
@@ -154,16 +205,22 @@ fn content(kind: ItemKind, text: &str) -> &str {
     open(kind, text).map_or(text, |opened| opened.content)
 }
 
-/// Returns a line of a difference. A character that a reader would not see, or that a terminal would obey, is written as its number.
-fn coloured(tag: ChangeTag, line: &str) -> String {
-    let mut seen = String::new();
-    for character in line.chars() {
+/// Returns a text in which each character that a reader would not see, or that a terminal would obey, is written as its number.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for character in text.chars() {
         if character != '\t' && (character.is_control() || is_invisible(character)) {
-            seen.extend(character.escape_unicode());
+            plain.extend(character.escape_unicode());
         } else {
-            seen.push(character);
+            plain.push(character);
         }
     }
+    plain
+}
+
+/// Returns a line of a difference, with its colour.
+fn coloured(tag: ChangeTag, line: &str) -> String {
+    let seen = plain(line);
     match tag {
         ChangeTag::Equal => format!(" {seen}"),
         ChangeTag::Delete => format!("\u{1b}[31m-{seen}\u{1b}[0m"),
