@@ -1,8 +1,8 @@
 //! Stored journals: known answers of the current version, and journals that older versions wrote.
 //!
-//! `tests/engines/stored_directory` holds graphs, their scripts, and in `version-N` the journals that the engine wrote of them when
+//! `tests/engines/kept` holds graphs, their scripts, and in `version-N` the journals that the engine wrote of them when
 //! `N` was the version of the journal. Each journal is proven, replayed, shown, and continued from any record. Only the
-//! journals of the current version are ever written again: `KEEP=1 cargo test --test engines stored_directory` does that.
+//! journals of the current version are ever written again: `KEEP=1 cargo test --test engines kept` does that.
 
 use std::fmt::Write;
 use std::fs;
@@ -145,7 +145,7 @@ fn the_engine_writes_the_stored_journals() {
             return Vec::new();
         }
         let all = read(&directory, name);
-        let Some(before) = all.iter().find(|stored_directory| stored_directory.case == case.name) else {
+        let Some(before) = all.iter().find(|stored| stored.case == case.name) else {
             return vec!["its journal is not kept: KEEP=1 keeps it".to_owned()];
         };
         let bodies = |records: &[KeptRecord]| {
@@ -182,11 +182,10 @@ fn a_stored_journal_is_proven_replayed_and_shown() {
     for directory in versions() {
         each(|_, machine, case, name| {
             let all = read(&directory, name);
-            let Some(stored_directory) = all.into_iter().find(|stored_directory| stored_directory.case == case.name)
-            else {
+            let Some(stored) = all.into_iter().find(|stored| stored.case == case.name) else {
                 return Vec::new();
             };
-            let records: Vec<Entered> = stored_directory.records.iter().map(KeptRecord::entered).collect();
+            let records: Vec<Entered> = stored.records.iter().map(KeptRecord::entered).collect();
             let (log, _) = within(false, Log::holding(&records));
             let mut said: Vec<String> = unproven(machine, &log).into_iter().collect();
             let signed = within(false, log.load(&run_id())).expect("it is in memory");
@@ -211,15 +210,13 @@ fn a_stored_journal_resumes_from_any_cut() {
     for directory in versions() {
         each(|stage, machine, case, name| {
             let all = read(&directory, name);
-            let Some(stored_directory) =
-                all.into_iter().find(|stored_directory| stored_directory.case == case.name && case.resumes)
-            else {
+            let Some(stored) = all.into_iter().find(|stored| stored.case == case.name && case.resumes) else {
                 return Vec::new();
             };
             stage.set(case);
             drop(run(case, stage, machine, Some(&Log::default())));
             let given = stage.given();
-            let records: Vec<Entered> = stored_directory.records.iter().map(KeptRecord::entered).collect();
+            let records: Vec<Entered> = stored.records.iter().map(KeptRecord::entered).collect();
             let (log, _) = within(false, Log::holding(&records));
             let ends: Vec<usize> = (1..records.len()).filter(|at| records[at - 1].is_last).collect();
             let mut said = Vec::new();
@@ -232,11 +229,11 @@ fn a_stored_journal_resumes_from_any_cut() {
                     end
                 };
                 match resume(case, stage, machine, &log, *at, &given) {
-                    Ok((end, again)) if without_kind(&end) == without_kind(&stored_directory.end) => {
+                    Ok((end, again)) if without_kind(&end) == without_kind(&stored.end) => {
                         said.extend(unproven(machine, &again).map(|why| format!("behind record {at}: {why}")));
                     }
                     Ok((end, _)) => {
-                        said.push(format!("behind record {at} it came to {end}, and not to {}", stored_directory.end))
+                        said.push(format!("behind record {at} it came to {end}, and not to {}", stored.end));
                     }
                     Err(error) => said.push(format!("behind record {at}: {error}")),
                 }
