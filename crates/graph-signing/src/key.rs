@@ -496,6 +496,35 @@ mod tests {
     }
 
     #[test]
+    fn another_kind_of_key_is_named_in_the_error() {
+        for (label, named) in [
+            ("EC PRIVATE KEY", "an EC key"),
+            ("OPENSSH PRIVATE KEY", "OpenSSH's own format"),
+            ("CERTIFICATE", "a certificate"),
+            ("SOMETHING", "PEM of something else"),
+        ] {
+            let pem = format!("-----BEGIN {label}-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END {label}-----\n");
+            let error = SecretKey::from_pem(&pem).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+            assert!(PublicKey::from_pem(&pem).is_err(), "{label}");
+        }
+        // The neutral point verifies signatures that nobody made.
+        let mut neutral = [0; 32];
+        neutral[0] = 1;
+        assert!(PublicKey::from_bytes(&neutral).unwrap_err().to_string().contains("weak"));
+    }
+
+    #[test]
+    fn keys_are_loaded_only_from_files_that_can_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(matches!(SecretKey::load(directory.path()), Err(KeyError::Io { .. } | KeyError::Exposed { .. })));
+        fs::write(directory.path().join("file"), "").unwrap();
+        let inside = directory.path().join("file/keys");
+        assert!(SecretKey::from_seed(&SEED).save(&inside).is_err());
+        assert!(key_directory().is_none_or(|directory| directory.is_absolute() || !directory.as_os_str().is_empty()));
+    }
+
+    #[test]
     fn a_key_survives_its_pem_and_shows_nothing_of_itself() {
         let key = SecretKey::from_seed(&SEED);
         let pem = key.to_pem();

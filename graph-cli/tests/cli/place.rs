@@ -43,7 +43,10 @@ impl Place {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
         command.args(arguments).current_dir(self.root()).env_clear().env("HOME", self.root()).stdin(Stdio::null());
-        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        // Where programs are, and where a measurement of coverage collects what ran.
+        for name in ["PATH", "LLVM_PROFILE_FILE"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
         command
     }
 

@@ -511,3 +511,91 @@ async fn a_gate_that_looks_at_the_time_fails_as_a_gate_does() {
     let told = changed(&records, &[(1, &said["error"].to_string(), r#""told""#)]);
     assert!(found(&program, &told).unwrap().contains("node `gate` does not fail so"));
 }
+
+/// A gate that leads to two calls at once.
+const FANNING: Program<'static> = Program {
+    keys: &[Key { name: "paid", initial: None }],
+    nodes: &[
+        ("fan", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
+        ("one", r#"{"line":2,"does":{"action":0},"assign":{"paid":"${result.paid}"}}"#),
+        ("two", r#"{"line":3,"does":{"action":0}}"#),
+    ],
+    ..PROGRAM
+};
+
+/// Changes a record as JSON, and signs the journal again.
+fn edited(records: &[SignedRecord], seq: usize, edit: impl Fn(&mut Value)) -> Vec<SignedRecord> {
+    forged(records, |at, body| {
+        let mut record: Value = serde_json::from_str(body).unwrap();
+        if at == seq {
+            edit(&mut record);
+        }
+        record.to_string()
+    })
+}
+
+/// Returns the error of reading a run from a store that holds these records; `None` if it can be read.
+async fn read_again(program: &Program<'_>, records: &[SignedRecord]) -> Option<String> {
+    let store = MemoryStore::new();
+    drop(store.create(&id(), "forged", records.to_vec()).await.unwrap());
+    let machine = machine(program, Err(("nothing is called", Value::Null)));
+    let outcome = runtime(&store).build().unwrap().outcome(&machine, &id()).await;
+    outcome.err().map(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn several_failures_of_a_step_are_listed_as_they_were() {
+    let records = ran(machine(&FANNING, Err(("no", Value::Null))), 5).await;
+    let last = records.len() - 1;
+    let end: Value = serde_json::from_str(&records[last].body).unwrap();
+    assert_eq!(end["failures"].as_array().map(Vec::len), Some(2), "{end}");
+    assert_eq!(found(&FANNING, &records), None);
+    for (why, edit) in [
+        ("order", (|end: &mut Value| end["failures"].as_array_mut().unwrap().reverse()) as fn(&mut Value)),
+        ("order", |end| drop(end["failures"].as_array_mut().unwrap().remove(0))),
+        ("differ", |end| end["unfit"] = json!(true)),
+        ("is not one of node", |end| end["failures"][1]["step"] = json!(9)),
+        ("is not one of node", |end| end["failures"][1]["node"] = json!("fan")),
+        ("", |end| end["failures"][1]["error"] = json!("Max steps exceeded (9)")),
+    ] {
+        let forged = edited(&records, last, edit);
+        let said = found(&FANNING, &forged);
+        assert!(said.as_ref().is_none_or(|said| said.contains(why)) && (said.is_some() || why.is_empty()), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_the_graph_does_not_allow_is_not_read() {
+    let records = ran(machine(&FANNING, Ok(json!({"paid": true}))), 5).await;
+    assert_eq!((found(&FANNING, &records), read_again(&FANNING, &records).await), (None, None));
+    let step = |kind: &str, nth: usize| {
+        let of_kind = records.iter().enumerate().filter(|(_, record)| record.body.contains(kind));
+        of_kind.map(|(at, _)| at).nth(nth).unwrap()
+    };
+    let (first, second) = (step(r#""kind":"step""#, 0), step(r#""kind":"step""#, 1));
+    for (seq, edit) in [
+        (second, (|step: &mut Value| drop(step["visits"].as_array_mut().unwrap().pop())) as fn(&mut Value)),
+        (second, |step| step["visits"].as_array_mut().unwrap().reverse()),
+        (second, |step| step["visits"][0]["step"] = json!(7)),
+        (second, |step| step["visits"][0]["node"] = json!("two")),
+        (second, |step| step["visits"][0]["error"] = json!("it failed")),
+        (first, |step| step["visits"][0]["edges"] = json!([9])),
+        (first, |step| step["visits"][0]["edges"] = json!([0])),
+        (first, |step| step["next"][1]["number"] = json!(8)),
+        (first, |step| step["next"].as_array_mut().unwrap().reverse()),
+    ] {
+        let forged = edited(&records, seq, edit);
+        let (audited, read) = (found(&FANNING, &forged), read_again(&FANNING, &forged).await);
+        assert!(audited.is_some() && read.is_some(), "{audited:?} {read:?}: {}", forged[seq].body);
+    }
+    let paid = ran(machine(&CONTINUING, Err(("no", Value::Null))), 5).await;
+    let failed = paid.iter().position(|record| record.body.contains(r#""error":"no""#)).unwrap();
+    assert_eq!(read_again(&CONTINUING, &paid).await, None);
+    for edit in [(|step: &mut Value| step["visits"][0]["edges"] = json!([9])) as fn(&mut Value), |step| {
+        step["visits"][0]["suppressed"] = json!(false)
+    }] {
+        let forged = edited(&paid, failed, edit);
+        let (audited, read) = (found(&CONTINUING, &forged), read_again(&CONTINUING, &forged).await);
+        assert!(audited.is_some() && read.is_some(), "{audited:?} {read:?}: {}", forged[failed].body);
+    }
+}

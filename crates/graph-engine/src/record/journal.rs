@@ -518,3 +518,30 @@ fn read_next(run: &RunId, signed: &SignedRecord, prev: Digest) -> Result<Record,
 fn read<T: for<'de> Deserialize<'de>>(seq: u64, body: &str) -> Result<T, JournalError> {
     serde_json::from_str(body).map_err(|error| JournalError::Unreadable { seq, reason: error.to_string() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Long enough that several threads follow it.
+    const LONG: usize = 2 * A_THREAD + 1;
+
+    #[test]
+    fn a_long_chain_is_followed_and_its_broken_record_named() {
+        let (run, key) = (RunId::new("long").unwrap(), SecretKey::from_seed(&[1; 32]));
+        let mut chain = Chain::new(run.clone());
+        let record = |chain: &mut Chain| chain.sign("resume", serde_json::json!({}), SystemTime::UNIX_EPOCH, &key);
+        let mut signed: Vec<SignedRecord> = (0..LONG).map(|_| record(&mut chain)).collect();
+        assert!(VerifiedJournal::new(&run, &signed, &key.public()).is_ok());
+        for broken in [5, A_THREAD + 5, LONG - 2] {
+            let kept = signed[broken].body.clone();
+            signed[broken].body = kept.replace("resume", "rename");
+            let found = VerifiedJournal::new(&run, &signed, &key.public()).err().unwrap().to_string();
+            assert!(
+                found.contains(&format!("record {broken}")) || found.contains(&format!("record {}", broken + 1)),
+                "{found}"
+            );
+            signed[broken].body = kept;
+        }
+    }
+}
