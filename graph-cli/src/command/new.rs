@@ -253,7 +253,7 @@ fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
-/// Makes a git repository of a directory that is in none, as cargo does. Without git, there is none.
+/// Makes a git repository of a directory outside of one, as cargo does. Without git, this does nothing.
 fn init_repository(directory: &Path) {
     let is_in_one = directory.ancestors().any(|directory| directory.join(".git").exists());
     if !is_in_one {
