@@ -592,7 +592,7 @@ async fn a_step_that_the_graph_does_not_allow_is_not_read() {
     let failed = paid.iter().position(|record| record.body.contains(r#""error":"no""#)).unwrap();
     assert_eq!(read_again(&CONTINUING, &paid).await, None);
     for edit in [(|step: &mut Value| step["visits"][0]["edges"] = json!([9])) as fn(&mut Value), |step| {
-        step["visits"][0]["suppressed"] = json!(false)
+        step["visits"][0]["suppressed"] = json!(false);
     }] {
         let forged = edited(&paid, failed, edit);
         let (audited, read) = (found(&CONTINUING, &forged), read_again(&CONTINUING, &forged).await);
