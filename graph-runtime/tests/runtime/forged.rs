@@ -599,3 +599,72 @@ async fn a_step_that_the_graph_does_not_allow_is_not_read() {
         assert!(audited.is_some() && read.is_some(), "{audited:?} {read:?}: {}", forged[failed].body);
     }
 }
+
+#[tokio::test]
+async fn a_call_says_nothing_that_its_node_does_not_do() {
+    let nodes = &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":[7,7,7],"as":"n","collect":"paid","width":1},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let program = Program { nodes, ..PAYING };
+    let records = ran(machine(&program, Ok(json!(1))), 5).await;
+    let step = records.iter().position(|record| record.body.contains(r#""kind":"step""#)).unwrap();
+    assert!(records[1].body.contains(r#""kind":"calls""#) && step > 1);
+    let refused = |records: &[SignedRecord], what: &str| {
+        let audited = audit(&machine(&program, Ok(json!(1))), &id(), records, &key().public(), None);
+        assert!(audited.is_err(), "{what}");
+    };
+    for (member, value) in [
+        ("step", json!(9)),
+        ("node", json!("done")),
+        ("item", json!(7)),
+        ("item", Value::Null),
+        ("cached", json!(true)),
+        ("run", json!("forged-1_0")),
+        ("now", json!(5)),
+        ("calls", json!(9)),
+        ("result", json!(2)),
+    ] {
+        let forged = edited(&records, 1, |record| record["done"][0][member] = value.clone());
+        refused(&forged, &format!("`{member}` of a call: {value}"));
+    }
+    for (member, value) in [
+        ("items", json!([{"item": 0, "error": "x"}])),
+        ("items", json!([{"item": 9, "error": "x"}])),
+        ("cached", json!(true)),
+        ("run", json!("forged-1")),
+        ("now", json!(5)),
+    ] {
+        let forged = edited(&records, step, |record| record["visits"][0][member] = value.clone());
+        refused(&forged, &format!("`{member}` of a visit: {value}"));
+    }
+    // Of calls that failed, the items are named in their order.
+    let failed = ran(machine(&program, Err(("no", Value::Null))), 5).await;
+    let program = Program { settings: r#"{"on_error":"continue"}"#, ..program };
+    let suppressed = ran(machine(&program, Err(("no", Value::Null))), 5).await;
+    for records in [&failed, &suppressed] {
+        let Some(step) = records.iter().position(|record| record.body.contains(r#""items":["#)) else { continue };
+        for edit in [
+            (|visit: &mut Value| visit["items"][1]["item"] = json!(9)) as fn(&mut Value),
+            |visit| visit["items"].as_array_mut().unwrap().reverse(),
+            |visit| visit["cached"] = json!(true),
+            |visit| drop(visit.as_object_mut().unwrap().remove("error")),
+        ] {
+            let forged = edited(records, step, |record| edit(&mut record["visits"][0]));
+            assert!(audit(&machine(&program, Ok(json!(1))), &id(), &forged, &key().public(), None).is_err());
+        }
+    }
+    assert!(suppressed.iter().any(|record| record.body.contains(r#""items":["#)), "{:?}", suppressed[1].body);
+    // An action that calls a tool without a cache was not answered from one.
+    let paid = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
+    for (member, value) in [("cached", json!(true)), ("items", json!([{"item": 0, "error": "x"}])), ("run", json!("x"))]
+    {
+        let forged = edited(&paid, 2, |record| record["visits"][0][member] = value.clone());
+        assert!(found(&PAYING, &forged).is_some(), "{member}");
+        let forged = edited(&paid, 1, |record| record["visits"][0][member] = value.clone());
+        assert!(found(&PAYING, &forged).is_some(), "{member} of a gate");
+    }
+}
