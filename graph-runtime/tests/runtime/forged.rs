@@ -668,3 +668,45 @@ async fn a_call_says_nothing_that_its_node_does_not_do() {
         assert!(found(&PAYING, &forged).is_some(), "{member} of a gate");
     }
 }
+
+#[tokio::test]
+async fn a_node_that_makes_no_call_has_nothing_of_one() {
+    let program = Program {
+        tools: &[Tool { id: "", ..PROGRAM.tools[0] }],
+        permissions: &["*"],
+        settings: r#"{"on_error":"continue"}"#,
+        nodes: &[("call", r#"{"line":1,"does":{"action":0},"item":"${inputs.amount}"}"#)],
+        ..PROGRAM
+    };
+    let records = ran(machine(&program, Ok(json!({}))), 5).await;
+    assert_eq!(found(&program, &records), None);
+    for (member, value) in [
+        ("data", json!({"x": 1})),
+        ("run", json!("forged-1")),
+        ("now", json!(5)),
+        ("cached", json!(true)),
+        ("result", json!(1)),
+        ("category", json!("transient")),
+        ("items", json!([{"item": 0, "error": "x"}])),
+    ] {
+        let forged = edited(&records, 1, |record| record["visits"][0][member] = value.clone());
+        let said = audit(&machine(&program, Ok(json!(1))), &id(), &forged, &key().public(), None);
+        assert!(said.is_err(), "`{member}`: {value}");
+    }
+    // Nor has a run that waits a call of such a node.
+    let call = json!({"step": 1, "node": "call", "result": 1});
+    let forged = edited(&records, 1, |record| {
+        *record = json!({"v": record["v"], "run": record["run"], "seq": record["seq"], "prev": record["prev"],
+            "end": record["end"], "at": record["at"], "kind": "calls", "done": [call]});
+    });
+    assert!(audit(&machine(&program, Ok(json!(1))), &id(), &forged[..2], &key().public(), None).is_err());
+    let paid = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
+    for (node, cached) in [("limit", false), ("pay", true), ("pay", false)] {
+        let call = json!({"step": 1, "node": node, "result": 1, "cached": cached});
+        let forged = edited(&paid, 1, |record| {
+            *record = json!({"v": record["v"], "run": record["run"], "seq": record["seq"], "prev": record["prev"],
+                "end": record["end"], "at": record["at"], "kind": "calls", "done": [call]});
+        });
+        assert!(audit(&machine(&PAYING, Ok(json!(1))), &id(), &forged[..2], &key().public(), None).is_err(), "{node}");
+    }
+}
