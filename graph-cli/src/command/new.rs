@@ -213,7 +213,7 @@ fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
             key
         }
     };
-    let mut manifest = include_str!("../../templates/crate/Cargo.toml").replace("{name}", &name);
+    let mut manifest = include_str!("../../templates/crate/manifest.toml").replace("{name}", &name);
     manifest = manifest.replace("{runtime}", &runtime).replace("{compiler}", &compiler);
     if let Some(workspace) = workspace(parent) {
         manifest.push_str(&format!(
