@@ -1,69 +1,52 @@
-//! The graphs in `docs/format.md` compile: each fenced block of YAML whose first line is `# graph`, or `# graph NAME`
-//! if another graph depends on the name of the file.
+//! The graphs in the pages compile: each fenced block of YAML whose first line is `# graph`, or `# graph NAME` if another
+//! graph depends on the name of the file.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
+use crate::page::{self, Block, pages};
 use crate::support::sign;
 use crate::tree::Tree;
 
-/// A graph of a page, and the line on which it begins.
-struct Block {
-    line: usize,
-    /// The name of its file.
-    name: String,
-    text: String,
-}
-
-/// Returns the blocks that are graphs.
-fn graphs(page: &str) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    let mut lines = (1..).zip(page.lines());
-    while let Some((number, line)) = lines.next() {
-        let Some(language) = line.trim_start().strip_prefix("```") else { continue };
-        // A block in a list is indented as much as its fence.
-        let indent = line.len() - line.trim_start().len();
-        let block = lines.by_ref().map(|(_, line)| line).take_while(|line| !line.trim_start().starts_with("```"));
-        let text: String = block.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect();
-        let line = number + 1;
-        let name = match text.lines().next().and_then(|first| first.strip_prefix("# graph")) {
-            Some("") => format!("line_{line}.yaml"),
-            Some(name) => format!("{}.yaml", name.trim()),
-            None => continue,
-        };
-        if language.trim() == "yaml" {
-            blocks.push(Block { line, name, text });
-        }
-    }
-    blocks
+/// Returns the blocks of a page that are graphs, with the names of their files.
+fn graphs(name: &str, page: &str) -> Vec<(String, Block)> {
+    let blocks = page::blocks(name, page).into_iter().filter(|block| block.language == "yaml");
+    let named = |block: Block| {
+        let name = block.text.lines().next()?.strip_prefix("# graph")?.trim();
+        let line = block.place.rsplit_once(':').map_or("", |(_, line)| line);
+        let file = if name.is_empty() { format!("line_{line}.yaml") } else { format!("{name}.yaml") };
+        Some((file, block))
+    };
+    blocks.filter_map(named).collect()
 }
 
 /// Returns the diagnostics of the graphs of a page; an empty text if they compile.
 ///
 /// Tools without a contract accept any parameters, so a page need not show the contracts of the tools in its examples.
-fn problems(page: &str) -> String {
+fn problems(name: &str, page: &str) -> String {
     let tree = Tree::new();
     let mut problems = String::new();
-    let blocks = graphs(page);
-    for Block { name, text, .. } in &blocks {
-        tree.write(name, sign(text));
+    let graphs = graphs(name, page);
+    for (file, block) in &graphs {
+        tree.write(file, sign(&block.text));
     }
-    for Block { line, name, .. } in blocks {
-        for found in tree.project().compile(&tree.path(&name)).diagnostics {
-            write!(problems, "the graph on line {line}:\n{}\n\n", found.render()).unwrap();
+    for (file, block) in &graphs {
+        for found in tree.project().compile(&tree.path(file)).diagnostics {
+            write!(problems, "the graph at {}:\n{}\n\n", block.place, found.render()).unwrap();
         }
     }
     problems
 }
 
 #[test]
-fn the_graphs_in_the_page_of_the_format_compile() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/format.md");
-    let page = fs::read_to_string(&path).unwrap_or_default();
-    assert!(!graphs(&page).is_empty(), "{} shows no graph", path.display());
-    let problems = problems(&page);
-    assert!(problems.is_empty(), "{problems}");
+fn the_graphs_in_the_pages_compile() {
+    let mut count = 0;
+    for (name, page) in pages(Path::new(env!("CARGO_MANIFEST_DIR"))) {
+        count += graphs(&name, &page).len();
+        let problems = problems(&name, &page);
+        assert!(problems.is_empty(), "{problems}");
+    }
+    assert!(count > 10, "the graphs are found: {count}");
 }
 
 #[test]
@@ -71,10 +54,10 @@ fn a_mistake_in_a_page_is_found_with_its_line() {
     let graph = "# graph\nversion: \"1\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
                  permissions: [rye.execute.tool.*]\nconfig:\n  start: a\n  nodes:\n    a: { type: return }\n";
     let page = |graph: &str| format!("# The format\n\n```yaml\nnext: a part\n```\n\n```yaml\n{graph}```\n\nText.\n");
-    assert_eq!(graphs(&page(graph)).len(), 1);
-    assert_eq!(problems(&page(graph)), "");
-    let problems = problems(&page(&graph.replace("start: a", "start: b")));
-    assert!(problems.starts_with("the graph on line 8:\nerror[G0101]"), "{problems}");
+    assert_eq!(graphs("a.md", &page(graph)).len(), 1);
+    assert_eq!(problems("a.md", &page(graph)), "");
+    let problems = problems("a.md", &page(&graph.replace("start: a", "start: b")));
+    assert!(problems.starts_with("the graph at a.md:7:\nerror[G0101]"), "{problems}");
     let indented = page(graph).replace("\n", "\n  ");
-    assert_eq!(graphs(&indented)[0].text, graph);
+    assert_eq!(graphs("a.md", &indented)[0].1.text, graph);
 }

@@ -8,6 +8,8 @@ mod corpus;
 mod expected;
 #[path = "../support/floods.rs"]
 mod floods;
+#[path = "../support/page.rs"]
+mod page;
 #[path = "../support/random.rs"]
 mod random;
 #[path = "../support/mod.rs"]

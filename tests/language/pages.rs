@@ -11,60 +11,19 @@
 //! | `console`, `text` that begins with `graph` | `graph-cli/tests/cli/pages.rs` runs it, or compares it with the help |
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use graph_compiler::diagnostic::Diagnostic;
 use graph_compiler::project::Project;
 use graph_compiler::source::SourceFile;
 
+use crate::page::{self, Block, pages};
 use crate::support::sign;
 use crate::tree::Tree;
 
-/// A fenced block of a page.
-struct Block {
-    /// The page and the line of the fence.
-    place: String,
-    language: String,
-    /// The text of the comment on the line above, as `from: PATH`.
-    mark: Option<String>,
-    text: String,
-}
-
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Returns the blocks of all pages.
-fn blocks() -> Vec<Block> {
-    let docs = fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
-    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(|name| repository().join(name)));
-    pages.sort();
-    pages.iter().flat_map(|page| blocks_of(page)).collect()
-}
-
-fn blocks_of(page: &Path) -> Vec<Block> {
-    let name = page.strip_prefix(repository()).unwrap().display().to_string();
-    let text = fs::read_to_string(page).unwrap();
-    let mut blocks = Vec::new();
-    let mut above = "";
-    let mut lines = (1..).zip(text.lines());
-    while let Some((number, line)) = lines.next() {
-        let indent = line.len() - line.trim_start().len();
-        let fence: String = line.trim_start().chars().take_while(|character| *character == '`').collect();
-        if fence.len() < 3 {
-            above = line.trim();
-            continue;
-        }
-        let block = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != fence);
-        let text = block.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect();
-        let mark = above.strip_prefix("<!-- ").and_then(|mark| mark.strip_suffix(" -->")).map(str::to_owned);
-        let language = line.trim_start()[fence.len()..].trim().to_owned();
-        blocks.push(Block { place: format!("{name}:{number}"), language, mark, text });
-        above = "";
-    }
-    blocks
 }
 
 /// Returns a text whose lines begin where the outermost of them does.
@@ -210,11 +169,11 @@ fn output(name: &str) -> Option<String> {
 /// Returns what is wrong with a block; `None` if its check passes.
 fn block_error(block: &Block) -> Option<String> {
     let Block { language, text, .. } = block;
-    if let Some(path) = block.mark.as_deref().and_then(|mark| mark.strip_prefix("from: ")) {
+    if let Some(path) = block.comments.iter().find_map(|comment| comment.strip_prefix("from: ")) {
         let file = fs::read_to_string(repository().join(path)).unwrap_or_default();
         return (!is_part_of(&file, text)).then(|| format!("it is no part of {path}"));
     }
-    if let Some(name) = block.mark.as_deref().and_then(|mark| mark.strip_prefix("output: ")) {
+    if let Some(name) = block.comments.iter().find_map(|comment| comment.strip_prefix("output: ")) {
         let Some(output) = output(name) else { return Some(format!("no test makes the output `{name}`")) };
         return (output.trim_end() != text.trim_end()).then(|| format!("the output is\n{output}"));
     }
@@ -242,7 +201,8 @@ fn block_error(block: &Block) -> Option<String> {
 
 #[test]
 fn each_block_in_the_pages_is_checked() {
-    let blocks = blocks();
+    let pages = pages(repository());
+    let blocks: Vec<Block> = pages.iter().flat_map(|(name, page)| page::blocks(name, page)).collect();
     assert!(blocks.len() > 100, "the blocks are found: {}", blocks.len());
     let wrong = blocks.iter().filter_map(|block| {
         let error = block_error(block)?;
@@ -254,11 +214,11 @@ fn each_block_in_the_pages_is_checked() {
 
 #[test]
 fn a_wrong_block_is_found() {
-    let block = |language: &str, mark: Option<&str>, text: &str| {
-        let mark = mark.map(str::to_owned);
-        block_error(&Block { place: String::new(), language: language.to_owned(), mark, text: text.to_owned() })
+    let block = |language: &str, comment: Option<&str>, text: &str| {
+        let comments = comment.map(str::to_owned).into_iter().collect();
+        block_error(&Block { place: String::new(), language: language.to_owned(), comments, text: text.to_owned() })
     };
-    for (language, mark, text) in [
+    for (language, comment, text) in [
         ("rust", None, "fn main() {}\n"),
         ("rust", Some("from: examples/order.rs"), "fn main() { order() }\n"),
         ("text", Some("output: nothing"), "error\n"),
@@ -271,16 +231,16 @@ fn a_wrong_block_is_found() {
         ("sh", None, "echo 'open\n"),
         ("", None, "anything\n"),
     ] {
-        assert!(block(language, mark, text).is_some(), "{language}: {text}");
+        assert!(block(language, comment, text).is_some(), "{language}: {text}");
     }
-    for (language, mark, text) in [
+    for (language, comment, text) in [
         ("rust", Some("from: examples/order.rs"), "/// A shop without a database.\nstruct Shop;\n"),
         ("yaml", None, "# fragment\nnext: done\n"),
         ("yaml", None, "# fragment\nretry: { attempts: 3 }\n"),
         ("sh", None, "cargo run --example order -- tea\n"),
         ("json", None, "{ \"a\": 1 }\n{ \"a\": 2 }\n"),
     ] {
-        assert_eq!(block(language, mark, text), None, "{text}");
+        assert_eq!(block(language, comment, text), None, "{text}");
     }
 }
 
@@ -314,19 +274,16 @@ fn links(text: &str) -> Vec<String> {
 
 #[test]
 fn links_between_pages_lead_somewhere() {
-    let docs = fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
-    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(|name| repository().join(name)));
     let (mut broken, mut count) = (Vec::new(), 0);
-    for page in &pages {
-        let text = fs::read_to_string(page).unwrap();
+    for (name, text) in pages(repository()) {
+        let page = repository().join(&name);
         for link in links(&text).iter().filter(|link| !link.contains("://")) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
             let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
             let has_anchor =
                 || anchor.is_empty() || anchors(&fs::read_to_string(&target).unwrap()).contains(&anchor.to_owned());
             if !target.exists() || !has_anchor() {
-                broken.push(format!("{}: {link}", page.file_name().unwrap().display()));
+                broken.push(format!("{name}: {link}"));
             }
             count += 1;
         }
@@ -338,8 +295,7 @@ fn links_between_pages_lead_somewhere() {
 #[test]
 fn the_summary_lists_every_page() {
     let summary = links(&fs::read_to_string(repository().join("docs/SUMMARY.md")).unwrap());
-    let docs = fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
-    let pages = docs.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.ends_with(".md"));
+    let pages = pages(repository()).into_iter().filter_map(|(name, _)| name.strip_prefix("docs/").map(str::to_owned));
     let missing: Vec<String> = pages.filter(|name| name != "SUMMARY.md" && !summary.contains(name)).collect();
     assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
 }

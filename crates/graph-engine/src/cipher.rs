@@ -19,11 +19,11 @@ pub(crate) fn encrypt(key: &[u8; 32], nonce: &[u8; NONCE], plain: &[u8], bound: 
 /// Decrypts the output of [`encrypt`]; `None` if it was changed, moved or made with another key, or this build has no
 /// cipher.
 #[cfg(feature = "secrets")]
-pub(crate) fn decrypt(key: &[u8; 32], nonce: &[u8; NONCE], signed: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decrypt(key: &[u8; 32], nonce: &[u8; NONCE], encrypted: &[u8], bound: &[u8]) -> Option<Vec<u8>> {
     use chacha20poly1305::aead::{Aead, KeyInit, Payload};
     use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 
-    let payload = Payload { msg: signed, aad: bound };
+    let payload = Payload { msg: encrypted, aad: bound };
     XChaCha20Poly1305::new(&Key::from(*key)).decrypt(&XNonce::from(*nonce), payload).ok()
 }
 

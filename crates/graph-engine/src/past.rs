@@ -45,7 +45,7 @@ pub enum Seen {
     /// A state with the types of the graph.
     Plain(Box<dyn StateFields>),
     /// The inputs and keys as the records have them: encrypted values cannot be read as the graph's types.
-    SignedRecord {
+    Encrypted {
         /// The inputs.
         inputs: Value,
         /// The keys that are set, by their names.
@@ -83,7 +83,7 @@ impl<'m> Past<'m> {
             Seen::Plain(opened(machine, inputs).map_err(first)?)
         } else {
             let initial = code.keys.iter().filter_map(|key| Some((key.name.clone(), key.initial.clone()?)));
-            Seen::SignedRecord { inputs, keys: initial.collect() }
+            Seen::Encrypted { inputs, keys: initial.collect() }
         };
         let mut position = Position::new(code);
         position.limit = start.limit.map(u64::from);
@@ -105,7 +105,7 @@ impl<'m> Past<'m> {
     pub fn state(&self) -> Option<&dyn StateFields> {
         match &self.seen {
             Seen::Plain(state) => Some(&**state),
-            Seen::SignedRecord { .. } => None,
+            Seen::Encrypted { .. } => None,
         }
     }
 
@@ -114,7 +114,7 @@ impl<'m> Past<'m> {
         let (code, position) = (tables(self.machine.graph()), &self.position);
         match &self.seen {
             Seen::Plain(state) => state_value(code, &**state, position),
-            Seen::SignedRecord { inputs, keys } => {
+            Seen::Encrypted { inputs, keys } => {
                 let mut map = Map::from_iter([("inputs".to_owned(), inputs.clone())]);
                 let set = keys.iter().filter(|(_, value)| !value.is_null());
                 map.extend(set.map(|(name, value)| (name.clone(), value.clone())));
@@ -154,7 +154,7 @@ impl<'m> Past<'m> {
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {
             Seen::Plain(state) => self.position = snapshot.restore(code, &mut **state).map_err(misfit)?,
-            Seen::SignedRecord { keys, .. } => {
+            Seen::Encrypted { keys, .. } => {
                 self.position = position_of(&snapshot, code).map_err(misfit)?;
                 keys.clone_from(&snapshot.keys);
             }
@@ -202,7 +202,7 @@ impl<'m> Past<'m> {
             Seen::Plain(state) => {
                 retake(code, Some(&mut **state), &mut self.position, &step).map_err(misfit)?;
             }
-            Seen::SignedRecord { keys, .. } => {
+            Seen::Encrypted { keys, .. } => {
                 retake(code, None, &mut self.position, &step).map_err(misfit)?;
                 for (name, value) in step.visits.iter().flat_map(|visit| &visit.changes) {
                     keys.insert(name.clone(), value.clone());

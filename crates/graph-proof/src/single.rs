@@ -236,7 +236,7 @@ async fn step(
     machine: Arc<dyn Machine>,
     origin: &RunId,
     inputs: Value,
-    from: Option<(Box<dyn StateFields>, Position)>,
+    before: Option<(Box<dyn StateFields>, Position)>,
     single: Single,
 ) -> Result<Stepped, SingleError> {
     let code = tables(machine.graph());
@@ -245,7 +245,7 @@ async fn step(
     let run = step_id(origin);
     let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
     let place = |state: &mut Box<dyn StateFields>, position: &mut Position| {
-        if let Some((state_before, at)) = from {
+        if let Some((state_before, at)) = before {
             // Keeps the inputs that were just checked, and takes the keys of the run.
             let misfit = |reason| StartError::Schema { graph: code.id.to_string(), reason };
             *state = opened(&*machine, state.inputs().to_plain_value()).map_err(misfit)?;

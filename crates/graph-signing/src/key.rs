@@ -386,7 +386,7 @@ pub fn key_directory() -> Option<PathBuf> {
         .or_else(|| Some(variable("USER_SPACE").or_else(std::env::home_dir)?.join(".ai/config/keys/signing")))
 }
 
-/// Describes what a text that is not the expected key seems to be, without quoting it.
+/// Describes a text that is not the expected key, without quoting it.
 fn looks_like(pem: &str) -> &'static str {
     let label = pem.lines().find_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
     match label {

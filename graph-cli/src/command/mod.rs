@@ -28,6 +28,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use graph_model::character::is_invisible;
 use graph_signing::{KeyError, SecretKey, key_directory};
 
 use crate::outcome::Error;
@@ -49,6 +50,19 @@ fn read(path: &Path) -> Result<String, Error> {
         return Err(Error::new(format!("{} has more than {MOST_BYTES} bytes", path.display())));
     }
     fs::read_to_string(path).map_err(|error| problem(&error))
+}
+
+/// Returns a text in which each character that a reader would not see, or that a terminal would obey, is written as its number.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for character in text.chars() {
+        if character != '\t' && (character.is_control() || is_invisible(character)) {
+            plain.extend(character.escape_unicode());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
 }
 
 /// Replaces a file as a whole: whoever reads it sees the old text or the new, and a crash leaves one of them.

@@ -13,75 +13,13 @@ use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use super::{own_key_directory, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
-/// Names that cargo or rustc gives to something else.
-const RESERVED: &[&str] = &[
-    "abstract",
-    "alloc",
-    "as",
-    "async",
-    "await",
-    "become",
-    "box",
-    "break",
-    "build",
-    "const",
-    "continue",
-    "core",
-    "crate",
-    "deps",
-    "do",
-    "dyn",
-    "else",
-    "enum",
-    "examples",
-    "extern",
-    "false",
-    "final",
-    "fn",
-    "for",
-    "gen",
-    "graph-compiler",
-    "graph-runtime",
-    "graph_compiler",
-    "graph_runtime",
-    "if",
-    "impl",
-    "in",
-    "incremental",
-    "let",
-    "loop",
-    "macro",
-    "match",
-    "mod",
-    "move",
-    "mut",
-    "override",
-    "priv",
-    "proc-macro",
-    "proc_macro",
-    "pub",
-    "ref",
-    "return",
-    "self",
-    "static",
-    "std",
-    "struct",
-    "super",
-    "test",
-    "tokio",
-    "trait",
-    "true",
-    "try",
-    "type",
-    "typeof",
-    "unsafe",
-    "unsized",
-    "use",
-    "virtual",
-    "where",
-    "while",
-    "yield",
-];
+/// Names that cargo or rustc gives to something else, with white space between them.
+const RESERVED: &str = "
+    abstract alloc as async await become box break build const continue core crate deps do dyn else enum
+    examples extern false final fn for gen graph-compiler graph-runtime graph_compiler graph_runtime if impl in
+    incremental let loop macro match mod move mut override priv proc-macro proc_macro pub ref return self
+    static std struct super test tokio trait true try type typeof unsafe unsized use virtual where while yield
+";
 
 #[derive(Subcommand)]
 pub(crate) enum New {
@@ -268,7 +206,7 @@ fn package_name(directory: &Path) -> Result<String, Error> {
     let name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let is_word = name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
-    if !is_word || RESERVED.contains(&name.to_ascii_lowercase().as_str()) {
+    if !is_word || RESERVED.split_whitespace().any(|word| word.eq_ignore_ascii_case(&name)) {
         return Err(Error::new(format!(
             "`{name}` cannot name a package: take letters, digits, `-` and `_`, begin with a letter, and take no word of Rust or cargo"
         )));

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use clap::Args;
 use graph_signing::{ItemKind, SecretKey, sign};
 
-use super::{read, replace, signing_key};
+use super::{plain, read, replace, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -44,6 +44,6 @@ fn sign_text(path: &Path, text: &str, key: &SecretKey) -> Result<(), Error> {
     let signed = sign(kind, text, key, SystemTime::now());
     let signed = signed.map_err(|error| Error::new(format!("cannot sign {}: {error}", path.display())))?;
     replace(path, &signed)?;
-    out!("signed {} with {}", path.display(), key.public().fingerprint());
+    out!("signed {} with {}", plain(&path.display().to_string()), key.public().fingerprint());
     Ok(())
 }

@@ -132,7 +132,7 @@ fn say(audit: &Audit) {
         Some(from) => format!("; it says that it began in run {}, which is not in the store", from.run),
         None => String::new(),
     };
-    let secrets = if audit.is_recomputed { "" } else { "; what it wrote is encrypted, and was not computed again" };
+    let secrets = if audit.is_recomputed { "" } else { "; encrypted values were not computed again" };
     out!(
         "{run}: {} after {steps} steps{again}, as `{graph}` ({digest:.12}, signed by {signer}) allows; {records} records, the last \
          link is {link}{origin}{secrets}",

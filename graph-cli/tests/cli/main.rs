@@ -11,6 +11,9 @@ mod outlive;
 #[cfg(unix)]
 mod output;
 #[cfg(unix)]
+#[path = "../../../tests/support/page.rs"]
+mod page;
+#[cfg(unix)]
 mod pages;
 mod place;
 #[cfg(unix)]

@@ -13,64 +13,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::page::{self, Block, pages};
 use crate::place::Place;
-
-/// A fenced block of a page.
-struct Block {
-    /// The page and the line of its fence.
-    place: String,
-    language: String,
-    text: String,
-}
-
-/// A part of a page that is run or parsed.
-enum Part {
-    Setup(String),
-    Block(Block),
-}
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Returns the pages, with their texts.
-fn pages() -> Vec<(String, String)> {
-    let docs = fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
-    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| repository().join(name)));
-    pages.sort();
-    let name = |path: &Path| path.strip_prefix(repository()).unwrap().display().to_string();
-    pages.iter().map(|path| (name(path), fs::read_to_string(path).unwrap())).collect()
-}
-
-fn parts(name: &str, page: &str) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut lines = (1..).zip(page.lines());
-    while let Some((number, line)) = lines.next() {
-        let indent = line.len() - line.trim_start().len();
-        let line = line.trim_start();
-        if let Some(setup) = line.strip_prefix("<!-- setup: ") {
-            parts.push(Part::Setup(setup.strip_suffix(" -->").expect("a setup ends on its line").to_owned()));
-        }
-        let fence: String = line.chars().take_while(|character| *character == '`').collect();
-        if fence.len() < 3 {
-            continue;
-        }
-        let block = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != fence);
-        let text: Vec<&str> = block.map(|line| line.get(indent..).unwrap_or_default()).collect();
-        let language = line[fence.len()..].trim().to_owned();
-        parts.push(Part::Block(Block { place: format!("{name}:{number}"), language, text: text.join("\n") }));
-    }
-    parts
-}
-
+/// Returns the blocks of all pages in a language.
 fn blocks(language: &str) -> Vec<Block> {
-    let parts = pages().into_iter().flat_map(|(name, page)| parts(&name, &page));
-    let block = |part| match part {
-        Part::Block(block) if block.language == language => Some(block),
-        _ => None,
-    };
-    parts.filter_map(block).collect()
+    let blocks = pages(&repository()).into_iter().flat_map(|(name, page)| page::blocks(&name, &page));
+    blocks.filter(|block| block.language == language).collect()
 }
 
 /// Whether a printed line is what a page shows, where `…` stands for any text.
@@ -127,18 +80,16 @@ impl Shell {
 fn sessions_in_the_pages_print_what_they_show() {
     let mut wrong = String::new();
     let mut run = 0;
-    for (name, page) in pages() {
+    for (name, page) in pages(&repository()) {
         let shell = Shell::new();
-        for part in parts(&name, &page) {
-            let block = match part {
-                Part::Setup(line) => {
-                    let printed = shell.run(&format!("set -e\n{{ {line}\n}} >/dev/null"));
-                    assert_eq!(printed, "", "{name}: the setup `{line}` failed");
-                    continue;
-                }
-                Part::Block(block) if block.language == "console" => block,
-                Part::Block(_) => continue,
-            };
+        for block in page::blocks(&name, &page) {
+            for line in block.comments.iter().filter_map(|comment| comment.strip_prefix("setup: ")) {
+                let printed = shell.run(&format!("set -e\n{{ {line}\n}} >/dev/null"));
+                assert_eq!(printed, "", "{}: the setup `{line}` failed", block.place);
+            }
+            if block.language != "console" {
+                continue;
+            }
             let mut lines = block.text.lines().peekable();
             while let Some(line) = lines.next() {
                 let command =

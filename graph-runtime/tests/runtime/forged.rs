@@ -33,6 +33,18 @@ const PAYING: Program<'static> = Program {
     ..PROGRAM
 };
 
+/// A call for each of three items, one at a time.
+const PAYING_EACH: Program<'static> = Program {
+    nodes: &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":[7,7,7],"as":"n","collect":"paid","width":1},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ],
+    ..PAYING
+};
+
 const CONTINUING: Program<'static> = Program { settings: r#"{"on_error":"continue"}"#, ..PAYING };
 
 fn id() -> RunId {
@@ -450,14 +462,7 @@ async fn the_result_of_a_nested_graph_is_never_cached() {
 
 #[tokio::test]
 async fn items_finish_after_they_began() {
-    let nodes = &[
-        (
-            "each",
-            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":[7,7,7],"as":"n","collect":"paid","width":1},"next":[{"to":"done"}]}"#,
-        ),
-        ("done", r#"{"line":2,"does":"return"}"#),
-    ];
-    let program = Program { nodes, ..PAYING };
+    let program = PAYING_EACH;
     let records = ran(machine(&program, Ok(json!(1))), 5).await;
     assert_eq!(found(&program, &records), None);
     assert!(records[1].body.contains(r#""item":0"#) && records[2].body.contains(r#""item":1"#));
@@ -466,7 +471,7 @@ async fn items_finish_after_they_began() {
     assert!(why.contains("record 1") && why.contains("finished item 1 before it began it"), "{why}");
     // With two calls at once, the second may finish first, but the third may not.
     let nodes: Vec<_> =
-        nodes.iter().map(|(name, body)| (*name, body.replace(r#""width":1"#, r#""width":2"#))).collect();
+        program.nodes.iter().map(|(name, body)| (*name, body.replace(r#""width":1"#, r#""width":2"#))).collect();
     let nodes: Vec<_> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
     let wider = Program { nodes: &nodes, ..program };
     let audited = |records: &[SignedRecord]| {
@@ -602,14 +607,7 @@ async fn a_step_that_the_graph_does_not_allow_is_not_read() {
 
 #[tokio::test]
 async fn a_call_says_nothing_that_its_node_does_not_do() {
-    let nodes = &[
-        (
-            "each",
-            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":[7,7,7],"as":"n","collect":"paid","width":1},"next":[{"to":"done"}]}"#,
-        ),
-        ("done", r#"{"line":2,"does":"return"}"#),
-    ];
-    let program = Program { nodes, ..PAYING };
+    let program = PAYING_EACH;
     let records = ran(machine(&program, Ok(json!(1))), 5).await;
     let step = records.iter().position(|record| record.body.contains(r#""kind":"step""#)).unwrap();
     assert!(records[1].body.contains(r#""kind":"calls""#) && step > 1);
@@ -641,7 +639,7 @@ async fn a_call_says_nothing_that_its_node_does_not_do() {
         let forged = edited(&records, step, |record| record["visits"][0][member] = value.clone());
         refused(&forged, &format!("`{member}` of a visit: {value}"));
     }
-    // Of calls that failed, the items are named in their order.
+    // A visit names its failed items in their order.
     let failed = ran(machine(&program, Err(("no", Value::Null))), 5).await;
     let program = Program { settings: r#"{"on_error":"continue"}"#, ..program };
     let suppressed = ran(machine(&program, Err(("no", Value::Null))), 5).await;
@@ -693,20 +691,18 @@ async fn a_node_that_makes_no_call_has_nothing_of_one() {
         let said = audit(&machine(&program, Ok(json!(1))), &id(), &forged, &key().public(), None);
         assert!(said.is_err(), "`{member}`: {value}");
     }
-    // Nor has a run that waits a call of such a node.
-    let call = json!({"step": 1, "node": "call", "result": 1});
-    let forged = edited(&records, 1, |record| {
-        *record = json!({"v": record["v"], "run": record["run"], "seq": record["seq"], "prev": record["prev"],
-            "end": record["end"], "at": record["at"], "kind": "calls", "done": [call]});
-    });
+    // Nor does the journal hold a finished call of such a node.
+    let with_call = |records: &[SignedRecord], call: Value| {
+        edited(records, 1, |record| {
+            *record = json!({"v": record["v"], "run": record["run"], "seq": record["seq"], "prev": record["prev"],
+                "end": record["end"], "at": record["at"], "kind": "calls", "done": [call]});
+        })
+    };
+    let forged = with_call(&records, json!({"step": 1, "node": "call", "result": 1}));
     assert!(audit(&machine(&program, Ok(json!(1))), &id(), &forged[..2], &key().public(), None).is_err());
     let paid = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
     for (node, cached) in [("limit", false), ("pay", true), ("pay", false)] {
-        let call = json!({"step": 1, "node": node, "result": 1, "cached": cached});
-        let forged = edited(&paid, 1, |record| {
-            *record = json!({"v": record["v"], "run": record["run"], "seq": record["seq"], "prev": record["prev"],
-                "end": record["end"], "at": record["at"], "kind": "calls", "done": [call]});
-        });
+        let forged = with_call(&paid, json!({"step": 1, "node": node, "result": 1, "cached": cached}));
         assert!(audit(&machine(&PAYING, Ok(json!(1))), &id(), &forged[..2], &key().public(), None).is_err(), "{node}");
     }
 }

@@ -24,16 +24,16 @@ use crate::tool_caller::{GuardedCall, Request, panic_text};
 
 /// Returns the `error` of a failure as hooks see it: all that the tool said (R147), and the message under each of its names.
 fn error_for_hooks(failure: &Failure) -> Value {
-    let Value::Object(mut hook_values) = View::Object(failure).to_value() else { return Value::Null };
-    hook_values.insert("type".to_owned(), Value::from("ToolExecutionError"));
-    hook_values.insert("message".to_owned(), Value::from(failure.message.as_str()));
+    let Value::Object(mut shown) = View::Object(failure).to_value() else { return Value::Null };
+    shown.insert("type".to_owned(), Value::from("ToolExecutionError"));
+    shown.insert("message".to_owned(), Value::from(failure.message.as_str()));
     if let Some(code) = &failure.code {
-        hook_values.insert("code".to_owned(), Value::from(code.as_str()));
+        shown.insert("code".to_owned(), Value::from(code.as_str()));
     }
     if let Some(status) = failure.status {
-        hook_values.insert("status".to_owned(), Value::from(status));
+        shown.insert("status".to_owned(), Value::from(status));
     }
-    Value::Object(hook_values)
+    Value::Object(shown)
 }
 
 /// The time limit of a hook, so that a run does not wait forever for one.

@@ -305,7 +305,7 @@ impl Snapshot {
                 Value::Null => Arc::default(),
                 Value::Array(list) => Arc::new(list.clone()),
                 // Nothing is computed from a list without the key that it was encrypted with.
-                signed if is_encrypted(signed) => Arc::default(),
+                list if is_encrypted(list) => Arc::default(),
                 _ => return Err(format!("visit {visit} began branches for a value that is not a list")),
             };
             fans.insert(*visit, Arc::new(Fan { visit: *visit, node, outer, list }));

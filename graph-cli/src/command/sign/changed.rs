@@ -6,12 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use graph_compiler::find_signed;
-use graph_model::character::is_invisible;
 use graph_signing::{ItemKind, KeyRing, SecretKey, SignatureError, normalise, open, verify};
 use similar::{ChangeTag, TextDiff};
 
 use super::sign_text;
-use crate::command::read;
+use crate::command::{plain, read};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 /// The lines that are shown around a change.
@@ -52,29 +51,25 @@ pub(super) fn run(directories: &[PathBuf], key: &SecretKey, is_sure: bool) -> Co
     }
     let (mut is_sure, mut unsigned) = (is_sure, 0);
     for (at, file) in changed.iter().enumerate() {
-        if is_sure {
+        let answer = if is_sure {
             out!("{}", shown(file));
+            Answer::Yes
         } else {
-            let path = plain(&file.path.display().to_string());
-            let question = format!("sign {path} with {}? [y]es, [n]o, [a]ll, [q]uit", key.public().fingerprint());
-            ask(&format!("{}\n{question}\n", shown(file)))?;
-            match answer()? {
-                Answer::Yes => {}
-                Answer::All => is_sure = true,
-                Answer::No => {
-                    unsigned += 1;
-                    continue;
-                }
-                Answer::Quit => {
-                    unsigned += changed.len() - at;
-                    break;
-                }
+            ask(file, key)?
+        };
+        match answer {
+            Answer::Yes => {}
+            Answer::All => is_sure = true,
+            Answer::No => {
+                unsigned += 1;
+                continue;
+            }
+            Answer::Quit => {
+                unsigned += changed.len() - at;
+                break;
             }
         }
-        if read(&file.path)? != file.text {
-            let path = file.path.display();
-            return Err(Error::new(format!("{path} changed after it was shown; it is not signed: try again")));
-        }
+        must_be_as_shown(file)?;
         if let Err(error) = sign_text(&file.path, &file.text, key) {
             err!("error: {error}");
             problems += 1;
@@ -86,11 +81,24 @@ pub(super) fn run(directories: &[PathBuf], key: &SecretKey, is_sure: bool) -> Co
     Ok(CommandOutcome::of(unsigned == 0 && problems == 0))
 }
 
-/// Shows a question. Nothing is signed that could not be shown.
-fn ask(text: &str) -> Result<(), Error> {
+/// Fails if a file has another text than the one that was shown.
+fn must_be_as_shown(file: &ChangedFile) -> Result<(), Error> {
+    if read(&file.path)? == file.text {
+        return Ok(());
+    }
+    let path = plain(&file.path.display().to_string());
+    Err(Error::new(format!("{path} changed after it was shown; it is not signed: try again")))
+}
+
+/// Shows a change, and asks whether to sign it. A change that cannot be shown is not signed.
+fn ask(file: &ChangedFile, key: &SecretKey) -> Result<Answer, Error> {
+    let path = plain(&file.path.display().to_string());
+    let question = format!("sign {path} with {}? [y]es, [n]o, [a]ll, [q]uit", key.public().fingerprint());
     let mut stderr = anstream::stderr().lock();
-    let shown = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
-    shown.map_err(|error| Error::new(format!("the change could not be shown, so it is not signed: {error}")))
+    let asked = writeln!(stderr, "{}\n{question}", shown(file)).and_then(|()| stderr.flush());
+    asked.map_err(|error| Error::new(format!("the change could not be shown, so it is not signed: {error}")))?;
+    drop(stderr);
+    answer()
 }
 
 /// Finds the files of a tree that `graph verify` refuses. Returns the number of files that cannot be read, after an error for each.
@@ -203,19 +211,6 @@ fn shown(file: &ChangedFile) -> String {
 /// Returns a text without its signature line.
 fn content(kind: ItemKind, text: &str) -> &str {
     open(kind, text).map_or(text, |opened| opened.content)
-}
-
-/// Returns a text in which each character that a reader would not see, or that a terminal would obey, is written as its number.
-fn plain(text: &str) -> String {
-    let mut plain = String::new();
-    for character in text.chars() {
-        if character != '\t' && (character.is_control() || is_invisible(character)) {
-            plain.extend(character.escape_unicode());
-        } else {
-            plain.push(character);
-        }
-    }
-    plain
 }
 
 /// Returns a line of a difference, with its colour.
