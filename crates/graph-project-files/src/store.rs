@@ -223,9 +223,8 @@ impl ProjectStore {
     fn summary(&self, run: &RunId) -> Result<RunSummary, StoreError> {
         let records = self.read(run)?;
         let malformed = |reason: String| StoreError::unreadable(self.disk.path(&journal::file(run)).display(), reason);
-        let record = |signed_records: &SignedRecord| -> Result<Record, StoreError> {
-            serde_json::from_str(&signed_records.body)
-                .map_err(|error| malformed(format!("record {}: {error}", signed_records.seq)))
+        let record = |signed: &SignedRecord| -> Result<Record, StoreError> {
+            serde_json::from_str(&signed.body).map_err(|error| malformed(format!("record {}: {error}", signed.seq)))
         };
         let Some(Record { at, entry: Entry::Start(start), .. }) = records.first().map(record).transpose()? else {
             return Err(malformed("it does not begin with the start of a run".to_owned()));

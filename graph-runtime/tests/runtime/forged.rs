@@ -539,6 +539,22 @@ fn edited(records: &[SignedRecord], seq: usize, edit: impl Fn(&mut Value)) -> Ve
     })
 }
 
+/// Puts a record of finished calls in front of the record `at`, and signs the journal again.
+fn with_calls(records: &[SignedRecord], at: usize, done: &Value) -> Vec<SignedRecord> {
+    let mut longer = records.to_vec();
+    longer.insert(at, records[at].clone());
+    forged(&longer, |seq, body| {
+        let mut record: Value = serde_json::from_str(body).unwrap();
+        if seq == at {
+            let kept = ["v", "run", "seq", "prev", "end", "at"].map(|name| (name.to_owned(), record[name].clone()));
+            record = Value::Object(Map::from_iter(kept));
+            (record["kind"], record["done"]) = (json!("calls"), done.clone());
+        }
+        record["seq"] = json!(seq);
+        record.to_string()
+    })
+}
+
 /// Returns the error of reading a run from a store that holds these records; `None` if it can be read.
 async fn read_again(program: &Program<'_>, records: &[SignedRecord]) -> Option<String> {
     let store = MemoryStore::new();
@@ -692,17 +708,48 @@ async fn a_node_that_makes_no_call_has_nothing_of_one() {
         assert!(said.is_err(), "`{member}`: {value}");
     }
     // Nor does the journal hold a finished call of such a node.
-    let with_call = |records: &[SignedRecord], call: Value| {
-        edited(records, 1, |record| {
-            *record = json!({"v": record["v"], "run": record["run"], "seq": record["seq"], "prev": record["prev"],
-                "end": record["end"], "at": record["at"], "kind": "calls", "done": [call]});
-        })
-    };
-    let forged = with_call(&records, json!({"step": 1, "node": "call", "result": 1}));
+    let forged = with_calls(&records, 1, &json!([{"step": 1, "node": "call", "result": 1}]));
     assert!(audit(&machine(&program, Ok(json!(1))), &id(), &forged[..2], &key().public(), None).is_err());
     let paid = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
     for (node, cached) in [("limit", false), ("pay", true), ("pay", false)] {
-        let forged = with_call(&paid, json!({"step": 1, "node": node, "result": 1, "cached": cached}));
+        let forged = with_calls(&paid, 1, &json!([{"step": 1, "node": node, "result": 1, "cached": cached}]));
         assert!(audit(&machine(&PAYING, Ok(json!(1))), &id(), &forged[..2], &key().public(), None).is_err(), "{node}");
     }
+}
+
+#[tokio::test]
+async fn a_visit_agrees_with_its_finished_call() {
+    let machine = || machine(&FANNING, Ok(json!({"paid": true})));
+    let records = ran(machine(), 5).await;
+    let step = records.iter().rposition(|record| record.body.contains(r#""kind":"step""#)).unwrap();
+    assert!(!records.iter().any(|record| record.body.contains(r#""kind":"calls""#)), "no call waited for another");
+    let audited = |records: &[SignedRecord]| audit(&machine(), &id(), records, &key().public(), None).map(drop);
+    let call = json!({"step": 2, "node": "one", "result": {"paid": true}});
+    assert_eq!(audited(&with_calls(&records, step, &json!([call]))), Ok(()));
+    for (member, value) in [
+        ("step", json!(3)),
+        ("step", json!(9)),
+        ("node", json!("fan")),
+        ("result", json!({"paid": false})),
+        ("calls", json!(3)),
+        ("run", json!("forged-2")),
+        ("cached", json!(true)),
+        ("now", json!(5)),
+        ("item", json!(0)),
+    ] {
+        let mut call = call.clone();
+        call[member] = value.clone();
+        let forged = with_calls(&records, step, &json!([call]));
+        assert!(audited(&forged).is_err(), "`{member}`: {value}");
+    }
+    assert!(audited(&with_calls(&records, step, &json!([call, call]))).is_err(), "twice");
+    assert!(audited(&with_calls(&records, step - 1, &json!([call]))).is_err(), "before its step");
+    // A visit that failed has no finished call.
+    let failed = edited(&with_calls(&records, step, &json!([call])), step + 1, |record| {
+        let visit = record["visits"][0].as_object_mut().unwrap();
+        visit.retain(|name, _| !["result", "changes"].contains(&name.as_str()));
+        visit.extend([("error".to_owned(), json!("x")), ("category".to_owned(), json!("permanent"))]);
+        visit.insert("suppressed".to_owned(), json!(true));
+    });
+    assert!(audited(&failed).is_err());
 }

@@ -132,9 +132,9 @@ pub(crate) fn forged(records: &[SignedRecord], change: impl Fn(usize, &str) -> S
             .replace(said["prev"].as_str().unwrap(), &prev.to_hex())
             .replace(said["end"].as_str().unwrap(), &Digest::of(token).to_hex());
         let signature = key.sign(&Digest::of(&body));
-        let signed_records = SignedRecord { seq: seq as u64, body, signature, end: Some(token) };
-        prev = signed_records.link();
-        signed_records
+        let signed_record = SignedRecord { seq: seq as u64, body, signature, end: Some(token) };
+        prev = signed_record.link();
+        signed_record
     };
     records.iter().enumerate().map(forge).collect()
 }
