@@ -16,7 +16,7 @@ use crate::interpreted::{Interpreted, PROGRAM};
 use crate::journal::forged;
 
 /// A gate that lets small amounts pass, a call, and two return nodes.
-const PAYING: Program<'static> = Program {
+pub(crate) const PAYING: Program<'static> = Program {
     keys: &[Key { name: "paid", initial: None }, Key { name: "approved", initial: None }],
     nodes: &[
         (
@@ -34,7 +34,7 @@ const PAYING: Program<'static> = Program {
 };
 
 /// A call for each of three items, one at a time.
-const PAYING_EACH: Program<'static> = Program {
+pub(crate) const PAYING_EACH: Program<'static> = Program {
     nodes: &[
         (
             "each",
@@ -45,28 +45,28 @@ const PAYING_EACH: Program<'static> = Program {
     ..PAYING
 };
 
-const CONTINUING: Program<'static> = Program { settings: r#"{"on_error":"continue"}"#, ..PAYING };
+pub(crate) const CONTINUING: Program<'static> = Program { settings: r#"{"on_error":"continue"}"#, ..PAYING };
 
-fn id() -> RunId {
+pub(crate) fn id() -> RunId {
     RunId::new("forged").unwrap()
 }
 
-fn key() -> SecretKey {
+pub(crate) fn key() -> SecretKey {
     SecretKey::from_seed(&[1; 32])
 }
 
-fn runtime(store: &MemoryStore) -> graph_runtime::Builder {
+pub(crate) fn runtime(store: &MemoryStore) -> graph_runtime::Builder {
     let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_344_000_123));
     Runtime::builder().store(store.clone()).sign_with(key()).clock(Arc::new(clock)).grant("*").unwrap()
 }
 
-fn machine(program: &Program<'_>, answer: Result<Value, (&'static str, Value)>) -> Interpreted {
+pub(crate) fn machine(program: &Program<'_>, answer: Result<Value, (&'static str, Value)>) -> Interpreted {
     Interpreted::new(program, move |_: &Call, _| {
         answer.clone().map_err(|(text, data)| ActionError::permanent(text).with_data(data))
     })
 }
 
-async fn ran(machine: Interpreted, amount: i64) -> Vec<SignedRecord> {
+pub(crate) async fn ran(machine: Interpreted, amount: i64) -> Vec<SignedRecord> {
     let (store, inputs) = (MemoryStore::new(), Map::from_iter([("amount".to_owned(), json!(amount))]));
     // Runs that fail are examined too.
     let _ended = runtime(&store).build().unwrap().start_as(id(), machine, inputs).await.unwrap().await;
@@ -74,7 +74,7 @@ async fn ran(machine: Interpreted, amount: i64) -> Vec<SignedRecord> {
 }
 
 /// Returns the error of an audit under the run's own graph; `None` if neither the audit nor a replay finds anything.
-fn found(program: &Program<'_>, records: &[SignedRecord]) -> Option<String> {
+pub(crate) fn found(program: &Program<'_>, records: &[SignedRecord]) -> Option<String> {
     let machine = machine(program, Err(("nothing is called", Value::Null)));
     let audited = audit(&machine, &id(), records, &key().public(), None).map(drop);
     let replayed = replay(&machine, &machine, &id(), records, &key().public(), None);
@@ -87,7 +87,7 @@ fn found(program: &Program<'_>, records: &[SignedRecord]) -> Option<String> {
 }
 
 /// Replaces texts, each in its record.
-fn changed(records: &[SignedRecord], changes: &[(usize, &str, &str)]) -> Vec<SignedRecord> {
+pub(crate) fn changed(records: &[SignedRecord], changes: &[(usize, &str, &str)]) -> Vec<SignedRecord> {
     for (seq, from, _) in changes {
         assert!(records[*seq].body.contains(from), "record {seq}: {}", records[*seq].body);
     }
@@ -156,14 +156,14 @@ async fn a_failure_with_a_target_is_not_suppressed() {
 }
 
 /// A loop that runs until its step limit.
-const ROUND: Program<'static> = Program {
+pub(crate) const ROUND: Program<'static> = Program {
     settings: r#"{"max_steps":3}"#,
     nodes: &[("round", r#"{"line":1,"does":{"action":0},"next":[{"to":"round"}]}"#)],
     ..PROGRAM
 };
 
 /// A hook that allows one more step at the limit, this many times.
-struct More(u32);
+pub(crate) struct More(pub(crate) u32);
 
 impl Hooks for More {
     async fn limit(&self, told: &graph_runtime::hooks::HookContext<'_>) -> Option<Control> {
@@ -255,7 +255,7 @@ async fn a_run_ends_only_as_the_engine_ends_it() {
 }
 
 /// Runs a nested graph, and continues to `stop` if it fails; `CONTINUING_AROUND` continues along the edges.
-const AROUND: Program<'static> = Program {
+pub(crate) const AROUND: Program<'static> = Program {
     tools: &[Tool { by: Executor::Graph, ..PROGRAM.tools[0] }],
     nodes: &[
         ("nest", r#"{"line":1,"does":{"action":0},"params":{"n":1},"on_error":1,"next":[{"to":"stop"}]}"#),
@@ -264,7 +264,7 @@ const AROUND: Program<'static> = Program {
     ..PROGRAM
 };
 
-const CONTINUING_AROUND: Program<'static> = Program {
+pub(crate) const CONTINUING_AROUND: Program<'static> = Program {
     settings: r#"{"on_error":"continue"}"#,
     nodes: &[
         ("nest", r#"{"line":1,"does":{"action":0},"params":{"n":1},"next":[{"to":"stop"}]}"#),
@@ -274,7 +274,7 @@ const CONTINUING_AROUND: Program<'static> = Program {
 };
 
 /// A graph that calls the tool in `tools`.
-fn inner(tools: &'static [Tool], permissions: &'static [&'static str]) -> Interpreted {
+pub(crate) fn inner(tools: &'static [Tool], permissions: &'static [&'static str]) -> Interpreted {
     let nodes = &[
         ("call", r#"{"line":1,"does":{"action":0},"next":[{"to":"done"}]}"#),
         ("done", r#"{"line":2,"does":"return"}"#),
@@ -283,10 +283,10 @@ fn inner(tools: &'static [Tool], permissions: &'static [&'static str]) -> Interp
     Interpreted::new(&program, |_: &Call, _| Err(ActionError::transient("busy").with_code("x")))
 }
 
-const PAY: &[Tool] = &[Tool { id: "test/pay", ..PROGRAM.tools[0] }];
+pub(crate) const PAY: &[Tool] = &[Tool { id: "test/pay", ..PROGRAM.tools[0] }];
 
 /// Returns the error of an audit that knows the nested graph; `None` if neither the audit nor a replay fails.
-fn found_around(machine: &Interpreted, records: &[SignedRecord]) -> Option<String> {
+pub(crate) fn found_around(machine: &Interpreted, records: &[SignedRecord]) -> Option<String> {
     let audited = audit(machine, &id(), records, &key().public(), None).map(drop);
     let replayed = replay(machine, machine, &id(), records, &key().public(), None);
     assert_eq!(audited.is_err(), replayed.is_err(), "{audited:?} {replayed:?}");
@@ -518,7 +518,7 @@ async fn a_gate_that_looks_at_the_time_fails_as_a_gate_does() {
 }
 
 /// A gate that leads to two calls at once.
-const FANNING: Program<'static> = Program {
+pub(crate) const FANNING: Program<'static> = Program {
     keys: &[Key { name: "paid", initial: None }],
     nodes: &[
         ("fan", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
@@ -529,7 +529,7 @@ const FANNING: Program<'static> = Program {
 };
 
 /// Changes a record as JSON, and signs the journal again.
-fn edited(records: &[SignedRecord], seq: usize, edit: impl Fn(&mut Value)) -> Vec<SignedRecord> {
+pub(crate) fn edited(records: &[SignedRecord], seq: usize, edit: impl Fn(&mut Value)) -> Vec<SignedRecord> {
     forged(records, |at, body| {
         let mut record: Value = serde_json::from_str(body).unwrap();
         if at == seq {
@@ -539,20 +539,25 @@ fn edited(records: &[SignedRecord], seq: usize, edit: impl Fn(&mut Value)) -> Ve
     })
 }
 
-/// Puts a record of finished calls in front of the record `at`, and signs the journal again.
-fn with_calls(records: &[SignedRecord], at: usize, done: &Value) -> Vec<SignedRecord> {
+/// Puts a record with these members in front of the record `at`, and signs the journal again.
+pub(crate) fn inserted(records: &[SignedRecord], at: usize, members: &Value) -> Vec<SignedRecord> {
     let mut longer = records.to_vec();
     longer.insert(at, records[at].clone());
     forged(&longer, |seq, body| {
         let mut record: Value = serde_json::from_str(body).unwrap();
         if seq == at {
-            let kept = ["v", "run", "seq", "prev", "end", "at"].map(|name| (name.to_owned(), record[name].clone()));
-            record = Value::Object(Map::from_iter(kept));
-            (record["kind"], record["done"]) = (json!("calls"), done.clone());
+            let head = ["v", "run", "seq", "prev", "end", "at"].map(|name| (name.to_owned(), record[name].clone()));
+            record = Value::Object(Map::from_iter(head));
+            record.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         }
         record["seq"] = json!(seq);
         record.to_string()
     })
+}
+
+/// Puts a record of finished calls in front of the record `at`, and signs the journal again.
+pub(crate) fn with_calls(records: &[SignedRecord], at: usize, done: &Value) -> Vec<SignedRecord> {
+    inserted(records, at, &json!({"kind": "calls", "done": done}))
 }
 
 /// Returns the error of reading a run from a store that holds these records; `None` if it can be read.

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 
-const GRAPH: Tool = Tool { by: Executor::Graph, ..PROGRAM.tools[0] };
+pub(crate) const GRAPH: Tool = Tool { by: Executor::Graph, ..PROGRAM.tools[0] };
 
-fn child() -> Interpreted {
+pub(crate) fn child() -> Interpreted {
     let nodes = &[
         (
             "call",
@@ -49,11 +49,11 @@ fn parent() -> Interpreted {
     Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child())
 }
 
-fn id(text: &str) -> RunId {
+pub(crate) fn id(text: &str) -> RunId {
     RunId::new(text).unwrap()
 }
 
-fn runtime(store: &MemoryStore) -> Runtime {
+pub(crate) fn runtime(store: &MemoryStore) -> Runtime {
     let builder = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[1; 32]));
     builder.grant("rye.execute.tool.*").unwrap().build().unwrap()
 }
@@ -76,7 +76,7 @@ async fn proven(store: &MemoryStore) -> Result<Vec<(String, u64)>, String> {
 }
 
 /// Returns a copy of the store with other records of `run`, or without that run if `records` is `None`.
-async fn with(store: &MemoryStore, run: &str, records: Option<Vec<SignedRecord>>) -> MemoryStore {
+pub(crate) async fn with(store: &MemoryStore, run: &str, records: Option<Vec<SignedRecord>>) -> MemoryStore {
     let copy = MemoryStore::new();
     for one in store.list().await.unwrap() {
         let kept = match &records {

@@ -12,6 +12,9 @@ mod engine;
 #[cfg(feature = "files")]
 mod files;
 mod forged;
+mod forged_ends;
+mod forged_inside;
+mod forged_visits;
 mod history;
 mod inputs;
 mod inside;

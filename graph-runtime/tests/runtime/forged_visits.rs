@@ -1,0 +1,262 @@
+//! Forged visits, finished calls and snapshots: an audit refuses each one that the engine does not write.
+
+use graph_runtime::__private::{Executor, Program, Tool};
+use graph_runtime::{Call, Value};
+use serde_json::json;
+
+use crate::forged::{
+    AROUND, CONTINUING, CONTINUING_AROUND, FANNING, PAY, PAYING, PAYING_EACH, edited, inner, inserted, machine, ran,
+    with_calls,
+};
+use crate::forged_ends::{borrowed, is_expected, nodes_with, refusal, refusal_of, refuses, without};
+use crate::interpreted::{Interpreted, PROGRAM};
+
+/// A graph that returns.
+fn returning() -> Interpreted {
+    let program = Program { id: "test/inner", nodes: &[("done", r#"{"line":1,"does":"return"}"#)], ..PROGRAM };
+    Interpreted::new(&program, |_: &Call, _| Ok(Value::Null))
+}
+
+/// Makes a visit of a record a failed one.
+fn fails(record: &mut Value) {
+    let visit = &mut record["visits"][0];
+    without(visit, &["changes", "edges"]);
+    (visit["error"], visit["category"]) = (json!("x"), json!("permanent"));
+}
+
+/// Makes a visit of a record a successful one.
+fn succeeds(record: &mut Value) {
+    let visit = &mut record["visits"][0];
+    without(visit, &["error", "category", "suppressed"]);
+    visit["result"] = json!({"paid": true});
+}
+
+#[tokio::test]
+async fn a_graph_that_nests_no_deeper_has_no_result() {
+    let program = Program { settings: r#"{"on_error":"continue","depth":0}"#, ..CONTINUING_AROUND };
+    let machine = machine(&program, Ok(Value::Null)).nesting(returning());
+    let records = ran(machine.clone(), 5).await;
+    refuses(&machine, &records, 1, &[(succeeds, "node `nest` cannot run the graph that it calls")]);
+}
+
+#[tokio::test]
+async fn a_graph_that_does_not_exist_fails_in_one_way_only() {
+    let machine = machine(&CONTINUING_AROUND, Ok(Value::Null));
+    let records = ran(machine.clone(), 5).await;
+    let why = "the call of node `nest` fails in another way: the program has no such graph";
+    refuses(&machine, &records, 1, &[(|step| step["visits"][0]["error"] = json!("x"), why)]);
+}
+
+#[tokio::test]
+async fn a_graph_names_its_missing_variables_in_their_order() {
+    let inside = inner(PAY, &["rye.execute.tool.test.pay"]);
+    let records = ran(machine(&CONTINUING_AROUND, Ok(Value::Null)).nesting(inside), 5).await;
+    // The journal was written where the variables were not set.
+    let nodes = &[("done", r#"{"line":1,"does":"return"}"#)];
+    let program = Program { id: "test/inner", env: &["FIRST_VARIABLE", "SECOND_VARIABLE"], nodes, ..PROGRAM };
+    let inside = Interpreted::new(&program, |_: &Call, _| Ok(Value::Null));
+    let machine = machine(&CONTINUING_AROUND, Ok(Value::Null)).nesting(inside);
+    let (first, second) = ("graph requires 'FIRST_VARIABLE'", "graph requires 'SECOND_VARIABLE'");
+    let why = "the call of node `nest` does not fail so";
+    for (missing, why) in [
+        (first.to_owned(), ""),
+        (second.to_owned(), ""),
+        (format!("{first}, {second}"), ""),
+        (format!("{second}, {first}"), why),
+        (format!("{first}, {first}"), why),
+        ("graph requires 'OTHER_VARIABLE'".to_owned(), why),
+    ] {
+        let error = format!("missing environment variables: {missing}");
+        let forged = edited(&records, 1, |step| step["visits"][0]["error"] = json!(error));
+        let found = refusal_of(&machine, &forged);
+        assert!(is_expected(&found, why), "{missing}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn a_visit_fails_only_on_a_result_that_it_cannot_use() {
+    let around = machine(&AROUND, Ok(Value::Null)).nesting(returning());
+    let records = ran(around.clone(), 5).await;
+    refuses(&around, &records, 1, &[(fails, "node `nest` does not fail on what its calls returned")]);
+    // The engine does not keep the result of a tool on which a visit failed.
+    let nodes = nodes_with(&PAYING, r#"{"line":2,"#, r#"{"line":2,"on_error":3,"#);
+    let nodes = borrowed(&nodes);
+    let program = Program { nodes: &nodes, ..PAYING };
+    let records = ran(machine(&program, Ok(json!({"paid": true}))), 5).await;
+    let why = "node `pay` failed, and what its call returned is not written down then";
+    refuses(&machine(&program, Ok(Value::Null)), &records, 2, &[(fails, why)]);
+}
+
+#[tokio::test]
+async fn a_failure_that_no_edge_matches_ends_the_run() {
+    let nodes = nodes_with(&PAYING, r#",{"to":"done"}"#, "");
+    let nodes = borrowed(&nodes);
+    let program = Program { nodes: &nodes, settings: r#"{"on_error":"continue","on_no_match":"fail"}"#, ..CONTINUING };
+    let records = ran(machine(&program, Err(("no", json!({"code": 1})))), 5).await;
+    assert_eq!(refusal(&program, &records), "");
+    let visit = |code: u64| {
+        let visit = json!({"step": 2, "node": "pay", "error": "no", "category": "permanent", "suppressed": true,
+            "data": {"code": code}, "edges": [0]});
+        json!({"kind": "step", "visits": [visit], "next": [{"number": 3, "node": "stop"}]})
+    };
+    assert_eq!(refusal(&program, &inserted(&records, 2, &visit(7))[..3]), "");
+    let found = refusal(&program, &inserted(&records, 2, &visit(1))[..3]);
+    assert!(found.contains("node `pay` failed, and its edges cannot be followed then"), "{found}");
+}
+
+/// A call for each item of a list, whose results the program caches.
+const CACHING_EACH: Program<'static> = Program {
+    settings: r#"{"on_error":"continue"}"#,
+    nodes: &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"cached":true,"each":{"over":[7,7],"as":"n","collect":"paid","width":1},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ],
+    ..PAYING
+};
+
+#[tokio::test]
+async fn a_list_is_cached_only_if_each_item_is() {
+    let cached = |step: &mut Value| step["visits"][0]["cached"] = json!(true);
+    let failed = ran(machine(&CACHING_EACH, Err(("no", Value::Null))), 5).await;
+    let audited = machine(&CACHING_EACH, Ok(Value::Null));
+    refuses(&audited, &failed, 1, &[(cached, "node `each` was not answered from the cache")]);
+    let nodes = nodes_with(&CACHING_EACH, "[7,7]", "[]");
+    let nodes = borrowed(&nodes);
+    let empty = Program { nodes: &nodes, ..CACHING_EACH };
+    let records = ran(machine(&empty, Ok(json!(1))), 5).await;
+    let audited = machine(&empty, Ok(Value::Null));
+    refuses(&audited, &records, 1, &[(cached, "node `each` was not answered from the cache")]);
+    // The first call is recorded before the step, and was made.
+    let records = ran(machine(&CACHING_EACH, Ok(json!(1))), 5).await;
+    assert!(records[1].body.contains(r#""kind":"calls""#), "{}", records[1].body);
+    let step = records.iter().position(|record| record.body.contains(r#""kind":"step""#)).unwrap();
+    let audited = machine(&CACHING_EACH, Ok(Value::Null));
+    refuses(&audited, &records, step, &[(cached, "item 0 of node `each` was not answered from the cache")]);
+    // No graph is cached.
+    let graphs = Program { tools: AROUND.tools, ..CACHING_EACH };
+    let machine = machine(&graphs, Ok(Value::Null)).nesting(returning());
+    let records = ran(machine.clone(), 5).await;
+    let step = records.iter().position(|record| record.body.contains(r#""kind":"step""#)).unwrap();
+    let why = "item 0 of node `each` returns what is never kept, and it says that it was";
+    refuses(&machine, &records, step, &[(cached, why)]);
+}
+
+#[tokio::test]
+async fn a_list_fails_without_items_only_if_no_edge_matches() {
+    let nodes = &[
+        (
+            "each",
+            r#"{"line":1,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":[7,7],"as":"n","collect":"paid","width":1},"on_error":1,"next":[{"to":"done","when":{"path":"state.paid","op":"eq","value":[]}}]}"#,
+        ),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    // The edge matches the list that is not recorded only if it is empty.
+    let program = Program { settings: r#"{"on_no_match":"fail"}"#, nodes, ..PAYING };
+    let records = ran(machine(&program, Ok(json!(1))), 5).await;
+    let step = records.iter().position(|record| record.body.contains(r#""kind":"step""#)).unwrap();
+    let why = "node `each` failed, and none of its items did";
+    let audited = machine(&program, Ok(Value::Null));
+    refuses(
+        &audited,
+        &records,
+        step,
+        &[
+            (|step| step["visits"][0]["error"] = json!("x"), why),
+            (|step| step["visits"][0]["category"] = json!("transient"), why),
+        ],
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_succeed_is_not_finished() {
+    let program = Program {
+        settings: r#"{"on_error":"continue"}"#,
+        nodes: &[
+            FANNING.nodes[0],
+            ("one", r#"{"line":2,"does":{"action":0},"item":"${inputs.amount}"}"#),
+            ("two", r#"{"line":3,"does":{"action":0},"item":"test/tool"}"#),
+        ],
+        tools: &[Tool { id: "", ..PROGRAM.tools[0] }],
+        permissions: &["*"],
+        ..FANNING
+    };
+    let records = ran(machine(&program, Ok(json!({}))), 5).await;
+    assert_eq!(refusal(&program, &records), "");
+    let found = |node: &str, step: u64| {
+        let done = json!([{"step": step, "node": node, "result": {}}]);
+        refusal(&program, &with_calls(&records, 2, &done)[..3])
+    };
+    assert_eq!(found("two", 3), "");
+    assert!(found("one", 2).contains("node `one` fails: `item_id` is a string"), "{}", found("one", 2));
+    // A list that cannot be computed has no items.
+    let body = r#"{"line":1,"does":{"foreach":0},"each":{"over":"${inputs.amount}","as":"n","width":1}}"#;
+    let program = Program { nodes: &[("each", body)], ..PROGRAM };
+    let records = ran(machine(&program, Ok(json!({}))), 5).await;
+    assert_eq!(refusal(&program, &records), "");
+    let done = json!([{"step": 1, "node": "each", "item": 0, "result": {}}]);
+    let found = refusal(&program, &with_calls(&records, 1, &done)[..2]);
+    assert!(found.contains("node `each` makes a call for an item that its list has not"), "{found}");
+}
+
+#[tokio::test]
+async fn the_finished_call_of_a_graph_is_not_cached() {
+    let nodes = nodes_with(&FANNING, r#""does":{"action":0}"#, r#""does":{"action":0},"cached":true"#);
+    let nodes = borrowed(&nodes);
+    let tools = &[Tool { by: Executor::Graph, ..PROGRAM.tools[0] }];
+    let machine = machine(&Program { nodes: &nodes, tools, ..FANNING }, Ok(Value::Null)).nesting(returning());
+    let records = ran(machine.clone(), 5).await;
+    assert_eq!(refusal_of(&machine, &records), "");
+    let found = |cached: bool| {
+        let done = json!([{"step": 2, "node": "one", "result": {}, "run": "forged-2", "cached": cached}]);
+        refusal_of(&machine, &with_calls(&records, 2, &done)[..3])
+    };
+    assert_eq!(found(false), "");
+    assert!(found(true).contains("what node `one` returned is never kept"), "{}", found(true));
+}
+
+#[tokio::test]
+async fn a_record_of_finished_calls_names_new_calls() {
+    let records = ran(machine(&PAYING_EACH, Ok(json!(1))), 5).await;
+    let nodes = nodes_with(&PAYING_EACH, r#""width":1"#, r#""width":2"#);
+    let nodes = borrowed(&nodes);
+    let wider = machine(&Program { nodes: &nodes, ..PAYING_EACH }, Ok(Value::Null));
+    let why = "node `each` made the call of item 0 again, which was done";
+    refuses(&wider, &records, 2, &[(|calls| calls["done"][0]["item"] = json!(0), why)]);
+    refuses(&wider, &records, 1, &[(|calls| calls["done"] = json!([]), "it names no call")]);
+}
+
+#[tokio::test]
+async fn a_snapshot_follows_a_step() {
+    let records = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
+    let snapshot = |steps: u64, last: &str, next: &str| {
+        let next = json!([{"number": steps + 1, "node": next}]);
+        json!({"kind": "snapshot", "steps": steps, "last": last, "keys": {}, "next": next})
+    };
+    let (early, after) = (snapshot(0, "limit", "limit"), snapshot(1, "limit", "pay"));
+    assert_eq!(refusal(&PAYING, &inserted(&records, 2, &after)), "");
+    for (at, snapshot) in [(1, early), (3, after.clone())] {
+        let twice = inserted(&inserted(&records, 2, &after), at, &snapshot);
+        let found = refusal(&PAYING, &twice);
+        assert!(found.contains(&format!("record {at}")) && found.contains("it does not follow a step"), "{found}");
+    }
+}
+
+#[tokio::test]
+async fn a_fork_begins_with_a_position_that_leads_on() {
+    let records = ran(machine(&PAYING, Ok(json!({"paid": true}))), 5).await;
+    let link = "00".repeat(32);
+    let from = |start: &mut Value| start["from"] = json!({"run": "other", "seq": 1, "link": link});
+    let found = refusal(&PAYING, &edited(&records, 0, from));
+    assert!(found.contains("the run began in another run, and no snapshot has its position"), "{found}");
+    let found = refusal(&PAYING, &edited(&records, 0, from)[..1]);
+    assert!(found.contains("the run began in another run, and no snapshot has its position"), "{found}");
+    let begun = |next: Value| {
+        let snapshot = json!({"kind": "snapshot", "steps": 1, "last": "limit", "keys": {}, "next": next});
+        refusal(&PAYING, &inserted(&edited(&records, 0, from), 1, &snapshot)[..2])
+    };
+    assert_eq!(begun(json!([{"number": 2, "node": "pay"}])), "");
+    assert!(begun(json!([])).contains("nothing was left to do where it began"), "{}", begun(json!([])));
+}
