@@ -11,6 +11,8 @@ use super::{Erased, erased};
 graph!("tests/engines/graphs/approval_gate.yaml");
 graph!("tests/engines/graphs/batch_chunk.yaml");
 graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
+graph!("tests/engines/graphs/branches_check_an_order.yaml");
+graph!("tests/engines/graphs/branches_for_each_element.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
 graph!("tests/engines/graphs/critique_without_new_research.yaml");
@@ -78,6 +80,7 @@ graph!("tests/engines/graphs/retry_by_a_hook_in_place.yaml");
 graph!("tests/engines/graphs/retry_by_the_control_tool.yaml");
 graph!("tests/engines/graphs/retry_what_is_transient_by_itself.yaml");
 graph!("tests/engines/graphs/retry_with_jitter.yaml");
+graph!("tests/engines/graphs/routes_by_a_value.yaml");
 graph!("tests/engines/graphs/saga_with_compensation.yaml");
 graph!("tests/engines/graphs/scraper_pipeline.yaml");
 graph!("tests/engines/graphs/secrets_are_kept.yaml");
@@ -116,6 +119,16 @@ super::all_machines! {
     }
     "batch_import_with_a_report" batch_import_with_a_report BatchImportWithAReport {
         import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_check_an_order" branches_check_an_order BranchesCheckAnOrder {
+        test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_stock(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_for_each_element" branches_for_each_element BranchesForEachElement {
+        test_note(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_pack(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_seal(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "cancelled_between_steps" cancelled_between_steps CancelledBetweenSteps {
         test_a(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -329,6 +342,9 @@ super::all_machines! {
     }
     "retry_with_jitter" retry_with_jitter RetryWithJitter {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "routes_by_a_value" routes_by_a_value RoutesByAValue {
+        test_any(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "saga_with_compensation" saga_with_compensation SagaWithCompensation {
         trip_book(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -16,6 +16,7 @@ mod tree;
 #[path = "../support/workload.rs"]
 mod workload;
 
+mod branches;
 mod cached;
 mod crashes;
 mod exits;

@@ -495,6 +495,43 @@ codes! {
          node that runs a graph (the nodes of that graph may have it), that does something with items (they are files that \
          may change), or that begins an agent's thread. Results with secrets in them are not stored either. Remove \
          `cache_result`.";
+
+    BAD_JOIN = "G0200", "a join and the edges that lead to it do not agree",
+        "`waits_for` names the nodes whose edges lead to a node and that it waits for: all of them, and no others. An edge is \
+         an entry of `next` or an `on_error`. Add the missing name, or remove the one that does not lead here.";
+    UNSYNCHRONISED = "G0201", "branches meet at a node that does not wait for them",
+        "Several branches of a fan-out lead to the node, so it would be visited once for each of them, and everything behind \
+         it too. Let it wait for the branches with `waits_for`, or lead each branch to a node of its own. Two edges of one \
+         `all` that lead to the same node are one edge with two conditions: write `any`.";
+    OUTSIDE_JOIN = "G0202", "a path leads to a join from outside of its fan-out",
+        "A join belongs to the innermost fan-out that everything that it waits for is inside of. A path that does not come \
+         through that fan-out has no branches to wait for. Lead the path through the fan-out: an edge of `all` may have a \
+         condition, and the list of `over` may be empty.";
+    DEAD_JOIN = "G0203", "a join that waits for itself",
+        "The join waits for a branch that comes only after the join, directly or through another join. To repeat the \
+         branches, lead the path behind the join back to the node that fans out.";
+    GROWTH = "G0204", "a fan-out that its own branches lead back to",
+        "A branch leads back to the node that began it without passing a join. Each round would begin further branches while \
+         the earlier ones are still active. Let the branches meet at a node with `waits_for`, and lead back from there.";
+    RETURN_BESIDE_BRANCHES = "G0205", "a run may return while a branch is active",
+        "A `return` ends the run. Here it is in a branch, so other branches of the fan-out may still be active, or their \
+         join may not have been visited. Return behind the join. To end only the branch, give its last node no `next`.";
+    OPEN_END = "G0206", "a branch ends, and no join follows",
+        "A branch may end without a return, and nothing waits for the branches of its fan-out. Lead them to a node with \
+         `waits_for`: it is visited when all of them have arrived or ended.";
+    RACING_WRITE = "G0207", "two branches write one key",
+        "Nodes of different branches write the same key of the state, and neither is surely visited before the other. The \
+         value would depend on which branch is ahead. Let each branch write a key of its own, and combine them behind the \
+         join.";
+    RACING_READ = "G0208"(Warn), "a node reads a key that another branch writes",
+        "A node sees the state as it was before its step. Whether a node of another branch has written the key by then \
+         depends on which branch is ahead. Read the key behind the join, or in the branch that writes it.";
+    NO_ARGUMENT = "G0209", "the element of a list is read outside of its branch",
+        "The name in `as` is known in the branches of the list, up to their join. Some way to this node is not in such a \
+         branch. Read the element in the branch, and assign what is needed later to a key of the state.";
+    BAD_ROUTE_BY = "G0210", "a route by a value does not fit the value",
+        "`by` leads to a value that is a word of an `enum` or a boolean. `to` has a target for each of its values, and for \
+         `\"null\"` if it may be missing, and no others. `true`, `false` and `null` are written in quotes. `{}` is an end.";
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use graph_model::program::{Event, ItemType, Verb};
 use graph_model::template::Template;
 
 use crate::fields::{field, fields};
+use crate::json_schema::argument;
 use crate::symbol::{Symbol, SymbolKind};
 use crate::texts;
 
@@ -109,7 +110,7 @@ pub(crate) struct FileReading {
 impl FileReading {
     /// Reads the values of a file.
     pub(crate) fn of(source: &Arc<SourceFile>, root: &YamlTree) -> Self {
-        let mut reader = SymbolReader { source, reading: Self::default() };
+        let mut reader = SymbolReader { source, reading: Self::default(), arguments: Vec::new() };
         reader.file(root);
         reader.reading
     }
@@ -123,6 +124,8 @@ impl FileReading {
 struct SymbolReader<'s> {
     source: &'s Arc<SourceFile>,
     reading: FileReading,
+    /// The names of the elements of lists in branches, each with the node that fans out.
+    arguments: Vec<(String, String)>,
 }
 
 /// Returns the span of a field: its name and its value.
@@ -188,6 +191,9 @@ impl SymbolReader<'_> {
             self.hook(tree);
         }
         for (key, node) in field(config, "nodes").map_or(&[][..], fields) {
+            self.arguments.extend(argument(node).map(|(_, name)| (name.to_owned(), key.name.clone())));
+        }
+        for (key, node) in field(config, "nodes").map_or(&[][..], fields) {
             self.reading.nodes.push((key.name.clone(), key.span.start));
             let symbol = self.node(key, node);
             self.reading.symbols.push(symbol);
@@ -231,7 +237,8 @@ impl SymbolReader<'_> {
     }
 
     fn node(&mut self, key: &TreeKey, tree: &YamlTree) -> Symbol {
-        let place = |site| EditorPlace { node: Some(key.name.clone()), site: Some(site), locals: Vec::new() };
+        let arguments: Vec<String> = self.arguments.iter().map(|(name, _)| name.clone()).collect();
+        let place = |site| EditorPlace { node: Some(key.name.clone()), site: Some(site), locals: arguments.clone() };
         let nowhere = EditorPlace { node: Some(key.name.clone()), ..EditorPlace::default() };
         self.mark(&key.span, Thing::Node(key.name.clone()), true, &nowhere);
         let kind = field(tree, "type").and_then(text).unwrap_or("action");
@@ -275,7 +282,11 @@ impl SymbolReader<'_> {
             self.region(&whole(key, output), &place(Site::Output));
             self.values(output, &place(Site::Output));
         }
+        if let Some(waits) = field(tree, "waits_for") {
+            std::iter::once(waits).chain(items(waits)).for_each(|name| self.target(name, &nowhere));
+        }
         symbol.children.extend(self.edges(tree, &place(Site::Next)));
+        symbol.children.extend(self.route(tree, &key.name, &place(Site::Next)));
         symbol.children.sort_by_key(|child| child.span.start);
         symbol
     }
@@ -290,7 +301,7 @@ impl SymbolReader<'_> {
                 let detail = Some(name.to_owned());
                 edges.push(Symbol::new(SymbolKind::Edge, to, detail, whole(key, value), &value.span));
             }
-            for edge in items(value) {
+            for edge in items(field(value, "all").unwrap_or(value)) {
                 self.words(edge, |field| texts::of("edge", field), place);
                 let to = field(edge, "to").filter(|to| text(to).is_some());
                 if let Some(to) = to {
@@ -308,6 +319,42 @@ impl SymbolReader<'_> {
             }
         }
         edges
+    }
+
+    /// Reads a `next` that is a mapping; `edges` reads the list in `all`.
+    fn route(&mut self, node: &YamlTree, name: &str, place: &EditorPlace) -> Vec<Symbol> {
+        let Some(next) = field(node, "next").filter(|next| !fields(next).is_empty()) else { return Vec::new() };
+        let form = ["all", "over", "by"].into_iter().find(|form| field(next, form).is_some());
+        let Some(form) = form else { return Vec::new() };
+        self.words(next, |field| texts::of(&format!("`next` with `{form}`"), field), place);
+        let mut symbols = Vec::new();
+        if let Some((key, over)) = key_of(next, "over") {
+            self.region(&whole(key, over), place);
+            self.values(over, place);
+        }
+        if let Some((Some(tree), argument)) = argument(node) {
+            let thing = Thing::Variable { node: name.to_owned(), name: argument.to_owned() };
+            self.mark(&tree.span, thing, true, place);
+            symbols.push(Symbol::new(SymbolKind::Variable, argument, None, tree.span.clone(), &tree.span));
+        }
+        if let Some((key, by)) = key_of(next, "by")
+            && let Some(written) = text(by)
+        {
+            self.region(&whole(key, by), place);
+            let locals: Vec<&str> = place.locals.iter().map(String::as_str).collect();
+            if let Ok(read) = Path::parse_in(written, &locals) {
+                self.path(locate(self.source, &by.span, written, &(0..written.len())), read, place);
+            }
+        }
+        let to = field(next, "to");
+        let words = to.map_or(&[][..], fields).iter().map(|(word, to)| (to, Some(word.name.clone())));
+        for (to, word) in to.map(|to| (to, None)).into_iter().chain(words) {
+            if let Some(target) = text(to) {
+                self.target(to, place);
+                symbols.push(Symbol::new(SymbolKind::Edge, target, word, to.span.clone(), &to.span));
+            }
+        }
+        symbols
     }
 
     fn call(&mut self, action: &YamlTree, place: &EditorPlace) {
@@ -389,7 +436,12 @@ impl SymbolReader<'_> {
                 let is_state = first().is_some_and(|name| name == Root::State.name());
                 path.segments.get(1).filter(|_| is_state).cloned().map(Thing::Key)
             }
-            Root::Local => place.node.clone().zip(first()).map(|(node, name)| Thing::Variable { node, name }),
+            Root::Local => place.node.clone().zip(first()).map(|(node, name)| {
+                // In a foreach, the last of the names here is that of its own item.
+                let is_item = place.site == Some(Site::Item) && place.locals.last() == Some(&name);
+                let fan = self.arguments.iter().find(|(argument, _)| !is_item && *argument == name);
+                Thing::Variable { node: fan.map_or(node, |(_, fan)| fan.clone()), name }
+            }),
             Root::Result | Root::Now | Root::Timestamp | Root::Visit => None,
         };
         let (thing, place) = (thing.unwrap_or(Thing::Path), place.clone());

@@ -544,6 +544,8 @@ impl Engine {
             run: self.facts.id.clone(),
             node,
             step,
+            // A visit in a branch is not the only one of its step.
+            steps: self.run_state.position.steps.min(step.saturating_sub(1)),
             failure: Box::new(failure),
             state: Box::new(self.state_value()),
         }

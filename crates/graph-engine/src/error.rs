@@ -257,8 +257,10 @@ pub enum RunError {
         run: RunId,
         /// The node.
         node: String,
-        /// The step.
+        /// The number of the visit.
         step: u64,
+        /// How many visits were committed before.
+        steps: u64,
         /// The failure.
         failure: Box<Failure>,
         /// The state when it happened.

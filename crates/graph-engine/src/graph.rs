@@ -42,6 +42,17 @@ pub use topology::{Topology, TopologyNode};
 /// The maximum number of branches that one visit may begin.
 pub const MOST_BRANCHES: usize = 1 << 20;
 
+/// The beginning of the failure of a route over a value that is no list.
+const NO_LIST: &str = "`over` is a list, and found ";
+
+/// The text between the length of a list and the number of branches that may begin, in the failure of a route over the list.
+const ELEMENTS: &str = " elements, and branches may begin for ";
+
+/// Returns the failure of a route by a value that has no target.
+fn no_target(path: &str, found: &str) -> String {
+    format!("`{path}` leads nowhere: there is no target for {found}")
+}
+
 /// The tables of a graph, ready to be executed.
 #[derive(Debug)]
 pub struct GraphTables {
@@ -203,6 +214,22 @@ impl GraphTables {
         let is_asked = self.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty();
         if is_asked && no_match(node).message == message {
             return true;
+        }
+        match &node.next {
+            CompiledRoute::Each(each) => {
+                let is_too_long = |(length, most): (&str, &str)| {
+                    let most: Option<usize> = most.parse().ok();
+                    most == Some(each.most()) && length.parse().is_ok_and(|length: usize| Some(length) > most)
+                };
+                let lengths = message.strip_prefix("`over` has ").and_then(|rest| rest.split_once(ELEMENTS));
+                return lengths.is_some_and(is_too_long) || message.starts_with(NO_LIST);
+            }
+            CompiledRoute::By(by) => {
+                let found = message.strip_prefix(&no_target(&by.by.written, ""));
+                let is_known = |found: &str| by.to.iter().any(|(word, _)| found == format!("`{word}`"));
+                return found.is_some_and(|found| !found.is_empty() && !is_known(found));
+            }
+            CompiledRoute::First(_) | CompiledRoute::All(_) => {}
         }
         let says_so = |test: &Comparison| {
             let right = describe(test.right.view());
@@ -476,15 +503,13 @@ impl Scope<'_> {
             Value::Null => Vec::new(),
             other => {
                 let found = describe(other.view());
-                return Err(Box::new(Failure::permanent(format!("`over` is a list, and found {found}"))));
+                return Err(Box::new(Failure::permanent(format!("{NO_LIST}{found}"))));
             }
         };
-        let most = each.most.unwrap_or(usize::MAX).min(MOST_BRANCHES);
+        let most = each.most();
         if list.len() > most {
             let length = list.len();
-            return Err(Box::new(Failure::permanent(format!(
-                "`over` has {length} elements, and branches may begin for {most}"
-            ))));
+            return Err(Box::new(Failure::permanent(format!("`over` has {length}{ELEMENTS}{most}"))));
         }
         Ok(TakenEdges::Over(Arc::new(list)))
     }
@@ -504,8 +529,7 @@ impl Scope<'_> {
             Some(edge) => Ok(TakenEdges::One(edge)),
             None => {
                 let found = word.map_or_else(|| describe(value), |word| format!("`{word}`"));
-                let path = &by.by.written;
-                Err(Box::new(Failure::permanent(format!("`{path}` leads nowhere: there is no target for {found}"))))
+                Err(Box::new(Failure::permanent(no_target(&by.by.written, &found))))
             }
         }
     }

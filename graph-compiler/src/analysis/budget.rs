@@ -1,13 +1,15 @@
 //! The upper bounds of a run.
 
-use graph_definition::definition::{ForeachDefinition, NodeKind, Reaction, TermKind};
+use graph_definition::definition::{ForeachDefinition, NodeKind, Reaction, RouteDefinition, TermDefinition, TermKind};
 use graph_model::path::Root;
 use graph_model::program::{CONTROL, Event, OnMaxSteps};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
+use super::branches::{Branches, begins};
 use super::control_flow::ControlFlow;
 use super::coverage::Coverage;
+use super::edges::edges;
 use super::model::Model;
 use crate::graph::Budget;
 
@@ -17,25 +19,41 @@ const BUILT_IN_RETRIES: u64 = 3;
 const MOST_BY_HOOKS: u64 = 100;
 
 /// Computes the budget of a graph whose parts fit together. `None` if no run of it can end.
-pub(crate) fn budget(model: &Model<'_>, coverage: &[Option<Coverage<'_>>], flow: &ControlFlow) -> Option<Budget> {
+pub(crate) fn budget(
+    model: &Model<'_>,
+    branches: &Branches,
+    coverage: &[Option<Coverage<'_>>],
+    flow: &ControlFlow,
+) -> Option<Budget> {
     let start = model.start.filter(|_| model.is_whole())?;
     let shortest = match model.definition.settings.on_max_steps {
         OnMaxSteps::Fail => flow.fewest_steps(start)?.0,
         _ => flow.fewest_steps(start).map_or(u64::MAX, |(steps, _)| steps),
     };
+    let shortest = match branches.is_empty() {
+        true => shortest,
+        false => shortest.max(Paths { model, control: flow, branches }.lightest()[start]),
+    };
     let limit = limit(model);
     let visits: Vec<Option<u64>> =
         flow.components.iter().map(|component| visits(model, coverage, flow, component)).collect();
-    let own_steps = over_components(flow, start, |component| visits[component]);
+    let paths = Paths { model, control: flow, branches };
+    let own_steps = paths.heaviest(start, |component| visits[component]);
     let steps = own_steps.unwrap_or(u64::MAX).min(limit);
     let calls: Vec<Option<u64>> = (0..flow.next.len()).map(|node| calls_at(model, node)).collect();
     let reached = reached(flow, start);
-    let along = over_components(flow, start, |component| {
+    let along = paths.heaviest(start, |component| {
         visits[component]?.checked_mul(greatest(flow.components[component].iter().map(|&node| calls[node]))?)
     });
     let any = greatest(reached.iter().map(|&node| calls[node])).and_then(|most| most.checked_mul(steps));
     let own_calls = along.into_iter().chain(any).min();
+    // Nodes of different branches run at the same time.
+    let at_a_time = match branches.is_empty() {
+        true => 1,
+        false => u64::from(model.definition.settings.max_concurrency),
+    };
     let fan_out = greatest(reached.iter().map(|&node| fan_out(model, node)));
+    let fan_out = fan_out.and_then(|calls| calls.checked_mul(at_a_time));
     let levels = greatest(
         model
             .tools
@@ -78,6 +96,10 @@ fn visits(
     if !flow.is_cyclic(component) {
         return Some(1);
     }
+    // In a round of a loop that fans out, several paths are followed.
+    if component.iter().any(|&node| begins(model.definition.nodes[node].next())) {
+        return None;
+    }
     let bounded = |&node: &usize| -> Option<(usize, u64)> {
         let followed = &coverage[node].as_ref()?.followed;
         // A failure does not depend on the number of the visit.
@@ -96,15 +118,84 @@ fn visits(
     Some(counted.saturating_add(counted.saturating_add(1).saturating_mul(between)))
 }
 
-/// Returns the heaviest path through the components from the start; `None` if a component on a path has no bound.
-fn over_components(flow: &ControlFlow, start: usize, weight: impl Fn(usize) -> Option<u64>) -> Option<u64> {
-    let mut heaviest: Vec<Option<u64>> = Vec::with_capacity(flow.components.len());
-    for (at, component) in flow.components.iter().enumerate() {
-        let onward = component.iter().flat_map(|&node| &flow.next[node]).map(|&next| flow.component_of[next]);
-        let behind = onward.filter(|&next| next != at).map(|next| heaviest[next]);
-        heaviest.push(greatest(behind).and_then(|behind| behind.checked_add(weight(at)?)));
+/// The paths of a graph, through its components.
+struct Paths<'a, 'd> {
+    model: &'a Model<'d>,
+    control: &'a ControlFlow,
+    branches: &'a Branches,
+}
+
+impl Paths<'_, '_> {
+    /// Returns the weight of the heaviest run from the start: the sum over its branches, and the greatest of the paths that
+    /// exclude each other. `None` if a component that a run can come to has no bound.
+    fn heaviest(&self, start: usize, weight: impl Fn(usize) -> Option<u64>) -> Option<u64> {
+        let flow = self.control;
+        let mut heaviest: Vec<Option<u64>> = Vec::with_capacity(flow.components.len());
+        for (at, component) in flow.components.iter().enumerate() {
+            // A join and the nodes behind it are added once, where the branches begin.
+            let is_counted = |next: usize| flow.component_of[next] != at && self.branches.place(next).is_none();
+            let behind = match component.as_slice() {
+                [fan] if begins(self.model.definition.nodes[*fan].next()) => {
+                    let most = self.most_branches(*fan);
+                    let branches = flow.next[*fan].iter().filter(|&&next| is_counted(next));
+                    let branches = branches.map(|&next| heaviest[flow.component_of[next]]);
+                    let sum = branches.chain([Some(0)]).try_fold(0_u64, |sum, one| sum.checked_add(one?));
+                    let joins = (0..flow.next.len())
+                        .filter(|&join| self.branches.place(join).is_some_and(|place| place.fan == *fan));
+                    let joins = joins.map(|join| heaviest[flow.component_of[join]]);
+                    let sum = sum.and_then(|sum| if sum == 0 { Some(0) } else { sum.checked_mul(most?) });
+                    joins.fold(sum, |sum, join| sum?.checked_add(join?))
+                }
+                _ => {
+                    let onward = component.iter().flat_map(|&node| &flow.next[node]).filter(|&&next| is_counted(next));
+                    greatest(onward.map(|&next| heaviest[flow.component_of[next]]))
+                }
+            };
+            heaviest.push(behind.and_then(|behind| behind.checked_add(weight(at)?)));
+        }
+        heaviest[flow.component_of[start]]
     }
-    heaviest[flow.component_of[start]]
+
+    /// Returns for each node how many nodes are visited at least from there to the end of the run, or to the join or end of its
+    /// branch; `u64::MAX` if no path leads there.
+    fn lightest(&self) -> Vec<u64> {
+        let count = self.control.next.len();
+        let is_join = |node: usize| self.branches.place(node).is_some();
+        let mut lightest = vec![u64::MAX; count];
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for node in (0..count).rev() {
+                let after = |next: usize| if is_join(next) { 0 } else { lightest[next] };
+                let next = self.model.definition.nodes[node].next();
+                let behind = match begins(next) {
+                    true => {
+                        let always = edges(next).into_iter().filter(|edge| edge.always).filter_map(|edge| edge.to);
+                        let always = always.filter_map(|to| self.model.node(to.value.as_str())).map(after);
+                        let join = self.branches.closing(node).map(|join| lightest[join]);
+                        always.chain(join).fold(0, u64::saturating_add)
+                    }
+                    false => {
+                        let ends = (self.model.may_end(node)).then_some(0);
+                        let next = self.model.successors(node).map(after);
+                        next.chain(ends).min().unwrap_or(u64::MAX)
+                    }
+                };
+                let on_error = self.model.error_successor(node).map_or(u64::MAX, after);
+                let steps = behind.min(on_error).saturating_add(1);
+                changed |= steps < lightest[node];
+                lightest[node] = steps.min(lightest[node]);
+            }
+        }
+        lightest
+    }
+
+    /// Returns how many branches begin with one edge of a fan-out; `None` if that is not known.
+    fn most_branches(&self, fan: usize) -> Option<u64> {
+        let RouteDefinition::Each(each) = self.model.definition.nodes[fan].next() else { return Some(1) };
+        let most = each.most.map(u64::from);
+        items_of(self.model, &each.over).into_iter().chain(most).min()
+    }
 }
 
 fn reached(flow: &ControlFlow, start: usize) -> Vec<usize> {
@@ -158,7 +249,12 @@ fn retries_by_hooks(model: &Model<'_>) -> u64 {
 
 /// Returns how many elements a foreach goes over; `None` where that is not known.
 fn items(model: &Model<'_>, each: &ForeachDefinition) -> Option<u64> {
-    match &each.over.kind {
+    items_of(model, &each.over)
+}
+
+/// Returns how many elements a list has at most; `None` where that is not known.
+fn items_of(model: &Model<'_>, over: &TermDefinition) -> Option<u64> {
+    match &over.kind {
         TermKind::List(list) => Some(list.len() as u64),
         TermKind::Literal(Value::Array(list)) => Some(list.len() as u64),
         TermKind::Template { template: Template::Whole(expression), .. } => {

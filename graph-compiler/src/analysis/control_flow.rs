@@ -2,6 +2,7 @@
 
 use graph_definition::hash::{HashMap, HashSet};
 
+use super::branches::Branches;
 use super::components::strongly_connected;
 use super::coverage::{Coverage, Followed};
 use super::edges::edges;
@@ -29,7 +30,7 @@ pub(crate) struct ControlFlow {
 
 impl ControlFlow {
     /// Finds the successors of each node, as its conditions allow them.
-    pub(crate) fn analyse(model: &Model<'_>, coverage: &[Option<Coverage<'_>>]) -> Self {
+    pub(crate) fn analyse(model: &Model<'_>, branches: &Branches, coverage: &[Option<Coverage<'_>>]) -> Self {
         let count = model.definition.nodes.len();
         let followed = |node: usize| coverage[node].as_ref().map(|coverage| &coverage.followed);
         let can_follow = |node: usize, edge: usize| followed(node).is_none_or(|followed| followed.can_follow[edge]);
@@ -40,7 +41,8 @@ impl ControlFlow {
                     model.edge_indices(node).zip(model.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
                 let open = open.map(|(edge, to)| (to, first(edge)));
                 // A failure may occur on any visit.
-                let mut next: Vec<(usize, u64)> = open.chain(model.error_successor(node).map(|to| (to, 1))).collect();
+                let beyond = model.error_successor(node).into_iter().chain(branches.beyond(node).iter().copied());
+                let mut next: Vec<(usize, u64)> = open.chain(beyond.map(|to| (to, 1))).collect();
                 next.sort_unstable();
                 next.dedup_by_key(|(to, _)| *to);
                 next.into_iter().unzip()
@@ -64,7 +66,7 @@ impl ControlFlow {
                     followed.is_open
                         || list.iter().zip(&followed.can_follow).any(|(edge, can)| *can && edge.to.is_none())
                 };
-                model.may_end(node) && followed(node).is_none_or(leads_nowhere)
+                model.may_end(node) && branches.ends_run(node) && followed(node).is_none_or(leads_nowhere)
             })
             .collect();
         let components = strongly_connected(&next);

@@ -12,6 +12,7 @@ use graph_definition::hash::{HashMap, HashSet};
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
+use super::branches::Branches;
 use super::guards;
 use super::joins::{JoinedBranch, Joins, NodeJoin};
 use super::model::Model;
@@ -36,6 +37,7 @@ const MOST_EDGES: usize = 200;
 pub(crate) struct Flow {
     /// For each node, the facts that are sure on all paths to it; `None` if no path leads to it.
     before: Vec<Option<Set>>,
+    branches: Branches,
     joins: Joins,
     /// For each node, the keys that it is sure to write.
     writes: Vec<Vec<usize>>,
@@ -92,7 +94,7 @@ impl Flow {
             before: vec![None; count],
             writes: (0..count).map(|node| writes(model, node)).collect(),
             touches: (0..count).map(|node| touches(model, node)).collect(),
-            joins: Joins::default(),
+            branches: Branches::find(model),
             gains: Vec::new(),
             keys,
             paths: HashMap::default(),
@@ -108,7 +110,7 @@ impl Flow {
         flow.carry(model);
         flow.gather_alternatives(model);
         flow.prove_alternatives(model);
-        flow.joins = Joins::find(model, &flow.touches);
+        flow.joins = Joins::find(model, &flow.branches, &flow.touches);
         let Some(start) = model.start else { return flow };
         let mut first = Set::empty(flow.size());
         for (at, key) in model.keys.iter().enumerate() {
@@ -158,6 +160,16 @@ impl Flow {
             leaving.push((next, known));
         }
         leaving
+    }
+
+    /// Returns the branches that nodes may be visited in.
+    pub(crate) fn branches(&self) -> &Branches {
+        &self.branches
+    }
+
+    /// Returns the keys that a node may write.
+    pub(crate) fn touched(&self, node: usize) -> &[usize] {
+        &self.touches[node]
     }
 
     /// Returns how nodes wait for branches.
@@ -579,7 +591,8 @@ impl Flow {
             let onward =
                 edges.filter(|&(edge, _)| !sets && !proves(edge) && !is_closed(node, edge)).map(|(_, next)| next);
             let failed = model.error_successor(node).filter(|_| !keys.contains(&self.keys));
-            for next in onward.chain(failed) {
+            let beyond = self.branches.beyond(node).iter().copied().filter(|_| !sets);
+            for next in onward.chain(failed).chain(beyond) {
                 if !std::mem::replace(&mut seen[next], true) {
                     from[next] = Some(node);
                     waiting.push_back(next);
@@ -595,7 +608,8 @@ impl Flow {
         let mut leads = vec![false; count];
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
         for node in 0..count {
-            for next in model.successors(node).chain(model.error_successor(node)) {
+            let beyond = self.branches.beyond(node).iter().copied();
+            for next in model.successors(node).chain(model.error_successor(node)).chain(beyond) {
                 before[next].push(node);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use graph_definition::definition::{ForeachDefinition, NodeKind, TermDefinition, TermKind};
+use graph_definition::definition::{ForeachDefinition, NodeKind, RouteDefinition, TermDefinition, TermKind};
 use graph_definition::source::Span;
 use graph_model::path::Root;
 use graph_model::template::Template;
@@ -28,6 +28,15 @@ pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> StateTypes {
         (Vec::new(), vec![Vec::new(); types.keys.len()]);
     // Those that read the state as a whole: their types depend on whether there is a secret in it.
     let mut readers_of_all = Vec::new();
+    // The paths that the lists of fan-outs are read from.
+    let mut listed = Vec::new();
+    for node in &model.definition.nodes {
+        if let RouteDefinition::Each(each) = node.next() {
+            each.over.templates(&mut |_, template, _| {
+                listed.extend(template.expressions().flat_map(|expression| &expression.paths));
+            });
+        }
+    }
     for (at, node) in model.definition.nodes.iter().enumerate() {
         let over = match &node.kind {
             NodeKind::Foreach(each) => Some(&each.over),
@@ -37,7 +46,13 @@ pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> StateTypes {
             for term in std::iter::once(&assignment.value).chain(over) {
                 term.templates(&mut |_, template, _| {
                     let paths = template.expressions().flat_map(|expression| &expression.paths);
-                    for path in paths.filter(|path| path.root == Root::State) {
+                    // The element of a list depends on the keys that the list is read from.
+                    let (own, of_lists) = paths.fold((Vec::new(), false), |(mut own, of_lists), path| {
+                        own.push(path);
+                        (own, of_lists || path.root == Root::Local)
+                    });
+                    let lists = listed.iter().copied().filter(|_| of_lists);
+                    for path in own.into_iter().chain(lists).filter(|path| path.root == Root::State) {
                         match path.segments.first() {
                             Some(name) => {
                                 model.key(name).into_iter().for_each(|key| readers[key].push(writers.len()));

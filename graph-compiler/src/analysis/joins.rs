@@ -4,8 +4,10 @@
 //! node with `waits_for` joins the branches of the innermost fan-out that all of its sources are inside of.
 
 use graph_definition::definition::RouteDefinition;
+use graph_definition::hash::HashMap;
 use graph_model::condition::Condition;
 
+use super::branches::{BranchFrame, BranchLabel, Branches, JoinPlace, OUTSIDE, begins, onward};
 use super::model::Model;
 
 /// The joins of a graph.
@@ -50,27 +52,14 @@ pub(crate) struct JoinedBranch {
 
 impl Joins {
     /// Finds the joins of a graph. `touches` has the keys that each node may write.
-    pub(crate) fn find(model: &Model<'_>, touches: &[Vec<usize>]) -> Self {
-        let nodes = &model.definition.nodes;
-        let begins = |route: &RouteDefinition| matches!(route, RouteDefinition::All(_) | RouteDefinition::Each(_));
-        if !nodes.iter().any(|node| begins(node.next()) || !node.waits_for.is_empty()) {
+    pub(crate) fn find(model: &Model<'_>, branches: &Branches, touches: &[Vec<usize>]) -> Self {
+        if branches.is_empty() {
             return Self::default();
         }
-        let fans: Vec<bool> = nodes.iter().map(|node| begins(node.next())).collect();
-        let finder = Finder { model, touches, stacks: stacks(model, &fans), fans };
-        let mut joins: Vec<Option<NodeJoin>> = (0..nodes.len()).map(|node| finder.join(node)).collect();
-        let closing: Vec<Option<usize>> = (0..nodes.len()).map(|fan| finder.closing(fan)).collect();
-        for (at, join) in joins.iter_mut().enumerate() {
-            let Some(join) = join else { continue };
-            join.closes = closing[join.fan] == Some(at);
-            for branch in &mut join.branches {
-                let ends = finder.ends(branch.first, at, &closing);
-                branch.is_sure &= ends.is_some();
-                branch.ends = ends.unwrap_or_default();
-            }
-        }
-        let beside = finder.beside();
-        Self { joins, beside }
+        let count = model.definition.nodes.len();
+        let finder = Finder { model, touches, branches };
+        let joins = (0..count).map(|node| finder.join(node)).collect();
+        Self { joins, beside: finder.beside() }
     }
 
     /// Returns the join of a node.
@@ -89,116 +78,51 @@ impl Joins {
     }
 }
 
-/// For each node, the fan-outs whose branches it is in, the innermost last; `None` if no path leads to it.
-type Stacks = Vec<Option<Vec<usize>>>;
-
-/// Computes the fan-outs that each node is inside of.
-fn stacks(model: &Model<'_>, fans: &[bool]) -> Stacks {
-    let nodes = &model.definition.nodes;
-    let mut stacks: Stacks = vec![None; nodes.len()];
-    let Some(start) = model.start else { return stacks };
-    stacks[start] = Some(Vec::new());
-    let (mut open, mut waiting) = (vec![start], Vec::new());
-    loop {
-        while let Some(node) = open.pop() {
-            for next in onward(model, node) {
-                if stacks[next].is_some() {
-                    continue;
-                }
-                if nodes[next].waits_for.is_empty() {
-                    stacks[next] = inside(&stacks, fans, node, next, model);
-                    open.push(next);
-                } else if !waiting.contains(&next) {
-                    waiting.push(next);
-                }
-            }
-        }
-        // A join whose sources are all known comes first. If there is no such join, the joins wait for each other.
-        let sources = |join: usize| (0..nodes.len()).filter(move |&node| onward(model, node).any(|next| next == join));
-        let ready = waiting.iter().position(|&join| sources(join).all(|node| stacks[node].is_some()));
-        if waiting.is_empty() {
-            return stacks;
-        }
-        let join = waiting.remove(ready.unwrap_or(0));
-        let mut known = sources(join).filter_map(|node| inside(&stacks, fans, node, join, model));
-        let first = known.next().unwrap_or_default();
-        let mut common = known.fold(first, |common, other| {
-            common.into_iter().zip(other).take_while(|(one, two)| one == two).map(|(one, _)| one).collect()
-        });
-        common.pop();
-        stacks[join] = Some(common);
-        open.push(join);
-    }
-}
-
-/// Returns the fan-outs that a run is inside of after it went from a node to the next.
-fn inside(stacks: &Stacks, fans: &[bool], node: usize, next: usize, model: &Model<'_>) -> Option<Vec<usize>> {
-    let mut stack = stacks[node].clone()?;
-    if fans[node] && model.successors(node).any(|one| one == next) {
-        stack.push(node);
-    }
-    Some(stack)
-}
-
-fn onward<'m>(model: &'m Model<'_>, node: usize) -> impl Iterator<Item = usize> + 'm {
-    model.successors(node).chain(model.error_successor(node))
-}
-
 struct Finder<'m, 'd> {
     model: &'m Model<'d>,
     touches: &'m [Vec<usize>],
-    stacks: Stacks,
-    /// For each node, whether it begins branches.
-    fans: Vec<bool>,
+    branches: &'m Branches,
 }
 
 impl Finder<'_, '_> {
-    /// Returns the fan-out that a node joins.
-    fn fan_of(&self, node: usize) -> Option<usize> {
-        if self.model.definition.nodes[node].waits_for.is_empty() {
-            return None;
-        }
-        let depth = self.stacks[node].as_ref()?.len();
-        // All of its sources are inside of one more fan-out than the node itself.
-        let sources = self.sources(node);
-        let mut fans = sources
-            .iter()
-            .map(|&source| inside(&self.stacks, &self.fans, source, node, self.model)?.get(depth).copied());
-        let first = fans.next()??;
-        fans.all(|fan| fan == Some(first)).then_some(first)
-    }
-
     fn sources(&self, join: usize) -> Vec<usize> {
-        let leads = |node: &usize| self.stacks[*node].is_some() && onward(self.model, *node).any(|next| next == join);
-        (0..self.stacks.len()).filter(leads).collect()
+        let leads = |node: &usize| {
+            self.branches.visits(*node).next().is_some() && onward(self.model, *node).any(|next| next == join)
+        };
+        (0..self.model.definition.nodes.len()).filter(leads).collect()
     }
 
-    /// Finds the join of a node. Whether its branches surely end is determined when all joins are known.
+    /// Finds the join of a node.
     fn join(&self, node: usize) -> Option<NodeJoin> {
-        let fan = self.fan_of(node)?;
-        let regions: Vec<Vec<bool>> =
-            self.model.successors(fan).map(|first| self.region(first, |next| next == node)).collect();
-        let sure = self.is_begun(fan);
-        let touched = |is_meant: &dyn Fn(usize) -> bool| {
-            let regions = regions.iter().enumerate().filter(|(at, _)| is_meant(*at)).map(|(_, region)| region);
-            self.touched(regions)
-        };
+        let JoinPlace { fan, closes } = self.branches.place(node)?;
+        let regions: Vec<Vec<bool>> = self
+            .model
+            .successors(fan)
+            .map(|first| self.region(first, |next| next == node || self.leaves(fan, next)))
+            .collect();
+        let begun = self.is_begun(fan);
+        let touched: Vec<Vec<usize>> = regions.iter().map(|region| self.touched(region)).collect();
         // All branches of a list begin with the same edge, so each runs concurrently with others of the same nodes.
         let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
-        let branch = |(edge, first): (usize, usize)| JoinedBranch {
-            edge,
-            first,
-            is_sure: sure[edge],
-            ends: Vec::new(),
-            region: regions[edge].clone(),
-            beside: touched(&|other| is_list || other != edge),
+        let branch = |(edge, first): (usize, usize)| {
+            let ends = self.ends(first, node);
+            JoinedBranch {
+                edge,
+                first,
+                is_sure: begun[edge] && ends.is_some(),
+                ends: ends.unwrap_or_default(),
+                region: regions[edge].clone(),
+                beside: union(
+                    touched.iter().enumerate().filter(|(other, _)| is_list || *other != edge).map(|(_, keys)| keys),
+                ),
+            }
         };
         Some(NodeJoin {
             of: self.sources(node),
             fan,
-            closes: false,
+            closes,
             branches: self.model.successors(fan).enumerate().map(branch).collect(),
-            touches: touched(&|_| true),
+            touches: union(touched.iter()),
         })
     }
 
@@ -214,9 +138,19 @@ impl Finder<'_, '_> {
         }
     }
 
+    /// Whether a path leaves a fan-out at a node: the join that closes it, or a join of a fan-out around it.
+    fn leaves(&self, fan: usize, node: usize) -> bool {
+        let Some(place) = self.branches.place(node) else { return false };
+        let is_around = || {
+            let frames = self.branches.visits(fan).flat_map(|(_, visit)| self.branches.frames(visit.frame));
+            frames.into_iter().any(|frame| frame.fan == place.fan)
+        };
+        if place.fan == fan { place.closes } else { is_around() }
+    }
+
     /// Returns the nodes that may be visited starting at a node, up to nodes at which the branch `ends`.
     fn region(&self, first: usize, ends: impl Fn(usize) -> bool) -> Vec<bool> {
-        let mut region = vec![false; self.stacks.len()];
+        let mut region = vec![false; self.model.definition.nodes.len()];
         let mut open = vec![first];
         while let Some(node) = open.pop() {
             if !ends(node) && !std::mem::replace(&mut region[node], true) {
@@ -226,36 +160,17 @@ impl Finder<'_, '_> {
         region
     }
 
-    fn touched<'r>(&self, regions: impl Iterator<Item = &'r Vec<bool>>) -> Vec<usize> {
-        let mut keys: Vec<usize> = regions
-            .flat_map(|region| region.iter().zip(self.touches).filter(|(inside, _)| **inside))
-            .flat_map(|(_, touches)| touches.iter().copied())
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+    /// Returns the keys that the nodes of a region may write.
+    fn touched(&self, region: &[bool]) -> Vec<usize> {
+        let inside = region.iter().zip(self.touches).filter(|(inside, _)| **inside);
+        sorted(inside.flat_map(|(_, touches)| touches.iter().copied()).collect())
     }
 
-    /// Returns the join that every branch of a fan-out either reaches or ends before.
-    fn closing(&self, fan: usize) -> Option<usize> {
-        if !self.fans[fan] {
-            return None;
-        }
-        let mut joins = (0..self.stacks.len()).filter(|&node| self.fan_of(node) == Some(fan));
-        let join = joins.next()?;
-        // If there is another join of the same branches, or a path leads out of all of them, nothing is sure about this join.
-        let depth = self.stacks[fan].as_ref()?.len();
-        let leaves = |region: Vec<bool>| {
-            let outside = |node: usize| self.stacks[node].as_ref().is_none_or(|stack| stack.len() <= depth);
-            (0..region.len()).any(|node| region[node] && outside(node))
-        };
-        let is_left = self.model.successors(fan).any(|first| leaves(self.region(first, |node| node == join)));
-        (joins.next().is_none() && !is_left).then_some(join)
-    }
-
-    /// Returns the nodes at which a branch may end before a join; `None` if that is not known, or if the branch does not end.
-    fn ends(&self, first: usize, join: usize, closing: &[Option<usize>]) -> Option<Vec<usize>> {
+    /// Returns the nodes at which a branch may end before a join; `None` if it may still run, or have left the fan-out, when
+    /// the join is visited, or if it neither arrives nor ends.
+    fn ends(&self, first: usize, join: usize) -> Option<Vec<usize>> {
         let nodes = &self.model.definition.nodes;
+        let JoinPlace { fan, closes } = self.branches.place(join)?;
         let mut seen = vec![false; nodes.len()];
         let (mut open, mut arrives, mut ends) = (vec![first], false, Vec::new());
         while let Some(node) = open.pop() {
@@ -263,13 +178,17 @@ impl Finder<'_, '_> {
                 arrives = true;
                 continue;
             }
+            if self.leaves(fan, node) {
+                // A join that closes its fan-out waits for branches that leave it, too: they end there.
+                if closes { continue } else { return None }
+            }
             if std::mem::replace(&mut seen[node], true) || nodes[node].ends_run() {
                 continue;
             }
             open.extend(self.model.error_successor(node));
-            if self.fans[node] {
+            if begins(nodes[node].next()) {
                 // Its branches may end, but the nodes after their join are visited all the same.
-                open.push(closing[node]?);
+                open.push(self.branches.closing(node)?);
             } else {
                 open.extend(self.model.successors(node));
                 ends.extend(self.model.may_end(node).then_some(node));
@@ -280,22 +199,40 @@ impl Finder<'_, '_> {
 
     /// Returns for each node the keys that nodes of other branches may write while it runs.
     fn beside(&self) -> Vec<Vec<usize>> {
-        let mut beside = vec![Vec::new(); self.stacks.len()];
-        for fan in (0..self.fans.len()).filter(|&fan| self.fans[fan]) {
-            let Some(depth) = self.stacks[fan].as_ref().map(Vec::len) else { continue };
-            let is_out = |node: usize| self.stacks[node].as_ref().is_none_or(|stack| stack.len() <= depth);
-            let regions: Vec<Vec<bool>> = self.model.successors(fan).map(|first| self.region(first, is_out)).collect();
-            let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
-            for (at, region) in regions.iter().enumerate() {
-                let others = regions.iter().enumerate().filter(|(other, _)| is_list || *other != at);
-                let keys = self.touched(others.map(|(_, region)| region));
-                for node in (0..region.len()).filter(|&node| region[node]) {
-                    beside[node].extend(&keys);
-                }
-            }
-        }
-        beside
+        let nodes = &self.model.definition.nodes;
+        // The keys that the nodes of each branch may write, and then those that the other branches of its fan-out may write.
+        let mut touched: HashMap<usize, Vec<Vec<usize>>> = HashMap::default();
+        let mut others: HashMap<(usize, BranchLabel), Vec<usize>> = HashMap::default();
+        let mut of_branch = |fan: usize, label: BranchLabel| -> Vec<usize> {
+            let touched = touched.entry(fan).or_insert_with(|| {
+                let region = |first| self.touched(&self.region(first, |next| self.leaves(fan, next)));
+                self.model.successors(fan).map(region).collect()
+            });
+            let is_list = matches!(nodes[fan].next(), RouteDefinition::Each(_));
+            let is_other = |edge: usize| is_list || label != BranchLabel::Edge(edge);
+            let keys = others.entry((fan, label)).or_insert_with(|| {
+                union(touched.iter().enumerate().filter(|(edge, _)| is_other(*edge)).map(|(_, keys)| keys))
+            });
+            keys.clone()
+        };
+        let of_node = |node: usize| {
+            let visits = self.branches.visits(node).filter(|(_, visit)| visit.frame != OUTSIDE);
+            let frames = visits.flat_map(|(_, visit)| self.branches.frames(visit.frame));
+            sorted(frames.flat_map(|BranchFrame { fan, label, .. }| of_branch(fan, label)).collect())
+        };
+        (0..nodes.len()).map(of_node).collect()
     }
+}
+
+/// Returns the keys of several lists, each once.
+fn union<'k>(lists: impl Iterator<Item = &'k Vec<usize>>) -> Vec<usize> {
+    sorted(lists.flatten().copied().collect())
+}
+
+fn sorted(mut keys: Vec<usize>) -> Vec<usize> {
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 #[cfg(test)]

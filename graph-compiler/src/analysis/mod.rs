@@ -5,12 +5,14 @@
 //! | pass | input | result |
 //! |---|---|---|
 //! | [`model`], with [`calls`], [`edges`] and [`reads`] | | names resolved, edges, calls, reads |
-//! | [`flow`] | model | the facts that are sure before each node, by the conditions that prove them ([`guards`]) |
+//! | [`branches`], [`joins`] | model | the branches that each node may be visited in, and where they meet |
+//! | [`flow`] | model, branches | the facts that are sure before each node, by the conditions that prove them ([`guards`]) |
 //! | [`inference`] | model, flow | the types of state keys, and where they are lost; [`type_env`] answers for every place |
 //! | [`coverage`] | model, flow, types | the edges that conditions allow, and the cases that they leave open |
 //! | [`control_flow`] | model, coverage | the nodes that lead to each other, and the lengths of paths |
 //! | [`output`], [`budget`] | model, types, coverage, control flow | the output of a run, and its upper bounds |
 
+pub(crate) mod branches;
 pub(crate) mod budget;
 pub(crate) mod calls;
 mod components;
@@ -70,7 +72,7 @@ impl<'d> Analysis<'d> {
         let flow = Flow::analyse(&model);
         let types = inference::infer(&model, &flow);
         let coverage = coverage::analyse(TypeEnv { model: &model, flow: &flow, types: &types });
-        let control_flow = ControlFlow::analyse(&model, &coverage);
+        let control_flow = ControlFlow::analyse(&model, flow.branches(), &coverage);
         Self { model, flow, types, coverage, control_flow }
     }
 
@@ -112,7 +114,7 @@ impl<'d> Analysis<'d> {
             output: output::output(self.type_env(), &exits),
             exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),
-            budget: budget::budget(&self.model, &self.coverage, &self.control_flow),
+            budget: budget::budget(&self.model, self.flow.branches(), &self.coverage, &self.control_flow),
         }
     }
 }

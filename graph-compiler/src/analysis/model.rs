@@ -217,6 +217,11 @@ impl<'d> Model<'d> {
         }
     }
 
+    /// Whether a name is that of the item of a foreach, at a place in its node.
+    pub(crate) fn is_item(&self, node: usize, site: Site, name: &str) -> bool {
+        site == Site::Item && self.definition.nodes[node].each().is_some_and(|each| each.name.value == name)
+    }
+
     /// Returns the type of `visit.previous` in a node: the result of its last successful visit, or null.
     ///
     /// # Errors

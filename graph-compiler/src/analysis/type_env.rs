@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use graph_definition::definition::{CallDefinition, NodeKind, Spanned, TermDefinition, TermKind};
+use graph_definition::definition::{CallDefinition, NodeKind, RouteDefinition, Spanned, TermDefinition, TermKind};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::template::{Expression, Piece, Template};
@@ -49,7 +49,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
                 None => return Type::any(),
             },
             Root::Local if site == Site::Hook => return Type::any(),
-            Root::Local => (Cow::Owned(self.item_of(node)), path.segments.get(1..).unwrap_or_default()),
+            Root::Local => (Cow::Owned(self.local(node, site, path)), path.segments.get(1..).unwrap_or_default()),
             Root::Visit => match path.segments.split_first() {
                 Some((field, rest)) if field == "previous" => {
                     (Cow::Owned(self.model.previous_at(node).unwrap_or_else(|_| Type::any())), rest)
@@ -205,16 +205,30 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         })
     }
 
+    /// Returns the type of the value with which a local path begins: the item of a foreach, or the element of the list that
+    /// the branch belongs to.
+    fn local(&self, node: usize, site: Site, path: &Path) -> Type {
+        let name = path.segments.first().map(String::as_str).unwrap_or_default();
+        if self.model.is_item(node, site, name) {
+            return self.item_of(node);
+        }
+        let branches = self.flow.branches();
+        // If fan-outs contain themselves, the type of an element may depend on itself.
+        if !branches.faults().is_empty() {
+            return Type::any();
+        }
+        let fans = branches.argument(self.model, node, name).unwrap_or_default();
+        let lists = fans.into_iter().filter_map(|fan| match self.model.definition.nodes[fan].next() {
+            RouteDefinition::Each(each) => Some(self.type_of_term(fan, Site::Next, &each.over)),
+            _ => None,
+        });
+        lists.map(element).reduce(Type::join).unwrap_or_else(Type::any)
+    }
+
     /// Returns the type of an item of the list that a foreach goes over.
     fn item_of(&self, node: usize) -> Type {
         let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return Type::any() };
-        let over = self.type_of_term(node, Site::Over, &each.over);
-        match over.kind {
-            TypeKind::List(items) => *items,
-            // The type is not known yet, or is null, and null has no items.
-            TypeKind::Never => Type::never(),
-            _ => Type::any_of(over.has_secret()),
-        }
+        element(self.type_of_term(node, Site::Over, &each.over))
     }
 
     /// Returns the type of a value with templates.
@@ -260,7 +274,7 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         match (list.root, list.segments.as_slice()) {
             (Root::Inputs, _) => least_by_schema(self.model.definition, list),
             (Root::State, [key]) => self.model.key(key).map_or(0, |key| self.types.least[key]),
-            (Root::Local, [_, rest @ ..]) if site == Site::Item => {
+            (Root::Local, [name, rest @ ..]) if self.model.is_item(node, site, name) => {
                 let NodeKind::Foreach(each) = &self.model.definition.nodes[node].kind else { return 0 };
                 match (&each.over.kind, rest) {
                     (TermKind::List(list), []) => {
@@ -285,5 +299,15 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
             }
             _ => 0,
         }
+    }
+}
+
+/// Returns the type of the elements of a list.
+fn element(list: Type) -> Type {
+    match list.kind {
+        TypeKind::List(items) => *items,
+        // The type is not known yet, or is null, and null has no elements.
+        TypeKind::Never => Type::never(),
+        _ => Type::any_of(list.has_secret()),
     }
 }

@@ -9,6 +9,7 @@ use graph_model::template::Template;
 
 use super::assigned::show_path;
 use crate::analysis::Analysis;
+use crate::analysis::branches::begins;
 use crate::analysis::control_flow::ControlFlow;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -22,6 +23,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         flow.components
             .iter()
             .filter(|component| flow.is_cyclic(component))
+            // The rounds of a loop that fans out end at its join.
+            .filter(|component| !component.iter().any(|&node| begins(analysis.model.definition.nodes[node].next())))
             .for_each(|component| stuck(analysis, flow, component, diagnostics));
     }
 }
@@ -130,7 +133,11 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
     if exits.len() > MOST_EXITS {
         return;
     }
-    let written: HashSet<&str> = component.iter().flat_map(|&node| changed(analysis, node, &exits)).collect();
+    // Nodes of other branches may write while the loop runs.
+    let beside = component.iter().flat_map(|&node| analysis.flow.joins().beside(node));
+    let beside = beside.map(|&key| analysis.model.keys[key].name);
+    let written: HashSet<&str> =
+        component.iter().flat_map(|&node| changed(analysis, node, &exits)).chain(beside).collect();
     let changes = |path: &Path| match (path.root, path.segments.first()) {
         (Root::Inputs, _) => false,
         (Root::State, Some(key)) => key == LAST_ERROR || key == RETRIES || written.contains(key.as_str()),

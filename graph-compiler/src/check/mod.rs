@@ -3,8 +3,10 @@
 //! Every rule runs and reports all its findings; only then does an error stop the compilation. A rule is one file with
 //! one function, and one line in `RULES`.
 
+mod arguments;
 mod assigned;
 mod assignments;
+mod branches;
 mod cached;
 mod commands;
 mod conditions;
@@ -24,6 +26,7 @@ mod not_secret;
 mod parameters;
 mod permissions;
 mod plain_texts;
+mod races;
 mod reads;
 mod refused;
 mod repeated;
@@ -35,6 +38,7 @@ mod targets;
 mod unreachable;
 mod unread;
 mod unread_inputs;
+mod values;
 mod variables;
 mod widened;
 mod words;
@@ -91,6 +95,10 @@ const RULES: &[CheckRule] = &[
     unreachable::check,
     no_end::check,
     exits::check,
+    branches::check,
+    arguments::check,
+    values::check,
+    races::check,
     assignments::check,
     plain_texts::check,
     reads::check,

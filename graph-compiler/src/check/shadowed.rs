@@ -3,10 +3,15 @@
 use graph_definition::diagnostic::{Diagnostics, code};
 
 use crate::analysis::Analysis;
+use crate::analysis::branches::begins;
 use crate::analysis::edges::edges;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for node in &analysis.model.definition.nodes {
+        // All edges of a fan-out are followed.
+        if begins(node.next()) {
+            continue;
+        }
         let edges = edges(node.next());
         let Some(always) = edges.iter().position(|edge| edge.always) else { continue };
         let Some(first) = edges[always].edge else { continue };

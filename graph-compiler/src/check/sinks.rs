@@ -216,7 +216,12 @@ impl SinkCheck<'_, '_> {
                 let constant = rules.iter().find(|rule| rule.keyword == "const")?;
                 vec![constant.value.clone(), Value::Null]
             }
-            (Root::Local, Site::Item) => {
+            (Root::Local, Site::Item)
+                if path
+                    .segments
+                    .first()
+                    .is_some_and(|name| self.analysis.model.is_item(self.node, self.site, name)) =>
+            {
                 let NodeKind::Foreach(each) = &self.analysis.model.definition.nodes[self.node].kind else {
                     return None;
                 };

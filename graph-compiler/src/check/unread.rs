@@ -81,6 +81,8 @@ struct Live {
     always: Set,
     /// The keys that are read somewhere.
     anywhere: Set,
+    /// The keys that nodes inside of branches read: they may run beside any other node there.
+    in_branches: Set,
 }
 
 impl Live {
@@ -94,6 +96,7 @@ impl Live {
             all: Set::full(keys),
             always: Set::empty(keys),
             anywhere: Set::empty(keys),
+            in_branches: Set::empty(keys),
         };
         analysis.model.reads(&mut |read| {
             let name = match (read.path.root, read.site, read.path.segments.as_slice()) {
@@ -115,7 +118,12 @@ impl Live {
             match read.site {
                 // A hook may read at any time.
                 Site::Hook => add(&live.all, &mut live.always, slot),
-                site => live.reads[read.node].push((site, slot)),
+                site => {
+                    live.reads[read.node].push((site, slot));
+                    if analysis.flow.branches().is_inside(read.node) {
+                        add(&live.all, &mut live.in_branches, slot);
+                    }
+                }
             }
         });
         // Backwards along the edges; only edges that lead back need another pass.
@@ -144,8 +152,11 @@ impl Live {
         if self.returns_state[node] {
             live.unite(&self.all);
         }
-        for next in analysis.model.successors(node) {
+        for next in analysis.model.successors(node).chain(analysis.flow.branches().beyond(node).iter().copied()) {
             live.unite(&self.before[next]);
+        }
+        if analysis.flow.branches().is_inside(node) {
+            live.unite(&self.in_branches);
         }
         let reads = self.reads[node].iter().filter(|(site, _)| *site == Site::Next);
         reads.for_each(|(_, slot)| self.add(&mut live, *slot));
@@ -189,7 +200,7 @@ fn returns_state(analysis: &Analysis<'_>, node: usize) -> bool {
 /// Whether the run may end at a node other than a return node: some case is left open, or an edge has no target.
 fn ends_without_return(analysis: &Analysis<'_>, node: usize) -> bool {
     // The cheap test first: it decides for most nodes.
-    if !analysis.model.may_end(node) {
+    if !analysis.model.may_end(node) || !analysis.flow.branches().ends_run(node) {
         return false;
     }
     let RouteDefinition::First(list) = analysis.model.definition.nodes[node].next() else { return true };

@@ -46,6 +46,11 @@ pub(super) fn parse(
     grammar::condition(tree, &mut ConditionsInFile { reader, names }).ok()
 }
 
+/// Reads the path of a value that a node routes by.
+pub(super) fn parse_path(reader: &mut DefinitionReader<'_>, tree: &YamlTree, what: &str) -> Option<Spanned<Path>> {
+    read_path(reader, tree, what, NamesInScope::Node)
+}
+
 /// Builds conditions from a file, and reports mistakes.
 struct ConditionsInFile<'r, 'a> {
     reader: &'r mut DefinitionReader<'a>,
@@ -71,7 +76,7 @@ impl<'t> Conditions<'t, YamlTree> for ConditionsInFile<'_, '_> {
     }
 
     fn path(&mut self, path: &'t YamlTree) -> Result<Spanned<Path>, Reported> {
-        parse_path(self.reader, path, self.names).ok_or(Reported)
+        read_path(self.reader, path, "`path`", self.names).ok_or(Reported)
     }
 
     fn operator(&mut self, word: &'t TreeKey, name: &'t YamlTree) -> Result<Option<Operator>, Reported> {
@@ -150,14 +155,19 @@ impl ConditionsInFile<'_, '_> {
 }
 
 /// Reads the path of a condition. The time is refused: a path must have the same value whenever the condition is decided (R87).
-fn parse_path(reader: &mut DefinitionReader<'_>, tree: &YamlTree, names: NamesInScope<'_>) -> Option<Spanned<Path>> {
-    let text = reader.text(tree, "`path`")?;
+fn read_path(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+    what: &str,
+    names: NamesInScope<'_>,
+) -> Option<Spanned<Path>> {
+    let text = reader.text(tree, what)?;
     let place = SourcePlace::new(reader.source, text.span.clone());
     let otherwise = match names {
         NamesInScope::Hook(_) => "",
         NamesInScope::Node | NamesInScope::Item(_) => "a condition looks into `state`, `inputs`, `result` and `visit`",
     };
-    match names.parse_path(&text.value) {
+    match names.parse_path(&text.value, &reader.arguments) {
         Ok(Path { root: Root::Now | Root::Timestamp, .. }) => {
             let diagnostic = reader.diagnostics.error(
                 code::UNKNOWN_NAMESPACE,
@@ -181,7 +191,7 @@ fn parse_path(reader: &mut DefinitionReader<'_>, tree: &YamlTree, names: NamesIn
                 );
                 diagnostic.help(format!("write `path: {inside}`"));
                 let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '.');
-                if inside.chars().all(is_plain) && names.parse_path(inside).is_ok() {
+                if inside.chars().all(is_plain) && names.parse_path(inside, &reader.arguments).is_ok() {
                     diagnostic.fix(inside, true);
                 }
             } else {

@@ -47,7 +47,6 @@ use crate::source::{SourceFile, Span};
 use crate::tree::{self, TreeNode, YamlFile, YamlTree};
 use crate::verify::{DefinitionOrigin, VerifiedSource};
 use env::RequiredEnv;
-use patterns::Patterns;
 use reader::{DefinitionReader, Fields};
 use schema::SchemaOwner;
 
@@ -216,8 +215,7 @@ fn read(
     reading: &mut GraphReading,
 ) -> Option<Definition> {
     let source = Arc::clone(origin.source());
-    let mut reader =
-        DefinitionReader { source: &source, diagnostics, patterns: Patterns::default(), repeated: Vec::new() };
+    let mut reader = DefinitionReader::new(&source, diagnostics);
     let fields = reader.map(&file.root, "a graph")?;
     let head = match is_graph(&mut reader, &fields) {
         None if reading.is_unfinished => 0..0,
@@ -445,7 +443,7 @@ pub fn parse_trusted_contract(
     let file = tree::parse(source, diagnostics)?;
     diagnostics.extend(tree::read_again(source, &file));
     let tree = &file.root;
-    let mut reader = DefinitionReader { source, diagnostics, patterns: Patterns::default(), repeated: Vec::new() };
+    let mut reader = DefinitionReader::new(source, diagnostics);
     let fields = reader.map(tree, "a contract")?;
     reader.slips(
         &fields,

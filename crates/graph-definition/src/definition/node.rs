@@ -23,7 +23,7 @@ pub struct NodeDefinition {
     pub name: Spanned<NodeName>,
     /// Its kind, with the fields of that kind.
     pub kind: NodeKind,
-    /// The nodes whose branches it waits for; empty if it waits for nothing. The file format has no syntax for it.
+    /// The nodes whose branches it waits for; empty if it waits for nothing.
     pub waits_for: Vec<Spanned<NodeName>>,
 }
 
@@ -101,7 +101,7 @@ pub struct Assignment {
     pub value: TermDefinition,
 }
 
-/// Where a node leads. The file format has syntax for the first three only.
+/// Where a node leads.
 #[derive(Debug)]
 pub enum RouteDefinition {
     /// Nowhere: the run ends (R89).
@@ -121,6 +121,8 @@ pub enum RouteDefinition {
 /// A route to one node for each element of a list.
 #[derive(Debug)]
 pub struct EachDefinition {
+    /// The place of the route in the file.
+    pub span: Span,
     /// The list.
     pub over: TermDefinition,
     /// The name of an element in the branch.
@@ -136,6 +138,8 @@ pub struct EachDefinition {
 /// A route by a value.
 #[derive(Debug)]
 pub struct ByDefinition {
+    /// The place of the route in the file.
+    pub span: Span,
     /// The path of the value.
     pub by: Spanned<Path>,
     /// The target for each word that the value can be; without one the run or the branch ends.
@@ -277,12 +281,24 @@ impl NodeDefinition {
 }
 
 /// The fields of every node.
-const COMMON: [&str; 3] = ["type", "description", "comment"];
+const COMMON: [&str; 4] = ["type", "description", "comment", "waits_for"];
 /// The fields of nodes that make calls.
 const CALLING: [&str; 9] =
     ["action", "next", "on_error", "env_requires", "retry", "timeout", "remote", "feedback", "cache_result"];
 /// The fields that only a foreach has.
 const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"];
+
+/// The fields of a route along every edge whose condition holds.
+pub const ALL: [&str; 2] = ["all", "comment"];
+
+/// The fields of a route over a list.
+pub const OVER: [&str; 6] = ["over", "as", "to", "max_concurrency", "most", "comment"];
+
+/// The fields of a route by a value.
+pub const BY: [&str; 3] = ["by", "to", "comment"];
+
+/// The maximum number of branches that a visit begins.
+pub const MOST_BRANCHES: u32 = 1_048_576;
 
 /// The fields of an edge.
 pub const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
@@ -328,6 +344,7 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree, env:
         reader.diagnostics.error(code::TOO_DEEP, place, format!("a graph has at most {MOST_NODES} nodes"));
         return None;
     }
+    reader.arguments = arguments(fields.entries);
     for (key, tree) in fields.entries {
         match parse(reader, key, tree, env, &mut all.lost_target) {
             Some(node) => all.nodes.push(node),
@@ -335,6 +352,54 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree, env:
         }
     }
     Some(all)
+}
+
+/// Returns the names that the routes over lists give to elements.
+fn arguments(nodes: &[(TreeKey, YamlTree)]) -> Vec<String> {
+    let field = |tree: &YamlTree, name: &str| match &tree.node {
+        TreeNode::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| tree.clone()),
+        _ => None,
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (_, node) in nodes {
+        let Some(next) = field(node, "next").filter(|next| field(next, "over").is_some()) else { continue };
+        let name = match field(&next, "as").map(|name| name.node) {
+            Some(TreeNode::String(name)) => name,
+            _ => ITEM.to_owned(),
+        };
+        if is_identifier(&name) && !NamesInScope::Node.are_namespaces(&name) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Reads `waits_for`: the name of a node, or a list of names.
+fn parse_waits_for(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Vec<Spanned<NodeName>> {
+    let Some(tree) = fields.get("waits_for") else { return Vec::new() };
+    let list = match &tree.node {
+        TreeNode::String(_) => std::slice::from_ref(tree),
+        _ => reader.list(tree, "`waits_for`"),
+    };
+    if list.is_empty() {
+        *lost = true;
+        if matches!(&tree.node, TreeNode::List(_)) {
+            let place = SourcePlace::new(reader.source, tree.span.clone());
+            reader
+                .diagnostics
+                .error(code::SHAPE, place, "`waits_for` names no node")
+                .help("name the nodes whose edges lead here: `waits_for: [one, other]`");
+        }
+    }
+    let mut names: Vec<Spanned<NodeName>> = Vec::new();
+    for tree in list {
+        match reader.text(tree, "a name in `waits_for`").and_then(|text| reader.name(text, NodeName::new)) {
+            Some(name) => names.push(name),
+            None => *lost = true,
+        }
+    }
+    reader.note_repeated("`waits_for`", list);
+    names
 }
 
 fn parse(
@@ -377,7 +442,8 @@ fn parse(
             }
         },
     };
-    Some(NodeDefinition { name, kind, waits_for: Vec::new() })
+    let waits_for = parse_waits_for(reader, &fields, lost);
+    Some(NodeDefinition { name, kind, waits_for })
 }
 
 fn parse_action(
@@ -580,10 +646,14 @@ fn parse_next(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut
             *lost |= edges.len() < list.len();
             RouteDefinition::First(EdgeList { span: tree.span.clone(), edges })
         }
+        TreeNode::Map(_) => parse_form(reader, tree, lost).unwrap_or_else(|| {
+            *lost = true;
+            RouteDefinition::End
+        }),
         _ => {
             *lost = true;
             let place = SourcePlace::new(reader.source, tree.span.clone());
-            let message = format!("`next` is a node's name or a list of edges, not {}", tree.describe());
+            let message = format!("`next` is a node's name, a list of edges or a mapping, not {}", tree.describe());
             reader
                 .diagnostics
                 .error(code::SHAPE, place, message)
@@ -591,6 +661,121 @@ fn parse_next(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut
             RouteDefinition::End
         }
     }
+}
+
+/// Reads a `next` that is a mapping: `all`, `over` or `by`.
+fn parse_form(reader: &mut DefinitionReader<'_>, tree: &YamlTree, lost: &mut bool) -> Option<RouteDefinition> {
+    let fields = reader.map(tree, "`next`")?;
+    let forms: Vec<&TreeKey> = ["all", "over", "by"].iter().filter_map(|name| fields.key(name)).collect();
+    match forms.as_slice() {
+        [form] if form.name == "all" => parse_all_edges(reader, &fields, lost),
+        [form] if form.name == "over" => parse_over(reader, &fields, lost),
+        [_] => parse_by(reader, &fields, lost),
+        [] => {
+            if !reader.misspelt(&fields, "`next`", &["all", "over", "by"]) {
+                let place = SourcePlace::new(reader.source, tree.span.clone());
+                let message = "a mapping in `next` has `all`, `over` or `by`";
+                reader.diagnostics.error(code::MISSING_FIELD, place, message).help(
+                    "write `next: name`, a list of `{ to: name, when: … }`, `{ all: [ … ] }`, `{ over: …, as: …, to: … }` \
+                     or `{ by: …, to: { … } }`",
+                );
+            }
+            None
+        }
+        [first, second, ..] => {
+            let place = SourcePlace::new(reader.source, second.span.clone());
+            let message = format!("`next` has both `{}` and `{}`", first.name, second.name);
+            reader
+                .diagnostics
+                .error(code::SHAPE, place, message)
+                .help("a node has one of them; let it lead to a gate that has the other");
+            None
+        }
+    }
+}
+
+/// Reads `next: { all: [ … ] }`.
+fn parse_all_edges(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Option<RouteDefinition> {
+    *lost |= reader.only(fields, "`next` with `all`", &ALL, &[]);
+    let tree = reader.required(fields, "`next`", "all")?;
+    let list = reader.list(tree, "`all`");
+    let place = |span: &Span| SourcePlace::new(reader.source, span.clone());
+    if list.is_empty() {
+        if let TreeNode::List(_) = &tree.node {
+            let place = place(&tree.span);
+            reader.diagnostics.error(code::SHAPE, place, "`all` has no edges").help("list the edges, or remove `next`");
+        }
+        return None;
+    }
+    if list.len() > MOST_EDGES {
+        let place = place(&list[MOST_EDGES].span);
+        reader.diagnostics.error(code::TOO_DEEP, place, format!("a node has at most {MOST_EDGES} edges"));
+        return None;
+    }
+    let mut edges = Vec::new();
+    for tree in list {
+        let reported = reader.diagnostics.len();
+        let Some(edge) = parse_edge(reader, tree, lost) else { continue };
+        if edge.to.is_none() && reader.diagnostics.len() == reported {
+            *lost = true;
+            let place = SourcePlace::new(reader.source, tree.span.clone());
+            reader
+                .diagnostics
+                .error(code::MISSING_FIELD, place, "an edge in `all` needs `to`")
+                .help("it begins a branch, so it names the first node of the branch; or remove the edge");
+        }
+        edges.push(edge);
+    }
+    *lost |= edges.len() < list.len();
+    Some(RouteDefinition::All(EdgeList { span: tree.span.clone(), edges }))
+}
+
+/// Reads `next: { over: …, as: …, to: … }`.
+fn parse_over(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Option<RouteDefinition> {
+    *lost |= reader.only(fields, "`next` with `over`", &OVER, &[]);
+    let over = reader.required(fields, "`next`", "over").map(|tree| template::parse(reader, tree, NamesInScope::Node));
+    let name = parse_variable(reader, fields);
+    let width = fields.get("max_concurrency").and_then(|tree| max_concurrency(reader, tree));
+    let most = fields.get("most").and_then(|tree| reader.integer_in(tree, "`most`", 1, MOST_BRANCHES));
+    let to = reader.required_text(fields, "`next` with `over`", "to").and_then(|text| reader.name(text, NodeName::new));
+    Some(RouteDefinition::Each(EachDefinition {
+        span: fields.span.clone(),
+        over: over?,
+        name: name?,
+        to: to?,
+        width,
+        most,
+    }))
+}
+
+/// Reads `next: { by: …, to: { … } }`.
+fn parse_by(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Option<RouteDefinition> {
+    *lost |= reader.only(fields, "`next` with `by`", &BY, &[]);
+    let by = reader.required(fields, "`next`", "by").and_then(|tree| condition::parse_path(reader, tree, "`by`"));
+    let targets = reader.required(fields, "`next` with `by`", "to")?;
+    let targets = reader.map(targets, "`to`")?;
+    if targets.entries.len() > MOST_EDGES {
+        let place = SourcePlace::new(reader.source, targets.entries[MOST_EDGES].0.span.clone());
+        reader.diagnostics.error(code::TOO_DEEP, place, format!("a node has at most {MOST_EDGES} edges"));
+        return None;
+    }
+    let mut to = Vec::new();
+    for (key, tree) in targets.entries {
+        let word = Spanned { value: key.name.clone(), span: key.span.clone() };
+        match &tree.node {
+            TreeNode::Map(entries) if entries.is_empty() => to.push((word, None)),
+            _ => match reader.text(tree, "a target").and_then(|text| reader.name(text, NodeName::new)) {
+                Some(name) => to.push((word, Some(name))),
+                None => *lost = true,
+            },
+        }
+    }
+    if targets.entries.is_empty() {
+        let place = SourcePlace::new(reader.source, targets.span.clone());
+        reader.diagnostics.error(code::SHAPE, place, "`to` has no targets").help("write a target for each value");
+        return None;
+    }
+    Some(RouteDefinition::By(ByDefinition { span: fields.span.clone(), by: by?, to }))
 }
 
 fn parse_edge(reader: &mut DefinitionReader<'_>, tree: &YamlTree, lost: &mut bool) -> Option<EdgeDefinition> {

@@ -58,6 +58,8 @@ pub(super) struct DefinitionReader<'a> {
     pub(super) patterns: Patterns,
     /// The values that lists name more than once.
     pub(super) repeated: Vec<Repeated>,
+    /// The names of list elements in the branches of the graph. Whether a name is known at a place is checked later.
+    pub(super) arguments: Vec<String>,
 }
 
 /// A value that a list names more than once, without effect.
@@ -69,6 +71,12 @@ pub struct Repeated {
     pub first: Span,
     /// The place of the repetition.
     pub again: Span,
+}
+
+impl<'a> DefinitionReader<'a> {
+    pub(super) fn new(source: &'a Arc<SourceFile>, diagnostics: &'a mut Diagnostics) -> Self {
+        Self { source, diagnostics, patterns: Patterns::default(), repeated: Vec::new(), arguments: Vec::new() }
+    }
 }
 
 impl DefinitionReader<'_> {

@@ -112,11 +112,13 @@ pub(super) enum NamesInScope<'a> {
 }
 
 impl<'a> NamesInScope<'a> {
-    fn locals(&self) -> &[&'a str] {
+    /// Returns the names that are known only here; `arguments` are the names of list elements in branches.
+    fn locals(&self, arguments: &'a [String]) -> Vec<&'a str> {
+        let arguments = arguments.iter().map(String::as_str);
         match self {
-            Self::Node => &[],
-            Self::Item(name) => std::slice::from_ref(name),
-            Self::Hook(event) => event.names(),
+            Self::Node => arguments.collect(),
+            Self::Item(name) => std::iter::once(*name).chain(arguments).collect(),
+            Self::Hook(event) => event.names().to_vec(),
         }
     }
 
@@ -126,8 +128,8 @@ impl<'a> NamesInScope<'a> {
     }
 
     /// Reads a path that is not in a template.
-    pub(super) fn parse_path(self, text: &str) -> Result<Path, PathError> {
-        let path = Path::parse_in(text, self.locals())?;
+    pub(super) fn parse_path(self, text: &str, arguments: &[String]) -> Result<Path, PathError> {
+        let path = Path::parse_in(text, &NamesInScope::locals(&self, arguments))?;
         if self.take(&path) { Ok(path) } else { Err(PathError::UnknownRoot { name: path.root.name().to_owned() }) }
     }
 
@@ -138,8 +140,8 @@ impl<'a> NamesInScope<'a> {
         }
     }
 
-    fn parse_template(self, text: &str) -> Result<Template, TemplateError> {
-        let template = Template::parse_in(text, self.locals())?;
+    fn parse_template(self, text: &str, arguments: &[String]) -> Result<Template, TemplateError> {
+        let template = Template::parse_in(text, &NamesInScope::locals(&self, arguments))?;
         for expression in template.expressions() {
             for (path, range) in expression.paths.iter().zip(&expression.ranges) {
                 if !self.take(path) {
@@ -153,12 +155,12 @@ impl<'a> NamesInScope<'a> {
     }
 
     /// Returns all names, as candidates for a suggestion.
-    fn all(&self) -> Vec<&'a str> {
+    fn all(&self, arguments: &'a [String]) -> Vec<&'a str> {
         let namespaces: &[&str] = match self {
             Self::Node | Self::Item(_) => &["state", "inputs", "result", "visit", "_now", "_timestamp"],
             Self::Hook(_) => &["inputs", "_now", "_timestamp"],
         };
-        self.locals().iter().chain(namespaces).copied().collect()
+        self.locals(arguments).into_iter().chain(namespaces.iter().copied()).collect()
     }
 
     /// Lists the names for messages.
@@ -171,7 +173,7 @@ impl<'a> NamesInScope<'a> {
                 "a path begins with `{name}`, `state`, `inputs`, `result` or `visit`, or is `_now` or `_timestamp`"
             ),
             Self::Hook(event) => {
-                let names: Vec<String> = self.all().iter().map(|name| format!("`{name}`")).collect();
+                let names: Vec<String> = self.all(&[]).iter().map(|name| format!("`{name}`")).collect();
                 format!("a hook of `{}` looks at {}", event.name(), names.join(", "))
             }
         }
@@ -199,7 +201,7 @@ impl Terms<YamlTree> for TermsInFile<'_, '_> {
     }
 
     fn text(&mut self, tree: &YamlTree, text: &str) -> Result<TermDefinition, Infallible> {
-        let kind = match self.names.parse_template(text) {
+        let kind = match self.names.parse_template(text, &self.reader.arguments) {
             Ok(Template::Text(text)) => TermKind::Literal(Value::String(text)),
             Ok(template) => TermKind::Template { text: text.to_owned(), template },
             Err(error) => {
@@ -278,7 +280,7 @@ pub(super) fn report_path(
                 NamesInScope::Node | NamesInScope::Item(_) => error.to_string(),
             };
             let diagnostic = reader.diagnostics.error(code::UNKNOWN_NAMESPACE, place, message);
-            diagnostic.note(names.listed()).suggest(name, names.all());
+            diagnostic.note(names.listed()).suggest(name, names.all(&reader.arguments));
             if diagnostic.help.is_none() && !otherwise.is_empty() {
                 diagnostic.help(format!("did you mean `state.{name}` or `inputs.{name}`? {otherwise}"));
             }

@@ -46,7 +46,7 @@ impl SchemaBasis {
             }
             _ => "a path begins with `state`, `inputs`, `result` or `visit`, and is written without `${…}`".to_owned(),
         };
-        let path = text(&names.path_of_condition(), &problem);
+        let path = text(&names.path_of_condition(self.arguments()), &problem);
         let offered = match names {
             PathScope::Hook(event) => event.names().iter().map(|name| (*name).to_owned()).collect(),
             _ => self.known.paths(),

@@ -2,7 +2,8 @@
 //!
 //! The schema is built from the parser's own tables of fields, operators, events and verbs. It checks shapes, and names as
 //! far as it knows them. Only the compiler checks whether the parts of a graph fit together. The schema never refuses a value
-//! that the compiler accepts, except numbers in an unusual notation.
+//! that the compiler accepts, with two exceptions: numbers in an unusual notation, and the name of a list element in a tree
+//! whose graphs had no such name when the schema was made.
 //!
 //! It uses draft 07, which editors support best. `markdownDescription`, `patternErrorMessage` and `doNotSuggest` are
 //! extensions that language servers understand and other tools ignore.
@@ -28,6 +29,7 @@ use serde_json::{Map, json};
 
 use hooks::{hook, reaction};
 use names::KnownNames;
+pub(crate) use names::argument;
 use patterns::PathScope;
 use pieces::{
     anything, documented, duration, env, integer, nullable, offering, only, reference, text, with_default, word,
@@ -82,7 +84,7 @@ impl SchemaBasis {
         let mut definitions = Map::new();
         let mut define = |name: String, schema: Value| definitions.insert(name, schema);
         for names in PathScope::all() {
-            define(names.definition("value"), value(names));
+            define(names.definition("value"), value(names, self.arguments()));
             define(names.definition("condition"), self.condition(names));
             define(names.definition("action"), self.action(names));
         }
@@ -95,6 +97,7 @@ impl SchemaBasis {
         define("key".into(), self.key());
         define("node".into(), self.node());
         define("edge".into(), self.edge());
+        define("route".into(), self.route());
         define("hook".into(), hook());
         define("first_value".into(), first_value());
         define("duration".into(), duration());
@@ -115,6 +118,11 @@ impl SchemaBasis {
             schema.insert("definitions".into(), definitions.into());
         }
         schema
+    }
+
+    /// Returns the names of the elements of lists in branches; `None` if another graph may have others.
+    fn arguments(&self) -> Option<&[String]> {
+        (self.of_one || self.known.arguments.is_empty()).then_some(self.known.arguments.as_slice())
     }
 
     fn top(&self, field: &str) -> Value {
@@ -221,7 +229,7 @@ impl SchemaBasis {
 }
 
 /// Returns the schema of a value that may hold templates, at any depth.
-fn value(names: PathScope) -> Value {
+fn value(names: PathScope, arguments: Option<&[String]>) -> Value {
     let problem = match names {
         PathScope::Node => {
             "`${…}` contains paths that begin with `state`, `inputs`, `result` or `visit`, or `_now` or `_timestamp`; to \
@@ -232,7 +240,7 @@ fn value(names: PathScope) -> Value {
     let own = reference(&names.definition("value"));
     // Each keyword applies to one kind of value and ignores the others.
     json!({
-        "pattern": names.template(),
+        "pattern": names.template(arguments),
         "patternErrorMessage": problem,
         "items": own,
         "additionalProperties": own,
@@ -266,6 +274,7 @@ mod tests {
         let nodes = schema["definitions"]["node"]["allOf"].as_array().unwrap();
         let mut mappings = vec![&schema, &schema["properties"]["config"]];
         mappings.extend(nodes.iter().map(|rule| &rule["then"]));
+        mappings.extend(schema["definitions"]["route"]["oneOf"].as_array().unwrap());
         mappings.extend(["edge", "hook", "action", "condition"].map(|name| &schema["definitions"][name]));
         let retry = retry();
         mappings.push(&retry["anyOf"][1]);

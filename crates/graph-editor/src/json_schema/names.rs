@@ -1,6 +1,7 @@
 //! The names to offer where a name is written: those in the graphs of a tree.
 
 use graph_compiler::tree::{TreeNode, YamlTree};
+use graph_compiler::vocabulary::ITEM;
 use graph_model::path::Path;
 
 use crate::fields::{field, fields};
@@ -12,6 +13,8 @@ pub(crate) struct KnownNames {
     pub(crate) keys: Vec<String>,
     pub(crate) inputs: Vec<String>,
     pub(crate) permissions: Vec<String>,
+    /// The names of the elements of lists in branches.
+    pub(crate) arguments: Vec<String>,
 }
 
 impl KnownNames {
@@ -28,6 +31,9 @@ impl KnownNames {
         add_keys(&mut self.nodes, nodes);
         for (_, node) in nodes.map_or(&[][..], fields) {
             add_keys(&mut self.keys, field(node, "assign"));
+            if let Some((_, name)) = argument(node) {
+                add(&mut self.arguments, name);
+            }
             if let Some(collect) = field(node, "collect") {
                 add_text(&mut self.keys, collect);
             }
@@ -42,6 +48,18 @@ impl KnownNames {
         // A path cannot read a name with a dot in it.
         let is_read = |text: &String| Path::parse(text).is_ok_and(|path| path.segments.len() == 1);
         keys.chain(inputs).filter(is_read).chain(others).collect()
+    }
+}
+
+/// Returns the name that a node's route over a list gives to an element, with the tree that has it.
+pub(crate) fn argument(node: &YamlTree) -> Option<(Option<&YamlTree>, &str)> {
+    let next = field(node, "next").filter(|next| field(next, "over").is_some())?;
+    match field(next, "as") {
+        Some(tree @ YamlTree { node: TreeNode::String(name), .. }) => Path::parse_in(name, &[name])
+            .is_ok_and(|path| path.segments.len() == 1)
+            .then_some((Some(tree), name.as_str())),
+        Some(_) => None,
+        None => Some((None, ITEM)),
     }
 }
 

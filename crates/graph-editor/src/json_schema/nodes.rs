@@ -28,6 +28,50 @@ impl SchemaBasis {
         })
     }
 
+    /// Returns the schema of a `next` that is a mapping.
+    pub(super) fn route(&self) -> Value {
+        let edges = || {
+            // An edge that begins a branch names its first node.
+            json!({ "allOf": [reference("edge"), { "required": ["to"] }] })
+        };
+        let all = only(&vocabulary::ALL, |field| {
+            let schema = match field {
+                "all" => json!({ "type": "array", "items": edges(), "minItems": 1 }),
+                _ => anything(),
+            };
+            documented(schema, "`next` with `all`", field)
+        });
+        let list = only(&vocabulary::OVER, |field| {
+            let schema = match field {
+                "over" => over(),
+                "as" => nullable(element_name()),
+                "to" => reference("target"),
+                "max_concurrency" => nullable(integer(1, vocabulary::MOST_AT_A_TIME.into())),
+                "most" => nullable(integer(1, vocabulary::MOST_BRANCHES.into())),
+                _ => anything(),
+            };
+            documented(schema, "`next` with `over`", field)
+        });
+        let by = only(&vocabulary::BY, |field| {
+            let end = json!({ "type": "object", "maxProperties": 0 });
+            let schema = match field {
+                "by" => self.path(PathScope::Node),
+                "to" => json!({
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": { "anyOf": [reference("target"), end] },
+                }),
+                _ => anything(),
+            };
+            documented(schema, "`next` with `by`", field)
+        });
+        let needs = |mut schema: Value, fields: &[&str]| {
+            schema["required"] = json!(fields);
+            schema
+        };
+        json!({ "oneOf": [needs(all, &["all"]), needs(list, &["over", "to"]), needs(by, &["by", "to"])] })
+    }
+
     pub(super) fn node(&self) -> Value {
         let is = |kind: &str| json!({ "properties": { "type": { "const": kind } }, "required": ["type"] });
         let rules: Vec<Value> = vocabulary::NODE_TYPES
@@ -83,7 +127,13 @@ impl SchemaBasis {
                     &if kind == "foreach" { PathScope::Item } else { PathScope::Node }.definition("action"),
                 );
             }
-            "next" => json!({ "anyOf": [reference("target"), { "type": "array", "items": reference("edge") }] }),
+            "next" => json!({
+                "anyOf": [reference("target"), { "type": "array", "items": reference("edge") }, reference("route")],
+            }),
+            "waits_for" => {
+                let list = json!({ "type": "array", "items": reference("target"), "minItems": 1 });
+                json!({ "anyOf": [reference("target"), list] })
+            }
             "on_error" => reference("target"),
             "env_requires" => return env(),
             "retry" => retry(),
@@ -93,20 +143,8 @@ impl SchemaBasis {
             "cache_result" => with_default(json!({ "type": "boolean" }), json!(false)),
             "assign" => self.keys(reference("value")),
             "output" => return reference("value"),
-            // A string is not a list, unless it is a template.
-            "over" => {
-                return json!({
-                    "anyOf": [
-                        { "type": "array", "items": reference("value") },
-                        { "allOf": [text(patterns::WHOLE, "`over` is one `${…}` that yields a list, or a list"), reference("value")] },
-                    ],
-                });
-            }
-            "as" => {
-                let mut name = text(patterns::IDENTIFIER, "ASCII letters, digits and `_`, and no digit first");
-                name["not"] = json!({ "enum": Root::TABLE.map(|(_, name)| name) });
-                with_default(name, json!(vocabulary::ITEM))
-            }
+            "over" => return over(),
+            "as" => element_name(),
             "collect" => self.collect(),
             "parallel" => with_default(json!({ "type": "boolean" }), json!(false)),
             "max_concurrency" => integer(1, vocabulary::MOST_AT_A_TIME.into()),
@@ -120,6 +158,23 @@ impl SchemaBasis {
             self.known.keys.iter().filter(|key| *key != "inputs" && !key.starts_with('_')).cloned().collect();
         offering(&keys, reference("key"))
     }
+}
+
+/// Returns the schema of a list to go over. A string is not a list, unless it is a template.
+fn over() -> Value {
+    json!({
+        "anyOf": [
+            { "type": "array", "items": reference("value") },
+            { "allOf": [text(patterns::WHOLE, "`over` is one `${…}` that yields a list, or a list"), reference("value")] },
+        ],
+    })
+}
+
+/// Returns the schema of the name of an element of a list.
+fn element_name() -> Value {
+    let mut name = text(patterns::IDENTIFIER, "ASCII letters, digits and `_`, and no digit first");
+    name["not"] = json!({ "enum": Root::TABLE.map(|(_, name)| name) });
+    with_default(name, json!(vocabulary::ITEM))
 }
 
 pub(super) fn retry() -> Value {

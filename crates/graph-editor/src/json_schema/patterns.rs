@@ -38,22 +38,27 @@ impl PathScope {
         }
     }
 
-    fn roots(self) -> Vec<&'static str> {
-        match self {
-            Self::Node => Root::TABLE.map(|(_, name)| name).into_iter().filter(|name| !TIMES.contains(name)).collect(),
-            Self::Item => vec!["[A-Za-z_][A-Za-z0-9_]*"],
-            Self::Hook(event) => event.names().iter().copied().chain([Root::Inputs.name()]).collect(),
+    /// Returns the patterns of the names with which paths begin. `arguments` are the names of the elements of lists in branches;
+    /// `None` if they are not known.
+    fn roots(self, arguments: Option<&[String]>) -> Vec<&str> {
+        match (self, arguments) {
+            (Self::Node, Some(arguments)) => {
+                let own = Root::TABLE.map(|(_, name)| name).into_iter().filter(|name| !TIMES.contains(name));
+                own.chain(arguments.iter().map(String::as_str)).collect()
+            }
+            (Self::Node | Self::Item, _) => vec!["[A-Za-z_][A-Za-z0-9_]*"],
+            (Self::Hook(event), _) => event.names().iter().copied().chain([Root::Inputs.name()]).collect(),
         }
     }
 
     /// Returns the pattern of a condition's path, which cannot read the time (R87).
-    pub(super) fn path_of_condition(self) -> String {
-        format!("^{}$", path(&self.roots()))
+    pub(super) fn path_of_condition(self, arguments: Option<&[String]>) -> String {
+        format!("^{}$", path(&self.roots(arguments)))
     }
 
     /// Returns the pattern of a string in which every `${…}` holds paths (R63, R64).
-    pub(super) fn template(self) -> String {
-        let path = format!("({}|{})", path(&self.roots()), TIMES.join("|"));
+    pub(super) fn template(self, arguments: Option<&[String]>) -> String {
+        let path = format!("({}|{})", path(&self.roots(arguments)), TIMES.join("|"));
         let expression = format!(r"\$\{{\s*{path}\s*(\|\|\s*{path}\s*)*\}}");
         // `$${` stands for the characters `${`; a dollar sign before anything else is literal.
         format!(r"^([^$]|\$+[^${{]|\$\$+\{{|{expression})*\$*$")
@@ -123,9 +128,9 @@ mod tests {
             text in r"(\$|\{|\}|\|\|| |state|inputs|result|\.|x|0|\[|\]|-|_now|é|rye|/|\*){0,8}",
         ) {
             let is_match = |pattern: &str| Regex::new(pattern).unwrap().is_match(&text);
-            prop_assert_eq!(is_match(&PathScope::Node.template()), Template::parse(&text).is_ok());
+            prop_assert_eq!(is_match(&PathScope::Node.template(Some(&[]))), Template::parse(&text).is_ok());
             let path = Path::parse(&text).is_ok_and(|path| !matches!(path.root, Root::Now | Root::Timestamp));
-            prop_assert_eq!(is_match(&PathScope::Node.path_of_condition()), path);
+            prop_assert_eq!(is_match(&PathScope::Node.path_of_condition(Some(&[]))), path);
             prop_assert_eq!(is_match(ID), ItemId::new(text.clone()).is_ok());
             prop_assert_eq!(is_match(NAME), NodeName::new(text.clone()).is_ok());
             prop_assert_eq!(is_match(PERMISSION), Pattern::new(text.clone()).is_ok());

@@ -76,7 +76,7 @@ impl Ended {
 /// Returns the object that describes a run without a result (R313).
 pub(crate) fn result_value(error: &RunError) -> Value {
     let (status, node, steps, state) = match error {
-        RunError::Node { node, step, state, .. } => (Status::Error, Some(node), step.saturating_sub(1), Some(state)),
+        RunError::Node { node, steps, state, .. } => (Status::Error, Some(node), *steps, Some(state)),
         RunError::MaxSteps { steps, state, .. } | RunError::Deadline { steps, state, .. } => {
             (Status::Error, None, *steps, Some(state))
         }

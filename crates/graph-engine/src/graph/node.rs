@@ -212,6 +212,13 @@ pub struct ListRoute {
     pub most: Option<usize>,
 }
 
+impl ListRoute {
+    /// Returns how many branches a visit may begin.
+    pub fn most(&self) -> usize {
+        self.most.unwrap_or(usize::MAX).min(super::MOST_BRANCHES)
+    }
+}
+
 /// A route by a value.
 #[derive(Debug)]
 pub struct ValueRoute {

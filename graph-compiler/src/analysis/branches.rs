@@ -1,0 +1,638 @@
+//! The branches that each node may be visited in.
+//!
+//! A visit of a node is inside of the fan-outs around it. Its *frame* names the innermost of them, with the branch that it
+//! is in, and the frame outside of it. A node may be visited in several frames, and a [`Visit`] is a node in one of them.
+//! Conditions are not looked at: every edge may be followed, and every call may fail.
+
+use std::collections::BTreeMap;
+
+use graph_definition::definition::RouteDefinition;
+use graph_definition::hash::{HashMap, HashSet};
+
+use super::model::Model;
+
+/// The maximum number of visits of a graph, for each of its nodes.
+const MOST_VISITS: usize = 64;
+
+/// The frame outside of all fan-outs.
+pub(crate) const OUTSIDE: usize = 0;
+
+/// A branch of a fan-out that a visit is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct BranchFrame {
+    /// The frame of the node that fans out.
+    pub(crate) outer: usize,
+    /// The node that fans out.
+    pub(crate) fan: usize,
+    /// The branch.
+    pub(crate) label: BranchLabel,
+}
+
+/// A branch of a fan-out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum BranchLabel {
+    /// The branch, or the branches, that begin with this edge: its index among the edges that can be followed.
+    Edge(usize),
+    /// The branch after a join that does not close its fan-out.
+    Join(usize),
+}
+
+/// A node in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Visit {
+    pub(crate) node: usize,
+    pub(crate) frame: usize,
+}
+
+/// The fan-out that a join belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JoinPlace {
+    pub(crate) fan: usize,
+    /// Whether every branch reaches it or ends before.
+    pub(crate) closes: bool,
+}
+
+/// A mistake in how branches begin, meet and end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BranchFault {
+    /// Two branches of a fan-out lead to a node that does not wait for them.
+    Meet {
+        node: usize,
+        fan: usize,
+        /// The visits in the two branches.
+        visits: [usize; 2],
+    },
+    /// A path leads to a join from outside of its fan-out; without a fan-out, no fan-out has all of its sources.
+    Outside { join: usize, from: usize, fan: Option<usize> },
+    /// A join waits for itself, or for one that waits for it.
+    Circle { join: usize },
+    /// A fan-out is reached from one of its own branches.
+    Growth { fan: usize },
+    /// The run may return at a visit while another visit is active or has not happened.
+    Alive { visit: usize, other: usize },
+    /// A branch may end at a node, and no join closes its fan-out.
+    OpenEnd { node: usize, fan: usize },
+    /// A node is visited in too many frames.
+    Tangled { node: usize },
+}
+
+/// The branches of a graph.
+#[derive(Debug, Default)]
+pub(crate) struct Branches {
+    frames: Vec<BranchFrame>,
+    visits: Vec<Visit>,
+    /// For each visit, those that it may lead to.
+    onward: Vec<Vec<usize>>,
+    /// For each node, the indices of its visits.
+    of_node: Vec<Vec<usize>>,
+    /// For each node, its place if it is a join.
+    places: Vec<Option<JoinPlace>>,
+    /// For each node, the join that closes its fan-out.
+    closing: Vec<Option<usize>>,
+    /// For each partial join, the visits from which a path leads to it inside of its fan-out.
+    reach: HashMap<usize, Vec<bool>>,
+    /// For each partial join, the edges of its fan-out whose branches may come to it.
+    arrivals: HashMap<usize, Vec<usize>>,
+    /// For each node, whether it fans out over a list.
+    over: Vec<bool>,
+    /// For each node, the joins that may follow without an edge from it: where a branch ends, or where none begins.
+    beyond: Vec<Vec<usize>>,
+    faults: Vec<BranchFault>,
+}
+
+/// Whether a route begins branches.
+pub(crate) fn begins(route: &RouteDefinition) -> bool {
+    matches!(route, RouteDefinition::All(_) | RouteDefinition::Each(_))
+}
+
+/// Returns the nodes that a node leads to, by its edges and its failure.
+pub(crate) fn onward<'m>(model: &'m Model<'_>, node: usize) -> impl Iterator<Item = usize> + 'm {
+    model.successors(node).chain(model.error_successor(node))
+}
+
+impl Branches {
+    /// Finds the branches of a graph; nothing if no node begins or joins any.
+    pub(crate) fn find(model: &Model<'_>) -> Self {
+        let nodes = &model.definition.nodes;
+        let (Some(start), true) =
+            (model.start, nodes.iter().any(|node| begins(node.next()) || !node.waits_for.is_empty()))
+        else {
+            return Self::default();
+        };
+        let count = nodes.len();
+        let branches = Self {
+            // The first frame is no branch.
+            frames: vec![BranchFrame { outer: OUTSIDE, fan: usize::MAX, label: BranchLabel::Edge(0) }],
+            of_node: vec![Vec::new(); count],
+            places: vec![None; count],
+            closing: vec![None; count],
+            over: nodes.iter().map(|node| matches!(node.next(), RouteDefinition::Each(_))).collect(),
+            ..Self::default()
+        };
+        let mut explorer = Explorer {
+            model,
+            branches,
+            visits: HashMap::default(),
+            frames: HashMap::default(),
+            open: Vec::new(),
+            arrived: BTreeMap::new(),
+            reached: reached(model, start),
+        };
+        explorer.explore(start);
+        let mut branches = explorer.finish();
+        branches.judge(model);
+        branches
+    }
+
+    /// Whether the graph has branches or joins.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.visits.is_empty()
+    }
+
+    /// Returns the mistakes, each once.
+    pub(crate) fn faults(&self) -> &[BranchFault] {
+        &self.faults
+    }
+
+    /// Returns a visit by its index.
+    pub(crate) fn visit(&self, at: usize) -> Visit {
+        self.visits[at]
+    }
+
+    /// Returns the nodes on a shortest path from the start to a visit.
+    pub(crate) fn path_to(&self, visit: usize) -> Vec<usize> {
+        let mut before: Vec<Option<usize>> = vec![None; self.visits.len()];
+        let mut open = std::collections::VecDeque::from([0]);
+        while let Some(at) = open.pop_front().filter(|&at| at != visit) {
+            for &next in &self.onward[at] {
+                if next != 0 && before[next].is_none() {
+                    before[next] = Some(at);
+                    open.push_back(next);
+                }
+            }
+        }
+        let mut path: Vec<usize> =
+            std::iter::successors(Some(visit), |&at| before[at]).map(|at| self.visits[at].node).collect();
+        path.reverse();
+        path
+    }
+
+    /// Returns the fan-outs over lists whose elements are known by `name` in each visit of a node; `None` if the name is
+    /// not known in one of them.
+    pub(crate) fn argument(&self, model: &Model<'_>, node: usize, name: &str) -> Option<Vec<usize>> {
+        let is_named = |fan: usize| match model.definition.nodes[fan].next() {
+            RouteDefinition::Each(each) => each.name.value == name,
+            _ => false,
+        };
+        let mut fans: Vec<usize> = Vec::new();
+        for (_, visit) in self.visits(node) {
+            let frame = self.frames(visit.frame).find(|frame| is_named(frame.fan))?;
+            // After a partial join, several elements have come together.
+            if let BranchLabel::Join(_) = frame.label {
+                return None;
+            }
+            fans.push(frame.fan);
+        }
+        fans.sort_unstable();
+        fans.dedup();
+        Some(fans)
+    }
+
+    /// Returns the visits of a node, each with its index.
+    pub(crate) fn visits(&self, node: usize) -> impl Iterator<Item = (usize, Visit)> + '_ {
+        self.of_node.get(node).into_iter().flatten().map(|&at| (at, self.visits[at]))
+    }
+
+    /// Returns the place of a join.
+    pub(crate) fn place(&self, join: usize) -> Option<JoinPlace> {
+        self.places.get(join).copied().flatten()
+    }
+
+    /// Returns the join that closes a fan-out.
+    pub(crate) fn closing(&self, fan: usize) -> Option<usize> {
+        self.closing.get(fan).copied().flatten()
+    }
+
+    /// Returns the frames from one to the outermost.
+    pub(crate) fn frames(&self, innermost: usize) -> impl Iterator<Item = BranchFrame> + '_ {
+        let known = move |at: usize| (at != OUTSIDE).then(|| self.frames[at]);
+        std::iter::successors(known(innermost), move |frame| known(frame.outer))
+    }
+
+    /// Whether two visits, by their indices, may happen in one run without either of them surely before the other.
+    pub(crate) fn is_beside(&self, one: usize, other: usize) -> bool {
+        self.distinct(one, other, true)
+    }
+
+    /// Whether two visits may happen in different branches of one visit of a fan-out.
+    ///
+    /// With `unordered`, only if neither is surely before the other.
+    fn distinct(&self, one: usize, other: usize, unordered: bool) -> bool {
+        let (a, b) = (self.visits[one].frame, self.visits[other].frame);
+        if a == OUTSIDE || b == OUTSIDE {
+            return false;
+        }
+        let stack = |innermost| {
+            let mut stack: Vec<BranchFrame> = self.frames(innermost).collect();
+            stack.reverse();
+            stack
+        };
+        for (a, b) in stack(a).into_iter().zip(stack(b)) {
+            if a.fan != b.fan {
+                return false;
+            }
+            if a.label != b.label {
+                return self.differ(a, one, b, other, unordered);
+            }
+            // Two elements of the list.
+            if self.over[a.fan] && matches!(a.label, BranchLabel::Edge(_)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// As [`Branches::distinct`], for visits in branches with different labels.
+    fn differ(&self, a: BranchFrame, one: usize, b: BranchFrame, other: usize, unordered: bool) -> bool {
+        let is_over = self.over[a.fan];
+        let arrivals = |join: usize| self.arrivals.get(&join).map_or(&[][..], Vec::as_slice);
+        // A partial join waits for everything that can still reach it.
+        let waits_for =
+            |join: usize, visit: usize| unordered && self.reach.get(&join).is_some_and(|reach| reach[visit]);
+        match (a.label, b.label) {
+            (BranchLabel::Edge(_), BranchLabel::Edge(_)) => true,
+            (BranchLabel::Edge(edge), BranchLabel::Join(join)) => {
+                arrivals(join).iter().any(|&from| is_over || from != edge) && !waits_for(join, one)
+            }
+            (BranchLabel::Join(join), BranchLabel::Edge(edge)) => {
+                arrivals(join).iter().any(|&from| is_over || from != edge) && !waits_for(join, other)
+            }
+            (BranchLabel::Join(first), BranchLabel::Join(second)) => {
+                let (ones, others) = (arrivals(first), arrivals(second));
+                let is_possible = ones.iter().any(|from| others.iter().any(|other| is_over || from != other));
+                is_possible && !waits_for(first, other) && !waits_for(second, one)
+            }
+        }
+    }
+
+    /// Returns the joins that may follow a node without an edge from it: where a branch ends, or where none begins.
+    pub(crate) fn beyond(&self, node: usize) -> &[usize] {
+        self.beyond.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a run that has no edge to follow at a node ends there, in one of its visits.
+    pub(crate) fn ends_run(&self, node: usize) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let is_open = |frame: usize| !self.frames(frame).any(|frame| self.closing(frame.fan).is_some());
+        self.closing(node).is_none() && self.visits(node).any(|(_, visit)| is_open(visit.frame))
+    }
+
+    /// Whether a node is visited inside of branches.
+    pub(crate) fn is_inside(&self, node: usize) -> bool {
+        self.visits(node).any(|(_, visit)| visit.frame != OUTSIDE)
+    }
+
+    fn beyond_of(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
+        if let Some(join) = self.closing(node) {
+            return vec![join];
+        }
+        if !self.may_end(model, node) || model.definition.nodes[node].ends_run() {
+            return Vec::new();
+        }
+        let closing = |frame: usize| self.frames(frame).find_map(|frame| self.closing(frame.fan));
+        let mut joins: Vec<usize> = self.visits(node).filter_map(|(_, visit)| closing(visit.frame)).collect();
+        joins.sort_unstable();
+        joins.dedup();
+        joins
+    }
+
+    /// Finds the mistakes that show when all visits are known.
+    fn judge(&mut self, model: &Model<'_>) {
+        self.beyond = (0..self.of_node.len()).map(|node| self.beyond_of(model, node)).collect();
+        let mut faults = Vec::new();
+        for node in 0..self.of_node.len() {
+            if model.definition.nodes[node].waits_for.is_empty() {
+                faults.extend(self.meeting(node).map(|(fan, visits)| BranchFault::Meet { node, fan, visits }));
+            }
+            if model.definition.nodes[node].ends_run() {
+                faults.extend(self.alive_at(node).map(|(visit, other)| BranchFault::Alive { visit, other }));
+            } else if self.may_end(model, node) {
+                faults.extend(self.open_at(node).map(|fan| BranchFault::OpenEnd { node, fan }));
+            }
+        }
+        self.faults.extend(faults);
+    }
+
+    /// Whether a branch may end at a node. A fan-out whose join closes it leads to that join.
+    fn may_end(&self, model: &Model<'_>, node: usize) -> bool {
+        if begins(model.definition.nodes[node].next()) && self.closing(node).is_some() {
+            return false;
+        }
+        model.may_end(node) || self.over[node]
+    }
+
+    /// Returns a fan-out of which two branches may visit a node, and the visits.
+    fn meeting(&self, node: usize) -> Option<(usize, [usize; 2])> {
+        let visits = &self.of_node[node];
+        let pairs = (0..visits.len()).flat_map(|one| (one + 1..visits.len()).map(move |other| (one, other)));
+        pairs.map(|(one, other)| (visits[one], visits[other])).find_map(|(one, other)| {
+            // Branches of one list may visit the same nodes. All others have edges of their own.
+            let (a, b) = (self.visits[one].frame, self.visits[other].frame);
+            let (a, b) = (self.stack(a), self.stack(b));
+            let at = a.iter().zip(&b).position(|(a, b)| a != b)?;
+            let (a, b) = (a[at], b[at]);
+            (a.fan == b.fan && self.differ(a, one, b, other, false)).then_some((a.fan, [one, other]))
+        })
+    }
+
+    /// Returns the frames around a visit, the outermost first.
+    fn stack(&self, innermost: usize) -> Vec<BranchFrame> {
+        let mut stack: Vec<BranchFrame> = self.frames(innermost).collect();
+        stack.reverse();
+        stack
+    }
+
+    /// Returns a visit of a node that ends the run, and one that may be active then, or a join that was not visited by then.
+    fn alive_at(&self, node: usize) -> Option<(usize, usize)> {
+        self.of_node[node].iter().find_map(|&visit| {
+            let closing = self.frames(self.visits[visit].frame).find_map(|frame| self.closing(frame.fan));
+            let closing = closing.and_then(|join| self.of_node[join].first().copied());
+            let beside = || (0..self.visits.len()).find(|&other| self.is_beside(visit, other));
+            Some((visit, beside().or(closing)?))
+        })
+    }
+
+    /// Returns the innermost fan-out around a node that no join closes, nor any fan-out around it.
+    fn open_at(&self, node: usize) -> Option<usize> {
+        self.of_node[node].iter().find_map(|&visit| {
+            let frame = self.visits[visit].frame;
+            let is_closed = self.frames(frame).any(|frame| self.closing(frame.fan).is_some());
+            self.frames(frame).next().filter(|_| !is_closed).map(|frame| frame.fan)
+        })
+    }
+}
+
+/// Returns for each partial join the edges whose branches may come to it, directly or through other joins. `from` has the
+/// branches that lead to each.
+fn arrivals(from: &[(usize, HashSet<BranchLabel>)]) -> HashMap<usize, Vec<usize>> {
+    let mut arrivals: HashMap<usize, Vec<usize>> = HashMap::default();
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (join, labels) in from {
+            let of_label = |label: &BranchLabel| match label {
+                BranchLabel::Edge(edge) => vec![*edge],
+                BranchLabel::Join(other) => arrivals.get(other).cloned().unwrap_or_default(),
+            };
+            let mut edges: Vec<usize> = labels.iter().flat_map(of_label).collect();
+            edges.sort_unstable();
+            edges.dedup();
+            changed |= arrivals.insert(*join, edges.clone()).is_none_or(|known| known != edges);
+        }
+    }
+    arrivals
+}
+
+/// Returns which nodes paths lead to from the start, without regard to branches.
+fn reached(model: &Model<'_>, start: usize) -> Vec<bool> {
+    let mut reached = vec![false; model.definition.nodes.len()];
+    let mut open = vec![start];
+    while let Some(node) = open.pop() {
+        if !std::mem::replace(&mut reached[node], true) {
+            open.extend(onward(model, node));
+        }
+    }
+    reached
+}
+
+/// Follows every path of a graph.
+struct Explorer<'m, 'd> {
+    model: &'m Model<'d>,
+    branches: Branches,
+    visits: HashMap<Visit, usize>,
+    frames: HashMap<BranchFrame, usize>,
+    /// The visits that are still to be followed.
+    open: Vec<usize>,
+    /// For each join, the visits that lead to it, each with the frame in which they come to it.
+    arrived: BTreeMap<usize, Vec<(Option<usize>, usize)>>,
+    reached: Vec<bool>,
+}
+
+impl Explorer<'_, '_> {
+    fn explore(&mut self, start: usize) {
+        self.go(None, start, OUTSIDE);
+        loop {
+            while let Some(visit) = self.open.pop() {
+                self.follow(visit);
+                if self.branches.visits.len() > MOST_VISITS * self.reached.len() {
+                    let node = self.branches.visits[visit].node;
+                    self.branches.faults.push(BranchFault::Tangled { node });
+                    return;
+                }
+            }
+            let waiting: Vec<usize> =
+                self.arrived.keys().copied().filter(|&join| self.branches.places[join].is_none()).collect();
+            if waiting.is_empty() || !self.place(&waiting) {
+                return;
+            }
+        }
+    }
+
+    /// Follows the edges of a visit.
+    fn follow(&mut self, visit: usize) {
+        let Visit { node, frame } = self.branches.visits[visit];
+        let is_fan = begins(self.model.definition.nodes[node].next());
+        if is_fan && self.branches.frames(frame).any(|around| around.fan == node) {
+            self.fault(BranchFault::Growth { fan: node });
+        } else {
+            let successors: Vec<usize> = self.model.successors(node).collect();
+            for (edge, next) in successors.into_iter().enumerate() {
+                let inside = match is_fan {
+                    true => self.frame(BranchFrame { outer: frame, fan: node, label: BranchLabel::Edge(edge) }),
+                    false => frame,
+                };
+                self.go(Some(visit), next, inside);
+            }
+        }
+        if let Some(handler) = self.model.error_successor(node) {
+            self.go(Some(visit), handler, frame);
+        }
+    }
+
+    /// Goes along an edge.
+    fn go(&mut self, from: Option<usize>, to: usize, frame: usize) {
+        if self.model.definition.nodes[to].waits_for.is_empty() {
+            self.visit(from, Visit { node: to, frame });
+            return;
+        }
+        let arrived = self.arrived.entry(to).or_default();
+        if !arrived.contains(&(from, frame)) {
+            arrived.push((from, frame));
+            if self.branches.places[to].is_some() {
+                self.arrive(to, from, frame);
+            }
+        }
+    }
+
+    fn visit(&mut self, from: Option<usize>, visit: Visit) {
+        let at = *self.visits.entry(visit).or_insert_with(|| {
+            let at = self.branches.visits.len();
+            self.branches.visits.push(visit);
+            self.branches.onward.push(Vec::new());
+            self.branches.of_node[visit.node].push(at);
+            self.open.push(at);
+            at
+        });
+        if let Some(from) = from
+            && !self.branches.onward[from].contains(&at)
+        {
+            self.branches.onward[from].push(at);
+        }
+    }
+
+    fn frame(&mut self, frame: BranchFrame) -> usize {
+        *self.frames.entry(frame).or_insert_with(|| {
+            self.branches.frames.push(frame);
+            self.branches.frames.len() - 1
+        })
+    }
+
+    fn fault(&mut self, fault: BranchFault) {
+        if !self.branches.faults.contains(&fault) {
+            self.branches.faults.push(fault);
+        }
+    }
+
+    /// Visits a join whose place is known, after one of its branches.
+    fn arrive(&mut self, join: usize, from: Option<usize>, frame: usize) {
+        let Some(JoinPlace { fan, closes }) = self.branches.places[join] else { return };
+        let Some(BranchFrame { outer, .. }) = self.branches.frames(frame).find(|around| around.fan == fan) else {
+            let from = from.map_or(join, |from| self.branches.visits[from].node);
+            self.fault(BranchFault::Outside { join, from, fan: Some(fan) });
+            return;
+        };
+        let frame = match closes {
+            true => outer,
+            false => self.frame(BranchFrame { outer, fan, label: BranchLabel::Join(join) }),
+        };
+        self.visit(from, Visit { node: join, frame });
+    }
+
+    /// Finds the fan-outs of joins whose sources are all known, and visits these joins. Returns whether there are any.
+    fn place(&mut self, waiting: &[usize]) -> bool {
+        let nodes = 0..self.reached.len();
+        let is_known = |node: usize| !self.branches.of_node[node].is_empty();
+        let is_ready = |join: usize| {
+            nodes
+                .clone()
+                .all(|node| is_known(node) || !self.reached[node] || !onward(self.model, node).any(|next| next == join))
+        };
+        let mut ready: Vec<usize> = waiting.iter().copied().filter(|&join| is_ready(join)).collect();
+        if ready.is_empty() {
+            // Each of them has a source behind one of them.
+            if self.branches.faults.is_empty() {
+                self.fault(BranchFault::Circle { join: waiting[0] });
+            }
+            ready.push(waiting[0]);
+        }
+        let fans: Vec<(usize, Option<usize>)> = ready.iter().map(|&join| (join, self.fan_of(join))).collect();
+        let mut is_any = false;
+        for &(join, fan) in &fans {
+            let Some(fan) = fan else {
+                self.no_fan(join);
+                continue;
+            };
+            let comes_from_inside =
+                |other: usize| self.arrived[&other].iter().any(|(_, frame)| self.is_inside(*frame, fan));
+            let closes = !waiting.iter().any(|&other| other != join && comes_from_inside(other));
+            self.branches.places[join] = Some(JoinPlace { fan, closes });
+            if closes {
+                self.branches.closing[fan].get_or_insert(join);
+            }
+            is_any = true;
+        }
+        for (join, _) in fans {
+            for (from, frame) in self.arrived[&join].clone() {
+                self.arrive(join, from, frame);
+            }
+        }
+        is_any
+    }
+
+    fn is_inside(&self, frame: usize, fan: usize) -> bool {
+        self.branches.frames(frame).any(|around| around.fan == fan)
+    }
+
+    /// Returns the innermost fan-out that everything that comes to a join is inside of.
+    fn fan_of(&self, join: usize) -> Option<usize> {
+        let arrived = &self.arrived[&join];
+        let (_, first) = arrived.first()?;
+        let mut around = self.branches.frames(*first).map(|frame| frame.fan);
+        around.find(|&fan| arrived.iter().all(|(_, frame)| self.is_inside(*frame, fan)))
+    }
+
+    /// Reports a join that no fan-out has all sources of.
+    fn no_fan(&mut self, join: usize) {
+        let depth = |(_, frame): &&(Option<usize>, usize)| self.branches.frames(*frame).count();
+        let arrived = &self.arrived[&join];
+        // If some paths are inside of a fan-out, the others are meant to be.
+        let inside = arrived.iter().max_by_key(depth).and_then(|(_, frame)| self.branches.frames(*frame).last());
+        let fan = inside.map(|frame| frame.fan);
+        let is_outside = |frame: usize| fan.is_none_or(|fan| !self.is_inside(frame, fan));
+        let outside = arrived.iter().find(|(_, frame)| is_outside(*frame));
+        let from = outside.and_then(|(from, _)| *from).map_or(join, |from| self.branches.visits[from].node);
+        self.fault(BranchFault::Outside { join, from, fan });
+    }
+
+    /// Finds the visits that can reach each partial join.
+    fn finish(self) -> Branches {
+        let Self { mut branches, arrived, .. } = self;
+        let (mut before, mut circles): (Option<Vec<Vec<usize>>>, Vec<BranchFault>) = Default::default();
+        let mut from: Vec<(usize, HashSet<BranchLabel>)> = Vec::new();
+        for (&join, arrived) in &arrived {
+            let Some(JoinPlace { fan, closes: false }) = branches.places[join] else { continue };
+            let before = before.get_or_insert_with(|| {
+                let mut before = vec![Vec::new(); branches.visits.len()];
+                for (from, onward) in branches.onward.iter().enumerate() {
+                    onward.iter().for_each(|&to| before[to].push(from));
+                }
+                before
+            });
+            let is_inside =
+                |visit: usize| branches.frames(branches.visits[visit].frame).any(|around| around.fan == fan);
+            let mut reach = vec![false; branches.visits.len()];
+            let mut open: Vec<usize> = arrived.iter().filter_map(|(from, _)| *from).collect();
+            while let Some(visit) = open.pop() {
+                if is_inside(visit) && !std::mem::replace(&mut reach[visit], true) {
+                    open.extend(&before[visit]);
+                }
+            }
+            // A branch arrives if its first node can reach the join, or is the join.
+            let of_frame = |frame: usize| branches.frames(frame).find(|around| around.fan == fan);
+            let mut edges: Vec<usize> = arrived.iter().map(|(_, frame)| *frame).collect();
+            edges
+                .extend(reach.iter().enumerate().filter(|(_, reach)| **reach).map(|(at, _)| branches.visits[at].frame));
+            let labels = edges.into_iter().filter_map(|frame| Some(of_frame(frame)?.label)).collect();
+            // The join would be visited again.
+            let is_behind = |visit: usize| {
+                of_frame(branches.visits[visit].frame).is_some_and(|frame| frame.label == BranchLabel::Join(join))
+            };
+            if reach.iter().enumerate().any(|(visit, reach)| *reach && is_behind(visit)) {
+                circles.push(BranchFault::Circle { join });
+            }
+            branches.reach.insert(join, reach);
+            from.push((join, labels));
+        }
+        branches.arrivals = arrivals(&from);
+        // One report for joins that wait for each other.
+        if !branches.faults.iter().any(|fault| matches!(fault, BranchFault::Circle { .. })) {
+            branches.faults.extend(circles.into_iter().next());
+        }
+        branches
+    }
+}
+
+#[cfg(test)]
+mod judge;

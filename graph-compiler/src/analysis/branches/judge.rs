@@ -1,0 +1,577 @@
+//! Random graphs, whose faults are compared with all that the engine's own steps can do.
+//!
+//! The judge lets one activation move at a time, in every order and with every outcome, so it sees what any timing of branches
+//! can lead to. `GRAPHS=1000000 SEED=7` sets the number of graphs and the seed.
+
+use std::collections::{BTreeSet, HashSet};
+use std::env;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use graph_definition::definition::{self, Definition};
+use graph_definition::diagnostic::Diagnostics;
+use graph_definition::source::SourceFile;
+use graph_definition::tree;
+use graph_definition::verify::DefinitionOrigin;
+use graph_engine::activation::{Activation, Fan, Frame, TakenEdges, frames};
+use graph_engine::graph::{CompiledGraph, GraphTables, tables};
+use graph_engine::step::{Position, SettledVisit, Way, fold};
+use graph_model::program::{self, Executor, ItemType, Program, Verb};
+use graph_model::value::{Value, View};
+
+use super::super::model::Model;
+use super::{Branches, onward};
+use crate::items::Items;
+
+/// Where a node of a random graph leads.
+#[derive(Debug, Clone)]
+enum Leads {
+    Return,
+    /// To one of these; whether one of them is always followed.
+    First(Vec<usize>, bool),
+    /// To all of these whose conditions hold, each with whether it has none.
+    All(Vec<(usize, bool)>),
+    Over(usize),
+}
+
+#[derive(Debug, Clone)]
+struct NodePlan {
+    leads: Leads,
+    handler: Option<usize>,
+    waits: bool,
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % most
+    }
+}
+
+/// Makes a graph of any shape.
+fn any_graph(random: &mut Random) -> Vec<NodePlan> {
+    let count = 2 + random.below(7);
+    let mut node = || {
+        let distinct = |random: &mut Random, most: usize| {
+            let mut targets: Vec<usize> = (0..1 + random.below(most)).map(|_| random.below(count)).collect();
+            targets.sort_unstable();
+            targets.dedup();
+            targets
+        };
+        let leads = match random.below(10) {
+            0 | 1 => Leads::Return,
+            2 => Leads::First(Vec::new(), false),
+            3 => Leads::Over(random.below(count)),
+            4..=6 => Leads::All(distinct(random, 3).into_iter().map(|to| (to, random.below(2) == 0)).collect()),
+            _ => Leads::First(distinct(random, 2), random.below(3) > 0),
+        };
+        let handler = (random.below(8) == 0).then(|| random.below(count));
+        let handler = handler.filter(|_| !matches!(leads, Leads::Return));
+        NodePlan { leads, handler, waits: random.below(3) == 0 }
+    };
+    (0..count).map(|_| node()).collect()
+}
+
+/// Makes a graph whose branches meet at joins, and then changes up to two edges of it.
+fn formed_graph(random: &mut Random) -> Vec<NodePlan> {
+    let mut nodes = vec![NodePlan { leads: Leads::Return, handler: None, waits: false }];
+    // The first node is the last of the run.
+    let depth = 1 + random.below(2);
+    let start = part(random, &mut nodes, depth, 0);
+    nodes.swap(0, start);
+    let swap = |at: usize| {
+        if at == 0 {
+            start
+        } else if at == start {
+            0
+        } else {
+            at
+        }
+    };
+    for node in &mut nodes {
+        match &mut node.leads {
+            Leads::Return => {}
+            Leads::First(targets, _) => targets.iter_mut().for_each(|to| *to = swap(*to)),
+            Leads::All(targets) => targets.iter_mut().for_each(|(to, _)| *to = swap(*to)),
+            Leads::Over(to) => *to = swap(*to),
+        }
+        node.handler = node.handler.map(swap);
+    }
+    let count = nodes.len();
+    for _ in 0..random.below(3) {
+        let (at, to) = (random.below(count), random.below(count));
+        match (random.below(4), &mut nodes[at].leads) {
+            (0, Leads::First(targets, _)) if !targets.contains(&to) => targets.push(to),
+            (0, Leads::All(targets)) if targets.iter().all(|(known, _)| *known != to) => targets.push((to, false)),
+            (1, Leads::First(targets, _)) => targets.truncate(1),
+            (2, _) => nodes[at].waits = !nodes[at].waits,
+            (3, Leads::First(targets, is_closed)) => {
+                *is_closed = !*is_closed;
+                targets.sort_unstable();
+            }
+            _ => {}
+        }
+    }
+    nodes
+}
+
+/// Makes a part that leads to `next`, and returns its first node.
+fn part(random: &mut Random, nodes: &mut Vec<NodePlan>, depth: usize, next: usize) -> usize {
+    let mut add = |leads: Leads, waits: bool| {
+        nodes.push(NodePlan { leads, handler: None, waits });
+        nodes.len() - 1
+    };
+    match if depth == 0 { random.below(2) } else { 1 + random.below(5) } {
+        0 => add(Leads::First(vec![next], true), false),
+        1 => next,
+        2 => {
+            let second = part(random, nodes, depth - 1, next);
+            part(random, nodes, depth - 1, second)
+        }
+        3 => {
+            let join = add(Leads::First(vec![next], true), true);
+            let first = part(random, nodes, depth - 1, join);
+            nodes.push(NodePlan { leads: Leads::Over(first), handler: None, waits: false });
+            nodes.len() - 1
+        }
+        kind => {
+            let join = add(Leads::First(vec![next], true), true);
+            let partial = (kind == 5).then(|| add(Leads::First(vec![join], true), true));
+            let mut branches = Vec::new();
+            for at in 0..2 + random.below(2) {
+                let first = part(random, nodes, depth - 1, partial.filter(|_| at < 2).unwrap_or(join));
+                if branches.iter().all(|(known, _)| *known != first) {
+                    branches.push((first, random.below(2) == 0));
+                }
+            }
+            nodes.push(NodePlan { leads: Leads::All(branches), handler: None, waits: false });
+            nodes.len() - 1
+        }
+    }
+}
+
+fn targets(made: &NodePlan) -> Vec<usize> {
+    let mut targets = match &made.leads {
+        Leads::Return => Vec::new(),
+        Leads::First(targets, _) => targets.clone(),
+        Leads::All(targets) => targets.iter().map(|(to, _)| *to).collect(),
+        Leads::Over(to) => vec![*to],
+    };
+    targets.extend(made.handler);
+    targets
+}
+
+/// Writes a graph as its author would.
+fn yaml(nodes: &[NodePlan]) -> String {
+    let mut text =
+        "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: test\n\
+                    config:\n  start: n0\n  nodes:\n"
+            .to_owned();
+    for (at, made) in nodes.iter().enumerate() {
+        let kind = match (&made.leads, made.handler) {
+            (Leads::Return, _) => "type: return",
+            (_, Some(_)) => "action: { item_id: test/tool }",
+            _ => "type: gate",
+        };
+        write!(text, "    n{at}: {{ {kind}").unwrap();
+        let when = |at: usize| format!("when: {{ path: inputs.i{at}, value: 1 }}");
+        match &made.leads {
+            Leads::Return => {}
+            Leads::First(targets, _) if targets.is_empty() => {}
+            Leads::First(targets, is_closed) => {
+                let edge = |(place, to): (usize, &usize)| match *is_closed && place + 1 == targets.len() {
+                    true => format!("{{ to: n{to} }}"),
+                    false => format!("{{ to: n{to}, {} }}", when(place)),
+                };
+                let edges: Vec<String> = targets.iter().enumerate().map(edge).collect();
+                write!(text, ", next: [{}]", edges.join(", ")).unwrap();
+            }
+            Leads::All(targets) => {
+                let edge = |(place, (to, always)): (usize, &(usize, bool))| match always {
+                    true => format!("{{ to: n{to} }}"),
+                    false => format!("{{ to: n{to}, {} }}", when(place)),
+                };
+                let edges: Vec<String> = targets.iter().enumerate().map(edge).collect();
+                write!(text, ", next: {{ all: [{}] }}", edges.join(", ")).unwrap();
+            }
+            Leads::Over(to) => write!(text, ", next: {{ over: \"${{inputs.list}}\", to: n{to} }}").unwrap(),
+        }
+        if let Some(handler) = made.handler {
+            write!(text, ", on_error: n{handler}").unwrap();
+        }
+        let sources: Vec<String> = nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, made)| targets(made).contains(&at))
+            .map(|(source, _)| format!("n{source}"))
+            .collect();
+        if made.waits && !sources.is_empty() {
+            write!(text, ", waits_for: [{}]", sources.join(", ")).unwrap();
+        }
+        text.push_str(" }\n");
+    }
+    text
+}
+
+fn define(text: &str) -> Definition {
+    let source = SourceFile::new("test/judged.yaml", "test/judged.yaml", text);
+    let mut diagnostics = Diagnostics::new();
+    let file = tree::parse(&source, &mut diagnostics).unwrap();
+    let origin = DefinitionOrigin::Draft(Arc::clone(&source));
+    let definition = definition::parse(origin, &file, &mut diagnostics);
+    let found: Vec<String> = diagnostics.iter().map(|one| one.render()).collect();
+    definition.filter(|_| !diagnostics.has_errors()).unwrap_or_else(|| panic!("{text}\n{}", found.join("\n")))
+}
+
+/// Loads a graph into the engine. Each node makes a call, so that it may fail.
+fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
+    let tool = program::Tool {
+        id: "test/tool",
+        verb: Verb::Execute,
+        item: ItemType::Tool,
+        by: Executor::Program,
+        params: None,
+        typed: true,
+        nests: false,
+    };
+    let body = |(at, made): (usize, &NodePlan)| {
+        let to = |to: &usize| serde_json::json!({"to": format!("n{to}")});
+        let next = match &made.leads {
+            Leads::Return => Value::Array(Vec::new()),
+            Leads::First(targets, _) => targets.iter().map(to).collect(),
+            Leads::All(targets) => {
+                serde_json::json!({"all": targets.iter().map(|(target, _)| to(target)).collect::<Vec<_>>()})
+            }
+            Leads::Over(to) => serde_json::json!({"over": [], "as": "item", "to": format!("n{to}")}),
+        };
+        let does = match &made.leads {
+            Leads::Return => serde_json::json!("return"),
+            _ => serde_json::json!({"action": 0}),
+        };
+        let mut body = serde_json::json!({"line": 1, "does": does, "next": next});
+        if let Some(handler) = made.handler {
+            body["on_error"] = Value::from(handler);
+        }
+        if let Some(place) = branches.place(at) {
+            body["join"] = serde_json::json!({"of": [], "fan": place.fan, "closes": place.closes});
+        }
+        (format!("n{at}"), body.to_string())
+    };
+    let bodies: Vec<(String, String)> = nodes.iter().enumerate().map(body).collect();
+    let bodies: Vec<(&str, &str)> = bodies.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
+    let program = Program {
+        id: "test/judged",
+        version: "1.0.0",
+        source: "judged.yaml",
+        digest: "0000000000000000000000000000000000000000000000000000000000000000",
+        signer: "0000000000000000",
+        start: 0,
+        settings: "{}",
+        permissions: &[],
+        env: &[],
+        keys: &[],
+        tools: &[tool],
+        nodes: &bodies,
+    };
+    CompiledGraph::load(&program).unwrap()
+}
+
+/// A position of a run, with what the judge remembers of it.
+#[derive(Clone)]
+struct Stand {
+    position: Position,
+    /// For each fan-out that has begun, the edge that each of its branches began with.
+    begun: Vec<(Arc<Fan>, Vec<u16>)>,
+    /// The frames behind partial joins.
+    joined: Vec<(Arc<Frame>, u16)>,
+    /// The nodes that branches visited: the visit of the fan-out, the branch as [`BranchLabel`] says it, the node.
+    seen: BTreeSet<(String, String, u16)>,
+}
+
+/// The findings of the judge.
+struct Verdict {
+    wrong: Option<String>,
+    /// The pairs of nodes that were alive at the same time.
+    beside: BTreeSet<(u16, u16)>,
+}
+
+struct Judge<'g> {
+    nodes: &'g [NodePlan],
+    graph: &'g GraphTables,
+    branches: &'g Branches,
+    beside: BTreeSet<(u16, u16)>,
+}
+
+/// How many positions of one graph are looked at.
+const MOST_STANDS: usize = 30_000;
+
+impl Judge<'_> {
+    fn judge(mut self) -> Option<Verdict> {
+        let position = Position::new(self.graph);
+        let first = Stand { position, begun: Vec::new(), joined: Vec::new(), seen: BTreeSet::new() };
+        let (mut known, mut open) = (HashSet::from([self.key(&first)]), vec![first]);
+        while let Some(stand) = open.pop() {
+            if known.len() > MOST_STANDS {
+                return None;
+            }
+            let alive = &stand.position.frontier;
+            for (at, one) in alive.iter().enumerate() {
+                for other in &alive[at + 1..] {
+                    self.beside.insert((one.node.min(other.node), one.node.max(other.node)));
+                }
+            }
+            for (at, moving) in alive.iter().enumerate() {
+                for way in self.ways(moving.node) {
+                    match self.go(&stand, at, &way) {
+                        Ok(next) => {
+                            if known.insert(self.key(&next)) {
+                                open.push(next);
+                            }
+                        }
+                        Err(wrong) => return Some(Verdict { wrong: Some(wrong), beside: self.beside }),
+                    }
+                }
+            }
+        }
+        Some(Verdict { wrong: None, beside: self.beside })
+    }
+
+    /// Returns every way that a visit of a node may lead.
+    fn ways(&self, node: u16) -> Vec<Way> {
+        let made = &self.nodes[usize::from(node)];
+        let along = |edges: TakenEdges| Way::Along { edges, suppressed: false };
+        let mut ways: Vec<Way> = match &made.leads {
+            Leads::Return => vec![along(TakenEdges::None)],
+            Leads::First(targets, is_closed) => {
+                let end = (!is_closed || targets.is_empty()).then_some(TakenEdges::None);
+                (0..u16::try_from(targets.len()).unwrap()).map(TakenEdges::One).chain(end).map(along).collect()
+            }
+            Leads::All(targets) => (0..1_u16 << targets.len())
+                .filter(|chosen| targets.iter().enumerate().all(|(at, (_, always))| !always || chosen >> at & 1 == 1))
+                .map(|chosen| {
+                    let edges = (0..u16::try_from(targets.len()).unwrap()).filter(|at| chosen >> at & 1 == 1);
+                    along(TakenEdges::Many(Arc::new(edges.collect())))
+                })
+                .collect(),
+            Leads::Over(_) => (0..4).map(|count| along(TakenEdges::Over(Arc::new(vec![Value::Null; count])))).collect(),
+        };
+        ways.extend(made.handler.map(|handler| Way::OnError(u16::try_from(handler).unwrap())));
+        ways
+    }
+
+    /// Lets one activation move; all others wait meanwhile.
+    fn go(&self, stand: &Stand, at: usize, way: &Way) -> Result<Stand, String> {
+        let moving = stand.position.frontier[at].clone();
+        let made = &self.nodes[usize::from(moving.node)];
+        let around: Vec<&Arc<Frame>> = frames(moving.frame.as_ref()).collect();
+        let is_fan = matches!(made.leads, Leads::All(_) | Leads::Over(_));
+        if is_fan && around.iter().any(|frame| frame.fan.node == moving.node) {
+            return Err(format!("n{} is reached again from its own branch", moving.node));
+        }
+        let takes_none = match way {
+            Way::Along { edges: TakenEdges::Many(edges), .. } => edges.is_empty(),
+            Way::Along { edges: TakenEdges::Over(list), .. } => list.is_empty(),
+            Way::Along { edges: TakenEdges::None, .. } => !matches!(made.leads, Leads::Return),
+            _ => false,
+        };
+        let is_closed = |node: u16| self.branches.closing(usize::from(node)).is_some();
+        let ends = takes_none && !(is_fan && is_closed(moving.node));
+        if ends && !around.is_empty() && !around.iter().any(|frame| is_closed(frame.fan.node)) {
+            return Err(format!("a branch ends at n{}, and no join follows", moving.node));
+        }
+        let mut next = stand.clone();
+        // A node is visited by one branch only.
+        for frame in &around {
+            let (label, fan) = (self.label(stand, frame), self.fan_key(stand, &frame.fan));
+            let is_new = |other: &(String, String, u16)| other.0 == fan && other.1 != label && other.2 == moving.node;
+            if self.branches.place(usize::from(moving.node)).is_none() && next.seen.iter().any(is_new) {
+                return Err(format!("two branches of n{} visit n{}", frame.fan.node, moving.node));
+            }
+            next.seen.insert((fan, label, moving.node));
+        }
+        let mut base = stand.position.clone();
+        base.parked = base.frontier.clone();
+        base.parked.remove(at);
+        base.frontier = vec![moving.clone()];
+        let visits = std::iter::once(&moving).map(|at| SettledVisit {
+            at,
+            calls: 1,
+            error: None,
+            items: &[],
+            way,
+            returned: View::Null,
+            changes: &[],
+        });
+        let candidate = fold(self.graph, &base, None, visits.clone())
+            .map_err(|error| format!("n{}: {error}, after n{}", error.node(), moving.node))?;
+        let made_before = base.made;
+        let mut position = base.clone();
+        candidate.take(self.graph, &mut position, visits);
+        position.frontier.extend(std::mem::take(&mut position.parked));
+        for new in position.frontier.iter().filter(|new| new.number > made_before) {
+            let Some(frame) = &new.frame else { continue };
+            let place = self.branches.place(usize::from(new.node));
+            if place.is_some_and(|place| !place.closes) {
+                let fan = self.fan_key(stand, &frame.fan);
+                if !next.seen.insert((fan, "joined".to_owned(), new.node)) {
+                    return Err(format!("n{} joins the branches of one visit twice", new.node));
+                }
+                next.joined.push((Arc::clone(frame), new.node));
+            }
+            if !next.begun.iter().any(|(fan, _)| Arc::ptr_eq(fan, &frame.fan)) {
+                let edges = match way {
+                    Way::Along { edges: TakenEdges::Many(edges), .. } => edges.to_vec(),
+                    _ => Vec::new(),
+                };
+                next.begun.push((Arc::clone(&frame.fan), edges));
+            }
+        }
+        next.position = position;
+        self.forget(&mut next);
+        Ok(next)
+    }
+
+    /// Forgets what belongs to fan-outs that are over.
+    fn forget(&self, stand: &mut Stand) {
+        let mut alive: Vec<*const Fan> = Vec::new();
+        let joins = stand.position.joins.iter().map(|join| (Some(&join.fan), join.fan.outer.as_ref()));
+        let visits = stand.position.frontier.iter().map(|at| (None, at.frame.as_ref()));
+        for (own, frame) in joins.chain(visits) {
+            alive.extend(own.map(Arc::as_ptr));
+            alive.extend(frames(frame).map(|frame| Arc::as_ptr(&frame.fan)));
+        }
+        let begun: Vec<(Arc<Fan>, Vec<u16>)> =
+            stand.begun.iter().filter(|(fan, _)| alive.contains(&Arc::as_ptr(fan))).cloned().collect();
+        let keys: BTreeSet<String> = begun.iter().map(|(fan, _)| self.fan_key(stand, fan)).collect();
+        stand.seen.retain(|(fan, ..)| keys.contains(fan));
+        stand.joined.retain(|(frame, _)| alive.contains(&Arc::as_ptr(&frame.fan)));
+        stand.begun = begun;
+    }
+
+    /// Returns the branch of a frame: the edge that it began with, or the partial join that it is behind.
+    fn label(&self, stand: &Stand, frame: &Arc<Frame>) -> String {
+        if let Some((_, join)) = stand.joined.iter().find(|(known, _)| Arc::ptr_eq(known, frame)) {
+            return format!("behind n{join}");
+        }
+        let begun = stand.begun.iter().find(|(fan, _)| Arc::ptr_eq(fan, &frame.fan));
+        match begun.and_then(|(_, edges)| edges.get(usize::try_from(frame.branch).unwrap())) {
+            Some(edge) => format!("edge {edge}"),
+            None => "an element".to_owned(),
+        }
+    }
+
+    fn fan_key(&self, stand: &Stand, fan: &Arc<Fan>) -> String {
+        let mut key = format!("n{}", fan.node);
+        for frame in frames(fan.outer.as_ref()) {
+            let joined = stand.joined.iter().find(|(known, _)| Arc::ptr_eq(known, frame)).map(|(_, join)| join);
+            write!(key, " in {} of n{} {joined:?}", frame.branch, frame.fan.node).unwrap();
+        }
+        key
+    }
+
+    fn frame_key(&self, stand: &Stand, frame: Option<&Arc<Frame>>) -> String {
+        let mut key = String::new();
+        for frame in frames(frame) {
+            write!(key, " {} {} of n{}", frame.branch, self.label(stand, frame), frame.fan.node).unwrap();
+        }
+        key
+    }
+
+    /// Returns all that decides how a run may go on.
+    fn key(&self, stand: &Stand) -> String {
+        let activation = |at: &Activation| format!("n{}{}", at.node, self.frame_key(stand, at.frame.as_ref()));
+        let mut alive: Vec<String> = stand.position.frontier.iter().map(activation).collect();
+        alive.sort_unstable();
+        let mut joins: Vec<String> = stand
+            .position
+            .joins
+            .iter()
+            .map(|join| {
+                let mut arrived: Vec<u32> = join.arrived.iter().map(|arrival| arrival.branch).collect();
+                arrived.sort_unstable();
+                format!("n{} of {} {arrived:?}", join.node, self.fan_key(stand, &join.fan))
+            })
+            .collect();
+        joins.sort_unstable();
+        format!("{alive:?} {joins:?} {:?}", stand.seen)
+    }
+}
+
+/// Whether a path leads from every node to an end.
+fn all_end(model: &Model<'_>) -> bool {
+    let count = model.definition.nodes.len();
+    let mut ends: Vec<bool> = (0..count).map(|node| model.may_end(node)).collect();
+    for _ in 0..count {
+        for node in 0..count {
+            ends[node] |= onward(model, node).any(|next| ends[next]);
+        }
+    }
+    ends.iter().all(|ends| *ends)
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    env::var(name).map_or(otherwise, |number| number.parse().unwrap())
+}
+
+#[test]
+fn faults_are_exactly_what_the_engine_can_run_into() {
+    let (graphs, seed) = (number("GRAPHS", 6_000), number("SEED", 1));
+    let items = Items::default();
+    let (mut fine, mut faulty, mut skipped, mut beside) = (0_u64, 0_u64, 0_u64, 0_usize);
+    for graph in 0..graphs {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
+        random.below(2);
+        let nodes = if graph % 3 == 0 { any_graph(&mut random) } else { formed_graph(&mut random) };
+        if nodes.len() > 9 {
+            continue;
+        }
+        let text = yaml(&nodes);
+        let definition = define(&text);
+        let model = Model::new(&definition, &items);
+        let branches = Branches::find(&model);
+        // A loop without a way out is refused by a rule of its own: a join behind it is never visited.
+        if branches.is_empty() || !all_end(&model) {
+            continue;
+        }
+        let what = format!("graph {graph} of seed {seed}\n{text}{:?}", branches.faults());
+        let is_known = |node: usize| branches.visits(node).next().is_some();
+        let reached = super::reached(&model, 0);
+        let is_placed = |node: usize| definition.nodes[node].waits_for.is_empty() || branches.place(node).is_some();
+        let has_no_fan = (0..nodes.len()).any(|node| reached[node] && !is_placed(node));
+        if has_no_fan {
+            // There is no fan-out that the engine could join.
+            faulty += 1;
+            continue;
+        }
+        let loaded = load(&nodes, &branches);
+        let judge = Judge { nodes: &nodes, graph: tables(&loaded), branches: &branches, beside: BTreeSet::new() };
+        let Some(verdict) = judge.judge() else {
+            skipped += 1;
+            continue;
+        };
+        match (&verdict.wrong, branches.faults().is_empty()) {
+            (Some(wrong), true) => panic!("{wrong}\n{what}"),
+            (None, false) => panic!("refused, and nothing goes wrong\n{what}"),
+            (Some(_), false) => faulty += 1,
+            (None, true) => {
+                fine += 1;
+                let mut said = BTreeSet::new();
+                for one in (0..nodes.len()).filter(|&node| is_known(node)) {
+                    for other in one..nodes.len() {
+                        let mut pairs =
+                            branches.visits(one).flat_map(|(a, _)| branches.visits(other).map(move |(b, _)| (a, b)));
+                        if pairs.any(|(a, b)| branches.is_beside(a, b)) {
+                            said.insert((u16::try_from(one).unwrap(), u16::try_from(other).unwrap()));
+                        }
+                    }
+                }
+                assert_eq!(said, verdict.beside, "concurrent nodes\n{what}");
+                beside += said.len();
+            }
+        }
+    }
+    println!("{fine} fine, {faulty} faulty, {skipped} too large, {beside} concurrent pairs");
+    assert!(fine * 20 > graphs && faulty * 20 > graphs && skipped * 10 < graphs, "{fine} {faulty} {skipped}");
+}

@@ -1,0 +1,227 @@
+//! Branches begin, meet and end properly: every join is visited once, and a run never returns while a branch is active.
+
+use graph_definition::definition::{EdgeList, NodeDefinition, RouteDefinition};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
+use graph_definition::hash::{HashMap, HashSet};
+
+use super::assigned::show_path;
+use crate::analysis::Analysis;
+use crate::analysis::branches::{BranchFault, begins, onward};
+use crate::analysis::edges::edges;
+
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let said = diagnostics.len();
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
+        check_sources(analysis, at, node, diagnostics);
+        check_targets(analysis, node, diagnostics);
+    }
+    check_max_steps(analysis, diagnostics);
+    // The mistakes found so far are the cause of most that would follow.
+    if analysis.model.is_whole() && diagnostics.len() == said {
+        causes(analysis).into_iter().for_each(|fault| report(analysis, fault, diagnostics));
+    }
+}
+
+/// Checks that a join lists exactly the nodes whose edges lead to it.
+fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diagnostics: &mut Diagnostics) {
+    let Some(last) = node.waits_for.last() else { return };
+    let model = &analysis.model;
+    let names = |at: usize| model.definition.nodes[at].name.value.as_str();
+    let count = model.definition.nodes.len();
+    let sources: Vec<usize> = (0..count).filter(|&source| onward(model, source).any(|next| next == at)).collect();
+    let said = diagnostics.len();
+    let help =
+        format!("the nodes whose edges lead here: `waits_for: [{}]`", listed(sources.iter().map(|&at| names(at))));
+    for waited in &node.waits_for {
+        let name = waited.value.as_str();
+        if !model.is_node(name) {
+            let message = format!("node `{}` waits for `{name}`, which does not exist", node.name);
+            diagnostics
+                .error(code::BAD_JOIN, model.place(&waited.span), message)
+                .label("no node with this name")
+                .suggest(name, model.node_names());
+            continue;
+        }
+        let is_source = model.node(name).is_none_or(|waited| sources.contains(&waited));
+        if !is_source && model.is_whole() {
+            let message = format!("node `{}` waits for `{name}`, which has no edge that leads here", node.name);
+            let diagnostic = diagnostics.error(code::BAD_JOIN, model.place(&waited.span), message);
+            diagnostic.label("no `next` or `on_error` of it leads here").help(help.clone());
+        }
+    }
+    if diagnostics.len() > said {
+        return;
+    }
+    for &source in &sources {
+        let name = names(source);
+        if node.waits_for.iter().all(|waited| waited.value.as_str() != name) {
+            let message = format!("node `{name}` leads to `{}`, which does not wait for it", node.name);
+            let of_source = &model.definition.nodes[source];
+            let targets = edges(of_source.next());
+            let edge = targets.iter().filter_map(|edge| edge.to).chain(of_source.on_error());
+            let edge = edge.into_iter().find(|to| to.value == node.name.value).unwrap_or(&of_source.name);
+            diagnostics
+                .error(code::BAD_JOIN, model.place(&edge.span), message)
+                .related(model.place(&last.span), "it waits for these")
+                .help(format!("add it: `waits_for: [{}]`", listed(sources.iter().map(|&source| names(source)))));
+        }
+    }
+}
+
+/// Returns the mistakes in how branches begin, meet and end, without those that follow from others.
+fn causes<'a>(analysis: &'a Analysis<'_>) -> Vec<&'a BranchFault> {
+    let (model, branches) = (&analysis.model, analysis.flow.branches());
+    let faults = branches.faults();
+    // Two returns or ends meet only because the branches do not meet before.
+    let is_return = |node: usize| model.definition.nodes[node].ends_run();
+    let meets: HashSet<usize> = faults
+        .iter()
+        .filter_map(|fault| match fault {
+            BranchFault::Meet { node, .. } if !is_return(*node) => Some(*node),
+            _ => None,
+        })
+        .collect();
+    let is_behind = |node: usize| meets.iter().any(|&met| onward(model, met).any(|next| next == node));
+    let is_alive = faults.iter().any(|fault| matches!(fault, BranchFault::Alive { .. }));
+    let circle = |join: usize| faults.contains(&BranchFault::Circle { join });
+    let mut open = HashSet::default();
+    let mut is_cause = |fault: &BranchFault| match fault {
+        BranchFault::Meet { node, .. } => meets.contains(node) && !is_behind(*node),
+        BranchFault::Outside { join, .. } => !circle(*join),
+        BranchFault::Alive { .. } => meets.is_empty(),
+        BranchFault::OpenEnd { fan, .. } => !is_alive && open.insert(*fan),
+        BranchFault::Circle { .. } | BranchFault::Growth { .. } | BranchFault::Tangled { .. } => true,
+    };
+    let found: Vec<&BranchFault> = faults.iter().filter(|fault| is_cause(fault)).collect();
+    if found.is_empty() { faults.iter().take(1).collect() } else { found }
+}
+
+/// Checks that a run with branches does not end as if its last node had no edge: there may be several last nodes.
+fn check_max_steps(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
+    let fan = definition.nodes.iter().find(|node| begins(node.next()));
+    let Some(fan) = fan.filter(|_| analysis.model.may_end_anywhere()) else { return };
+    let span = definition.max_steps.clone().unwrap_or_else(|| definition.head.clone());
+    let message = "a run that has used up its steps cannot return where branches are active";
+    diagnostics
+        .error(code::NOT_SUPPORTED, analysis.model.place(&span), message)
+        .related(analysis.model.place(&fan.name.span), "branches begin here")
+        .help("remove `on_max_steps`: the run then ends with an error");
+}
+
+fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Checks that no two edges of a fan-out lead to one node.
+fn check_targets(analysis: &Analysis<'_>, node: &NodeDefinition, diagnostics: &mut Diagnostics) {
+    let RouteDefinition::All(EdgeList { edges, .. }) = node.next() else { return };
+    let mut known = HashMap::default();
+    for to in edges.iter().filter_map(|edge| edge.to.as_ref()) {
+        if let Some(first) = known.insert(to.value.as_str(), to) {
+            let message = format!("two branches of node `{}` begin at `{}`", node.name, to.value);
+            diagnostics
+                .error(code::UNSYNCHRONISED, analysis.model.place(&to.span), message)
+                .related(analysis.model.place(&first.span), "the first")
+                .help("write one edge, with both conditions in an `any`");
+        }
+    }
+}
+
+/// Returns a path to a visit, as messages show it.
+fn path(analysis: &Analysis<'_>, visit: usize) -> String {
+    let path = analysis.flow.branches().path_to(visit);
+    show_path(path.iter().map(|&at| analysis.model.definition.nodes[at].name.value.as_str()))
+}
+
+fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagnostics) {
+    let (model, branches) = (&analysis.model, analysis.flow.branches());
+    let nodes = &model.definition.nodes;
+    let name = |at: usize| &nodes[at].name;
+    let place = |at: usize| model.place(&nodes[at].name.span);
+    let ways = |diagnostic: &mut Diagnostic, mut visits: [usize; 2]| {
+        visits.sort_by_key(|&visit| branches.path_to(visit));
+        let [one, other] = visits;
+        diagnostic.note(format!("one way is {}", path(analysis, one)));
+        diagnostic.note(format!("another is {}", path(analysis, other)));
+    };
+    match *fault {
+        BranchFault::Meet { node, fan, visits } => {
+            let message =
+                format!("two branches of node `{}` lead to node `{}`, which does not wait", name(fan), name(node));
+            let diagnostic = diagnostics.error(code::UNSYNCHRONISED, place(node), message);
+            diagnostic.label("visited once for each branch").related(place(fan), "the branches begin here");
+            ways(diagnostic, visits);
+            let sources = (0..nodes.len()).filter(|&source| onward(model, source).any(|next| next == node));
+            diagnostic.help(format!(
+                "let it wait for them: `waits_for: [{}]`, or lead each branch to a node of its own",
+                listed(sources.map(|source| name(source).value.as_str()))
+            ));
+        }
+        BranchFault::Outside { join, from, fan: Some(fan) } => {
+            let message = format!(
+                "node `{}` leads to `{}` from outside of the branches of `{}`, which it joins",
+                name(from),
+                name(join),
+                name(fan)
+            );
+            diagnostics
+                .error(code::OUTSIDE_JOIN, place(from), message)
+                .related(place(join), "the join")
+                .related(place(fan), "the branches begin here")
+                .help(
+                    "lead every path to the join through the fan-out: a branch that is not needed gets a condition, and \
+                     the list of a fan-out may be empty",
+                );
+        }
+        BranchFault::Outside { join, from, fan: None } => {
+            let message = format!("node `{}` waits for branches, and no fan-out has all of them", name(join));
+            let diagnostic = diagnostics.error(code::OUTSIDE_JOIN, place(join), message);
+            diagnostic.label("there are no branches to wait for");
+            if from != join {
+                diagnostic.related(place(from), "this way leads to it from outside");
+            }
+            diagnostic
+                .help("begin the branches with `next: { all: [ … ] }` or `next: { over: … }`, or remove `waits_for`");
+        }
+        BranchFault::Circle { join } => {
+            let message = format!("node `{}` waits for a branch that waits for it", name(join));
+            diagnostics.error(code::DEAD_JOIN, place(join), message).label("the paths behind it lead back to it").help(
+                "for another round, lead the path behind the join to the node that fans out; otherwise remove one of \
+                     the two edges",
+            );
+        }
+        BranchFault::Growth { fan } => {
+            let message = format!("a branch of node `{}` leads back to it", name(fan));
+            diagnostics
+                .error(code::GROWTH, place(fan), message)
+                .label("each round would begin more branches while the earlier ones are active")
+                .help("let the branches meet at a node with `waits_for`, and lead back from there");
+        }
+        BranchFault::Alive { visit, other } => {
+            let (node, beside) = (branches.visit(visit).node, branches.visit(other).node);
+            let message = format!(
+                "the run may return at `{}` while `{}` is active or has not been visited",
+                name(node),
+                name(beside)
+            );
+            let diagnostic = diagnostics.error(code::RETURN_BESIDE_BRANCHES, place(node), message);
+            diagnostic.label("in a branch").related(place(beside), "this is in another branch, or joins them");
+            ways(diagnostic, [visit, other]);
+            diagnostic.help("return behind the join of the branches");
+        }
+        BranchFault::OpenEnd { node, fan } => {
+            let message = format!("a branch of node `{}` may end at `{}`, and no join follows", name(fan), name(node));
+            diagnostics
+                .error(code::OPEN_END, place(node), message)
+                .related(place(fan), "the branches begin here")
+                .help("lead the branches to a node with `waits_for`, which may be a return node");
+        }
+        BranchFault::Tangled { node } => {
+            let message = format!("node `{}` can be visited in too many combinations of branches", name(node));
+            diagnostics
+                .error(code::TOO_DEEP, place(node), message)
+                .help("let branches meet earlier, or move a part of the graph to a graph of its own");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Nodes of different branches do not write one key, and do not read what others write beside them.
+
+use graph_definition::definition::{NodeDefinition, Spanned};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::{HashMap, HashSet};
+use graph_model::name::StateKey;
+use graph_model::path::Root;
+
+use crate::analysis::Analysis;
+use crate::analysis::branches::OUTSIDE;
+use crate::analysis::reads::Site;
+
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let branches = analysis.flow.branches();
+    if branches.is_empty() || !analysis.model.is_whole() || !branches.faults().is_empty() {
+        return;
+    }
+    // For each key, the visits inside of branches that write it.
+    let mut writers: HashMap<usize, Vec<usize>> = HashMap::default();
+    for node in 0..analysis.model.definition.nodes.len() {
+        for &key in analysis.flow.touched(node) {
+            let inside = branches.visits(node).filter(|(_, visit)| visit.frame != OUTSIDE).map(|(at, _)| at);
+            writers.entry(key).or_default().extend(inside);
+        }
+    }
+    let mut keys: Vec<usize> = writers.keys().copied().collect();
+    keys.sort_unstable();
+    for key in keys {
+        check_writes(analysis, key, &writers[&key], diagnostics);
+    }
+    check_reads(analysis, &writers, diagnostics);
+}
+
+/// Returns where a node writes a key.
+fn written<'d>(node: &'d NodeDefinition, name: &str) -> Option<&'d Spanned<StateKey>> {
+    node.written().find(|key| key.value.as_str() == name)
+}
+
+/// Reports the first two visits that may write a key without either of them surely before the other.
+fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnostics: &mut Diagnostics) {
+    let branches = analysis.flow.branches();
+    let nodes = &analysis.model.definition.nodes;
+    let node = |visit: usize| &nodes[branches.visit(visit).node];
+    let pairs = writers.iter().enumerate().flat_map(|(at, &one)| writers[at..].iter().map(move |&other| (one, other)));
+    let Some((one, other)) = pairs.into_iter().find(|&(one, other)| branches.is_beside(one, other)) else { return };
+    let name = analysis.model.keys[key].name;
+    let (Some(first), Some(second)) = (written(node(one), name), written(node(other), name)) else { return };
+    let is_same = branches.visit(one).node == branches.visit(other).node;
+    let (first, second) = if first.span.start <= second.span.start { (first, second) } else { (second, first) };
+    let message = match is_same {
+        true => format!("several branches at node `{}` write `state.{name}`", node(one).name),
+        false => {
+            format!("nodes `{}` and `{}` of different branches write `state.{name}`", node(one).name, node(other).name)
+        }
+    };
+    let diagnostic = diagnostics.error(code::RACING_WRITE, analysis.model.place(&second.span), message);
+    diagnostic.label("which value is kept depends on which branch is ahead");
+    if !is_same {
+        diagnostic.related(analysis.model.place(&first.span), "it is also written here");
+    }
+    diagnostic.help("let each branch write a key of its own, and combine them behind the join");
+}
+
+/// Reports nodes that read a key that a node of another branch may write meanwhile.
+fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, diagnostics: &mut Diagnostics) {
+    let branches = analysis.flow.branches();
+    let mut said = HashSet::default();
+    analysis.model.reads(&mut |read| {
+        let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
+        let Some(key) = analysis.model.key(name).filter(|_| read.site != Site::Hook) else { return };
+        // A node sees its own writes.
+        if read.site == Site::Next && analysis.flow.touched(read.node).contains(&key) {
+            return;
+        }
+        let Some(writers) = writers.get(&key) else { return };
+        let mut visits = branches.visits(read.node).filter(|(_, visit)| visit.frame != OUTSIDE);
+        let Some(writer) =
+            visits.find_map(|(at, _)| writers.iter().copied().find(|&writer| branches.is_beside(at, writer)))
+        else {
+            return;
+        };
+        if !said.insert((read.node, key)) {
+            return;
+        }
+        let (reader, writer) = (
+            &analysis.model.definition.nodes[read.node],
+            &analysis.model.definition.nodes[branches.visit(writer).node],
+        );
+        let message = format!(
+            "node `{}` reads `state.{name}`, which node `{}` of another branch writes",
+            reader.name, writer.name
+        );
+        let diagnostic = diagnostics.lint(code::RACING_READ, read.place(analysis.model.definition), message);
+        diagnostic.label("the value before or after that, whichever branch is ahead");
+        if let Some(key) = written(writer, name) {
+            diagnostic.related(analysis.model.place(&key.span), "written here");
+        }
+        diagnostic.help("read it behind the join, or in the branch that writes it");
+    });
+}

@@ -1,0 +1,68 @@
+//! A route by a value has a target for each word that the value can be.
+
+use graph_definition::definition::{ByDefinition, RouteDefinition};
+use graph_definition::diagnostic::{Diagnostics, code};
+
+use crate::analysis::Analysis;
+use crate::analysis::reads::Site;
+use crate::types::TypeKind;
+
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
+        if let RouteDefinition::By(by) = node.next() {
+            check_route(analysis, at, by, diagnostics);
+        }
+    }
+}
+
+fn check_route(analysis: &Analysis<'_>, at: usize, by: &ByDefinition, diagnostics: &mut Diagnostics) {
+    let model = &analysis.model;
+    let (node, path) = (&model.definition.nodes[at].name, &by.by.value);
+    let ty = analysis.type_env().type_of_path(at, Site::Next, path);
+    if ty.has_secret() {
+        let message = format!("`{path}` is or contains a secret, and the path of the run would reveal it");
+        diagnostics.error(code::SECRET_COMPARED, model.place(&by.by.span), message).label("a secret");
+        return;
+    }
+    let mut words: Vec<String> = match &ty.kind {
+        TypeKind::Enum(words) => words.clone(),
+        TypeKind::Boolean => vec!["true".to_owned(), "false".to_owned()],
+        TypeKind::Never => Vec::new(),
+        // A value of an unknown type fails the node if it has no target.
+        TypeKind::Any => return,
+        _ => {
+            let message = format!("node `{node}` routes by `{path}`, which is {}", ty.clone().not_null());
+            diagnostics
+                .error(code::BAD_ROUTE_BY, model.place(&by.by.span), message)
+                .label("neither words nor a boolean")
+                .help("route by words of an `enum` or a boolean, or write a list of edges with conditions");
+            return;
+        }
+    };
+    let is_known = analysis.type_env().is_something(at, Site::Next, path, path.segments.len());
+    if ty.nullable && !is_known {
+        words.push("null".to_owned());
+    }
+    for (word, _) in &by.to {
+        if !words.contains(&word.value) {
+            let message = format!("`{path}` is never `{}`", word.value);
+            let diagnostic = diagnostics.error(code::BAD_ROUTE_BY, model.place(&word.span), message);
+            diagnostic.suggest(&word.value, words.iter().map(String::as_str));
+            if diagnostic.help.is_none() {
+                diagnostic.help(format!("its values are {}", listed(words.iter())));
+            }
+        }
+    }
+    let missing: Vec<&String> = words.iter().filter(|word| by.to.iter().all(|(to, _)| to.value != **word)).collect();
+    if !missing.is_empty() {
+        let message = format!("node `{node}` leads nowhere when `{path}` is {}", listed(missing.iter().copied()));
+        diagnostics
+            .error(code::BAD_ROUTE_BY, model.place(&by.by.span), message)
+            .label("every value needs a target")
+            .help(format!("add it to `to`: `\"{}\": node`, or `{{}}` for an end", missing[0]));
+    }
+}
+
+fn listed<'w>(words: impl Iterator<Item = &'w String>) -> String {
+    words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
