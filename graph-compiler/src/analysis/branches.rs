@@ -208,6 +208,12 @@ impl Branches {
         self.places.get(join).copied().flatten()
     }
 
+    /// Returns the joins that do not close their fan-out.
+    pub(crate) fn partial(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let places = self.places.iter().enumerate();
+        places.filter_map(|(join, place)| place.filter(|place| !place.closes).map(|place| (join, place.fan)))
+    }
+
     /// Returns the join that closes a fan-out.
     pub(crate) fn closing(&self, fan: usize) -> Option<usize> {
         self.closing.get(fan).copied().flatten()
@@ -538,6 +544,15 @@ impl Explorer<'_, '_> {
             ready.push(waiting[0]);
         }
         let fans: Vec<(usize, Option<usize>)> = ready.iter().map(|&join| (join, self.fan_of(join))).collect();
+        // A path behind the join of an inner fan-out may lead to a join of the fan-outs around it.
+        let is_around = |fan: usize, inner: usize| {
+            fan != inner && self.branches.visits(inner).any(|(_, visit)| self.is_inside(visit.frame, fan))
+        };
+        let has_inner = |fan: Option<usize>| {
+            let inner = fans.iter().filter_map(|(_, inner)| *inner);
+            fan.is_some_and(|fan| inner.into_iter().any(|inner| is_around(fan, inner)))
+        };
+        let fans: Vec<(usize, Option<usize>)> = fans.iter().copied().filter(|(_, fan)| !has_inner(*fan)).collect();
         let mut is_any = false;
         for &(join, fan) in &fans {
             let Some(fan) = fan else {

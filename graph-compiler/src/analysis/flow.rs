@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use graph_definition::definition::{Assignment, EdgeDefinition, EdgeList, RouteDefinition, TermDefinition, TermKind};
 use graph_definition::hash::{HashMap, HashSet};
+use graph_model::condition::Condition;
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
@@ -591,7 +592,10 @@ impl Flow {
             let onward =
                 edges.filter(|&(edge, _)| !sets && !proves(edge) && !is_closed(node, edge)).map(|(_, next)| next);
             let failed = model.error_successor(node).filter(|_| !keys.contains(&self.keys));
-            let beyond = self.branches.beyond(node).iter().copied().filter(|_| !sets);
+            // A fan-out with a branch that surely begins does not lead to its join directly.
+            let begins = |edges: &EdgeList| edges.edges.iter().any(|edge| matches!(edge.when, Condition::Always));
+            let is_sure = matches!(model.definition.nodes[node].next(), RouteDefinition::All(edges) if begins(edges));
+            let beyond = self.branches.beyond(node).iter().copied().filter(|_| !sets && !is_sure);
             for next in onward.chain(failed).chain(beyond) {
                 if !std::mem::replace(&mut seen[next], true) {
                     from[next] = Some(node);

@@ -19,6 +19,9 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // The mistakes found so far are the cause of most that would follow.
     if analysis.model.is_whole() && diagnostics.len() == said {
         causes(analysis).into_iter().for_each(|fault| report(analysis, fault, diagnostics));
+        if diagnostics.len() == said {
+            check_partial(analysis, diagnostics);
+        }
     }
 }
 
@@ -65,6 +68,21 @@ fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diag
                 .related(model.place(&last.span), "it waits for these")
                 .help(format!("add it: `waits_for: [{}]`", listed(sources.iter().map(|&source| names(source)))));
         }
+    }
+}
+
+/// Reports joins that only some branches of their fan-out reach: the compiler cannot prove graphs with such joins.
+fn check_partial(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let nodes = &analysis.model.definition.nodes;
+    for (join, fan) in analysis.flow.branches().partial() {
+        let message = format!("node `{}` waits for some branches of node `{}` only", nodes[join].name, nodes[fan].name);
+        diagnostics
+            .error(code::NOT_SUPPORTED, analysis.model.place(&nodes[join].name.span), message)
+            .related(analysis.model.place(&nodes[fan].name.span), "the branches begin here")
+            .help(
+                "let all branches meet at one node; branches that meet earlier begin at a fan-out of their own, inside of a \
+                 branch",
+            );
     }
 }
 

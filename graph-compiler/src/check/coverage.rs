@@ -184,14 +184,16 @@ fn uncovered(
     let is_finite = table.paths.iter().all(|(_, domain, _)| domain.is_finite());
     let code = if is_finite { code::UNCOVERED } else { code::OPEN_CASE };
     let span = first_line(analysis, list);
+    // In a branch, only the branch ends.
+    let what = if analysis.flow.branches().is_inside(node) { "branch" } else { "run" };
     diagnostics
         .lint(
             code,
             analysis.model.place(&span),
-            format!("the edges of node `{name}` do not cover every case: the run ends there"),
+            format!("the edges of node `{name}` do not cover every case: the {what} ends there"),
         )
         .label(format!("no edge is followed where {}", shown.join(" and ")))
-        .help("add a last edge without `when`; one without `to` ends the run: `- {}`");
+        .help(format!("add a last edge without `when`; one without `to` ends the {what}: `- {{}}`"));
 }
 
 /// Returns the place of a list of edges: its first line, since the whole list is too much to point at.

@@ -519,7 +519,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn faults_are_exactly_what_the_engine_can_run_into() {
     let (graphs, seed) = (number("GRAPHS", 6_000), number("SEED", 1));
     let items = Items::default();
-    let (mut fine, mut faulty, mut skipped, mut beside) = (0_u64, 0_u64, 0_u64, 0_usize);
+    let (mut fine, mut faulty, mut skipped, mut partial, mut beside) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
     for graph in 0..graphs {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
         random.below(2);
@@ -543,6 +543,11 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
         if has_no_fan {
             // There is no fan-out that the engine could join.
             faulty += 1;
+            continue;
+        }
+        // The compiler refuses graphs with partial joins.
+        if branches.faults().is_empty() && branches.partial().next().is_some() {
+            partial += 1;
             continue;
         }
         let loaded = load(&nodes, &branches);
@@ -572,6 +577,8 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
             }
         }
     }
-    println!("{fine} fine, {faulty} faulty, {skipped} too large, {beside} concurrent pairs");
+    println!(
+        "{fine} fine, {faulty} faulty, {partial} with partial joins, {skipped} too large, {beside} concurrent pairs"
+    );
     assert!(fine * 20 > graphs && faulty * 20 > graphs && skipped * 10 < graphs, "{fine} {faulty} {skipped}");
 }
