@@ -17,7 +17,7 @@ use graph_model::capability::Grants;
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::path;
-use graph_model::program::{Event, OnNoMatch, Settings};
+use graph_model::program::{self, Event, OnNoMatch, Settings};
 use graph_model::template::InputReference;
 use graph_model::value::{AsView, Map, NamedFields, Value, View, describe};
 use graph_signing::Fingerprint;
@@ -40,7 +40,7 @@ pub use node::{
 pub use topology::{Topology, TopologyNode};
 
 /// The maximum number of branches that one visit may begin.
-pub const MOST_BRANCHES: usize = 1 << 20;
+pub const MOST_BRANCHES: usize = program::MOST_BRANCHES as usize;
 
 /// The beginning of the failure of a route over a value that is no list.
 const NO_LIST: &str = "`over` is a list, and found ";

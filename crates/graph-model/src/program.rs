@@ -603,6 +603,9 @@ impl Default for Retry {
     }
 }
 
+/// The maximum number of branches that a visit begins.
+pub const MOST_BRANCHES: u32 = 1 << 20;
+
 /// Where a node leads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]

@@ -140,7 +140,7 @@ impl Branches {
         };
         explorer.explore(start);
         let mut branches = explorer.finish();
-        branches.judge(model);
+        branches.find_faults(model);
         branches
     }
 
@@ -226,39 +226,25 @@ impl Branches {
     }
 
     /// Whether two visits, by their indices, may happen in one run without either of them surely before the other.
-    pub(crate) fn is_beside(&self, one: usize, other: usize) -> bool {
-        self.distinct(one, other, true)
+    pub(crate) fn is_concurrent(&self, one: usize, other: usize) -> bool {
+        let (a, b) = (self.stack(one), self.stack(other));
+        // Two elements of a list have equal frames.
+        let of_list = |frame: &BranchFrame| self.over[frame.fan] && matches!(frame.label, BranchLabel::Edge(_));
+        let mut common = a.iter().zip(&b).take_while(|(a, b)| a == b);
+        common.any(|(frame, _)| of_list(frame))
+            || divergence(&a, &b).is_some_and(|(a, b)| self.differ(a, one, b, other, true))
     }
 
-    /// Whether two visits may happen in different branches of one visit of a fan-out.
+    /// Returns the frames around a visit, the outermost first.
+    fn stack(&self, visit: usize) -> Vec<BranchFrame> {
+        let mut stack: Vec<BranchFrame> = self.frames(self.visits[visit].frame).collect();
+        stack.reverse();
+        stack
+    }
+
+    /// Whether two visits may happen in branches of one visit of a fan-out, which have different labels.
     ///
     /// With `unordered`, only if neither is surely before the other.
-    fn distinct(&self, one: usize, other: usize, unordered: bool) -> bool {
-        let (a, b) = (self.visits[one].frame, self.visits[other].frame);
-        if a == OUTSIDE || b == OUTSIDE {
-            return false;
-        }
-        let stack = |innermost| {
-            let mut stack: Vec<BranchFrame> = self.frames(innermost).collect();
-            stack.reverse();
-            stack
-        };
-        for (a, b) in stack(a).into_iter().zip(stack(b)) {
-            if a.fan != b.fan {
-                return false;
-            }
-            if a.label != b.label {
-                return self.differ(a, one, b, other, unordered);
-            }
-            // Two elements of the list.
-            if self.over[a.fan] && matches!(a.label, BranchLabel::Edge(_)) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// As [`Branches::distinct`], for visits in branches with different labels.
     fn differ(&self, a: BranchFrame, one: usize, b: BranchFrame, other: usize, unordered: bool) -> bool {
         let is_over = self.over[a.fan];
         let arrivals = |join: usize| self.arrivals.get(&join).map_or(&[][..], Vec::as_slice);
@@ -315,7 +301,7 @@ impl Branches {
     }
 
     /// Finds the mistakes that show when all visits are known.
-    fn judge(&mut self, model: &Model<'_>) {
+    fn find_faults(&mut self, model: &Model<'_>) {
         self.beyond = (0..self.of_node.len()).map(|node| self.beyond_of(model, node)).collect();
         let mut faults = Vec::new();
         for node in 0..self.of_node.len() {
@@ -345,19 +331,9 @@ impl Branches {
         let pairs = (0..visits.len()).flat_map(|one| (one + 1..visits.len()).map(move |other| (one, other)));
         pairs.map(|(one, other)| (visits[one], visits[other])).find_map(|(one, other)| {
             // Branches of one list may visit the same nodes. All others have edges of their own.
-            let (a, b) = (self.visits[one].frame, self.visits[other].frame);
-            let (a, b) = (self.stack(a), self.stack(b));
-            let at = a.iter().zip(&b).position(|(a, b)| a != b)?;
-            let (a, b) = (a[at], b[at]);
-            (a.fan == b.fan && self.differ(a, one, b, other, false)).then_some((a.fan, [one, other]))
+            let (a, b) = divergence(&self.stack(one), &self.stack(other))?;
+            self.differ(a, one, b, other, false).then_some((a.fan, [one, other]))
         })
-    }
-
-    /// Returns the frames around a visit, the outermost first.
-    fn stack(&self, innermost: usize) -> Vec<BranchFrame> {
-        let mut stack: Vec<BranchFrame> = self.frames(innermost).collect();
-        stack.reverse();
-        stack
     }
 
     /// Returns a visit of a node that ends the run, and one that may be active then, or a join that was not visited by then.
@@ -365,7 +341,7 @@ impl Branches {
         self.of_node[node].iter().find_map(|&visit| {
             let closing = self.frames(self.visits[visit].frame).find_map(|frame| self.closing(frame.fan));
             let closing = closing.and_then(|join| self.of_node[join].first().copied());
-            let beside = || (0..self.visits.len()).find(|&other| self.is_beside(visit, other));
+            let beside = || (0..self.visits.len()).find(|&other| self.is_concurrent(visit, other));
             Some((visit, beside().or(closing)?))
         })
     }
@@ -378,6 +354,12 @@ impl Branches {
             self.frames(frame).next().filter(|_| !is_closed).map(|frame| frame.fan)
         })
     }
+}
+
+/// Returns the first frames in which two visits are in different branches of one visit of a fan-out.
+fn divergence(a: &[BranchFrame], b: &[BranchFrame]) -> Option<(BranchFrame, BranchFrame)> {
+    let (a, b) = a.iter().zip(b).find(|(a, b)| a != b)?;
+    (a.fan == b.fan).then_some((*a, *b))
 }
 
 /// Returns for each partial join the edges whose branches may come to it, directly or through other joins. `from` has the
@@ -641,6 +623,11 @@ impl Explorer<'_, '_> {
             from.push((join, labels));
         }
         branches.arrivals = arrivals(&from);
+        // A join that no rule placed was not followed, so nothing is known of the nodes behind it.
+        if branches.faults.is_empty() {
+            let unplaced = arrived.keys().find(|&&join| branches.places[join].is_none());
+            circles.extend(unplaced.map(|&join| BranchFault::Circle { join }));
+        }
         // One report for joins that wait for each other.
         if !branches.faults.iter().any(|fault| matches!(fault, BranchFault::Circle { .. })) {
             branches.faults.extend(circles.into_iter().next());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use graph_definition::definition::{ForeachDefinition, NodeKind, RouteDefinition, TermDefinition, TermKind};
 use graph_definition::source::Span;
-use graph_model::path::Root;
+use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
 use super::flow::Flow;
@@ -45,14 +45,11 @@ pub(crate) fn infer(model: &Model<'_>, flow: &Flow) -> StateTypes {
         for (index, assignment) in node.assign().iter().enumerate() {
             for term in std::iter::once(&assignment.value).chain(over) {
                 term.templates(&mut |_, template, _| {
-                    let paths = template.expressions().flat_map(|expression| &expression.paths);
+                    let paths: Vec<&Path> = template.expressions().flat_map(|expression| &expression.paths).collect();
                     // The element of a list depends on the keys that the list is read from.
-                    let (own, of_lists) = paths.fold((Vec::new(), false), |(mut own, of_lists), path| {
-                        own.push(path);
-                        (own, of_lists || path.root == Root::Local)
-                    });
-                    let lists = listed.iter().copied().filter(|_| of_lists);
-                    for path in own.into_iter().chain(lists).filter(|path| path.root == Root::State) {
+                    let reads_element = paths.iter().any(|path| path.root == Root::Local);
+                    let lists = listed.iter().copied().filter(|_| reads_element);
+                    for path in paths.into_iter().chain(lists).filter(|path| path.root == Root::State) {
                         match path.segments.first() {
                             Some(name) => {
                                 model.key(name).into_iter().for_each(|key| readers[key].push(writers.len()));

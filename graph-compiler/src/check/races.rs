@@ -42,7 +42,7 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
     let nodes = &analysis.model.definition.nodes;
     let node = |visit: usize| &nodes[branches.visit(visit).node];
     let pairs = writers.iter().enumerate().flat_map(|(at, &one)| writers[at..].iter().map(move |&other| (one, other)));
-    let Some((one, other)) = pairs.into_iter().find(|&(one, other)| branches.is_beside(one, other)) else { return };
+    let Some((one, other)) = pairs.into_iter().find(|&(one, other)| branches.is_concurrent(one, other)) else { return };
     let name = analysis.model.keys[key].name;
     let (Some(first), Some(second)) = (written(node(one), name), written(node(other), name)) else { return };
     let is_same = branches.visit(one).node == branches.visit(other).node;
@@ -75,7 +75,7 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
         let Some(writers) = writers.get(&key) else { return };
         let mut visits = branches.visits(read.node).filter(|(_, visit)| visit.frame != OUTSIDE);
         let Some(writer) =
-            visits.find_map(|(at, _)| writers.iter().copied().find(|&writer| branches.is_beside(at, writer)))
+            visits.find_map(|(at, _)| writers.iter().copied().find(|&writer| branches.is_concurrent(at, writer)))
         else {
             return;
         };

@@ -3,7 +3,7 @@
 use graph_model::condition::Condition;
 use graph_model::name::{NodeName, StateKey};
 use graph_model::path::Path;
-use graph_model::program::Kind;
+use graph_model::program::{Kind, MOST_BRANCHES};
 use graph_model::value::Value;
 
 use super::action::{self, CallDefinition};
@@ -121,8 +121,6 @@ pub enum RouteDefinition {
 /// A route to one node for each element of a list.
 #[derive(Debug)]
 pub struct EachDefinition {
-    /// The place of the route in the file.
-    pub span: Span,
     /// The list.
     pub over: TermDefinition,
     /// The name of an element in the branch.
@@ -138,8 +136,6 @@ pub struct EachDefinition {
 /// A route by a value.
 #[derive(Debug)]
 pub struct ByDefinition {
-    /// The place of the route in the file.
-    pub span: Span,
     /// The path of the value.
     pub by: Spanned<Path>,
     /// The target for each word that the value can be; without one the run or the branch ends.
@@ -297,9 +293,6 @@ pub const OVER: [&str; 6] = ["over", "as", "to", "max_concurrency", "most", "com
 /// The fields of a route by a value.
 pub const BY: [&str; 3] = ["by", "to", "comment"];
 
-/// The maximum number of branches that a visit begins.
-pub const MOST_BRANCHES: u32 = 1_048_576;
-
 /// The fields of an edge.
 pub const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
 
@@ -356,22 +349,24 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree, env:
 
 /// Returns the names that the routes over lists give to elements.
 fn arguments(nodes: &[(TreeKey, YamlTree)]) -> Vec<String> {
-    let field = |tree: &YamlTree, name: &str| match &tree.node {
-        TreeNode::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| tree.clone()),
-        _ => None,
-    };
     let mut names: Vec<String> = Vec::new();
     for (_, node) in nodes {
         let Some(next) = field(node, "next").filter(|next| field(next, "over").is_some()) else { continue };
-        let name = match field(&next, "as").map(|name| name.node) {
+        let name = match field(next, "as").map(|name| &name.node) {
             Some(TreeNode::String(name)) => name,
-            _ => ITEM.to_owned(),
+            _ => ITEM,
         };
-        if is_identifier(&name) && !NamesInScope::Node.are_namespaces(&name) && !names.contains(&name) {
-            names.push(name);
+        if is_identifier(name) && !NamesInScope::Node.are_namespaces(name) && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
         }
     }
     names
+}
+
+/// Returns the value of a field, if the tree is a mapping that has the field.
+fn field<'t>(tree: &'t YamlTree, name: &str) -> Option<&'t YamlTree> {
+    let TreeNode::Map(entries) = &tree.node else { return None };
+    entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| tree)
 }
 
 /// Reads `waits_for`: the name of a node, or a list of names.
@@ -738,14 +733,7 @@ fn parse_over(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut
     let width = fields.get("max_concurrency").and_then(|tree| max_concurrency(reader, tree));
     let most = fields.get("most").and_then(|tree| reader.integer_in(tree, "`most`", 1, MOST_BRANCHES));
     let to = reader.required_text(fields, "`next` with `over`", "to").and_then(|text| reader.name(text, NodeName::new));
-    Some(RouteDefinition::Each(EachDefinition {
-        span: fields.span.clone(),
-        over: over?,
-        name: name?,
-        to: to?,
-        width,
-        most,
-    }))
+    Some(RouteDefinition::Each(EachDefinition { over: over?, name: name?, to: to?, width, most }))
 }
 
 /// Reads `next: { by: …, to: { … } }`.
@@ -775,7 +763,7 @@ fn parse_by(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut b
         reader.diagnostics.error(code::SHAPE, place, "`to` has no targets").help("write a target for each value");
         return None;
     }
-    Some(RouteDefinition::By(ByDefinition { span: fields.span.clone(), by: by?, to }))
+    Some(RouteDefinition::By(ByDefinition { by: by?, to }))
 }
 
 fn parse_edge(reader: &mut DefinitionReader<'_>, tree: &YamlTree, lost: &mut bool) -> Option<EdgeDefinition> {

@@ -2,7 +2,7 @@
 
 use graph_compiler::vocabulary;
 use graph_model::path::Root;
-use graph_model::program::Retry;
+use graph_model::program::{MOST_BRANCHES, Retry};
 use graph_model::value::Value;
 use serde_json::json;
 
@@ -47,7 +47,7 @@ impl SchemaBasis {
                 "as" => nullable(element_name()),
                 "to" => reference("target"),
                 "max_concurrency" => nullable(integer(1, vocabulary::MOST_AT_A_TIME.into())),
-                "most" => nullable(integer(1, vocabulary::MOST_BRANCHES.into())),
+                "most" => nullable(integer(1, MOST_BRANCHES.into())),
                 _ => anything(),
             };
             documented(schema, "`next` with `over`", field)

@@ -567,7 +567,7 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
                     for other in one..nodes.len() {
                         let mut pairs =
                             branches.visits(one).flat_map(|(a, _)| branches.visits(other).map(move |(b, _)| (a, b)));
-                        if pairs.any(|(a, b)| branches.is_beside(a, b)) {
+                        if pairs.any(|(a, b)| branches.is_concurrent(a, b)) {
                             said.insert((u16::try_from(one).unwrap(), u16::try_from(other).unwrap()));
                         }
                     }
