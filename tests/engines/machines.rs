@@ -15,6 +15,8 @@ graph!("tests/engines/graphs/branches_check_an_order.yaml");
 graph!("tests/engines/graphs/branches_for_each_element.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
+graph!("tests/engines/graphs/channels_combine_branches.yaml");
+graph!("tests/engines/graphs/channels_of_any_kind.yaml");
 graph!("tests/engines/graphs/critique_without_new_research.yaml");
 graph!("tests/engines/graphs/environment_must_be_set.yaml");
 graph!("tests/engines/graphs/environment_of_a_graph_inside.yaml");
@@ -137,6 +139,17 @@ super::all_machines! {
     }
     "cancelled_in_typed_steps" cancelled_in_typed_steps CancelledInTypedSteps {
         math_area(cancelled_in_typed_steps::MathArea { width: "width", height: "height" }) -> cancelled_in_typed_steps::MathAreaResult;
+    }
+    "channels_combine_branches" channels_combine_branches ChannelsCombineBranches {
+        test_measure(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "channels_of_any_kind" channels_of_any_kind ChannelsOfAnyKind {
+        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_two(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_three(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_four(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_item(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "critique_without_new_research" critique_without_new_research CritiqueWithoutNewResearch {
         agent_research(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

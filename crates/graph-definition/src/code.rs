@@ -532,6 +532,21 @@ codes! {
     BAD_ROUTE_BY = "G0210", "a route by a value does not fit the value",
         "`by` leads to a value that is a word of an `enum` or a boolean. `to` has a target for each of its values, and for \
          `\"null\"` if it may be missing, and no others. `true`, `false` and `null` are written in quotes. `{}` is an end.";
+    BAD_WRITE = "G0211", "a value does not fit its channel",
+        "A channel combines each write with its value: `append` takes one element, `extend` and `union` take a list, `sum` \
+         a number, `max` and `min` a number or a text, `merge` an object, `messages` an object or a list of objects. None of \
+         them takes null. Write a value of that kind, with a fallback if it may be missing: `${result.note || inputs.note}`.";
+    SECRET_COMBINED = "G0212", "a channel would reveal a secret",
+        "`union`, `sum`, `max` and `min` compare or add values, and `messages` compares those of its `id`. The result \
+         tells something about the values in it. Collect secrets with `append` or `extend`, which leave them as they are.";
+    NESTED_LIST = "G0213"(Warn), "a collected list becomes one element",
+        "`append` adds one element for each write, and a foreach writes all that it collected at once: the channel would be a \
+         list of lists. With `extend`, each result is an element.";
+    IDLE_CHANNEL = "G0214"(Warn), "a channel that nothing writes",
+        "A channel combines writes, and no node writes to this one. Remove it, or correct its name.";
+    BAD_RESET = "G0215", "a key cannot be reset",
+        "`reset` gives a channel its first value again. The key is no channel, or it has no first value. Declare it in \
+         `channels`, or give it a value in `config.state`.";
 }
 
 #[cfg(test)]

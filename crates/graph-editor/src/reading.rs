@@ -187,6 +187,12 @@ impl SymbolReader<'_> {
             self.mark(&key.span, Thing::Key(key.name.clone()), true, &nowhere);
             self.reading.symbols.push(Symbol::new(SymbolKind::Key, &key.name, None, whole(key, value), &key.span));
         }
+        for (key, value) in field(config, "channels").map_or(&[][..], fields) {
+            self.mark(&key.span, Thing::Key(key.name.clone()), true, &nowhere);
+            self.words(value, |field| texts::of("channel", field), &nowhere);
+            let reducer = text(field(value, "reduce").unwrap_or(value)).map(str::to_owned);
+            self.reading.symbols.push(Symbol::new(SymbolKind::Key, &key.name, reducer, whole(key, value), &key.span));
+        }
         for tree in field(config, "hooks").map_or(&[][..], items) {
             self.hook(tree);
         }
@@ -281,6 +287,13 @@ impl SymbolReader<'_> {
         if let Some((key, output)) = key_of(tree, "output") {
             self.region(&whole(key, output), &place(Site::Output));
             self.values(output, &place(Site::Output));
+        }
+        if let Some(reset) = field(tree, "reset") {
+            for key in std::iter::once(reset).chain(items(reset)) {
+                if let Some(name) = text(key) {
+                    self.mark(&key.span, Thing::Key(name.to_owned()), false, &nowhere);
+                }
+            }
         }
         if let Some(waits) = field(tree, "waits_for") {
             std::iter::once(waits).chain(items(waits)).for_each(|name| self.target(name, &nowhere));

@@ -9,7 +9,8 @@ pub struct Symbol {
     pub kind: SymbolKind,
     /// Its name; of an edge, the name of the node that it leads to, or `end`.
     pub name: String,
-    /// A short description: for a node, its type and the item that it calls; for an input, its type; for a hook, its event.
+    /// A short description: for a node, its type and the item that it calls; for an input, its type; for a hook, its event; for a
+    /// channel, its reducer.
     pub detail: Option<String>,
     /// The span of the whole part.
     pub span: Span,

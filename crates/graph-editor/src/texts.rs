@@ -48,6 +48,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ),
     ("`config`", "hooks", "what is done when something happens to a run"),
     ("`config`", "state", "first values of state keys; values as they are, not templates"),
+    ("`config`", "channels", "keys whose writes are combined, each with its reducer"),
     ("`config`", "description", "for readers"),
     ("`config`", "comment", "for readers"),
     (
@@ -152,6 +153,10 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("node", "on_error", "the node where the run continues if this one fails; `assign` is skipped then"),
     ("node", "env_requires", "environment variables that must be set: a list of names, or one"),
     ("node", "assign", "state keys and the values that they get, in the order of the file; values may hold templates"),
+    ("node", "reset", "channels that get their first values again before `assign`: a name, or a list of names"),
+    ("channel", "reduce", "how the writes are combined"),
+    ("channel", "id", "for `messages`: the field by which an object replaces an earlier one; `id` if not given"),
+    ("channel", "comment", "for readers"),
     ("node", "output", "what the run returns, any value with templates; without it the run returns its state"),
     ("edge", "to", "the node that the edge leads to; without it the run ends"),
     ("edge", "when", "the condition under which the edge is followed; without one, always"),

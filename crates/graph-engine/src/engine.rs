@@ -34,7 +34,7 @@ use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, NO_WAY, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold,
     keys, output, settle, state_value,
 };
 use std::sync::Arc;
@@ -315,10 +315,7 @@ impl Engine {
         let candidate = match self.fold(visits) {
             Ok(candidate) => candidate,
             Err(error) => {
-                let (failure, is_unfit) = match &error {
-                    FoldError::Misfit { mismatch, .. } => (format!("{UNFIT}{mismatch}"), true),
-                    other => (format!("{NO_WAY}{other}"), false),
-                };
+                let (failure, is_unfit) = (error.message(self.graph()), error.is_unfit());
                 return Err(Box::pin(self.end_at(error.node(), first, Failure::permanent(failure), is_unfit)).await);
             }
         };
@@ -446,10 +443,16 @@ impl Engine {
     }
 
     /// Moves the run past a step: updates the position, and writes the visits' changes to the state in order.
-    fn take(&mut self, candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
+    fn take(&mut self, mut candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
+        let writes = candidate.take_writes();
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
         let RunState { state, position, .. } = alone(&mut self.context.run_state);
         candidate.take(tables(self.context.run.machine.graph()), position, visited);
+        if let Some(writes) = writes {
+            let last = visits.last().map_or(0, |visit| visit.activation.node);
+            visits.iter_mut().for_each(|visit| visit.changes.clear());
+            return writes.apply(&mut **state).map_err(|(_, mismatch)| (last, mismatch));
+        }
         for visit in visits {
             for change in visit.changes.drain(..) {
                 let written = state.set(change.key, change.value);
@@ -634,7 +637,8 @@ impl Engine {
         let result = cover(mask, SecretLocation::result(step), visit.outcome(slot).to_plain_value());
         let change = |change: &Change| {
             let name = &code.keys[change.key].name;
-            (name.clone(), cover(secrets.keys.get(name), SecretLocation::change(step, name), change.value.clone()))
+            let mask = code.mask_of_write(name, &change.value);
+            (name.clone(), cover(mask, SecretLocation::change(step, name), change.value.clone()))
         };
         // It is not known which parts of a list are secret: all of it is encrypted.
         let list = match visit.way.edges() {

@@ -3,6 +3,7 @@
 //! This module defines the meaning of a graph's parts, once for compiled and interpreted graphs: the value of a template,
 //! the edges that are taken, the assignments.
 
+mod channels;
 mod compiled;
 mod context;
 mod fan_out;
@@ -11,6 +12,7 @@ pub(crate) mod load;
 mod node;
 mod topology;
 
+use std::fmt;
 use std::sync::Arc;
 
 use graph_model::capability::Grants;
@@ -18,6 +20,8 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::path;
 use graph_model::program::{self, Event, OnNoMatch, Settings};
+use graph_model::reducer::{Reducer, Uncombined};
+use graph_model::secret::Mask;
 use graph_model::template::InputReference;
 use graph_model::value::{AsView, Map, NamedFields, Value, View, describe};
 use graph_signing::Fingerprint;
@@ -47,6 +51,11 @@ const NO_LIST: &str = "`over` is a list, and found ";
 
 /// The text between the length of a list and the number of branches that may begin, in the failure of a route over the list.
 const ELEMENTS: &str = " elements, and branches may begin for ";
+
+/// Returns the message of a node that writes a value that its channel cannot take.
+fn unwritten(key: &str, error: &dyn fmt::Display) -> String {
+    format!("`state.{key}`: {error}")
+}
 
 /// Returns the failure of a route by a value that has no target.
 fn no_target(path: &str, found: &str) -> String {
@@ -82,6 +91,8 @@ pub struct GraphTables {
     pub(crate) facts: Arc<GraphFacts>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<CompiledHook>,
+    /// Whether any key is a channel.
+    pub has_channels: bool,
     /// Whether any node asks how often it was visited.
     pub counts_visits: bool,
     /// The fan-outs that have joins.
@@ -168,6 +179,71 @@ impl GraphTables {
         }
     }
 
+    /// As [`GraphTables::assign`] and [`GraphTables::edges`], for a node that writes to channels: `changes` receives the
+    /// writes, and the node's later assignments and its edges see the channels with those writes combined.
+    ///
+    /// `changes` may have the list that a foreach collected already.
+    ///
+    /// # Errors
+    ///
+    /// As [`GraphTables::edges`], or if a value cannot be a write to its channel.
+    pub fn assign_to_channels(
+        &self,
+        node: u16,
+        context: &EvalContext<'_>,
+        result: View<'_>,
+        notes: &mut Notes,
+        changes: &mut Vec<Change>,
+    ) -> Result<TakenEdges, Box<Failure>> {
+        let node = self.node(node);
+        let mut seen: Vec<Change> = Vec::new();
+        for &key in &node.reset {
+            seen.push(Change { key, value: self.keys[key].initial.clone().unwrap_or_default() });
+        }
+        for change in &*changes {
+            self.see(node, context, change, &mut seen)?;
+        }
+        for (key, term) in &node.assign {
+            let value = Scope { changes: &seen, result, ..self.scope(context) }.evaluate(term, notes);
+            let change = Change { key: *key, value };
+            self.see(node, context, &change, &mut seen)?;
+            changes.push(change);
+        }
+        Scope { changes: &seen, result, ..self.scope(context) }.route(node, notes)
+    }
+
+    /// Adds what a node sees of a key after its own write to it.
+    fn see(
+        &self,
+        node: &CompiledNode,
+        context: &EvalContext<'_>,
+        change: &Change,
+        seen: &mut Vec<Change>,
+    ) -> Result<(), Box<Failure>> {
+        let key = change.key;
+        let before = seen.iter_mut().find(|seen| seen.key == key);
+        let value = match &self.keys[key].reducer {
+            None => change.value.clone(),
+            Some(reducer) => {
+                let failed = |error: Uncombined| Box::new(Failure::permanent(unwritten(&self.keys[key].name, &error)));
+                reducer.check(&change.value).map_err(failed)?;
+                if !node.seen.contains(&key) {
+                    return Ok(());
+                }
+                let current = match &before {
+                    Some(before) => before.value.clone(),
+                    None => context.state.get(key).to_plain_value(),
+                };
+                reducer.combine(current, change.value.clone()).map_err(failed)?
+            }
+        };
+        match before {
+            Some(before) => before.value = value,
+            None => seen.push(Change { key, value }),
+        }
+        Ok(())
+    }
+
     /// Returns the edge that a node takes after its calls, which returned `result`, and its assignments, if its route is the
     /// first of a list whose condition holds. `None` decides nothing: [`GraphTables::edges`] decides then.
     ///
@@ -208,9 +284,38 @@ impl GraphTables {
         Scope { changes, result, ..self.scope(context) }.route(self.node(node), notes)
     }
 
-    /// Whether a node can fail with that message when its edges are evaluated.
+    /// Returns where the secrets are in a value that a node writes to a key.
+    pub fn mask_of_write(&self, key: &str, write: &Value) -> Option<&Mask> {
+        let mask = self.settings.secrets.keys.get(key)?;
+        let is_element = match self.settings.channels.get(key) {
+            Some(Reducer::Append) => true,
+            Some(Reducer::Messages { .. }) => !write.is_array(),
+            _ => false,
+        };
+        match mask {
+            Mask::Each(element) if is_element => Some(element),
+            mask => Some(mask),
+        }
+    }
+
+    /// Whether a node writes to a channel.
+    pub fn writes_channel(&self, node: u16, name: &str) -> bool {
+        self.channels_of(self.node(node)).any(|channel| channel == name)
+    }
+
+    /// Returns the names of the channels that a node writes to.
+    fn channels_of<'g>(&'g self, node: &'g CompiledNode) -> impl Iterator<Item = &'g str> {
+        let written = node.assign.iter().map(|(key, _)| *key).chain(node.kind.collects());
+        written.map(|key| &self.keys[key]).filter(|key| key.reducer.is_some()).map(|key| key.name.as_str())
+    }
+
+    /// Whether a node can fail with that message after its calls succeeded: a value cannot be written to its channel, or
+    /// its edges cannot be evaluated.
     pub fn may_fail_to_route(&self, node: u16, message: &str) -> bool {
         let node = self.node(node);
+        if self.channels_of(node).any(|name| message.starts_with(&unwritten(name, &""))) {
+            return true;
+        }
         let is_asked = self.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty();
         if is_asked && no_match(node).message == message {
             return true;

@@ -91,7 +91,7 @@ pub struct Builtins;
 /// |---|---|
 /// | `object`, `default`, `word`, `exits` | implement views, reading, `Default` and `serde` for the structs and enums of a graph, so that a type costs one line of generated code |
 /// | `cells`, `node` | implement the state and `serde` for the node enum, for the same reason |
-/// | `Struct`, `fits`, `put`, `view`, `blank`, `from_value` | the expansion of those macros: fields by index, with no code for each type in each program |
+/// | `Struct`, `fits`, `put`, `put_element`, `view`, `blank`, `from_value` | the expansion of those macros: fields by index, with no code for each type in each program |
 /// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | the part of that expansion that is the same for all types |
 /// | `NoTools`, `no_such_tool` | the tool caller of a graph without tools; an index that only a journal of another graph has |
 /// | `stand_in` | the body of all functions of a graph with mistakes, so that the compiler finds no other mistakes in the program |
@@ -102,7 +102,7 @@ pub struct Builtins;
 #[doc(hidden)]
 pub mod __private {
     pub use graph_model::program::{Executor, ItemType, Key, Param, Program, Tool, Verb};
-    pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, fits, put};
+    pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, fits, put, put_element};
     pub use serde;
 
     pub use crate::graph::CompiledGraph;

@@ -252,6 +252,18 @@ macro_rules! __cells {
                     _ => ::std::result::Result::Ok(()),
                 }
             }
+
+            fn set_element(
+                &mut self,
+                key: usize,
+                at: usize,
+                element: $crate::__private::Value,
+            ) -> ::std::result::Result<(), $crate::__private::Mismatch> {
+                match key {
+                    $($index => $crate::__private::put_element(&mut self.$field, at, element),)*
+                    _ => ::std::result::Result::Ok(()),
+                }
+            }
         }
     };
 }

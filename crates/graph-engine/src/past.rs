@@ -204,14 +204,36 @@ impl<'m> Past<'m> {
             }
             Seen::Encrypted { keys, .. } => {
                 retake(code, None, &mut self.position, &step).map_err(misfit)?;
-                for (name, value) in step.visits.iter().flat_map(|visit| &visit.changes) {
-                    keys.insert(name.clone(), value.clone());
-                }
+                write_encrypted(code, keys, &step).map_err(misfit)?;
             }
         }
         self.when = (at, seq);
         Ok(true)
     }
+}
+
+/// Writes the changes of a step to the keys of a state whose secrets are encrypted.
+fn write_encrypted(code: &GraphTables, keys: &mut Map<String, Value>, step: &Step) -> Result<(), String> {
+    for visit in &step.visits {
+        if visit.error.is_none()
+            && let Some(node) = code.node_named(&visit.node)
+        {
+            for key in code.node(node).reset.iter().map(|&key| &code.keys[key]) {
+                keys.insert(key.name.clone(), key.initial.clone().unwrap_or_default());
+            }
+        }
+        for (name, write) in &visit.changes {
+            let value = match code.settings.channels.get(name) {
+                Some(reducer) => {
+                    let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
+                    reducer.combine(current, write.clone()).map_err(|error| format!("`{name}`: {error}"))?
+                }
+                None => write.clone(),
+            };
+            keys.insert(name.clone(), value);
+        }
+    }
+    Ok(())
 }
 
 /// Returns the state of a run that is about to begin with inputs.

@@ -20,6 +20,7 @@ mod position;
 mod settle;
 mod shown;
 mod visited;
+mod writes;
 
 use graph_model::value::{AsView, Value, describe};
 
@@ -40,6 +41,7 @@ pub use position::{Branch, Memory, OpenJoin, Position};
 pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
 pub use shown::{at_limit, hook_values, keys, state_value};
 pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
+pub use writes::StateWrites;
 
 /// The calls that a node asks for, if any.
 #[derive(Debug)]

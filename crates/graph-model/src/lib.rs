@@ -21,6 +21,7 @@ pub mod number;
 pub mod operator;
 pub mod path;
 pub mod program;
+pub mod reducer;
 pub mod secret;
 pub mod subprocess;
 pub mod template;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::When;
 use crate::path::{Path, PathNames, Root};
+use crate::reducer::Reducer;
 use crate::secret::Secrets;
 use crate::term::Term;
 use crate::untrusted::Untrusted;
@@ -252,6 +253,9 @@ pub struct Settings {
     /// The places of the graph's secrets.
     #[serde(skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
+    /// The channels: the keys of the state whose writes are combined.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub channels: BTreeMap<String, Reducer>,
     /// The SHA-256 of the contracts of the tools whose results are cached, in hex, by the tools' indices. With another
     /// contract, a tool counts as another tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -272,6 +276,7 @@ impl Default for Settings {
             required: Vec::new(),
             schema: None,
             secrets: Secrets::default(),
+            channels: BTreeMap::new(),
             contracts: BTreeMap::new(),
         }
     }
@@ -440,6 +445,9 @@ pub struct NodeBody {
     /// The assignments in order: key and value.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub assign: IndexMap<String, Term>,
+    /// The channels that get their first values again before the assignments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reset: Vec<String>,
     /// Where it leads. Without edges, the run ends here.
     #[serde(default, skip_serializing_if = "Route::is_empty")]
     pub next: Route,

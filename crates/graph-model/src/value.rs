@@ -181,6 +181,16 @@ pub trait FromValue: Sized {
     /// Returns a placeholder for a value that could not be made, until the reason is reported.
     fn blank() -> Self;
 
+    /// Sets the element of a list at an index, or adds one if the index is the list's length.
+    ///
+    /// # Errors
+    ///
+    /// If the element is of another type, or this is no list. Nothing is changed then.
+    fn put_element(&mut self, at: usize, element: Value) -> Result<(), Mismatch> {
+        let _ = at;
+        Err(Mismatch::new("no element of a list", element.view()))
+    }
+
     /// Overwrites the memory that the value owns, for [`Secret`](crate::secret::Secret). By default nothing is
     /// overwritten, as for a program's own type.
     fn wipe(&mut self) {}
@@ -529,8 +539,12 @@ fn check_levels(value: View<'_>) -> Result<(), Mismatch> {
     if value.is_within(MOST_LEVELS) {
         return Ok(());
     }
+    Err(too_deep())
+}
+
+fn too_deep() -> Mismatch {
     let expected = format!("a value of at most {MOST_LEVELS} levels");
-    Err(Mismatch(Box::new(Details { path: Vec::new(), expected: expected.into(), found: "a deeper one".to_owned() })))
+    Mismatch(Box::new(Details { path: Vec::new(), expected: expected.into(), found: "a deeper one".to_owned() }))
 }
 
 impl FromValue for Value {
@@ -540,6 +554,21 @@ impl FromValue for Value {
 
     fn check(value: &Value) -> Result<(), Mismatch> {
         check_levels(value.view())
+    }
+
+    fn put_element(&mut self, at: usize, element: Value) -> Result<(), Mismatch> {
+        // The list is one level more.
+        if !element.view().is_within(MOST_LEVELS - 1) {
+            return Err(too_deep());
+        }
+        match self {
+            Self::Array(list) => list.put_element(at, element),
+            Self::Null if at == 0 => {
+                *self = Self::Array(vec![element]);
+                Ok(())
+            }
+            other => Err(Mismatch::new("a list", other.view())),
+        }
     }
 
     fn blank() -> Self {
@@ -638,6 +667,18 @@ impl<T: FromValue> FromValue for Option<T> {
         if value.is_null() { Ok(()) } else { T::check(value) }
     }
 
+    fn put_element(&mut self, at: usize, element: Value) -> Result<(), Mismatch> {
+        match self {
+            Some(list) => list.put_element(at, element),
+            None => {
+                let mut list = T::blank();
+                list.put_element(at, element)?;
+                *self = Some(list);
+                Ok(())
+            }
+        }
+    }
+
     fn blank() -> Self {
         None
     }
@@ -658,6 +699,15 @@ impl<T: FromValue> FromValue for Vec<T> {
         let Value::Array(list) = value else { return Err(Mismatch::new("a list", value.view())) };
         let element = |(index, value)| T::check(value).map_err(|error| error.inside(format!("{index}")));
         list.iter().enumerate().try_for_each(element)
+    }
+
+    fn put_element(&mut self, at: usize, element: Value) -> Result<(), Mismatch> {
+        let element = T::from_value(element).map_err(|error| error.inside(format!("{at}")))?;
+        match self.get_mut(at) {
+            Some(place) => *place = element,
+            None => self.push(element),
+        }
+        Ok(())
     }
 
     fn blank() -> Self {
@@ -737,6 +787,16 @@ pub fn put<T: FromValue>(field: &mut T, value: Value) -> Result<(), Mismatch> {
 #[inline(never)]
 pub fn fits<T: FromValue>(_: &T, value: &Value) -> Result<(), Mismatch> {
     T::check(value)
+}
+
+/// Sets the element of a list in a field or cell, or adds one at its end.
+///
+/// # Errors
+///
+/// If the element is of another type.
+#[inline(never)]
+pub fn put_element<T: FromValue>(field: &mut T, at: usize, element: Value) -> Result<(), Mismatch> {
+    field.put_element(at, element)
 }
 
 /// Writes `value` as canonical JSON: sorted keys, no spaces, ASCII only (R203).

@@ -46,6 +46,8 @@ pub(crate) struct Flow {
     touches: Vec<Vec<usize>>,
     /// For each node and key that it may write, the first assignment that writes it.
     first_touch: HashMap<(usize, usize), usize>,
+    /// For each node, the channels that it resets.
+    resets: Vec<Vec<usize>>,
     /// For each node, the facts that its edges prove.
     gains: Vec<Gains>,
     /// For each assignment of each node, the facts about the key that it writes: those that follow from another fact,
@@ -95,6 +97,10 @@ impl Flow {
             before: vec![None; count],
             writes: (0..count).map(|node| writes(model, node)).collect(),
             touches: (0..count).map(|node| touches(model, node)).collect(),
+            resets: nodes
+                .iter()
+                .map(|node| node.reset().iter().filter_map(|key| model.key(key.value.as_str())).collect())
+                .collect(),
             branches: Branches::find(model),
             gains: Vec::new(),
             keys,
@@ -275,6 +281,7 @@ impl Flow {
         for (node, definition) in nodes.iter().enumerate() {
             for (at, assignment) in definition.assign().iter().enumerate() {
                 if let Some(path @ Path { root: Root::State | Root::Inputs, .. }) = copied(&assignment.value)
+                    && !model.combines_name(assignment.key.value.as_str())
                     && let Some(first) = path.segments.first()
                 {
                     copies.entry((path.root, first)).or_default().push((node, at, path));
@@ -309,7 +316,8 @@ impl Flow {
             for (at, assignment) in definition.assign().iter().enumerate() {
                 let whole = Path { root: Root::State, segments: vec![assignment.key.to_string()] };
                 if let Some(&fact) = self.paths.get(&whole)
-                    && is_something(model, node, at, &assignment.value)
+                    && (model.combines_name(assignment.key.value.as_str())
+                        || is_something(model, node, at, &assignment.value))
                 {
                     self.carried[node][at].push((None, fact));
                 }
@@ -392,6 +400,8 @@ impl Flow {
     /// Restricts the facts at a node to those that hold on one more path to it; returns whether they changed.
     fn reach(&mut self, node: usize, mut known: Set) -> bool {
         self.forget(&mut known, self.joins.beside(node));
+        // A reset comes before the assignments of the node, which may read the key.
+        self.forget(&mut known, &self.resets[node]);
         match &mut self.before[node] {
             Some(before) => before.intersect(&known),
             unknown => {
@@ -638,7 +648,8 @@ fn writes(model: &Model<'_>, node: usize) -> Vec<usize> {
 
 /// Returns the keys that a node may write, in the order of its assignments.
 fn touches(model: &Model<'_>, node: usize) -> Vec<usize> {
-    model.definition.nodes[node].written().filter_map(|key| model.key(key.value.as_str())).collect()
+    let node = &model.definition.nodes[node];
+    node.written().chain(node.reset()).filter_map(|key| model.key(key.value.as_str())).collect()
 }
 
 /// Returns the path that an assignment copies, if it only copies one.
@@ -688,6 +699,9 @@ fn copies_of(model: &Model<'_>, node: usize, path: &Path) -> Vec<Path> {
     };
     let copy = |(at, assignment): (usize, &Assignment)| {
         let source = copied(&assignment.value).filter(|source| source.root == path.root)?;
+        if model.combines_name(assignment.key.value.as_str()) {
+            return None;
+        }
         let rest = path.segments.strip_prefix(source.segments.as_slice()).filter(|_| is_same(at, source))?;
         let segments = std::iter::once(assignment.key.to_string()).chain(rest.iter().cloned()).collect();
         Some(Path { root: Root::State, segments })

@@ -7,6 +7,7 @@ use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
+use super::channels::held;
 use super::flow::Flow;
 use super::losses::{self, loses};
 use super::model::Model;
@@ -120,7 +121,7 @@ fn learn_from(model: &Model<'_>, flow: &Flow, types: &mut StateTypes, (at, index
     let had_secret = types.keys[key].ty.has_secret();
     let mut has_grown = false;
     for ty in learned {
-        has_grown |= learn(types, key, ty, span);
+        has_grown |= learn(types, key, held(&model.keys[key], ty), span);
     }
     has_grown.then_some((key, had_secret))
 }

@@ -7,7 +7,7 @@
 //! | [`model`], with [`calls`], [`edges`] and [`reads`] | | names resolved, edges, calls, reads |
 //! | [`branches`], [`joins`] | model | the branches that each node may be visited in, and where they meet |
 //! | [`flow`] | model, branches | the facts that are sure before each node, by the conditions that prove them ([`guards`]) |
-//! | [`inference`] | model, flow | the types of state keys, and where they are lost; [`type_env`] answers for every place |
+//! | [`inference`], with [`channels`] | model, flow | the types of state keys, and where they are lost; [`type_env`] answers for every place |
 //! | [`coverage`] | model, flow, types | the edges that conditions allow, and the cases that they leave open |
 //! | [`control_flow`] | model, coverage | the nodes that lead to each other, and the lengths of paths |
 //! | [`output`], [`budget`] | model, types, coverage, control flow | the output of a run, and its upper bounds |
@@ -15,6 +15,7 @@
 pub(crate) mod branches;
 pub(crate) mod budget;
 pub(crate) mod calls;
+pub(crate) mod channels;
 mod components;
 pub(crate) mod control_flow;
 pub(crate) mod coverage;

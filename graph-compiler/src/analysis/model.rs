@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use graph_definition::definition::{
-    CallDefinition, Definition, NodeDefinition, NodeKind, RouteDefinition, Spanned, ValueSchema,
+    CallDefinition, ChannelDefinition, Definition, NodeDefinition, NodeKind, RouteDefinition, Spanned, ValueSchema,
 };
 use graph_definition::diagnostic::SourcePlace;
 use graph_definition::hash::{HashMap, HashSet};
@@ -50,8 +50,10 @@ pub(crate) struct Model<'d> {
 /// A key of the state.
 pub(crate) struct StateKey<'d> {
     pub(crate) name: &'d str,
-    /// Its first value, where `config.state` gives one.
-    pub(crate) initial: Option<&'d Value>,
+    /// Its first value, where `config.state` or its channel gives one.
+    pub(crate) initial: Option<Cow<'d, Value>>,
+    /// How its writes are combined, if it is a channel.
+    pub(crate) channel: Option<&'d ChannelDefinition>,
 }
 
 impl<'d> Model<'d> {
@@ -303,11 +305,14 @@ fn called_tools<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<Called
 /// Returns the keys of the state and their indices by name.
 fn state_keys(definition: &Definition) -> (Vec<StateKey<'_>>, HashMap<&str, usize>) {
     let (mut keys, mut by_name) = (Vec::new(), HashMap::default());
-    let initial = definition.state.iter().map(|(key, value)| (key.value.as_str(), Some(&value.value)));
+    let initial = definition.state.iter().map(|(key, value)| (key.value.as_str(), Some(Cow::Borrowed(&value.value))));
+    let channels = definition.channels.iter().map(|channel| (channel.key.value.as_str(), None));
     let written = definition.nodes.iter().flat_map(|node| node.written()).map(|key| (key.value.as_str(), None));
-    for (name, initial) in initial.chain(written) {
+    for (name, initial) in initial.chain(channels).chain(written) {
         by_name.entry(name).or_insert_with(|| {
-            keys.push(StateKey { name, initial });
+            let channel = definition.channels.iter().find(|channel| channel.key.value.as_str() == name);
+            let first = || channel.and_then(|channel| channel.reducer.value.first()).map(Cow::Owned);
+            keys.push(StateKey { name, initial: initial.or_else(first), channel });
             keys.len() - 1
         });
     }

@@ -40,8 +40,8 @@ impl StateTypes {
         let definition = model.definition;
         let key = |key: &StateKey<'_>| TypedKey {
             name: key.name.to_owned(),
-            ty: key.initial.map_or_else(Type::never, Type::of_value),
-            initial: key.initial.cloned(),
+            ty: key.initial.as_deref().map_or_else(Type::never, Type::of_value),
+            initial: key.initial.as_deref().cloned(),
         };
         let mut types = Self {
             keys: model.keys.iter().map(key).collect(),
@@ -55,8 +55,14 @@ impl StateTypes {
             types.add_least(key, value.value.as_array().map_or(0, Vec::len) as u64);
             types.add_value(key, Some(&value.value));
         }
+        for (at, key) in model.keys.iter().enumerate().filter(|(at, _)| model.combines(*at)) {
+            // Combined values are not those that are written, and a list only grows.
+            types.values[at] = None;
+            let first = key.initial.as_deref().and_then(Value::as_array);
+            types.least[at] = first.map_or(0, Vec::len) as u64;
+        }
         for node in &definition.nodes {
-            for assignment in node.assign() {
+            for assignment in node.assign().iter().filter(|one| !model.combines_name(one.key.value.as_str())) {
                 let value = match &assignment.value.kind {
                     TermKind::Literal(value) => Some(value),
                     _ => None,
@@ -65,7 +71,9 @@ impl StateTypes {
                 types.add_value(key, value);
                 types.add_least(key, least_of_term(definition, &assignment.value));
             }
-            if let NodeKind::Foreach(ForeachDefinition { collect: Some(key), over, .. }) = &node.kind {
+            if let NodeKind::Foreach(ForeachDefinition { collect: Some(key), over, .. }) = &node.kind
+                && !model.combines_name(key.value.as_str())
+            {
                 let key = model.key(key.value.as_str());
                 types.add_value(key, None);
                 types.add_least(key, least_of_term(definition, over));

@@ -7,7 +7,8 @@ use crate::analysis::Analysis;
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let written = analysis.model.definition.nodes.iter().flat_map(|node| node.written());
     let initial = analysis.model.definition.state.iter().map(|(key, _)| key);
-    for key in initial.chain(written) {
+    let channels = analysis.model.definition.channels.iter().map(|channel| &channel.key);
+    for key in initial.chain(channels).chain(written) {
         let name = key.value.as_str();
         if name == "inputs" || name.starts_with('_') {
             diagnostics

@@ -14,7 +14,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     check_names(analysis, "node", nodes.collect(), diagnostics);
     let initial = definition.state.iter().map(|(key, _)| key);
     let written = definition.nodes.iter().flat_map(|node| node.written());
-    let keys = initial.chain(written).map(|key| (key.value.as_str(), key.span.clone()));
+    let channels = definition.channels.iter().map(|channel| &channel.key);
+    let keys = initial.chain(channels).chain(written).map(|key| (key.value.as_str(), key.span.clone()));
     check_names(analysis, "state key", keys.collect(), diagnostics);
     if let (Some(schema), TypeKind::Object(_)) = (&definition.inputs, &analysis.model.inputs.kind) {
         let inputs = schema.properties().map(|property| (property.name.value.as_str(), property.name.span.clone()));

@@ -8,6 +8,7 @@ mod assigned;
 mod assignments;
 mod branches;
 mod cached;
+mod channels;
 mod commands;
 mod conditions;
 mod conducts;
@@ -99,6 +100,7 @@ const RULES: &[CheckRule] = &[
     arguments::check,
     values::check,
     races::check,
+    channels::check,
     assignments::check,
     plain_texts::check,
     reads::check,
@@ -120,6 +122,7 @@ const LINTS: &[CheckRule] = &[
     assigned::check,
     parameters::check_missing,
     literals::check,
+    channels::check_idle,
     unread::check,
     unread_inputs::check,
     dollars::check,
@@ -212,6 +215,11 @@ fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interfac
             required,
             schema: definition.inputs.as_ref().and_then(ValueSchema::beyond_types),
             secrets,
+            channels: definition
+                .channels
+                .iter()
+                .map(|channel| (channel.key.to_string(), channel.reducer.value.clone()))
+                .collect(),
             contracts: cached::contracts(analysis),
             ..definition.settings.clone()
         },
@@ -257,6 +265,7 @@ fn build_node(
         params: call.map(|call| call.params.to_program()),
         each,
         assign,
+        reset: node.reset().iter().map(ToString::to_string).collect(),
         next: route(node.next()),
         join: analysis.flow.joins().of(at).map(join),
         on_error,

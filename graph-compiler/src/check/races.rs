@@ -5,10 +5,12 @@ use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::{HashMap, HashSet};
 use graph_model::name::StateKey;
 use graph_model::path::Root;
+use graph_model::reducer::Reducer;
 
 use crate::analysis::Analysis;
 use crate::analysis::branches::OUTSIDE;
 use crate::analysis::reads::Site;
+use crate::types::TypeKind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let branches = analysis.flow.branches();
@@ -33,19 +35,59 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 
 /// Returns where a node writes a key.
 fn written<'d>(node: &'d NodeDefinition, name: &str) -> Option<&'d Spanned<StateKey>> {
-    node.written().find(|key| key.value.as_str() == name)
+    node.written().chain(node.reset()).find(|key| key.value.as_str() == name)
+}
+
+/// Whether the order of two writes to a key does not matter, because it is a channel that combines them.
+///
+/// The writes to a channel are combined in the order of the steps, and in a step by the branches, so the result is the
+/// same in every run. Two writes that merge the same field of an object, or that reset the channel, depend on the steps.
+fn combine(analysis: &Analysis<'_>, key: usize, one: usize, other: usize) -> bool {
+    let model = &analysis.model;
+    let Some(reducer) = model.reducer(key) else { return false };
+    let name = model.keys[key].name;
+    let resets = |node: usize| model.definition.nodes[node].reset().iter().any(|reset| reset.value.as_str() == name);
+    match reducer {
+        Reducer::Last => false,
+        _ if resets(one) || resets(other) => false,
+        Reducer::Merge => !merged(analysis, one, name).iter().any(|field| merged(analysis, other, name).contains(field)),
+        _ => true,
+    }
+}
+
+/// Returns the known fields that a node merges into a key.
+fn merged(analysis: &Analysis<'_>, node: usize, name: &str) -> Vec<String> {
+    let assign = analysis.model.definition.nodes[node].assign().iter().enumerate();
+    let mut fields = Vec::new();
+    for (index, assignment) in assign.filter(|(_, assignment)| assignment.key.value.as_str() == name) {
+        let ty = analysis.type_env().type_of_term(node, Site::Assign(index), &assignment.value);
+        if let TypeKind::Object(known) = ty.kind {
+            fields.extend(known.into_iter().map(|field| field.name));
+        }
+    }
+    fields
 }
 
 /// Reports the first two visits that may write a key without either of them surely before the other.
 fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnostics: &mut Diagnostics) {
     let branches = analysis.flow.branches();
     let nodes = &analysis.model.definition.nodes;
-    let node = |visit: usize| &nodes[branches.visit(visit).node];
-    let pairs = writers.iter().enumerate().flat_map(|(at, &one)| writers[at..].iter().map(move |&other| (one, other)));
-    let Some((one, other)) = pairs.into_iter().find(|&(one, other)| branches.is_concurrent(one, other)) else { return };
+    let at = |visit: usize| branches.visit(visit).node;
+    let node = |visit: usize| &nodes[at(visit)];
+    let mut combined: HashMap<(usize, usize), bool> = HashMap::default();
+    let mut pairs =
+        writers.iter().enumerate().flat_map(|(from, &one)| writers[from..].iter().map(move |&other| (one, other)));
+    let Some((one, other)) = pairs.find(|&(one, other)| {
+        branches.is_concurrent(one, other)
+            && !*combined
+                .entry((at(one), at(other)))
+                .or_insert_with(|| combine(analysis, key, at(one), at(other)))
+    }) else {
+        return;
+    };
     let name = analysis.model.keys[key].name;
     let (Some(first), Some(second)) = (written(node(one), name), written(node(other), name)) else { return };
-    let is_same = branches.visit(one).node == branches.visit(other).node;
+    let is_same = at(one) == at(other);
     let (first, second) = if first.span.start <= second.span.start { (first, second) } else { (second, first) };
     let message = match is_same {
         true => format!("several branches at node `{}` write `state.{name}`", node(one).name),
@@ -54,11 +96,18 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
         }
     };
     let diagnostic = diagnostics.error(code::RACING_WRITE, analysis.model.place(&second.span), message);
-    diagnostic.label("which value is kept depends on which branch is ahead");
+    let is_merged = analysis.model.reducer(key) == Some(&Reducer::Merge);
+    diagnostic.label(match is_merged {
+        true => "both may write the same field, and which value is kept depends on which branch is ahead",
+        false => "which value is kept depends on which branch is ahead",
+    });
     if !is_same {
         diagnostic.related(analysis.model.place(&first.span), "it is also written here");
     }
-    diagnostic.help("let each branch write a key of its own, and combine them behind the join");
+    diagnostic.help(match is_merged {
+        true => "let each branch write fields of its own, or collect the objects in a channel: `append`",
+        false => "let each branch write a key of its own, or make the key a channel that combines the writes",
+    });
 }
 
 /// Reports nodes that read a key that a node of another branch may write meanwhile.
@@ -68,8 +117,8 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
     analysis.model.reads(&mut |read| {
         let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
         let Some(key) = analysis.model.key(name).filter(|_| read.site != Site::Hook) else { return };
-        // A node sees its own writes.
-        if read.site == Site::Next && analysis.flow.touched(read.node).contains(&key) {
+        // A node sees its own writes; in a channel, also those of others.
+        if read.site == Site::Next && !analysis.model.combines(key) && analysis.flow.touched(read.node).contains(&key) {
             return;
         }
         let Some(writers) = writers.get(&key) else { return };

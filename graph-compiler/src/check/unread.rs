@@ -44,7 +44,10 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                     .lint(code::UNREAD, analysis.model.place(&key.span), message)
                     .help("remove it, read it, or return it in an `output`");
             }
-            after.remove(slot);
+            // A write to a channel adds to its value, and does not replace it.
+            if !analysis.model.combines(slot) {
+                after.remove(slot);
+            }
             reads[index].iter().for_each(|&slot| live.add(&mut after, slot));
         }
     }
@@ -170,8 +173,11 @@ impl Live {
             definition
                 .written()
                 .filter_map(|key| analysis.model.key(key.value.as_str()))
+                .filter(|slot| !analysis.model.combines(*slot))
                 .for_each(|slot| live.remove(slot));
         }
+        let resets = definition.reset().iter().filter(|_| !analysis.model.may_skip_assign(node));
+        resets.filter_map(|key| analysis.model.key(key.value.as_str())).for_each(|slot| live.remove(slot));
         // An assignment may read a key that an earlier one of the node wrote. Counting that read here too may hide a
         // finding, but never adds one.
         let early = |site: Site| site != Site::Next;

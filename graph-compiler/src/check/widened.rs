@@ -5,7 +5,7 @@ use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::HashSet;
 use graph_definition::source::Span;
 
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, channels};
 use crate::analysis::losses::{self, loses, plain};
 use crate::analysis::reads::{Site, terms};
 use crate::types::{Type, TypeKind};
@@ -43,17 +43,22 @@ fn keys(analysis: &Analysis<'_>, reported: &HashSet<usize>, diagnostics: &mut Di
             written[key].push((span.clone(), ty));
         }
     };
+    let held = |name: &str, ty: Type| match analysis.model.key(name) {
+        Some(key) => channels::held(&analysis.model.keys[key], ty),
+        None => ty,
+    };
     for (key, value) in &analysis.model.definition.state {
         write(key.value.as_str(), &value.span, Type::of_value(&value.value));
     }
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         for (index, Assignment { key, value }) in node.assign().iter().enumerate() {
-            write(key.value.as_str(), &value.span, analysis.type_env().type_of_term(at, Site::Assign(index), value));
+            let ty = analysis.type_env().type_of_term(at, Site::Assign(index), value);
+            write(key.value.as_str(), &value.span, held(key.value.as_str(), ty));
         }
         if let NodeKind::Foreach(each) = &node.kind
             && let Some(key) = &each.collect
         {
-            write(key.value.as_str(), &key.span, analysis.model.collected(at));
+            write(key.value.as_str(), &key.span, held(key.value.as_str(), analysis.model.collected(at)));
         }
     }
     for ((key, all), loss) in analysis.types.keys.iter().zip(&written).zip(&analysis.types.losses) {

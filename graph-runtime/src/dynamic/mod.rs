@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use graph_compiler::diagnostic::Diagnostic;
 use graph_compiler::graph::{Interface, TypedTool};
 use graph_compiler::project::{Project, Resolved};
-use graph_compiler::types::{Type, TypedField};
+use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::name::ItemId;
 use graph_model::program::Executor;
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View, within_levels};
@@ -380,6 +380,17 @@ impl StateFields for JsonCells {
         // Null unsets a key of any type.
         *place = if value.is_null() { value } else { conform(&key.ty, value)? };
         Ok(())
+    }
+
+    fn set_element(&mut self, key: usize, at: usize, element: Value) -> Result<(), Mismatch> {
+        let (Some(place), Some(key)) = (self.values.get_mut(key), self.loaded.interface.keys.get(key)) else {
+            return Ok(());
+        };
+        let element = match &key.ty.kind {
+            TypeKind::List(inner) => conform(inner, element).map_err(|error| error.inside(at.to_string()))?,
+            _ => element,
+        };
+        place.put_element(at, element)
     }
 }
 

@@ -4,6 +4,7 @@
 //! patterns. Later stages check whether the parts fit together.
 
 pub(crate) mod action;
+pub(crate) mod channel;
 pub(crate) mod condition;
 pub(crate) mod conduct;
 mod duration;
@@ -28,6 +29,7 @@ use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 pub use action::{CallDefinition, CalledItem};
+pub use channel::ChannelDefinition;
 pub use condition::{TestDefinition, program_condition};
 pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
@@ -81,6 +83,8 @@ pub struct Definition {
     pub hooks: Vec<HookDefinition>,
     /// The first values of state keys.
     pub state: Vec<(Spanned<StateKey>, Spanned<Value>)>,
+    /// The keys of the state whose writes are combined.
+    pub channels: Vec<ChannelDefinition>,
     /// The nodes, in the order of the file.
     pub nodes: Vec<NodeDefinition>,
     /// The names of nodes that could not be read; edges to them are not reported.
@@ -250,6 +254,7 @@ fn read(
     let settings = settings::parse(&mut reader, &config_fields, fields.get("limits"));
     let hooks = config_fields.get("hooks").map(|tree| hook::parse_all(&mut reader, tree)).unwrap_or_default();
     let state = config_fields.get("state").map(|tree| initial_state(&mut reader, tree)).unwrap_or_default();
+    let channels = config_fields.get("channels").map(|tree| channel::parse_all(&mut reader, tree)).unwrap_or_default();
     let nodes = reader
         .required(&config_fields, "`config`", "nodes")
         .and_then(|tree| node::parse_all(&mut reader, tree, &mut env));
@@ -277,6 +282,7 @@ fn read(
         max_steps: config_fields.get("max_steps").map(|tree| tree.span.clone()),
         hooks,
         state,
+        channels,
         is_complete,
         nodes: nodes.nodes,
         unreadable: nodes.unreadable,
@@ -285,7 +291,7 @@ fn read(
 }
 
 /// The fields of `config` besides its settings.
-pub const CONFIG: [&str; 6] = ["start", "nodes", "state", "hooks", "description", "comment"];
+pub const CONFIG: [&str; 7] = ["start", "nodes", "state", "channels", "hooks", "description", "comment"];
 
 /// The fields of a graph besides those of other tools.
 pub const TOP_LEVEL: [&str; 10] = [

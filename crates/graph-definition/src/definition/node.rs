@@ -7,6 +7,7 @@ use graph_model::program::{Kind, MOST_BRANCHES};
 use graph_model::value::Value;
 
 use super::action::{self, CallDefinition};
+use super::channel;
 use super::condition::{self, TestDefinition};
 use super::conduct::{self, Conduct};
 use super::env::RequiredEnv;
@@ -49,6 +50,8 @@ pub struct Action {
     pub conduct: Conduct,
     /// The assignments to the state when the call has returned.
     pub assign: Vec<Assignment>,
+    /// The channels that get their first values again before the assignments.
+    pub reset: Vec<Spanned<StateKey>>,
     /// Where the run continues.
     pub next: RouteDefinition,
     /// Where it continues when the node fails.
@@ -81,6 +84,8 @@ pub struct ForeachDefinition {
 pub struct GateDefinition {
     /// The assignments to the state.
     pub assign: Vec<Assignment>,
+    /// The channels that get their first values again before the assignments.
+    pub reset: Vec<Spanned<StateKey>>,
     /// Where the run continues.
     pub next: RouteDefinition,
 }
@@ -234,6 +239,15 @@ impl NodeDefinition {
         }
     }
 
+    /// Returns the channels that get their first values again before the assignments of the node.
+    pub fn reset(&self) -> &[Spanned<StateKey>] {
+        match &self.kind {
+            NodeKind::Action(action) => &action.reset,
+            NodeKind::Gate(gate) => &gate.reset,
+            NodeKind::Foreach(_) | NodeKind::Return(_) => &[],
+        }
+    }
+
     /// Returns the keys of the state that the node writes, by assigning and by collecting.
     pub fn written(&self) -> impl Iterator<Item = &Spanned<StateKey>> {
         let collect = match &self.kind {
@@ -308,9 +322,9 @@ pub const MOST_NODES: usize = 60_000;
 /// Returns the fields of the nodes of a type; for an unknown type, those that every node has.
 pub fn fields_of(kind: &str) -> Vec<&'static str> {
     let own: &[&[&str]] = match kind {
-        "action" => &[&CALLING, &["assign"]],
+        "action" => &[&CALLING, &["assign", "reset"]],
         "foreach" => &[&CALLING, &EACH],
-        "gate" => &[&["assign", "next"]],
+        "gate" => &[&["assign", "reset", "next"]],
         "return" => &[&["output"]],
         _ => &[],
     };
@@ -451,12 +465,13 @@ fn parse_action(
     *lost |= only(reader, fields, &format!("node `{name}`"), &fields_of("action"), &EACH);
     let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
     let assign = parse_assign(reader, fields);
+    let reset = channel::parse_reset(reader, fields);
     let next = parse_next(reader, fields, lost);
     let on_error = parse_on_error(reader, fields, lost);
     let conduct = Conduct { env, ..conduct::parse(reader, fields) };
     let tree = reader.required(fields, &format!("node `{name}`"), "action")?;
     let call = action::parse(reader, tree, NamesInScope::Node)?;
-    Some(Action { call, conduct, assign, next, on_error })
+    Some(Action { call, conduct, assign, reset, next, on_error })
 }
 
 fn parse_foreach(
@@ -571,7 +586,8 @@ fn parse_gate(
 ) -> GateDefinition {
     let inert: Vec<&str> = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").collect();
     *lost |= only(reader, fields, &format!("the gate `{name}`"), &fields_of("gate"), &inert);
-    GateDefinition { assign: parse_assign(reader, fields), next: parse_next(reader, fields, lost) }
+    let reset = channel::parse_reset(reader, fields);
+    GateDefinition { assign: parse_assign(reader, fields), reset, next: parse_next(reader, fields, lost) }
 }
 
 fn parse_return(reader: &mut DefinitionReader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>) -> Return {

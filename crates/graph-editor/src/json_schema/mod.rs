@@ -24,6 +24,7 @@ use graph_compiler::source::SourceFile;
 use graph_compiler::{tree, vocabulary};
 use graph_model::capability::Capability;
 use graph_model::program::{Event, ItemType, Settings, Verb};
+use graph_model::reducer::REDUCERS;
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
@@ -100,6 +101,7 @@ impl SchemaBasis {
         define("route".into(), self.route());
         define("hook".into(), hook());
         define("first_value".into(), first_value());
+        define("channel".into(), channel());
         define("duration".into(), duration());
         define("schema".into(), schemas::schema());
         let mut root = only(&vocabulary::TOP_LEVEL, |field| documented(self.top(field), "Top level", field));
@@ -186,6 +188,7 @@ impl SchemaBasis {
                 "on_no_match" => word(&vocabulary::ON_NO_MATCH, defaults.on_no_match),
                 "hooks" => json!({ "type": "array", "items": reference("hook") }),
                 "state" => self.keys(reference("first_value")),
+                "channels" => self.keys(reference("channel")),
                 "description" | "comment" => anything(),
                 _ => json!({}),
             };
@@ -247,6 +250,25 @@ fn value(names: PathScope, arguments: Option<&[String]>) -> Value {
     })
 }
 
+/// Returns the schema of a channel: the name of its reducer, or a mapping.
+fn channel() -> Value {
+    let fields = |id: Option<Value>| {
+        let mut mapping = only(&vocabulary::CHANNEL, |field| {
+            let schema = match field {
+                "reduce" if id.is_some() => json!({ "const": "messages" }),
+                "reduce" => json!({ "enum": REDUCERS }),
+                "id" => id.clone().unwrap_or_else(|| json!({ "type": "null" })),
+                _ => anything(),
+            };
+            documented(schema, "channel", field)
+        });
+        mapping["required"] = json!(["reduce"]);
+        mapping
+    };
+    let id = nullable(json!({ "type": "string" }));
+    json!({ "anyOf": [{ "enum": REDUCERS }, fields(Some(id)), fields(None)] })
+}
+
 /// Returns the schema of a value that is used literally: an expression in it would stay a string.
 fn first_value() -> Value {
     json!({
@@ -278,6 +300,7 @@ mod tests {
         mappings.extend(["edge", "hook", "action", "condition"].map(|name| &schema["definitions"][name]));
         let retry = retry();
         mappings.push(&retry["anyOf"][1]);
+        mappings.push(&schema["definitions"]["channel"]["anyOf"][1]);
         for mapping in mappings {
             for (name, schema) in mapping["properties"].as_object().unwrap() {
                 let fields = schema.as_object().unwrap();

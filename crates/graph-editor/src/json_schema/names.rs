@@ -27,6 +27,7 @@ impl KnownNames {
         }
         let Some(config) = config else { return };
         add_keys(&mut self.keys, field(config, "state"));
+        add_keys(&mut self.keys, field(config, "channels"));
         let nodes = field(config, "nodes");
         add_keys(&mut self.nodes, nodes);
         for (_, node) in nodes.map_or(&[][..], fields) {

@@ -142,6 +142,9 @@ impl SchemaBasis {
             "feedback" => with_default(json!({ "type": "boolean" }), json!(true)),
             "cache_result" => with_default(json!({ "type": "boolean" }), json!(false)),
             "assign" => self.keys(reference("value")),
+            "reset" => {
+                json!({ "anyOf": [reference("key"), { "type": "array", "items": reference("key") }] })
+            }
             "output" => return reference("value"),
             "over" => return over(),
             "as" => element_name(),

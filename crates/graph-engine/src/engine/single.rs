@@ -9,7 +9,7 @@ use crate::error::RunError;
 use crate::failure::{Failure, LastError};
 use crate::graph::Notes;
 use crate::status::Status;
-use crate::step::{FoldError, NO_WAY, UNFIT};
+use crate::step::UNFIT;
 
 /// The outcome of visiting one node.
 pub struct OneVisit {
@@ -61,8 +61,7 @@ impl Engine {
                     self.run_state().position.steps -= 1;
                     format!("{UNFIT}{mismatch}")
                 }),
-                Err(FoldError::Misfit { mismatch, .. }) => Err(format!("{UNFIT}{mismatch}")),
-                Err(error) => Err(format!("{NO_WAY}{error}")),
+                Err(error) => Err(error.message(self.graph())),
             };
             if let Err(message) = taken {
                 failure = Some(Box::new(Failure::permanent(message)));

@@ -19,6 +19,7 @@ use regex::Regex;
 
 use crate::call::GraphFacts;
 use crate::graph::GraphTables;
+use crate::graph::channels::find_channels;
 use crate::graph::fan_out::{Member, fan_outs};
 use crate::graph::node::{
     ArgumentTerms, CallTerm, Comparison, CompiledEdge, CompiledForeach, CompiledHook, CompiledKey, CompiledKind,
@@ -54,6 +55,11 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         env: graph.env.clone(),
         untrusted,
     };
+    let key = |key: &KeyIr| CompiledKey {
+        name: key.name.clone(),
+        initial: key.initial.clone(),
+        reducer: settings.channels.get(&key.name).cloned(),
+    };
     let mut loaded = GraphTables {
         id,
         version: graph.version,
@@ -62,8 +68,9 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         start: graph.start,
         permissions: Grants::new(patterns.map_err(|error| say(&error))?),
         env: graph.env,
-        keys: keys.into_iter().map(|KeyIr { name, initial }| CompiledKey { name, initial }).collect(),
+        keys: keys.iter().map(key).collect(),
         tools,
+        has_channels: false,
         counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),
         fan_outs: HashMap::new(),
         hooks,
@@ -72,6 +79,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         settings,
     };
     check_indices(&loaded)?;
+    find_channels(&mut loaded)?;
     join(&mut loaded)?;
     Ok(loaded)
 }
@@ -133,6 +141,9 @@ impl Loader<'_> {
             name: name.to_owned(),
             kind,
             assign,
+            reset: body.reset.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?,
+            has_channels: false,
+            seen: Vec::new(),
             next,
             join: body.join,
             on_error: body.on_error,

@@ -8,6 +8,7 @@ use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::operator::Operator;
 use graph_model::program::{self, Event, Executor, ItemType, Join, NodeFacts, Retry, Verb};
+use graph_model::reducer::Reducer;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
@@ -20,6 +21,8 @@ pub struct CompiledKey {
     pub name: String,
     /// The first value, if the graph gives one.
     pub initial: Option<Value>,
+    /// How writes combine with its value, if it is a channel.
+    pub reducer: Option<Reducer>,
 }
 
 /// A tool that nodes and hooks call.
@@ -58,6 +61,12 @@ pub struct CompiledNode {
     /// Its kind, with its calls.
     pub kind: CompiledKind,
     pub(super) assign: Vec<(usize, CompiledTerm)>,
+    /// The channels that it empties before it writes.
+    pub reset: Vec<usize>,
+    /// Whether it writes or empties a channel.
+    pub has_channels: bool,
+    /// The channels of those whose values its own assignments or its route read.
+    pub(super) seen: Vec<usize>,
     /// Where it leads.
     pub next: CompiledRoute,
     /// How it waits for branches; `None` if it waits for nothing.

@@ -8,7 +8,7 @@ use crate::graph::{Asks, GraphTables, MOST_BRANCHES};
 use crate::record::entry::{Step, Target, Visit};
 use crate::record::written::{open_joins, targets};
 use crate::state::StateFields;
-use crate::step::{NO_WAY, Position, SettledVisit, Way, fold};
+use crate::step::{FoldError, NO_WAY, Position, SettledVisit, StateWrites, Way, fold};
 
 /// Applies a step of a journal to a position, and to a state if there is one.
 ///
@@ -47,7 +47,23 @@ pub fn retake(
     if step.joins != open_joins(graph, candidate.joins(position)) {
         return Err("it says something else of the joins than which branches came to them".to_owned());
     }
+    let writes = match &state {
+        Some(state) if graph.has_channels => Some(StateWrites::combine(graph, &**state, visited()).map_err(|error| {
+            match &error {
+                FoldError::Misfit { key, .. } | FoldError::Uncombined { key, .. } => {
+                    format!("`{}`: {error}", graph.keys[*key].name)
+                }
+                other => other.to_string(),
+            }
+        })?),
+        _ => None,
+    };
     candidate.take(graph, position, visited());
+    if let (Some(writes), Some(state)) = (writes, &mut state) {
+        writes.apply(&mut **state).map_err(|(key, error)| format!("`{}`: {error}", graph.keys[key].name))?;
+        position.limit = step.limit.or(position.limit);
+        return Ok(());
+    }
     for change in visits.into_iter().flat_map(|recorded| recorded.changes) {
         let Some(state) = &mut state else { break };
         let written = state.set(change.key, change.value);

@@ -16,7 +16,7 @@ fn not_opened(seq: u64) -> JournalError {
 pub fn hide_visit(code: &GraphTables, visit: &mut Visit) {
     visit.result = hidden(result_mask(code, &visit.node), std::mem::take(&mut visit.result));
     for (key, value) in &mut visit.changes {
-        *value = hidden(code.settings.secrets.keys.get(key), std::mem::take(value));
+        *value = hidden(code.mask_of_write(key, value), std::mem::take(value));
     }
     // It is not known which parts of a list are secret: all of it is hidden.
     if let Some(list) = visit.list.as_mut().filter(|_| !code.settings.secrets.is_empty()) {
@@ -71,7 +71,7 @@ impl RunSecrets {
         let step = visit.step;
         self.decrypt(result_mask(code, &visit.node), SecretLocation::result(step), &mut visit.result)?;
         for (key, value) in &mut visit.changes {
-            self.decrypt(code.settings.secrets.keys.get(key), SecretLocation::change(step, key), value)?;
+            self.decrypt(code.mask_of_write(key, value), SecretLocation::change(step, key), value)?;
         }
         visit.list.as_mut().map_or(Ok(()), |list| self.decrypt(Some(&Mask::All), SecretLocation::list(step), list))
     }

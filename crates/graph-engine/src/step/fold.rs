@@ -6,11 +6,14 @@ use crate::state::StateFields;
 use crate::step::next::{Behind, follow};
 use crate::step::position::{OpenJoin, Position};
 use crate::step::visited::{FoldError, SettledVisit, Way};
+use crate::step::writes::StateWrites;
 
 /// A step that is computed and not committed. It has no effect anywhere before it is [taken](Candidate::take).
 #[derive(Debug)]
 pub struct Candidate {
     behind: Behind,
+    /// The values that it writes to the state, if the graph has channels.
+    writes: Option<StateWrites>,
 }
 
 /// Computes where a step leads, from its visits in the order of the frontier, and checks that the state accepts the values
@@ -25,7 +28,11 @@ pub fn fold<'v, 'c: 'v>(
     state: Option<&dyn StateFields>,
     visits: impl Iterator<Item = SettledVisit<'v>> + Clone,
 ) -> Result<Candidate, FoldError> {
-    if let Some(state) = state {
+    let writes = match state {
+        Some(state) if graph.has_channels => Some(StateWrites::combine(graph, state, visits.clone())?),
+        _ => None,
+    };
+    if let Some(state) = state.filter(|_| !graph.has_channels) {
         for visited in visits.clone() {
             for change in visited.changes {
                 let fits = state.check(change.key, &change.value);
@@ -33,7 +40,7 @@ pub fn fold<'v, 'c: 'v>(
             }
         }
     }
-    follow(graph, base, visits).map(|behind| Candidate { behind })
+    follow(graph, base, visits).map(|behind| Candidate { behind, writes })
 }
 
 impl Candidate {
@@ -45,6 +52,12 @@ impl Candidate {
     /// Returns the open joins that the step opened or that branches reached in it.
     pub fn joins<'c>(&'c self, base: &'c Position) -> impl Iterator<Item = &'c OpenJoin> {
         self.behind.joins.iter().filter(|join| !base.joins.contains(join))
+    }
+
+    /// Returns the values that the step writes to the state, if the graph has channels. If not, the changes of its visits
+    /// are written in order.
+    pub fn take_writes(&mut self) -> Option<StateWrites> {
+        self.writes.take()
     }
 
     /// Moves the position past the step; `visits` are the ones that it was computed from.

@@ -72,10 +72,11 @@ pub fn settle(
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Settled {
-    // Most visits make at most one call, which succeeds.
+    // Most visits make at most one call, which succeeds, and write to no channel.
+    let is_usual = facts.calls <= 1 && !env.graph.node(env.at.node).has_channels;
     let result = match outcome {
-        Outcome::None if facts.calls <= 1 => View::Null,
-        Outcome::Returned(result) if facts.calls <= 1 => result,
+        Outcome::None if is_usual => View::Null,
+        Outcome::Returned(result) if is_usual => result,
         other => return settle_otherwise(env, other, facts, notes, changes),
     };
     env.graph.assign(env.at.node, &env.context, result, notes, changes);
@@ -127,6 +128,9 @@ fn compute(
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Result<TakenEdges, Box<Failure>> {
+    if env.graph.node(env.at.node).has_channels {
+        return env.graph.assign_to_channels(env.at.node, context, result, notes, changes);
+    }
     env.graph.assign(env.at.node, context, result, notes, changes);
     env.graph.edges(env.at.node, context, result, notes, changes)
 }

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use graph_model::reducer::Uncombined;
 use graph_model::value::{Mismatch, Value, View};
 
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::failure::ItemFailure;
 use crate::graph::{CompiledNode, GraphTables};
+use crate::step::ending::UNFIT;
 
 /// Where a visit leads.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,6 +123,15 @@ pub enum FoldError {
         /// The mismatch between the value and the type of the key.
         mismatch: Mismatch,
     },
+    /// A write cannot be combined with the value of its channel.
+    Uncombined {
+        /// The node that wrote it.
+        node: u16,
+        /// The channel's index.
+        key: usize,
+        /// Why not.
+        error: Uncombined,
+    },
     /// A node of the next step would be visited twice in one branch.
     Twice {
         /// The node.
@@ -148,10 +159,25 @@ impl FoldError {
     pub fn node(&self) -> u16 {
         match self {
             Self::Misfit { node, .. }
+            | Self::Uncombined { node, .. }
             | Self::Twice { node }
             | Self::Outside { node }
             | Self::Stuck { node }
             | Self::Alive { node } => *node,
+        }
+    }
+
+    /// Whether the node wrote a value that the state cannot take.
+    pub fn is_unfit(&self) -> bool {
+        matches!(self, Self::Misfit { .. } | Self::Uncombined { .. })
+    }
+
+    /// Returns the message of the run that it ends.
+    pub fn message(&self, graph: &GraphTables) -> String {
+        match self {
+            Self::Misfit { mismatch, .. } => format!("{UNFIT}{mismatch}"),
+            Self::Uncombined { key, error, .. } => format!("{UNFIT}`state.{}`: {error}", graph.keys[*key].name),
+            other => format!("{NO_WAY}{other}"),
         }
     }
 }
@@ -160,6 +186,7 @@ impl fmt::Display for FoldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Misfit { mismatch, .. } => mismatch.fmt(f),
+            Self::Uncombined { error, .. } => error.fmt(f),
             Self::Twice { .. } => f.write_str("two ways lead to it in one branch"),
             Self::Outside { .. } => f.write_str("a way leads to it from outside of the fan-out that it joins"),
             Self::Stuck { .. } => f.write_str("it waits for branches that cannot come"),

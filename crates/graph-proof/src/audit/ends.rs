@@ -4,18 +4,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use graph_engine::Status;
-use graph_engine::activation::{Activation, Change};
+use graph_engine::activation::Activation;
 use graph_engine::failure::{Failure, LastError};
 use graph_engine::graph::{Asks, Notes, Now};
 use graph_engine::hooks::Control;
 use graph_engine::record::{End, VisitFailure};
 use graph_engine::step::{
-    CANCELLED, CallFacts, Env, OVERDUE, Outcome, Planned, UNFIT, exceeded, is_no_way, most_extended, output, plan,
-    plan_item, settle, state_value,
+    CANCELLED, CallFacts, Env, OVERDUE, Outcome, Planned, SettledVisit, StateWrites, UNFIT, exceeded, is_no_way,
+    most_extended, output, plan, plan_item, settle, state_value,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
+use graph_model::value::View;
 
 use crate::audit::failures::Called;
 use crate::audit::replayer::{Before, HookOutcome, Lost, Replayer, is_result, same};
@@ -352,7 +353,10 @@ impl Replayer<'_> {
             let found = self.gate_fails(&env);
             // At another time it may fail elsewhere.
             let may_fail = || error.starts_with(UNFIT) || self.code.may_fail_to_route(index, error);
-            let is_same = found.as_deref() == Some(error) || is_hidden || (asked.load(Ordering::Relaxed) && may_fail());
+            let is_same = found.as_deref() == Some(error)
+                || is_hidden
+                || (asked.load(Ordering::Relaxed) && may_fail())
+                || self.may_be_uncombined(index, error);
             return if is_same { Ok(()) } else { refuse() };
         }
         if error.starts_with(UNFIT) || is_hidden {
@@ -384,7 +388,24 @@ impl Replayer<'_> {
         if let Some(failure) = settled.unfit {
             return Some(failure.message);
         }
-        let misfit = |change: &Change| env.context.state.check(change.key, &change.value).err();
-        changes.iter().find_map(misfit).map(|mismatch| format!("{UNFIT}{mismatch}"))
+        let visit = SettledVisit {
+            at: env.at,
+            calls: 0,
+            error: None,
+            items: &[],
+            way: &settled.way,
+            returned: View::Null,
+            changes: &changes,
+        };
+        let written = StateWrites::combine(self.code, env.context.state, std::iter::once(visit));
+        written.err().map(|error| error.message(self.code))
+    }
+
+    /// Whether the write of a node to a channel may not combine with those of the other visits of its step, whose results
+    /// are not recorded.
+    fn may_be_uncombined(&self, node: u16, error: &str) -> bool {
+        let named = error.strip_prefix(UNFIT).and_then(|rest| rest.strip_prefix("`state."));
+        let Some((name, _)) = named.and_then(|rest| rest.split_once("`: ")) else { return false };
+        self.position.frontier.len() > 1 && self.code.writes_channel(node, name)
     }
 }

@@ -20,7 +20,7 @@ use graph_engine::tool_caller::Request;
 use graph_engine::{EncryptionKey, Status};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
-use graph_model::secret::{HIDDEN, Mask};
+use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, View, canonical_json};
 use graph_signing::PublicKey;
@@ -518,7 +518,7 @@ impl ChangedRun<'_> {
                 },
             )
         };
-        let candidate = match fold(self.code, &self.position, Some(&*self.state), visited()) {
+        let mut candidate = match fold(self.code, &self.position, Some(&*self.state), visited()) {
             Ok(candidate) => candidate,
             Err(error) => {
                 self.replay.visits = self.position.steps + pairs.len() as u64;
@@ -526,6 +526,9 @@ impl ChangedRun<'_> {
                 let reason = match &error {
                     FoldError::Misfit { key, mismatch, .. } => {
                         format!("{UNFIT}`{}`: {mismatch}", self.code.keys[*key].name)
+                    }
+                    FoldError::Uncombined { key, error, .. } => {
+                        format!("{UNFIT}`state.{}`: {error}", self.code.keys[*key].name)
                     }
                     other => format!("{NO_WAY}{other}"),
                 };
@@ -544,8 +547,12 @@ impl ChangedRun<'_> {
             let number = frontier.last().map_or(self.position.steps, |at| at.number);
             self.deviate(number, &node, Some(last), Departure::Leads { recorded, now: names });
         }
+        let writes = candidate.take_writes();
         candidate.take(self.code, &mut self.position, visited());
         self.replay.visits = self.position.steps;
+        if let Some(writes) = writes {
+            return Ok(writes.apply(&mut *self.state).is_ok());
+        }
         for change in settled.into_iter().flat_map(|(.., changes)| changes) {
             // `fold` has checked that the state accepts the value.
             if self.state.set(change.key, change.value).is_err() {
@@ -584,8 +591,7 @@ impl ChangedRun<'_> {
             found.push(Departure::Fails(error.clone()));
         }
         let shown = |code: &GraphTables, key: &str, value: Option<&Value>| {
-            let mask: Option<&Mask> = code.settings.secrets.keys.get(key);
-            value.map(|value| hidden(mask, value.clone()))
+            value.map(|value| hidden(code.mask_of_write(key, value), value.clone()))
         };
         let names = was.changes.keys().chain(visit.changes.keys().filter(|key| !was.changes.contains_key(*key)));
         for key in names {

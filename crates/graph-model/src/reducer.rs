@@ -1,0 +1,326 @@
+//! Reducers: how the writes to a channel combine with its value.
+//!
+//! A key of the state without a channel has the value of its last write. A channel has a [`Reducer`], which adds each
+//! write to the value, so several branches can write to it. [`Reducer::combine`] is the meaning of all reducers; the
+//! engine has other ways to add to a long list, and they yield the same.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::operator::{equal, order};
+use crate::value::{AsView, View, describe};
+
+/// How the writes to a channel combine with its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reducer {
+    /// A list; a write is one element, which is added at its end.
+    Append,
+    /// A list; a write is a list, whose elements are added at its end.
+    Extend,
+    /// As [`Reducer::Extend`], without the elements that the list has already.
+    Union,
+    /// The sum of the writes, which are numbers.
+    Sum,
+    /// The largest write: numbers by value, texts by code point.
+    Max,
+    /// The smallest write.
+    Min,
+    /// An object; a write is an object, whose fields replace those of the same name. A field that is null is removed.
+    Merge,
+    /// A list of objects; a write is one or a list of them. An object replaces the one with the same identity, or is added
+    /// at the end.
+    Messages {
+        /// The field that is the identity of an object. An object in which it is missing or null has none.
+        id: String,
+    },
+    /// The last write.
+    Last,
+}
+
+/// The names of the reducers, as a graph writes them.
+pub const REDUCERS: [&str; 9] = ["append", "extend", "union", "sum", "max", "min", "merge", "messages", "last"];
+
+/// A write that a reducer cannot combine with the value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Uncombined(String);
+
+impl Reducer {
+    /// Finds the reducer that is written `name`. The identity of `messages` is the field `id`.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "append" => Self::Append,
+            "extend" => Self::Extend,
+            "union" => Self::Union,
+            "sum" => Self::Sum,
+            "max" => Self::Max,
+            "min" => Self::Min,
+            "merge" => Self::Merge,
+            "messages" => Self::Messages { id: "id".to_owned() },
+            "last" => Self::Last,
+            _ => return None,
+        })
+    }
+
+    /// Returns the name, as a graph writes it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Extend => "extend",
+            Self::Union => "union",
+            Self::Sum => "sum",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Merge => "merge",
+            Self::Messages { .. } => "messages",
+            Self::Last => "last",
+        }
+    }
+
+    /// Returns the value of a channel before its first write, if the graph gives it none.
+    pub fn first(&self) -> Option<Value> {
+        match self {
+            Self::Append | Self::Extend | Self::Union | Self::Messages { .. } => Some(Value::Array(Vec::new())),
+            Self::Sum => Some(Value::from(0)),
+            Self::Max | Self::Min | Self::Merge | Self::Last => None,
+        }
+    }
+
+    /// Whether the channel's value is a list to which writes add elements.
+    pub fn makes_list(&self) -> bool {
+        matches!(self, Self::Append | Self::Extend | Self::Union | Self::Messages { .. })
+    }
+
+    /// Returns the kind of value that a write is.
+    pub fn takes(&self) -> &'static str {
+        match self {
+            Self::Append => "a value",
+            Self::Extend | Self::Union => "a list",
+            Self::Sum => "a number",
+            Self::Max | Self::Min => "a number or a text",
+            Self::Merge => "an object",
+            Self::Messages { .. } => "an object or a list of objects",
+            Self::Last => "any value",
+        }
+    }
+
+    /// Checks that a value can be a write to the channel, whatever the channel's value is.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot.
+    pub fn check(&self, write: &Value) -> Result<(), Uncombined> {
+        let is_one = match self {
+            Self::Append => !write.is_null(),
+            Self::Extend | Self::Union => write.is_array(),
+            Self::Sum => write.is_number(),
+            Self::Max | Self::Min => write.is_number() || write.is_string(),
+            Self::Merge => write.is_object(),
+            Self::Messages { .. } => match write {
+                Value::Array(list) => list.iter().all(Value::is_object),
+                other => other.is_object(),
+            },
+            Self::Last => true,
+        };
+        if is_one {
+            return Ok(());
+        }
+        let found = match write {
+            Value::Array(list) if matches!(self, Self::Messages { .. }) => {
+                let other = list.iter().find(|element| !element.is_object());
+                format!("a list with {}", other.map_or_else(String::new, |other| describe(other.view())))
+            }
+            other => describe(other.view()),
+        };
+        Err(Uncombined(format!("`{self}` takes {}, and found {found}", self.takes())))
+    }
+
+    /// Combines the channel's value with one more write. Null is a channel without a value.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be combined: the write or the value is of another kind, a sum is too large, or a number and a text
+    /// are compared.
+    pub fn combine(&self, current: Value, write: Value) -> Result<Value, Uncombined> {
+        self.check(&write)?;
+        if self.makes_list() {
+            let mut list = match current {
+                Value::Array(list) => list,
+                Value::Null => Vec::new(),
+                other => return Err(self.unfit(&other, "a list")),
+            };
+            for element in self.elements(write) {
+                match self.place(list.len(), |at| list[at].view(), &element) {
+                    Some(at) if at < list.len() => list[at] = element,
+                    Some(_) => list.push(element),
+                    None => {}
+                }
+            }
+            return Ok(Value::Array(list));
+        }
+        match (self, current, write) {
+            (Self::Last, _, write) => Ok(write),
+            (Self::Merge, Value::Null, write) => Ok(Value::Object(merged(Map::new(), write))),
+            (Self::Merge, Value::Object(fields), write) => Ok(Value::Object(merged(fields, write))),
+            (Self::Merge, other, _) => Err(self.unfit(&other, "an object")),
+            (_, Value::Null, write) => Ok(write),
+            (Self::Sum, current, write) => self.sum(&current, &write),
+            (_, current, write) => self.better(current, write),
+        }
+    }
+
+    /// Returns the elements of a write to a list, in order.
+    pub fn elements(&self, write: Value) -> Vec<Value> {
+        match (self, write) {
+            (Self::Append, element) => vec![element],
+            (_, Value::Array(list)) => list,
+            (_, element) => vec![element],
+        }
+    }
+
+    /// Returns where an element is placed in a list of `length` elements, which `at` returns: at the index of the one that
+    /// it replaces, or at the end; `None` if it is not added.
+    pub fn place<'v>(&self, length: usize, at: impl Fn(usize) -> View<'v>, element: &Value) -> Option<usize> {
+        match self {
+            Self::Union => (!(0..length).any(|index| equal(at(index), element.view()))).then_some(length),
+            Self::Messages { id } => {
+                let identity = element.get(id).filter(|identity| !identity.is_null());
+                let is_same = |index: &usize| identity.is_some_and(|id_| equal(at(*index).step(id), id_.view()));
+                Some((0..length).find(is_same).unwrap_or(length))
+            }
+            _ => Some(length),
+        }
+    }
+
+    fn sum(&self, current: &Value, write: &Value) -> Result<Value, Uncombined> {
+        if let (Some(one), Some(two)) = (current.as_i64(), write.as_i64()) {
+            let sum = one.checked_add(two).map(Value::from);
+            return sum.ok_or_else(|| Uncombined(format!("`{self}` is beyond the integers of 64 bits")));
+        }
+        let Some(one) = current.as_f64() else { return Err(self.unfit(current, "a number")) };
+        let sum = one + write.as_f64().unwrap_or(f64::NAN);
+        let number = serde_json::Number::from_f64(sum).map(Value::Number);
+        number.ok_or_else(|| Uncombined(format!("`{self}` is beyond the numbers of 64 bits")))
+    }
+
+    /// Returns the larger or the smaller of two values; the first if they are equal.
+    fn better(&self, current: Value, write: Value) -> Result<Value, Uncombined> {
+        let ordering = match (&current, &write) {
+            (Value::String(one), Value::String(two)) => Some(two.cmp(one)),
+            (one, two) => order(two.view(), one.view()),
+        };
+        let wanted = if *self == Self::Max { Ordering::Greater } else { Ordering::Less };
+        match ordering {
+            Some(ordering) => Ok(if ordering == wanted { write } else { current }),
+            None => {
+                let (one, two) = (describe(current.view()), describe(write.view()));
+                Err(Uncombined(format!("`{self}` cannot compare {two} with {one}")))
+            }
+        }
+    }
+
+    fn unfit(&self, current: &Value, wanted: &str) -> Uncombined {
+        Uncombined(format!("`{self}` adds to {wanted}, and the channel holds {}", describe(current.view())))
+    }
+}
+
+impl fmt::Display for Reducer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Uncombined {
+    /// Says that two writes of one step give a field of an object different values.
+    pub fn twice(field: &str) -> Self {
+        Self(format!("`merge` received the field `{field}` twice in one step"))
+    }
+}
+
+fn merged(mut fields: Map<String, Value>, write: Value) -> Map<String, Value> {
+    if let Value::Object(write) = write {
+        for (name, value) in write {
+            if value.is_null() {
+                fields.shift_remove(&name);
+            } else {
+                fields.insert(name, value);
+            }
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Combines a first value with writes, or says why not.
+    fn combined(name: &str, first: Value, writes: &[Value]) -> Result<Value, String> {
+        let reducer = Reducer::named(name).unwrap();
+        assert_eq!(reducer.name(), name);
+        let combine = |value, write: &Value| reducer.combine(value, write.clone()).map_err(|error| error.to_string());
+        writes.iter().try_fold(first, combine)
+    }
+
+    #[test]
+    fn each_reducer_does_what_its_row_in_the_format_says() {
+        for (name, first, writes, expected) in [
+            ("append", json!([1]), vec![json!(2), json!([3])], json!([1, 2, [3]])),
+            ("append", json!(null), vec![json!("a")], json!(["a"])),
+            ("extend", json!([1]), vec![json!([2, 2]), json!([])], json!([1, 2, 2])),
+            ("union", json!(["a"]), vec![json!(["b", "a", "b"]), json!([3]), json!([3.0])], json!(["a", "b", 3])),
+            ("sum", json!(0), vec![json!(2), json!(-5)], json!(-3)),
+            ("sum", json!(0), vec![json!(2), json!(0.5)], json!(2.5)),
+            ("max", json!(5), vec![json!(3), json!(4)], json!(5)),
+            ("max", json!(null), vec![json!(3), json!(3.5), json!(3.5)], json!(3.5)),
+            ("max", json!("b"), vec![json!("a"), json!("c")], json!("c")),
+            ("min", json!(5), vec![json!(3), json!(4)], json!(3)),
+            ("min", json!(9_007_199_254_740_993_i64), vec![json!(9_007_199_254_740_992.0)], json!(9_007_199_254_740_992.0)),
+            ("merge", json!({"a": 1, "b": {"c": 1}}), vec![json!({"b": {"d": 2}, "e": 3})], json!({"a": 1, "b": {"d": 2}, "e": 3})),
+            ("merge", json!({"a": 1, "b": 2}), vec![json!({"a": null})], json!({"b": 2})),
+            (
+                "messages",
+                json!([{"id": 1, "t": "a"}, {"t": "b"}]),
+                vec![json!({"id": 1.0, "t": "c"}), json!([{"id": 2}, {"id": 2, "t": "d"}, {"id": null}])],
+                json!([{"id": 1.0, "t": "c"}, {"t": "b"}, {"id": 2, "t": "d"}, {"id": null}]),
+            ),
+            ("last", json!(1), vec![json!(2), json!(null)], json!(null)),
+        ] {
+            assert_eq!(combined(name, first.clone(), &writes), Ok(expected), "{name} {first} {writes:?}");
+        }
+    }
+
+    #[test]
+    fn values_of_another_kind_are_named_in_the_error() {
+        for (name, first, write, error) in [
+            ("append", json!([]), json!(null), "`append` takes a value, and found nothing"),
+            ("extend", json!([]), json!("a"), "`extend` takes a list, and found a string"),
+            ("union", json!({}), json!([1]), "`union` adds to a list, and the channel holds an object"),
+            ("sum", json!(i64::MAX), json!(1), "`sum` is beyond the integers of 64 bits"),
+            ("sum", json!(f64::MAX), json!(f64::MAX), "`sum` is beyond the numbers of 64 bits"),
+            ("sum", json!("1"), json!(1), "`sum` adds to a number, and the channel holds a string"),
+            ("max", json!("a"), json!(1), "`max` cannot compare an integer with a string"),
+            ("min", json!(1), json!(true), "`min` takes a number or a text, and found `true`"),
+            ("merge", json!([1]), json!({}), "`merge` adds to an object, and the channel holds a list of 1"),
+            ("messages", json!([]), json!([{}, 1]), "`messages` takes an object or a list of objects, and found a list with an integer"),
+        ] {
+            assert_eq!(combined(name, first, &[write]), Err(error.to_owned()));
+        }
+    }
+
+    #[test]
+    fn reducers_are_written_as_they_are_read() {
+        for name in REDUCERS {
+            let reducer = Reducer::named(name).unwrap();
+            let text = serde_json::to_string(&reducer).unwrap();
+            assert_eq!(serde_json::from_str::<Reducer>(&text).unwrap(), reducer);
+        }
+        assert_eq!(Reducer::named("Append"), None);
+    }
+}
