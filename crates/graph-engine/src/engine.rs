@@ -34,8 +34,8 @@ use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold,
-    keys, output, settle, state_value,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold, keys,
+    output, settle, state_value,
 };
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -2,7 +2,7 @@
 
 use crate::admission::initialise;
 use crate::encryption_key::EncryptionKey;
-use crate::graph::{GraphTables, tables};
+use crate::graph::{CompiledKey, GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::{End, Entry, JournalError, Record, SignedRecord, Snapshot, Start, Step, VerifiedJournal, retake};
 use crate::run_secrets::{RunSecrets, hide_encrypted};
@@ -214,26 +214,11 @@ impl<'m> Past<'m> {
 
 /// Writes the changes of a step to the keys of a state whose secrets are encrypted.
 fn write_encrypted(code: &GraphTables, keys: &mut Map<String, Value>, step: &Step) -> Result<(), String> {
-    for visit in &step.visits {
-        if visit.error.is_none()
-            && let Some(node) = code.node_named(&visit.node)
-        {
-            for key in code.node(node).reset.iter().map(|&key| &code.keys[key]) {
-                keys.insert(key.name.clone(), key.initial.clone().unwrap_or_default());
-            }
-        }
-        for (name, write) in &visit.changes {
-            let value = match code.settings.channels.get(name) {
-                Some(reducer) => {
-                    let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
-                    reducer.combine(current, write.clone()).map_err(|error| format!("`{name}`: {error}"))?
-                }
-                None => write.clone(),
-            };
-            keys.insert(name.clone(), value);
-        }
-    }
-    Ok(())
+    step.visits.iter().try_for_each(|visit| {
+        let reset = code.node_named(&visit.node).map_or(&[][..], |node| &code.node(node).reset);
+        let first = |key: &CompiledKey| (key.name.clone(), key.initial.clone().unwrap_or_default());
+        visit.write_to(keys, &code.settings.channels, reset.iter().map(|&key| first(&code.keys[key])))
+    })
 }
 
 /// Returns the state of a run that is about to begin with inputs.

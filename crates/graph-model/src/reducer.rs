@@ -281,8 +281,18 @@ mod tests {
             ("max", json!(null), vec![json!(3), json!(3.5), json!(3.5)], json!(3.5)),
             ("max", json!("b"), vec![json!("a"), json!("c")], json!("c")),
             ("min", json!(5), vec![json!(3), json!(4)], json!(3)),
-            ("min", json!(9_007_199_254_740_993_i64), vec![json!(9_007_199_254_740_992.0)], json!(9_007_199_254_740_992.0)),
-            ("merge", json!({"a": 1, "b": {"c": 1}}), vec![json!({"b": {"d": 2}, "e": 3})], json!({"a": 1, "b": {"d": 2}, "e": 3})),
+            (
+                "min",
+                json!(9_007_199_254_740_993_i64),
+                vec![json!(9_007_199_254_740_992.0)],
+                json!(9_007_199_254_740_992.0),
+            ),
+            (
+                "merge",
+                json!({"a": 1, "b": {"c": 1}}),
+                vec![json!({"b": {"d": 2}, "e": 3})],
+                json!({"a": 1, "b": {"d": 2}, "e": 3}),
+            ),
             ("merge", json!({"a": 1, "b": 2}), vec![json!({"a": null})], json!({"b": 2})),
             (
                 "messages",
@@ -308,7 +318,12 @@ mod tests {
             ("max", json!("a"), json!(1), "`max` cannot compare an integer with a string"),
             ("min", json!(1), json!(true), "`min` takes a number or a text, and found `true`"),
             ("merge", json!([1]), json!({}), "`merge` adds to an object, and the channel holds a list of 1"),
-            ("messages", json!([]), json!([{}, 1]), "`messages` takes an object or a list of objects, and found a list with an integer"),
+            (
+                "messages",
+                json!([]),
+                json!([{}, 1]),
+                "`messages` takes an object or a list of objects, and found a list with an integer",
+            ),
         ] {
             assert_eq!(combined(name, first, &[write]), Err(error.to_owned()));
         }

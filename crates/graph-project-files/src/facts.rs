@@ -1,6 +1,5 @@
 //! Folds a run's records into its state, its status, its events and the objects that prove it.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use graph_model::digest::Digest;
@@ -51,7 +50,7 @@ pub(crate) struct RunProjection {
     /// The node that was visited last.
     last: String,
     inputs: Value,
-    keys: HashMap<String, Value>,
+    keys: Map<String, Value>,
     last_error: Option<Value>,
     retries: Map<String, Value>,
     receipts: Vec<Digest>,
@@ -85,7 +84,7 @@ impl RunProjection {
             frontier: Vec::new(),
             last: String::new(),
             inputs: Value::Null,
-            keys: HashMap::new(),
+            keys: Map::new(),
             last_error: None,
             retries: Map::new(),
             receipts: Vec::new(),
@@ -254,8 +253,11 @@ impl RunProjection {
         let payload = completed(&visit, kind, &action, receipt, next.as_deref());
         let name = if kind.goes_over_list() { "foreach_completed" } else { "step_completed" };
         self.add(additions, name, payload);
-        for (name, value) in visit.changes {
-            self.keys.insert(name, value);
+        let reset = self.topology.node(&visit.node).map_or(&[][..], |node| &node.reset);
+        let first = reset.iter().map(|key| (key.clone(), self.topology.first_value(key)));
+        if let Err(error) = visit.write_to(&mut self.keys, &self.topology.channels, first) {
+            // No run of the graph writes a value that its channel cannot take.
+            tracing::warn!(run = %self.run, node = %visit.node, "{error}");
         }
     }
 

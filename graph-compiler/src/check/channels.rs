@@ -97,10 +97,9 @@ fn check_write(analysis: &Analysis<'_>, write: &ChannelWrite<'_>, diagnostics: &
         return false;
     }
     let is_list = |ty: &Type| match &ty.kind {
-        TypeKind::List(element) => matches!(
-            element.kind,
-            TypeKind::Object(_) | TypeKind::Map(_) | TypeKind::Any | TypeKind::Never
-        ),
+        TypeKind::List(element) => {
+            matches!(element.kind, TypeKind::Object(_) | TypeKind::Map(_) | TypeKind::Any | TypeKind::Never)
+        }
         _ => false,
     };
     let is_state = *writer == Writer::State;
@@ -144,7 +143,9 @@ fn check_write(analysis: &Analysis<'_>, write: &ChannelWrite<'_>, diagnostics: &
             .error(code::BAD_WRITE, place, message)
             .label(if ty.kind == TypeKind::Never { "null".to_owned() } else { format!("{plain}, or null") })
             .related(analysis.model.place(&channel.reducer.span), "the channel")
-            .help("give it a fallback: `${result.field || inputs.field}`, or write it only on a path where it is there");
+            .help(
+                "give it a fallback: `${result.field || inputs.field}`, or write it only on a path where it is there",
+            );
         return false;
     }
     if *writer == Writer::Collect && *reducer == Reducer::Append {

@@ -50,7 +50,9 @@ fn combine(analysis: &Analysis<'_>, key: usize, one: usize, other: usize) -> boo
     match reducer {
         Reducer::Last => false,
         _ if resets(one) || resets(other) => false,
-        Reducer::Merge => !merged(analysis, one, name).iter().any(|field| merged(analysis, other, name).contains(field)),
+        Reducer::Merge => {
+            !merged(analysis, one, name).iter().any(|field| merged(analysis, other, name).contains(field))
+        }
         _ => true,
     }
 }
@@ -79,9 +81,7 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
         writers.iter().enumerate().flat_map(|(from, &one)| writers[from..].iter().map(move |&other| (one, other)));
     let Some((one, other)) = pairs.find(|&(one, other)| {
         branches.is_concurrent(one, other)
-            && !*combined
-                .entry((at(one), at(other)))
-                .or_insert_with(|| combine(analysis, key, at(one), at(other)))
+            && !*combined.entry((at(one), at(other))).or_insert_with(|| combine(analysis, key, at(one), at(other)))
     }) else {
         return;
     };

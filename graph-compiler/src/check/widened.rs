@@ -5,9 +5,9 @@ use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::HashSet;
 use graph_definition::source::Span;
 
-use crate::analysis::{Analysis, channels};
 use crate::analysis::losses::{self, loses, plain};
 use crate::analysis::reads::{Site, terms};
+use crate::analysis::{Analysis, channels};
 use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {

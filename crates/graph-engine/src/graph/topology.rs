@@ -1,10 +1,13 @@
 //! The shape of a graph: its nodes and where they lead.
 
+use std::collections::BTreeMap;
+
 use crate::graph::compiled::{CompiledGraph, tables};
 use crate::graph::node::CompiledNode;
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
 use graph_model::program::Kind;
+use graph_model::reducer::Reducer;
 use graph_model::value::Value;
 
 /// The shape of a graph, for code that shows it, counts it, or follows a run in it.
@@ -21,6 +24,8 @@ pub struct Topology {
     pub start: usize,
     /// The keys of the state, each with its first value.
     pub keys: Vec<(String, Option<Value>)>,
+    /// The channels: the keys whose writes are combined, each with its reducer.
+    pub channels: BTreeMap<String, Reducer>,
     /// The nodes, in the order of the file.
     pub nodes: Vec<TopologyNode>,
 }
@@ -41,6 +46,8 @@ pub struct TopologyNode {
     pub on_error: Option<usize>,
     /// The nodes whose branches it waits for.
     pub waits_for: Vec<usize>,
+    /// The channels that get their first values again when it is visited.
+    pub reset: Vec<String>,
 }
 
 impl CompiledGraph {
@@ -75,6 +82,7 @@ impl CompiledGraph {
                 edges: node.targets().map(|to| to.map(usize::from)).collect(),
                 on_error: node.on_error.map(usize::from),
                 waits_for: node.join.iter().flat_map(|join| &join.of).map(|&node| usize::from(node)).collect(),
+                reset: node.reset.iter().map(|&key| tables.keys[key].name.clone()).collect(),
             }
         };
         Topology {
@@ -82,6 +90,7 @@ impl CompiledGraph {
             digest: tables.digest,
             start: usize::from(tables.start),
             keys: tables.keys.iter().map(|key| (key.name.clone(), key.initial.clone())).collect(),
+            channels: tables.settings.channels.clone(),
             nodes: tables.nodes.iter().map(place).collect(),
         }
     }
@@ -91,6 +100,11 @@ impl Topology {
     /// Returns the node that is called `name`.
     pub fn node(&self, name: &str) -> Option<&TopologyNode> {
         self.nodes.iter().find(|place| place.name == name)
+    }
+
+    /// Returns the first value of a key; null if it has none.
+    pub fn first_value(&self, key: &str) -> Value {
+        self.keys.iter().find(|(name, _)| name == key).and_then(|(_, first)| first.clone()).unwrap_or_default()
     }
 
     /// Returns the name of the node with that index.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use graph_model::capability::Pattern;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::reducer::Reducer;
 use graph_model::value::{Map, Value, View};
 use graph_signing::Fingerprint;
 use serde::de::Error as _;
@@ -272,7 +273,8 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// (R299).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// The state keys that it wrote, with their values.
+    /// The state keys that it wrote, with their values. For a channel it is the write, which is combined with the value
+    /// before.
     #[serde(default, skip_serializing_if = "Payload::is_blank")]
     pub changes: C,
     /// The edges that were taken, by their indices in the node's list.
@@ -293,6 +295,36 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// Its warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+impl Visit {
+    /// Writes its changes to the keys of a state, whose secrets may be encrypted or hidden. `resets` are the channels that
+    /// its node resets, with their first values.
+    ///
+    /// # Errors
+    ///
+    /// If a change cannot be combined with the value of its channel: no run of the graph writes it.
+    pub fn write_to(
+        &self,
+        keys: &mut Map<String, Value>,
+        channels: &BTreeMap<String, Reducer>,
+        resets: impl Iterator<Item = (String, Value)>,
+    ) -> Result<(), String> {
+        if self.error.is_none() {
+            keys.extend(resets);
+        }
+        for (name, write) in &self.changes {
+            let value = match channels.get(name) {
+                Some(reducer) => {
+                    let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
+                    reducer.combine(current, write.clone()).map_err(|error| format!("`{name}`: {error}"))?
+                }
+                None => write.clone(),
+            };
+            keys.insert(name.clone(), value);
+        }
+        Ok(())
+    }
 }
 
 /// A visit that failed and ended the run, together with others of its step.

@@ -48,14 +48,14 @@ pub fn retake(
         return Err("it says something else of the joins than which branches came to them".to_owned());
     }
     let writes = match &state {
-        Some(state) if graph.has_channels => Some(StateWrites::combine(graph, &**state, visited()).map_err(|error| {
-            match &error {
+        Some(state) if graph.has_channels => {
+            Some(StateWrites::combine(graph, &**state, visited()).map_err(|error| match &error {
                 FoldError::Misfit { key, .. } | FoldError::Uncombined { key, .. } => {
                     format!("`{}`: {error}", graph.keys[*key].name)
                 }
                 other => other.to_string(),
-            }
-        })?),
+            })?)
+        }
         _ => None,
     };
     candidate.take(graph, position, visited());
