@@ -105,6 +105,7 @@ fn generated_code_holds_what_the_interpreter_is_given() {
     let programs = [
         &state_graphs::checked_order::PROGRAM,
         &state_graphs::countdown::PROGRAM,
+        &state_graphs::file_report::PROGRAM,
         &state_graphs::negotiation::PROGRAM,
         &state_graphs::order::PROGRAM,
         &state_graphs::order_batch::PROGRAM,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use graph_runtime::{ActionError, Call, MemoryStore, RunId, Runtime, SecretKey, Store, audit};
-use state_graphs::{CheckedOrder, checked_order};
+use state_graphs::{CheckedOrder, FileReport, checked_order, file_report};
 use tokio::sync::Barrier;
 
 /// Shops that answer only when all three calls of the checks are in progress, or at once without a barrier.
@@ -105,4 +105,63 @@ async fn finished_checks_are_not_repeated_after_a_failure() {
     let records = store.load(&id).await.unwrap();
     let key = SecretKey::from_seed(&[7; 32]).public();
     audit(&CheckedOrder::new(Market::default()), &id, &records, &key, None).unwrap();
+}
+
+/// Files whose names say how they are counted; `broken` ones cannot be read.
+struct Shelf(Vec<String>);
+
+impl file_report::Actions for Shelf {
+    async fn files_list(
+        &self,
+        _: &Call,
+        _: file_report::FilesList,
+    ) -> Result<file_report::FilesListResult, ActionError> {
+        Ok(file_report::FilesListResult { files: self.0.clone() })
+    }
+
+    async fn files_count(
+        &self,
+        _: &Call,
+        params: file_report::FilesCount,
+    ) -> Result<file_report::FilesCountResult, ActionError> {
+        let number = i64::try_from(params.path.len()).unwrap();
+        // Shorter names take longer.
+        tokio::time::sleep(Duration::from_millis(u64::try_from(30 - number).unwrap())).await;
+        if params.path.starts_with("broken") {
+            return Err(ActionError::permanent("it is broken"));
+        }
+        let kind = params.path.rsplit('.').next().unwrap_or_default().to_owned();
+        Ok(file_report::FilesCountResult { kind, lines: number, words: 2 * number })
+    }
+}
+
+async fn report(files: &[&str]) -> file_report::Output {
+    let (store, id) = (MemoryStore::new(), RunId::new("report").unwrap());
+    let builder = Runtime::builder().grant("rye.execute.tool.files.*").unwrap();
+    let runtime = builder.store(store.clone()).sign_with(SecretKey::from_seed(&[7; 32])).build().unwrap();
+    let shelf = || Shelf(files.iter().map(|file| (*file).to_owned()).collect());
+    let inputs = file_report::Inputs { directory: "shelf".into() };
+    let run = runtime.start_as(id.clone(), FileReport::new(shelf()), inputs).await.unwrap();
+    let output = run.await.unwrap().output;
+    let records = store.load(&id).await.unwrap();
+    audit(&FileReport::new(shelf()), &id, &records, &SecretKey::from_seed(&[7; 32]).public(), None).unwrap();
+    output
+}
+
+#[tokio::test]
+async fn the_counts_of_files_are_added_up_in_the_order_of_the_list() {
+    let output = report(&["a.rs", "broken", "bcd.md", "ef.rs"]).await;
+    let files: Vec<(&str, i64)> = output.files.iter().map(|file| (file.path.as_str(), file.words)).collect();
+    assert_eq!(files, [("a.rs", 8), ("bcd.md", 12), ("ef.rs", 10)]);
+    assert_eq!(output.kinds, ["rs", "md"]);
+    assert_eq!((output.lines, output.words, output.longest), (15, 30, 6));
+    let unreadable: Vec<(&str, &str)> =
+        output.unreadable.iter().map(|file| (file.path.as_str(), file.error.as_str())).collect();
+    assert_eq!(unreadable, [("broken", "it is broken")]);
+}
+
+#[tokio::test]
+async fn a_report_of_no_files_has_the_first_values() {
+    let output = report(&[]).await;
+    assert_eq!((output.files.len(), output.kinds.len(), output.lines, output.longest), (0, 0, 0, 0));
 }

@@ -142,3 +142,206 @@ enum Unwritten {
     Uncombined(Uncombined),
     Misfit(Mismatch),
 }
+
+#[cfg(test)]
+mod tests {
+    use graph_model::ir::{GraphIr, KeyIr, NodeIr};
+    use graph_model::program::{NodeBody, Settings};
+    use graph_model::reducer::REDUCERS;
+    use graph_model::value::FromValue;
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+    use serde_json::json;
+
+    use super::*;
+    use crate::activation::{Activation, TakenEdges};
+    use crate::graph::CompiledGraph;
+
+    /// A state whose only key is a list of a type, or any value.
+    struct OneKey<T>(T);
+
+    impl<T: FromValue + AsView + Send + Sync> StateFields for OneKey<T> {
+        fn inputs(&self) -> View<'_> {
+            View::Null
+        }
+
+        fn get(&self, _: usize) -> View<'_> {
+            self.0.view()
+        }
+
+        fn check(&self, _: usize, value: &Value) -> Result<(), Mismatch> {
+            T::check(value)
+        }
+
+        fn set(&mut self, _: usize, value: Value) -> Result<(), Mismatch> {
+            self.0 = T::from_value(value)?;
+            Ok(())
+        }
+
+        fn set_element(&mut self, _: usize, at: usize, element: Value) -> Result<(), Mismatch> {
+            self.0.put_element(at, element)
+        }
+    }
+
+    /// As [`OneKey`], with the default methods of the trait.
+    struct Copying(OneKey<Value>);
+
+    impl StateFields for Copying {
+        fn inputs(&self) -> View<'_> {
+            View::Null
+        }
+
+        fn get(&self, key: usize) -> View<'_> {
+            self.0.get(key)
+        }
+
+        fn check(&self, key: usize, value: &Value) -> Result<(), Mismatch> {
+            self.0.check(key, value)
+        }
+
+        fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
+            self.0.set(key, value)
+        }
+    }
+
+    /// A graph with one channel; the second node resets it.
+    fn graph(reducer: &Reducer, first: &Value) -> CompiledGraph {
+        let node = |name: &str, reset: &[&str]| {
+            let body: NodeBody = serde_json::from_value(json!({"line": 1, "does": "gate", "reset": reset})).unwrap();
+            NodeIr { name: name.to_owned(), body }
+        };
+        CompiledGraph::new(GraphIr {
+            id: "test/channel".to_owned(),
+            version: String::new(),
+            source: String::new(),
+            digest: "0".repeat(64),
+            signer: "0".repeat(16),
+            start: 0,
+            settings: Settings { channels: [("x".to_owned(), reducer.clone())].into(), ..Settings::default() },
+            permissions: Vec::new(),
+            env: Vec::new(),
+            keys: vec![KeyIr { name: "x".to_owned(), initial: Some(first.clone()) }],
+            tools: Vec::new(),
+            nodes: vec![node("writes", &[]), node("resets", &["x"])],
+        })
+        .unwrap()
+    }
+
+    fn value() -> BoxedStrategy<Value> {
+        let leaf = prop_oneof![
+            (-3_i64..4).prop_map(Value::from),
+            prop_oneof![Just(json!(1.0)), Just(json!(0.5)), Just(json!(i64::MAX)), Just(json!(f64::MAX))],
+            prop_oneof![Just("a"), Just("b")].prop_map(Value::from),
+            Just(Value::Null),
+        ];
+        leaf.prop_recursive(2, 8, 4, |inner| {
+            let field = (prop_oneof![Just("id"), Just("a"), Just("b")], inner.clone());
+            prop_oneof![
+                vec(inner, 0..4).prop_map(Value::from),
+                vec(field, 0..3).prop_map(|fields| {
+                    Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+                }),
+            ]
+        })
+        .boxed()
+    }
+
+    /// A visit: whether it resets the channel, and what it writes.
+    type OneVisit = (bool, Option<Value>);
+
+    /// Combines the writes of steps one after the other, as the page of the format says.
+    fn expected(reducer: &Reducer, first: &Value, steps: &[Vec<OneVisit>]) -> Option<Value> {
+        let mut value = first.clone();
+        for step in steps {
+            let mut fields: Vec<&String> = Vec::new();
+            for (resets, write) in step {
+                if *resets {
+                    value = first.clone();
+                    fields.clear();
+                }
+                let Some(write) = write else { continue };
+                if let (Reducer::Merge, Value::Object(write)) = (reducer, write) {
+                    if write.keys().any(|field| fields.contains(&field)) {
+                        return None;
+                    }
+                    fields.extend(write.keys());
+                }
+                value = reducer.combine(value, write.clone()).ok()?;
+            }
+        }
+        Some(value)
+    }
+
+    /// Takes the steps as the engine does.
+    fn taken(compiled: &CompiledGraph, state: &mut dyn StateFields, steps: &[Vec<OneVisit>]) -> Option<Value> {
+        let graph = crate::graph::tables(compiled);
+        let way = Way::Along { edges: TakenEdges::None, suppressed: false };
+        let at = [Activation::of(0), Activation::of(1)];
+        for step in steps {
+            let changes = step
+                .iter()
+                .map(|(_, write)| write.iter().map(|value| Change { key: 0, value: value.clone() }).collect());
+            let changes: Vec<Vec<Change>> = changes.collect();
+            let visits = step.iter().zip(&changes).map(|((resets, _), changes)| SettledVisit {
+                at: &at[usize::from(*resets)],
+                calls: 0,
+                error: None,
+                items: &[],
+                way: &way,
+                returned: View::Null,
+                changes,
+            });
+            StateWrites::combine(graph, state, visits).ok()?.apply(state).ok()?;
+        }
+        Some(state.get(0).to_plain_value())
+    }
+
+    #[test]
+    fn writes_are_combined_in_the_order_of_the_frontier() {
+        let cases = std::env::var("CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(1000);
+        for name in REDUCERS {
+            let reducer = Reducer::named(name).unwrap();
+            // Most values fit the reducer, so that most runs do not end at the first write.
+            let fits = reducer.clone();
+            let write = value().prop_map(move |value| match &fits {
+                _ if fits.check(&value).is_ok() => value,
+                Reducer::Extend | Reducer::Union => json!([value]),
+                Reducer::Sum | Reducer::Max | Reducer::Min => json!(value.to_string().len()),
+                Reducer::Merge | Reducer::Messages { .. } => json!({"id": value}),
+                _ => json!("a"),
+            });
+            let visit = (prop::bool::weighted(0.1), option::weighted(0.8, write));
+            let steps = vec(vec(visit, 1..5), 1..5);
+            let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+            let done = runner.run(&steps, |steps| {
+                let first = reducer.first().unwrap_or_default();
+                let compiled = graph(&reducer, &first);
+                let expected = expected(&reducer, &first, &steps);
+                let plain = taken(&compiled, &mut OneKey(first.clone()), &steps);
+                prop_assert_eq!(&plain, &expected, "{}", name);
+                let copied = taken(&compiled, &mut Copying(OneKey(first.clone())), &steps);
+                prop_assert_eq!(&copied, &expected, "{}", name);
+                if reducer.makes_list() {
+                    let list: Vec<Value> = Vec::new();
+                    prop_assert_eq!(&taken(&compiled, &mut OneKey(list), &steps), &expected, "{}", name);
+                }
+                Ok(())
+            });
+            if let Err(error) = done {
+                panic!("{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_that_does_not_fit_the_type_of_the_state_changes_nothing() {
+        let reducer = Reducer::Extend;
+        let compiled = graph(&reducer, &json!([]));
+        let mut state = OneKey(vec![1_i64]);
+        let steps = [vec![(false, Some(json!([2]))), (false, Some(json!([3, "4"])))]];
+        assert_eq!(taken(&compiled, &mut state, &steps), None);
+        assert_eq!(state.0, [1]);
+    }
+}
