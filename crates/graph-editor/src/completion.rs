@@ -106,7 +106,7 @@ impl Document {
                 return Some(types.keys().iter().map(|key| part(&key.name, Some(&key.ty))).collect());
             }
             if path.root == Root::Visit && path.segments.is_empty() {
-                return Some(vec![part("number", None), part("previous", None)]);
+                return Some(vec![part("number", None), part("previous", None), part("branch", None)]);
             }
             match types.of_path(place.node.as_deref(), place.site?, &path)?.kind {
                 TypeKind::Object(fields) => {

@@ -448,6 +448,9 @@ impl Scope<'_> {
             PathBase::LastError => self.context.last_error.map_or(View::Null, |error| View::Object(error)),
             PathBase::Retries => View::Object(&self.context.retries),
             PathBase::Visit => return View::Integer(i64::try_from(self.context.visit).unwrap_or(i64::MAX)),
+            PathBase::Branch => {
+                return self.context.frame.map_or(View::Null, |frame| View::Integer(i64::from(frame.branch)));
+            }
             PathBase::Previous => self.context.previous.map_or(View::Null, AsView::view),
             PathBase::Local => self.local,
             PathBase::Now => return View::Text(self.context.now.text()),

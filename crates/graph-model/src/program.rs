@@ -546,8 +546,9 @@ impl NodeFacts {
     fn add(&mut self, path: &Path, feedback: bool) {
         match path.root {
             Root::Visit => {
-                self.visits = true;
-                self.previous |= feedback && path.segments.first().is_some_and(|first| first == "previous");
+                let part = path.segments.first().map(String::as_str);
+                self.visits |= part != Some("branch");
+                self.previous |= feedback && part == Some("previous");
             }
             Root::Now | Root::Timestamp => self.time = true,
             Root::State | Root::Inputs | Root::Result | Root::Local => {}

@@ -286,6 +286,11 @@ impl Branches {
         self.visits(node).any(|(_, visit)| visit.frame != OUTSIDE)
     }
 
+    /// Whether a node may be visited outside of all branches.
+    pub(crate) fn is_outside(&self, node: usize) -> bool {
+        self.visits(node).any(|(_, visit)| visit.frame == OUTSIDE)
+    }
+
     fn beyond_of(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
         if let Some(join) = self.closing(node) {
             return vec![join];

@@ -18,9 +18,9 @@ pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
         let facts = &mut all[read.node];
         match read.path.root {
             Root::Visit => {
-                facts.visits = true;
-                let is_previous = read.path.segments.first().is_some_and(|first| first == "previous");
-                facts.previous |= is_previous && model.previous_at(read.node).is_ok();
+                let part = read.path.segments.first().map(String::as_str);
+                facts.visits |= part != Some("branch");
+                facts.previous |= part == Some("previous") && model.previous_at(read.node).is_ok();
             }
             Root::Now | Root::Timestamp => facts.time = true,
             Root::Result => facts.failure |= read.site == Site::Next && model.may_skip_assign(read.node),

@@ -55,6 +55,15 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
                     (Cow::Owned(self.model.previous_at(node).unwrap_or_else(|_| Type::any())), rest)
                 }
                 Some((field, _)) if field == "number" => return Type::of(TypeKind::Integer),
+                Some((field, _)) if field == "branch" => {
+                    let (branches, index) = (self.flow.branches(), Type::of(TypeKind::Integer));
+                    return match (branches.is_inside(node), branches.is_outside(node)) {
+                        // Another rule reports a node in no branch.
+                        (false, _) => Type::any(),
+                        (true, true) => index.or_null(),
+                        (true, false) => index,
+                    };
+                }
                 _ => return Type::any(),
             },
             Root::State => match path.segments.split_first() {

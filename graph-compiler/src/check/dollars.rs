@@ -155,7 +155,7 @@ impl TextPlace<'_, '_> {
         match (path.root, path.segments.as_slice()) {
             (Root::Inputs, [name, ..]) => self.analysis.model.input(name).is_some(),
             (Root::State, [key, ..]) => self.analysis.model.key(key).is_some(),
-            (Root::Visit, [part, ..]) => matches!(part.as_str(), "number" | "previous"),
+            (Root::Visit, [part, ..]) => matches!(part.as_str(), "number" | "previous" | "branch"),
             (Root::Result, [part, ..]) => self
                 .analysis
                 .model

@@ -114,6 +114,20 @@ fn check_visit(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut D
     }
     match read.path.segments.first().map(String::as_str) {
         Some("number") => check_parts(analysis, read, &Type::of(TypeKind::Integer), 1, diagnostics),
+        Some("branch") if analysis.flow.is_reached(read.node) && !analysis.flow.branches().is_inside(read.node) => {
+            let node = &analysis.model.definition.nodes[read.node].name;
+            diagnostics
+                .error(
+                    code::NO_VISIT,
+                    place(),
+                    format!("there is no `visit.branch` here: node `{node}` is in no branch"),
+                )
+                .help("read it in the nodes between a fan-out and its join");
+        }
+        Some("branch") => {
+            let ty = analysis.type_env().type_of_path(read.node, read.site, read.path);
+            check_parts(analysis, read, &ty.not_null(), 1, diagnostics);
+        }
         Some("previous") => match analysis.model.previous_at(read.node) {
             Ok(previous) => check_parts(analysis, read, &previous, 1, diagnostics),
             Err(why) => {
@@ -125,13 +139,13 @@ fn check_visit(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut D
         Some(part) => {
             diagnostics
                 .error(code::UNKNOWN_FIELD_OF_VALUE, place(), format!("`visit` has no field `{part}`"))
-                .note("its fields are `number`, `previous`")
-                .suggest(part, ["number", "previous"]);
+                .note("its fields are `number`, `previous`, `branch`")
+                .suggest(part, ["number", "previous", "branch"]);
         }
         None => {
             diagnostics
                 .error(code::UNKNOWN_FIELD_OF_VALUE, place(), "`visit` alone is not a value")
-                .help("write `visit.number` or `visit.previous`");
+                .help("write `visit.number`, `visit.previous` or `visit.branch`");
         }
     }
 }

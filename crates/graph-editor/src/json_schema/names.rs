@@ -45,7 +45,7 @@ impl KnownNames {
     pub(crate) fn paths(&self) -> Vec<String> {
         let keys = self.keys.iter().map(|key| format!("state.{key}"));
         let inputs = self.inputs.iter().map(|input| format!("inputs.{input}"));
-        let others = ["result", "visit.number", "visit.previous"].map(str::to_owned);
+        let others = ["result", "visit.number", "visit.previous", "visit.branch"].map(str::to_owned);
         // A path cannot read a name with a dot in it.
         let is_read = |text: &String| Path::parse(text).is_ok_and(|path| path.segments.len() == 1);
         keys.chain(inputs).filter(is_read).chain(others).collect()

@@ -318,7 +318,8 @@ impl Loader<'_> {
             Root::Visit => match segments.first().map(String::as_str) {
                 Some("number") => PathBase::Visit,
                 Some("previous") => PathBase::Previous,
-                _ => return Err(format!("`{path}` is neither `visit.number` nor `visit.previous`")),
+                Some("branch") => PathBase::Branch,
+                _ => return Err(format!("`{path}` is not `visit.number`, `visit.previous` or `visit.branch`")),
             },
             Root::State if segments.is_empty() => PathBase::State,
             Root::State => match segments.remove(0).as_str() {

@@ -373,6 +373,8 @@ pub(super) enum PathBase {
     Timestamp,
     Visit,
     Previous,
+    /// The index of the innermost branch.
+    Branch,
     /// A foreach's variable, or a value that a hook receives; its name is the first segment.
     Local,
     /// The element of the list that the branch was begun for.
