@@ -12,6 +12,7 @@ graph!("tests/engines/graphs/approval_gate.yaml");
 graph!("tests/engines/graphs/batch_chunk.yaml");
 graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
 graph!("tests/engines/graphs/branches_check_an_order.yaml");
+graph!("tests/engines/graphs/branches_end_with_failures.yaml");
 graph!("tests/engines/graphs/branches_for_each_element.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
@@ -86,6 +87,7 @@ graph!("tests/engines/graphs/routes_by_a_value.yaml");
 graph!("tests/engines/graphs/saga_with_compensation.yaml");
 graph!("tests/engines/graphs/scraper_pipeline.yaml");
 graph!("tests/engines/graphs/secrets_are_kept.yaml");
+graph!("tests/engines/graphs/secrets_in_channels.yaml");
 graph!("tests/engines/graphs/secrets_of_a_nested_graph.yaml");
 graph!("tests/engines/graphs/templates_fall_back.yaml");
 graph!("tests/engines/graphs/templates_find_parts.yaml");
@@ -126,6 +128,13 @@ super::all_machines! {
         test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_stock(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_end_with_failures" branches_end_with_failures BranchesEndWithFailures {
+        test_list(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_try(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_more(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_decide(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_must(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "branches_for_each_element" branches_for_each_element BranchesForEachElement {
         test_note(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
@@ -375,6 +384,10 @@ super::all_machines! {
         vault_login(secrets_are_kept::VaultLogin { user: "user", password: "password", pin: "pin" }) -> secrets_are_kept::VaultLoginResult;
         vault_ask(secrets_are_kept::VaultAsk { authorization: "authorization", anything: "anything", question: "question" }) -> secrets_are_kept::VaultAskResult;
         vault_tell(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "secrets_in_channels" secrets_in_channels SecretsInChannels {
+        vault_login(secrets_in_channels::VaultLogin { user: "user", password: "password", pin: "pin" }) -> secrets_in_channels::VaultLoginResult;
+        vault_ask(secrets_in_channels::VaultAsk { authorization: "authorization", anything: "anything", question: "question" }) -> secrets_in_channels::VaultAskResult;
     }
     "secrets_of_a_nested_graph" secrets_of_a_nested_graph SecretsOfANestedGraph {
         vault_ask(secrets_of_a_nested_graph::VaultAsk { authorization: "authorization", anything: "anything", question: "question" }) -> secrets_of_a_nested_graph::VaultAskResult;

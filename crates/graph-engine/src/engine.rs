@@ -38,6 +38,7 @@ use crate::step::{
     output, settle, state_value,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use futures_util::stream::{self, StreamExt};
@@ -267,7 +268,7 @@ impl Engine {
 
     /// Computes what the visits write and where they lead.
     fn settle(&self, visits: &mut [VisitState]) {
-        for (visit, slot) in visits.iter_mut().zip(&self.slots) {
+        for (visit, slot) in visits.iter_mut().zip(&self.slots).filter(|(visit, _)| !visit.is_left_out) {
             self.settle_visit(visit, slot);
         }
     }
@@ -408,7 +409,7 @@ impl Engine {
             let next = match &visit.way {
                 Way::Along { edges, .. } if edges.one().is_some() => self.graph().targets(node, edges).next(),
                 Way::OnError(target) => Some(*target),
-                Way::Along { .. } | Way::Fatal => None,
+                Way::Along { .. } | Way::EndsBranch | Way::Fatal => None,
             };
             let next = next.map_or(Value::Null, |next| Value::from(self.graph().node(next).name.as_str()));
             let result = match &visit.failure {
@@ -679,7 +680,7 @@ impl Engine {
 
     fn observe_visits(&self, visits: &[VisitState]) {
         let total = self.runtime.clock.monotonic().saturating_sub(self.began);
-        for visit in visits {
+        for visit in visits.iter().filter(|visit| !visit.is_left_out) {
             let node = self.graph().node(visit.activation.node);
             self.observe(&Event::StepCompleted {
                 run: &self.facts.id,
@@ -737,7 +738,9 @@ impl StepContext {
         }
         let most = self.graph().branches_at_once(&self.run_state.position.frontier).max(1);
         let branches = visits.drain(..).zip(slots.drain(..)).enumerate();
-        let branches = branches.map(|(place, (visit, slot))| self.clone().branch(place, visit, slot));
+        let failed = Arc::new(AtomicBool::new(false));
+        let branches =
+            branches.map(|(place, (visit, slot))| self.clone().branch(place, visit, slot, Arc::clone(&failed)));
         let mut made: Vec<_> = stream::iter(branches).buffer_unordered(most).collect().await;
         made.sort_unstable_by_key(|(place, ..)| *place);
         for (_, visit, slot) in made {
@@ -746,10 +749,31 @@ impl StepContext {
         }
     }
 
-    /// Visits the node of a branch. The future owns everything that it uses.
-    async fn branch(self, place: usize, mut visit: VisitState, mut slot: CallSlot) -> (usize, VisitState, CallSlot) {
-        self.timed_visit(&mut visit, &mut slot, false).await;
+    /// Visits the node of a branch, unless a visit of the step has `failed` in a way that ends the run. The future owns
+    /// everything that it uses.
+    async fn branch(
+        self,
+        place: usize,
+        mut visit: VisitState,
+        mut slot: CallSlot,
+        failed: Arc<AtomicBool>,
+    ) -> (usize, VisitState, CallSlot) {
+        if failed.load(Ordering::Relaxed) {
+            visit.is_left_out = true;
+        } else {
+            self.timed_visit(&mut visit, &mut slot, false).await;
+            if self.is_fatal(&visit) {
+                failed.store(true, Ordering::Relaxed);
+            }
+        }
         (place, visit, slot)
+    }
+
+    /// Whether the failure of a visit's calls surely ends the run.
+    fn is_fatal(&self, visit: &VisitState) -> bool {
+        let (graph, at) = (self.graph(), &visit.activation);
+        let is_handled = || graph.has_target(at.node) || graph.may_suppress(at.node) || graph.ends_branch(at);
+        visit.failure.is_some() && (visit.is_ended || !is_handled())
     }
 
     async fn timed_visit(&self, visit: &mut VisitState, slot: &mut CallSlot, is_alone: bool) {

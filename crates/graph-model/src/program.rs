@@ -329,6 +329,16 @@ pub enum OnNoMatch {
     Fail,
 }
 
+/// The reaction when a node of a branch fails, and neither the node nor the graph handles that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBranchError {
+    /// The run ends with the failure.
+    Stop,
+    /// The branch ends, and the failure is one of the run's errors.
+    Collect,
+}
+
 /// A hook: a reaction to an event of a run (R143).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "WrittenHook")]
@@ -625,6 +635,12 @@ pub enum Route {
     All {
         /// The edges in order.
         all: Vec<Edge>,
+        /// The maximum number of concurrent calls of the branches; `None` for the maximum of the settings.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        width: Option<u32>,
+        /// The reaction when a node of a branch fails and nothing else handles that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        on_branch_error: Option<OnBranchError>,
     },
     /// To one node, once for each element of a list. Each element begins a branch, and all begin in the next step.
     Each {
@@ -641,6 +657,9 @@ pub enum Route {
         /// The maximum number of elements of the list. The node fails if it has more.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
+        /// The reaction when a node of a branch fails and nothing else handles that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        on_branch_error: Option<OnBranchError>,
     },
     /// To the node that is named for a value.
     By {
@@ -663,7 +682,7 @@ impl Route {
     /// value as its description.
     pub fn into_edges(self) -> Vec<Edge> {
         match self {
-            Self::First(edges) | Self::All { all: edges } => edges,
+            Self::First(edges) | Self::All { all: edges, .. } => edges,
             Self::Each { to, .. } => vec![Edge { to: Some(to), when: None, description: None }],
             Self::By { to, .. } => {
                 to.into_iter().map(|(word, to)| Edge { to, when: None, description: Some(word) }).collect()
@@ -674,7 +693,7 @@ impl Route {
     /// Calls `visit` with each path that it reads.
     pub fn paths<'r>(&'r self, visit: &mut impl FnMut(&'r Path)) {
         match self {
-            Self::First(edges) | Self::All { all: edges } => {
+            Self::First(edges) | Self::All { all: edges, .. } => {
                 let conditions = edges.iter().filter_map(|edge| edge.when.as_ref());
                 conditions.for_each(|when| when.condition().tests(&mut |test| visit(&test.path)));
             }
@@ -686,7 +705,7 @@ impl Route {
     /// Whether it leads nowhere.
     pub fn is_empty(&self) -> bool {
         match self {
-            Self::First(edges) | Self::All { all: edges } => edges.is_empty(),
+            Self::First(edges) | Self::All { all: edges, .. } => edges.is_empty(),
             Self::By { to, .. } => to.is_empty(),
             Self::Each { .. } => false,
         }

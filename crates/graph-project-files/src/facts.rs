@@ -214,7 +214,7 @@ impl RunProjection {
         let place = self.topology.node(&visit.node)?;
         let to = match visit.edge() {
             Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
-            None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed),
+            None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed && !visit.ends_branch),
         };
         self.topology.name(to?).map(str::to_owned)
     }
@@ -231,9 +231,10 @@ impl RunProjection {
         }
         if let Some(error) = &visit.error {
             let one = |error: String| json!({"step": visit.step, "node": visit.node, "error": error});
-            if visit.suppressed && visit.items.is_empty() {
+            let continues = visit.suppressed || visit.ends_branch;
+            if continues && visit.items.is_empty() {
                 self.suppressed.push(one(error.clone()));
-            } else if visit.suppressed {
+            } else if continues {
                 let item =
                     |item: &graph_engine::record::ItemFailure| one(format!("item {}: {}", item.item, item.error));
                 self.suppressed.extend(visit.items.iter().map(item));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use graph_definition::definition::RouteDefinition;
 use graph_definition::hash::{HashMap, HashSet};
+use graph_model::program::OnBranchError;
 
 use super::model::Model;
 
@@ -95,8 +96,12 @@ pub(crate) struct Branches {
     arrivals: HashMap<usize, Vec<usize>>,
     /// For each node, whether it fans out over a list.
     over: Vec<bool>,
+    /// For each node that fans out, whether failures in its branches end the branch; `None` if the fan-out around it says so.
+    collects: Vec<Option<bool>>,
     /// For each node, the joins that may follow without an edge from it: where a branch ends, or where none begins.
     beyond: Vec<Vec<usize>>,
+    /// For each node, the joins that may follow because its failure ends the branch.
+    broken: Vec<Vec<usize>>,
     faults: Vec<BranchFault>,
 }
 
@@ -126,6 +131,7 @@ impl Branches {
             of_node: vec![Vec::new(); count],
             places: vec![None; count],
             closing: vec![None; count],
+            collects: nodes.iter().map(|node| node.on_branch_error().map(|on| on == OnBranchError::Collect)).collect(),
             over: nodes.iter().map(|node| matches!(node.next(), RouteDefinition::Each(_))).collect(),
             ..Self::default()
         };
@@ -291,6 +297,26 @@ impl Branches {
         self.visits(node).any(|(_, visit)| visit.frame == OUTSIDE)
     }
 
+    /// Returns the joins that may follow a node because its failure ends the branch.
+    pub(crate) fn broken(&self, node: usize) -> &[usize] {
+        self.broken.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a failure of a visit that nothing else handles ends its branch, and not the run.
+    fn breaks(&self, model: &Model<'_>, visit: Visit) -> bool {
+        let collects = self.frames(visit.frame).find_map(|frame| self.collects[frame.fan]);
+        collects == Some(true) && model.may_break(visit.node)
+    }
+
+    fn broken_of(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
+        let visits = self.visits(node).filter(|(_, visit)| self.breaks(model, *visit));
+        let closing = |frame: usize| self.frames(frame).find_map(|frame| self.closing(frame.fan));
+        let mut joins: Vec<usize> = visits.filter_map(|(_, visit)| closing(visit.frame)).collect();
+        joins.sort_unstable();
+        joins.dedup();
+        joins
+    }
+
     fn beyond_of(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
         if let Some(join) = self.closing(node) {
             return vec![join];
@@ -308,6 +334,7 @@ impl Branches {
     /// Finds the mistakes that show when all visits are known.
     fn find_faults(&mut self, model: &Model<'_>) {
         self.beyond = (0..self.of_node.len()).map(|node| self.beyond_of(model, node)).collect();
+        self.broken = (0..self.of_node.len()).map(|node| self.broken_of(model, node)).collect();
         let mut faults = Vec::new();
         for node in 0..self.of_node.len() {
             if model.definition.nodes[node].waits_for.is_empty() {
@@ -315,8 +342,11 @@ impl Branches {
             }
             if model.definition.nodes[node].ends_run() {
                 faults.extend(self.alive_at(node).map(|(visit, other)| BranchFault::Alive { visit, other }));
-            } else if self.may_end(model, node) {
-                faults.extend(self.open_at(node).map(|fan| BranchFault::OpenEnd { node, fan }));
+            } else {
+                let (ends, breaks) = (self.may_end(model, node), |visit| self.breaks(model, visit));
+                faults.extend(
+                    self.open_at(node, |visit| ends || breaks(visit)).map(|fan| BranchFault::OpenEnd { node, fan }),
+                );
             }
         }
         self.faults.extend(faults);
@@ -351,9 +381,10 @@ impl Branches {
         })
     }
 
-    /// Returns the innermost fan-out around a node that no join closes, nor any fan-out around it.
-    fn open_at(&self, node: usize) -> Option<usize> {
-        self.of_node[node].iter().find_map(|&visit| {
+    /// Returns the innermost fan-out around a visit of a node that `ends` its branch, if no join closes it, nor any fan-out
+    /// around it.
+    fn open_at(&self, node: usize, ends: impl Fn(Visit) -> bool) -> Option<usize> {
+        self.of_node[node].iter().filter(|&&visit| ends(self.visits[visit])).find_map(|&visit| {
             let frame = self.visits[visit].frame;
             let is_closed = self.frames(frame).any(|frame| self.closing(frame.fan).is_some());
             self.frames(frame).next().filter(|_| !is_closed).map(|frame| frame.fan)

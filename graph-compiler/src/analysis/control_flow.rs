@@ -41,7 +41,8 @@ impl ControlFlow {
                     model.edge_indices(node).zip(model.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
                 let open = open.map(|(edge, to)| (to, first(edge)));
                 // A failure may occur on any visit.
-                let beyond = model.error_successor(node).into_iter().chain(branches.beyond(node).iter().copied());
+                let beyond = model.error_successor(node).into_iter();
+                let beyond = beyond.chain(branches.beyond(node).iter().chain(branches.broken(node)).copied());
                 let mut next: Vec<(usize, u64)> = open.chain(beyond.map(|to| (to, 1))).collect();
                 next.sort_unstable();
                 next.dedup_by_key(|(to, _)| *to);

@@ -234,6 +234,13 @@ impl Flow {
                 None => sure = Some(known),
             }
         }
+        // A node writes nothing if its failure ends the branch.
+        for known in branch.broken.iter().filter_map(|&node| self.before[node].clone()) {
+            match &mut sure {
+                Some(sure) => drop(sure.intersect(&known)),
+                None => sure = Some(known),
+            }
+        }
         let mut sure = sure?;
         self.forget(&mut sure, &branch.beside);
         Some(sure)
@@ -606,7 +613,8 @@ impl Flow {
             let begins = |edges: &EdgeList| edges.edges.iter().any(|edge| matches!(edge.when, Condition::Always));
             let is_sure = matches!(model.definition.nodes[node].next(), RouteDefinition::All(edges) if begins(edges));
             let beyond = self.branches.beyond(node).iter().copied().filter(|_| !sets && !is_sure);
-            for next in onward.chain(failed).chain(beyond) {
+            let broken = self.branches.broken(node).iter().copied();
+            for next in onward.chain(failed).chain(beyond).chain(broken) {
                 if !std::mem::replace(&mut seen[next], true) {
                     from[next] = Some(node);
                     waiting.push_back(next);
@@ -622,7 +630,7 @@ impl Flow {
         let mut leads = vec![false; count];
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
         for node in 0..count {
-            let beyond = self.branches.beyond(node).iter().copied();
+            let beyond = self.branches.beyond(node).iter().chain(self.branches.broken(node)).copied();
             for next in model.successors(node).chain(model.error_successor(node)).chain(beyond) {
                 before[next].push(node);
             }

@@ -44,6 +44,8 @@ pub(crate) struct JoinedBranch {
     pub(crate) is_sure: bool,
     /// The nodes at which it may end before the join.
     pub(crate) ends: Vec<usize>,
+    /// The nodes whose failure may end it before the join.
+    pub(crate) broken: Vec<usize>,
     /// For each node, whether the branch may visit it before the join.
     pub(crate) region: Vec<bool>,
     /// The keys that other branches may write.
@@ -106,11 +108,14 @@ impl Finder<'_, '_> {
         let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
         let branch = |(edge, first): (usize, usize)| {
             let ends = self.ends(first, node);
+            let is_over = ends.is_some();
+            let (ends, broken) = ends.unwrap_or_default();
             JoinedBranch {
                 edge,
                 first,
-                is_sure: begun[edge] && ends.is_some(),
-                ends: ends.unwrap_or_default(),
+                is_sure: begun[edge] && is_over,
+                ends,
+                broken,
                 region: regions[edge].clone(),
                 beside: union(
                     touched.iter().enumerate().filter(|(other, _)| is_list || *other != edge).map(|(_, keys)| keys),
@@ -166,13 +171,13 @@ impl Finder<'_, '_> {
         sorted(inside.flat_map(|(_, touches)| touches.iter().copied()).collect())
     }
 
-    /// Returns the nodes at which a branch may end before a join; `None` if it may still run, or have left the fan-out, when
+    /// Returns the nodes at which a branch may end before a join, and those whose failure may end it; `None` if it may still run, or have left the fan-out, when
     /// the join is visited, or if it neither arrives nor ends.
-    fn ends(&self, first: usize, join: usize) -> Option<Vec<usize>> {
+    fn ends(&self, first: usize, join: usize) -> Option<(Vec<usize>, Vec<usize>)> {
         let nodes = &self.model.definition.nodes;
         let JoinPlace { fan, closes } = self.branches.place(join)?;
         let mut seen = vec![false; nodes.len()];
-        let (mut open, mut arrives, mut ends) = (vec![first], false, Vec::new());
+        let (mut open, mut arrives, mut ends, mut broken) = (vec![first], false, Vec::new(), Vec::new());
         while let Some(node) = open.pop() {
             if node == join {
                 arrives = true;
@@ -186,6 +191,7 @@ impl Finder<'_, '_> {
                 continue;
             }
             open.extend(self.model.error_successor(node));
+            broken.extend((!self.branches.broken(node).is_empty()).then_some(node));
             if begins(nodes[node].next()) {
                 // Its branches may end, but the nodes after their join are visited all the same.
                 open.push(self.branches.closing(node)?);
@@ -194,7 +200,7 @@ impl Finder<'_, '_> {
                 ends.extend(self.model.may_end(node).then_some(node));
             }
         }
-        (arrives || !ends.is_empty()).then_some(ends)
+        (arrives || !ends.is_empty() || !broken.is_empty()).then_some((ends, broken))
     }
 
     /// Returns for each node the keys that nodes of other branches may write while it runs.
@@ -244,6 +250,7 @@ mod tests {
     use graph_definition::diagnostic::Diagnostics;
     use graph_definition::source::SourceFile;
     use graph_definition::tree;
+    use graph_model::program::OnBranchError;
 
     use super::super::flow::Flow;
     use super::super::reads::ProgramPoint;
@@ -260,6 +267,10 @@ mod tests {
         edges: Vec<(Option<usize>, bool)>,
         is_fan: bool,
         waits: bool,
+        /// Whether it calls a tool, which may fail.
+        calls: bool,
+        /// Whether failures in its branches end the branch.
+        collects: Option<bool>,
     }
 
     /// A generator of random graphs with nested fan-outs and joins.
@@ -276,7 +287,8 @@ mod tests {
 
         fn gate(&mut self, edges: Vec<(Option<usize>, bool)>) -> usize {
             let writes = (0..self.below(3)).map(|_| self.below(KEYS)).collect();
-            self.gates.push(Gate { writes, edges, ..Gate::default() });
+            let calls = self.below(4) == 0;
+            self.gates.push(Gate { writes, edges, calls, ..Gate::default() });
             self.gates.len() - 1
         }
 
@@ -303,6 +315,7 @@ mod tests {
                     let branches = (0..=count).map(|_| (Some(self.part(depth - 1, join)), self.below(3) > 0)).collect();
                     let fan = self.gate(branches);
                     self.gates[fan].is_fan = true;
+                    self.gates[fan].collects = [None, Some(true), Some(false)][self.below(3)];
                     fan
                 }
             }
@@ -316,7 +329,8 @@ mod tests {
              config:\n  start: n{start}\n  nodes:\n"
         );
         for (at, gate) in gates.iter().enumerate() {
-            writeln!(text, "    n{at}:\n      type: gate").unwrap();
+            let kind = if gate.calls { "action: { item_id: test/tool }" } else { "type: gate" };
+            writeln!(text, "    n{at}:\n      {kind}").unwrap();
             if !gate.writes.is_empty() {
                 let writes: Vec<String> = gate.writes.iter().map(|key| format!("k{key}: 1")).collect();
                 writeln!(text, "      assign: {{ {} }}", writes.join(", ")).unwrap();
@@ -337,12 +351,18 @@ mod tests {
         assert_eq!(definition.nodes.len(), gates.len(), "{text}");
         let names: Vec<_> = definition.nodes.iter().map(|node| node.name.clone()).collect();
         for (at, node) in definition.nodes.iter_mut().enumerate() {
-            let NodeKind::Gate(gate) = &mut node.kind else { panic!("{text}") };
+            let next = match &mut node.kind {
+                NodeKind::Gate(gate) => &mut gate.next,
+                NodeKind::Action(action) => &mut action.next,
+                _ => panic!("{text}"),
+            };
             if gates[at].is_fan {
-                let RouteDefinition::First(edges) = std::mem::replace(&mut gate.next, RouteDefinition::End) else {
+                let RouteDefinition::First(mut edges) = std::mem::replace(next, RouteDefinition::End) else {
                     panic!("{text}")
                 };
-                gate.next = RouteDefinition::All(edges);
+                let policy = |collects| if collects { OnBranchError::Collect } else { OnBranchError::Stop };
+                edges.on_branch_error = gates[at].collects.map(policy);
+                *next = RouteDefinition::All(edges);
             }
             if gates[at].waits {
                 let leads = |gate: &Gate| gate.edges.iter().any(|(to, _)| *to == Some(at));
@@ -394,6 +414,11 @@ mod tests {
                 }
                 let mut after = run.clone();
                 after.tokens.remove(at);
+                let collects = frames.iter().rev().find_map(|&fan| gates[fan].collects);
+                if gates[*node].calls && collects == Some(true) {
+                    // It writes nothing, and its branch ends.
+                    waiting.push(after.clone());
+                }
                 match &mut sure[*node] {
                     Some(sure) => sure.retain(|key| run.set.contains(key)),
                     none => *none = Some(run.set.clone()),

@@ -232,6 +232,10 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             let message = format!("a branch of node `{}` may end at `{}`, and no join follows", name(fan), name(node));
             diagnostics
                 .error(code::OPEN_END, place(node), message)
+                .label(match model.may_end(node) {
+                    true => "a branch may end here",
+                    false => "its failure ends the branch",
+                })
                 .related(place(fan), "the branches begin here")
                 .help("lead the branches to a node with `waits_for`, which may be a return node");
         }

@@ -310,13 +310,16 @@ fn route(route: &RouteDefinition) -> program::Route {
         RouteDefinition::End => program::Route::default(),
         RouteDefinition::To(to) => program::Route::First(vec![always(to)]),
         RouteDefinition::First(list) => program::Route::First(edges(list)),
-        RouteDefinition::All(list) => program::Route::All { all: edges(list) },
+        RouteDefinition::All(list) => {
+            program::Route::All { all: edges(list), width: list.width, on_branch_error: list.on_branch_error }
+        }
         RouteDefinition::Each(each) => program::Route::Each {
             over: each.over.to_program(),
             name: each.name.value.clone(),
             to: each.to.to_string(),
             width: each.width,
             most: each.most,
+            on_branch_error: each.on_branch_error,
         },
         RouteDefinition::By(by) => program::Route::By {
             by: by.by.value.clone(),

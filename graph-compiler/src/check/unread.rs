@@ -182,7 +182,8 @@ impl Live {
         // finding, but never adds one.
         let early = |site: Site| site != Site::Next;
         self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| self.add(&mut live, *slot));
-        if let Some(next) = analysis.model.error_successor(node) {
+        let broken = analysis.flow.branches().broken(node).iter().copied();
+        for next in analysis.model.error_successor(node).into_iter().chain(broken) {
             live.unite(&self.before[next]);
         }
         live

@@ -3,7 +3,7 @@
 use graph_model::condition::Condition;
 use graph_model::name::{NodeName, StateKey};
 use graph_model::path::Path;
-use graph_model::program::{Kind, MOST_BRANCHES};
+use graph_model::program::{Kind, MOST_BRANCHES, OnBranchError};
 use graph_model::value::Value;
 
 use super::action::{self, CallDefinition};
@@ -136,6 +136,8 @@ pub struct EachDefinition {
     pub width: Option<u32>,
     /// The maximum number of elements of the list.
     pub most: Option<u32>,
+    /// The reaction to failures in the branches.
+    pub on_branch_error: Option<OnBranchError>,
 }
 
 /// A route by a value.
@@ -154,6 +156,10 @@ pub struct EdgeList {
     pub span: Span,
     /// The edges.
     pub edges: Vec<EdgeDefinition>,
+    /// The maximum number of concurrent calls of the branches, if the edges begin branches.
+    pub width: Option<u32>,
+    /// The reaction to failures in the branches, if the edges begin branches.
+    pub on_branch_error: Option<OnBranchError>,
 }
 
 /// An edge.
@@ -257,6 +263,15 @@ impl NodeDefinition {
         self.assign().iter().map(|assignment| &assignment.key).chain(collect)
     }
 
+    /// Returns the reaction to failures in the branches that the node begins, if it says so.
+    pub fn on_branch_error(&self) -> Option<OnBranchError> {
+        match self.next() {
+            RouteDefinition::All(list) => list.on_branch_error,
+            RouteDefinition::Each(each) => each.on_branch_error,
+            RouteDefinition::End | RouteDefinition::To(_) | RouteDefinition::First(_) | RouteDefinition::By(_) => None,
+        }
+    }
+
     /// Whether a run always ends at the node.
     pub fn ends_run(&self) -> bool {
         matches!(self.kind, NodeKind::Return(_))
@@ -299,10 +314,14 @@ const CALLING: [&str; 9] =
 const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"];
 
 /// The fields of a route along every edge whose condition holds.
-pub const ALL: [&str; 2] = ["all", "comment"];
+pub const ALL: [&str; 4] = ["all", "max_concurrency", "on_branch_error", "comment"];
 
 /// The fields of a route over a list.
-pub const OVER: [&str; 6] = ["over", "as", "to", "max_concurrency", "most", "comment"];
+pub const OVER: [&str; 7] = ["over", "as", "to", "max_concurrency", "most", "on_branch_error", "comment"];
+
+/// The reactions to a failure in a branch.
+pub const ON_BRANCH_ERROR: [(&str, OnBranchError); 2] =
+    [("stop", OnBranchError::Stop), ("collect", OnBranchError::Collect)];
 
 /// The fields of a route by a value.
 pub const BY: [&str; 3] = ["by", "to", "comment"];
@@ -655,7 +674,7 @@ fn parse_next(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut
         TreeNode::List(list) => {
             let edges: Vec<_> = list.iter().filter_map(|tree| parse_edge(reader, tree, lost)).collect();
             *lost |= edges.len() < list.len();
-            RouteDefinition::First(EdgeList { span: tree.span.clone(), edges })
+            RouteDefinition::First(EdgeList { span: tree.span.clone(), edges, width: None, on_branch_error: None })
         }
         TreeNode::Map(_) => parse_form(reader, tree, lost).unwrap_or_else(|| {
             *lost = true;
@@ -738,7 +757,9 @@ fn parse_all_edges(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost:
         edges.push(edge);
     }
     *lost |= edges.len() < list.len();
-    Some(RouteDefinition::All(EdgeList { span: tree.span.clone(), edges }))
+    let width = fields.get("max_concurrency").and_then(|tree| max_concurrency(reader, tree));
+    let on_branch_error = parse_on_branch_error(reader, fields);
+    Some(RouteDefinition::All(EdgeList { span: tree.span.clone(), edges, width, on_branch_error }))
 }
 
 /// Reads `next: { over: …, as: …, to: … }`.
@@ -749,7 +770,24 @@ fn parse_over(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut
     let width = fields.get("max_concurrency").and_then(|tree| max_concurrency(reader, tree));
     let most = fields.get("most").and_then(|tree| reader.integer_in(tree, "`most`", 1, MOST_BRANCHES));
     let to = reader.required_text(fields, "`next` with `over`", "to").and_then(|text| reader.name(text, NodeName::new));
-    Some(RouteDefinition::Each(EachDefinition { over: over?, name: name?, to: to?, width, most }))
+    let on_branch_error = parse_on_branch_error(reader, fields);
+    Some(RouteDefinition::Each(EachDefinition { over: over?, name: name?, to: to?, width, most, on_branch_error }))
+}
+
+/// Reads `on_branch_error`.
+fn parse_on_branch_error(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<OnBranchError> {
+    let tree = fields.get("on_branch_error")?;
+    if let TreeNode::String(text) = &tree.node
+        && text == "finish"
+    {
+        let place = SourcePlace::new(reader.source, tree.span.clone());
+        reader
+            .diagnostics
+            .error(code::NOT_SUPPORTED, place, "`on_branch_error: finish` is not supported yet")
+            .help("write `collect`: the branches go on, and the join can look at what is missing");
+        return None;
+    }
+    reader.word(tree, "`on_branch_error`", &ON_BRANCH_ERROR)
 }
 
 /// Reads `next: { by: …, to: { … } }`.

@@ -37,6 +37,8 @@ impl SchemaBasis {
         let all = only(&vocabulary::ALL, |field| {
             let schema = match field {
                 "all" => json!({ "type": "array", "items": edges(), "minItems": 1 }),
+                "max_concurrency" => nullable(integer(1, vocabulary::MOST_AT_A_TIME.into())),
+                "on_branch_error" => nullable(on_branch_error()),
                 _ => anything(),
             };
             documented(schema, "`next` with `all`", field)
@@ -48,6 +50,7 @@ impl SchemaBasis {
                 "to" => reference("target"),
                 "max_concurrency" => nullable(integer(1, vocabulary::MOST_AT_A_TIME.into())),
                 "most" => nullable(integer(1, MOST_BRANCHES.into())),
+                "on_branch_error" => nullable(on_branch_error()),
                 _ => anything(),
             };
             documented(schema, "`next` with `over`", field)
@@ -204,4 +207,9 @@ pub(super) fn retry() -> Value {
 
 pub(super) fn shown(milliseconds: u64) -> Value {
     json!(graph_model::duration::shown(std::time::Duration::from_millis(milliseconds)))
+}
+
+/// Returns the schema of the reaction to a failure in a branch.
+fn on_branch_error() -> Value {
+    json!({ "enum": vocabulary::ON_BRANCH_ERROR.map(|(word, _)| word) })
 }

@@ -119,6 +119,8 @@ pub(crate) struct VisitState {
     pub(crate) cached: bool,
     /// The results of its calls that are to be cached.
     pub(crate) fresh: Vec<Fresh>,
+    /// Whether it did not begin, because another visit of its step had failed.
+    pub(crate) is_left_out: bool,
     /// Whether a hook ended the run after the failure.
     pub(crate) is_ended: bool,
     /// Whether the run was stopped, or its time was up, before the visit was done.
@@ -148,6 +150,7 @@ impl VisitState {
         self.run = None;
         self.cached = false;
         self.fresh.clear();
+        self.is_left_out = false;
         self.is_ended = false;
         self.is_interrupted = false;
         self.broken = None;
@@ -206,6 +209,7 @@ impl VisitState {
             error: failure.map(|failure| failure.message.as_str()),
             category: failure.map(|failure| failure.category.name()),
             suppressed: self.way.is_suppressed(),
+            ends_branch: self.way.ends_branch(),
             data: data.map(AsView::view),
             cached: self.cached,
             changes: match covered {

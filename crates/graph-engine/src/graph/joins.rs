@@ -1,5 +1,7 @@
 //! Joins: the fan-out that each belongs to, and the nodes that can still reach it.
 
+use graph_model::program::OnBranchError;
+
 use crate::activation::{Activation, TakenEdges, frames};
 use crate::graph::GraphTables;
 use crate::graph::node::CompiledRoute;
@@ -32,14 +34,18 @@ impl GraphTables {
         taken.chain(std::iter::repeat_n(0, over).map(move |edge| self.target(node, edge).flatten()))
     }
 
-    /// Returns how many nodes of a step are visited at a time: the minimum of the limits of the graph and its routes over
-    /// lists.
+    /// Whether a failure of a visit that nothing else handles ends its branch, and not the run: the innermost fan-out around
+    /// it that says what such a failure does says so.
+    pub fn ends_branch(&self, at: &Activation) -> bool {
+        let policies = frames(at.frame.as_ref()).filter_map(|frame| self.node(frame.fan.node).on_branch_error);
+        policies.into_iter().next() == Some(OnBranchError::Collect)
+    }
+
+    /// Returns how many nodes of a step are visited at a time: the minimum of the limits of the graph and its routes that
+    /// begin branches.
     pub fn branches_at_once(&self, frontier: &[Activation]) -> usize {
         let of_routes = frontier.iter().flat_map(|at| frames(at.frame.as_ref())).map(|frame| frame.fan.node);
-        let widths = of_routes.filter_map(|node| match &self.node(node).next {
-            CompiledRoute::Each(each) => Some(each.width),
-            CompiledRoute::First(_) | CompiledRoute::All(_) | CompiledRoute::By(_) => None,
-        });
+        let widths = of_routes.filter_map(|node| self.node(node).width);
         let of_graph = usize::try_from(self.settings.max_concurrency.max(1)).unwrap_or(usize::MAX);
         widths.fold(of_graph, usize::min)
     }

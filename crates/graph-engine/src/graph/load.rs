@@ -136,7 +136,12 @@ impl Loader<'_> {
         let timeout = body.timeout_ms.map(Duration::from_millis);
         let assign = assign.collect::<Result<_, String>>()?;
         let shows = settings.on_no_match == OnNoMatch::Fail;
-        let next = self.route(&body.next, shows, settings)?;
+        let next = self.route(&body.next, shows)?;
+        let (of_branches, on_branch_error) = match body.next {
+            program::Route::All { width, on_branch_error, .. }
+            | program::Route::Each { width, on_branch_error, .. } => (width, on_branch_error),
+            program::Route::First(_) | program::Route::By { .. } => (None, None),
+        };
         let node = CompiledNode {
             name: name.to_owned(),
             kind,
@@ -145,6 +150,8 @@ impl Loader<'_> {
             has_channels: false,
             seen: Vec::new(),
             next,
+            width: of_branches.map(|width| usize::try_from(width).unwrap_or(usize::MAX).max(1)),
+            on_branch_error,
             join: body.join,
             on_error: body.on_error,
             retry: body.retry,
@@ -206,16 +213,15 @@ impl Loader<'_> {
         Ok(CompiledHook { name, event: hook.event, when: when.into(), does, untrusted: hook.untrusted.clone() })
     }
 
-    fn route(&self, route: &program::Route, shows: bool, settings: &Settings) -> Result<CompiledRoute, String> {
+    fn route(&self, route: &program::Route, shows: bool) -> Result<CompiledRoute, String> {
         let edge = |edge: &program::Edge| self.edge(edge, shows);
         Ok(match route {
             program::Route::First(list) => CompiledRoute::First(list.iter().map(edge).collect::<Result<_, _>>()?),
-            program::Route::All { all } => CompiledRoute::All(all.iter().map(edge).collect::<Result<_, _>>()?),
-            program::Route::Each { over, name, to, width: of_branches, most } => CompiledRoute::Each(ListRoute {
+            program::Route::All { all, .. } => CompiledRoute::All(all.iter().map(edge).collect::<Result<_, _>>()?),
+            program::Route::Each { over, name, to, most, .. } => CompiledRoute::Each(ListRoute {
                 over: self.term(over)?,
                 argument: self.argument(name).ok_or_else(|| format!("there is no argument `{name}`"))?,
                 to: self.target(to)?,
-                width: width(*of_branches, settings),
                 most: most.map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
             }),
             program::Route::By { by, to } => {

@@ -7,7 +7,7 @@ use graph_model::capability::Capability;
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::operator::Operator;
-use graph_model::program::{self, Event, Executor, ItemType, Join, NodeFacts, Retry, Verb};
+use graph_model::program::{self, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Retry, Verb};
 use graph_model::reducer::Reducer;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
@@ -69,6 +69,10 @@ pub struct CompiledNode {
     pub(super) seen: Vec<usize>,
     /// Where it leads.
     pub next: CompiledRoute,
+    /// How many nodes of its branches are visited at a time, if its route limits that.
+    pub width: Option<usize>,
+    /// The reaction to failures in its branches, if its route has one.
+    pub on_branch_error: Option<OnBranchError>,
     /// How it waits for branches; `None` if it waits for nothing.
     pub join: Option<Join>,
     /// The node that its failures lead to, if the node names one.
@@ -215,8 +219,6 @@ pub struct ListRoute {
     /// The element's name in the branch, as an index into the names of the program.
     pub argument: u16,
     pub to: u16,
-    /// How many calls the branches make at a time.
-    pub width: usize,
     /// How many elements the list may have.
     pub most: Option<usize>,
 }

@@ -265,7 +265,10 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// Whether the run continued along the node's own edges after the failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
-    /// The data of that failure as the node's edges saw it in `result`, besides `status` and `error`; its secrets are
+    /// Whether the failure ended its branch, and not the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends_branch: bool,
+    /// The data of a suppressed failure as the node's edges saw it in `result`, besides `status` and `error`; its secrets are
     /// hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<D>,
@@ -511,7 +514,7 @@ impl Visit {
                 let length = length.min(MOST_BRANCHES);
                 TakenEdges::Over(Arc::new(vec![Value::Null; length]))
             }
-            (_, []) if !fans_out => TakenEdges::None,
+            (_, []) if !fans_out || self.ends_branch => TakenEdges::None,
             (_, [edge]) if !fans_out => TakenEdges::One(*edge),
             (_, edges) => TakenEdges::Many(Arc::new(edges.to_vec())),
         }

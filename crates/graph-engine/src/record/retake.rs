@@ -97,6 +97,7 @@ impl<'a> Recorded<'a> {
         };
         let changes = visit.changes.iter().map(change).collect::<Result<_, String>>()?;
         let way = match (&visit.error, visit.suppressed, graph.node(node).on_error) {
+            (Some(_), false, None) if visit.ends_branch && graph.ends_branch(at) => Way::EndsBranch,
             (Some(_), false, Some(target)) => Way::OnError(target),
             (Some(_), false, None) => return Err("the node failed, and nothing says where that leads".to_owned()),
             (error, suppressed, _) => {
@@ -133,8 +134,15 @@ pub fn said_edges(graph: &GraphTables, node: u16, visit: &Visit) -> TakenEdges {
 /// # Errors
 ///
 /// If the graph has no such edge, or the visit writes a key that a failed visit does not write.
-pub fn said_way(graph: &GraphTables, at: u16, visit: &Visit) -> Result<Way, String> {
+pub fn said_way(graph: &GraphTables, activation: &Activation, visit: &Visit) -> Result<Way, String> {
+    let at = activation.node;
     let node = graph.node(at);
+    if visit.ends_branch {
+        return match visit.changes.is_empty() && visit.edges.is_empty() && graph.ends_branch(activation) {
+            true => Ok(Way::EndsBranch),
+            false => Err(format!("the failure of node `{}` does not end its branch", node.name)),
+        };
+    }
     if let Some(target) = node.on_error.filter(|_| visit.error.is_some()) {
         return match visit.changes.len() {
             0 => Ok(Way::OnError(target)),
@@ -172,14 +180,16 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
         return refuse("counts one call, which is not written down");
     }
     if visit.error.is_none() {
-        if visit.category.is_some() || visit.suppressed || !visit.items.is_empty() {
+        if visit.category.is_some() || visit.suppressed || visit.ends_branch || !visit.items.is_empty() {
             return refuse("did not fail, and says what its failure was");
         }
     } else if visit.category.as_deref().and_then(Category::named).is_none() {
         return refuse("failed with an unknown category");
     } else if visit.suppressed && !graph.may_suppress(at) {
         return refuse("failed, and the graph does not follow its edges then");
-    } else if !visit.suppressed && !graph.has_target(at) {
+    } else if visit.ends_branch && (visit.suppressed || graph.has_target(at)) {
+        return refuse("failed, and its failure leads elsewhere");
+    } else if !visit.suppressed && !visit.ends_branch && !graph.has_target(at) {
         return Err("the node failed, and nothing says where that leads".to_owned());
     }
     if visit.over.is_some() != visit.list.is_some()
@@ -194,7 +204,9 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
     }
     let calls_one = visit.run.is_some() || !visit.result.is_null();
     match asks {
-        Asks::Nothing if visit.error.is_some() => refuse("calls nothing, and a failure of it ends the run"),
+        Asks::Nothing if visit.error.is_some() && !visit.ends_branch => {
+            refuse("calls nothing, and a failure of it ends the run")
+        }
         Asks::Nothing if visit.calls > 0 || visit.cached || calls_one => {
             refuse("calls nothing, and says what its call came to")
         }

@@ -73,7 +73,7 @@ impl Ways<'_> {
     fn lead(&mut self, visited: &SettledVisit<'_>) -> Result<(), FoldError> {
         let at = visited.at;
         match visited.way {
-            Way::Fatal => Ok(()),
+            Way::EndsBranch | Way::Fatal => Ok(()),
             Way::OnError(target) => self.go(*target, at.frame.clone(), at.number),
             Way::Along { edges, .. } if self.graph.fans_out(at.node) => self.fan_out(at, edges),
             Way::Along { edges, .. } => {

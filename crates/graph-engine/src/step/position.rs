@@ -206,9 +206,10 @@ impl Position {
     fn failed(&mut self, node: &str, error: &str, visited: &SettledVisit<'_>) {
         let step = visited.at.number;
         let one = |error: String| SuppressedError { step, node: node.to_owned(), error };
-        if visited.way.is_suppressed() && visited.items.is_empty() {
+        let continues = visited.way.is_suppressed() || visited.way.ends_branch();
+        if continues && visited.items.is_empty() {
             self.suppressed.push(one(error.to_owned()));
-        } else if visited.way.is_suppressed() {
+        } else if continues {
             let items = visited.items.iter();
             self.suppressed.extend(items.map(|item| one(format!("item {}: {}", item.item, item.error))));
         }

@@ -173,7 +173,8 @@ fn fail(
     Settled { way, unfit: Some(failure) }
 }
 
-/// Decides where a failure leads: to the node's own target, along its edges, or nowhere, which ends the run (R120).
+/// Decides where a failure leads: to the node's own target, along its edges, or nowhere, which ends the branch or the run
+/// (R120).
 ///
 /// A foreach whose failure is routed along its edges writes the list that it collected; nothing else is written.
 #[cold]
@@ -192,8 +193,10 @@ fn route_failure(
     if let Some(target) = node.on_error {
         return Way::OnError(target);
     }
+    // Such a failure ends the branch, if a fan-out around it says so, or else the run.
+    let unhandled = || if env.graph.ends_branch(env.at) { Way::EndsBranch } else { Way::Fatal };
     if !env.graph.may_suppress(env.at.node) {
-        return Way::Fatal;
+        return unhandled();
     }
     let several;
     let context = if facts.calls <= 1 {
@@ -212,10 +215,10 @@ fn route_failure(
     };
     match edges {
         Ok(edges) => Way::Along { edges, suppressed: true },
-        // If no edge can be followed either, the run ends with the failure.
+        // If no edge can be followed either, nothing handles the failure.
         Err(_) => {
             changes.clear();
-            Way::Fatal
+            unhandled()
         }
     }
 }

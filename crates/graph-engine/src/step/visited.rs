@@ -22,6 +22,8 @@ pub enum Way {
     },
     /// To the node that handles failures of this one (R120).
     OnError(u16),
+    /// Nowhere: the branch ends with the failure, and the run continues.
+    EndsBranch,
     /// Nowhere: the run ends with the failure.
     Fatal,
 }
@@ -38,7 +40,7 @@ impl Way {
     pub fn edges(&self) -> &TakenEdges {
         match self {
             Self::Along { edges, .. } => edges,
-            Self::OnError(_) | Self::Fatal => &TakenEdges::None,
+            Self::OnError(_) | Self::EndsBranch | Self::Fatal => &TakenEdges::None,
         }
     }
 
@@ -60,7 +62,7 @@ impl Way {
         match self {
             Self::Along { edges: TakenEdges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
             Self::OnError(target) => Some(*target),
-            Self::Along { .. } | Self::Fatal => None,
+            Self::Along { .. } | Self::EndsBranch | Self::Fatal => None,
         }
     }
 
@@ -68,6 +70,12 @@ impl Way {
     #[inline]
     pub fn is_suppressed(&self) -> bool {
         matches!(self, Self::Along { suppressed: true, .. })
+    }
+
+    /// Whether its branch ends with its failure.
+    #[inline]
+    pub fn ends_branch(&self) -> bool {
+        matches!(self, Self::EndsBranch)
     }
 
     /// Whether the run ends with its failure.

@@ -349,6 +349,9 @@ impl Replayer<'_> {
         let now = Now::new(&clock);
         let env = Env::new(self.code, &self.position, state, activation, &now);
         let asks = self.code.asks(index);
+        if self.code.ends_branch(activation) && !error.starts_with(UNFIT) && !is_hidden {
+            return Err(format!("the failure of node `{}` ends its branch, and not the run", node.name));
+        }
         if asks == Asks::Nothing {
             let found = self.gate_fails(&env);
             // At another time it may fail elsewhere.

@@ -68,7 +68,7 @@ impl Replayer<'_> {
     ) -> Result<Way, String> {
         let node = self.code.node(activation.node);
         self.shape(visit, activation.node)?;
-        let Some(state) = self.state.as_deref() else { return said_way(self.code, activation.node, visit) };
+        let Some(state) = self.state.as_deref() else { return said_way(self.code, activation, visit) };
         let asked = AtomicBool::new(false);
         let clock = ReadingClock { recorded: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
@@ -155,6 +155,9 @@ impl Replayer<'_> {
         }
         if way.is_suppressed() != visit.suppressed {
             return Err(format!("the failure of node `{}` leads elsewhere", node.name));
+        }
+        if way.ends_branch() != visit.ends_branch {
+            return Err(format!("the failure of node `{}` ends something else", node.name));
         }
         let written: Map<String, Value> =
             changes.into_iter().map(|change| (code.keys[change.key].name.clone(), change.value)).collect();

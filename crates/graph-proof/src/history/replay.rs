@@ -650,6 +650,7 @@ impl ChangedRun<'_> {
         }
         visit.error = failure.map(|failure| failure.message);
         visit.suppressed = way.is_suppressed();
+        visit.ends_branch = way.ends_branch();
         visit.result = result;
         visit.items = items;
         visit.edges = way.edges().as_slice().to_vec();
@@ -707,13 +708,13 @@ impl ChangedRun<'_> {
                 }
             });
         }
+        let leads_elsewhere = self.code.has_target(activation.node) || self.code.ends_branch(activation);
         // A foreach that failed and leads elsewhere does not store its collected values, and nothing reads them.
-        let asks =
-            node.kind.collects().is_some() && (answered.items.is_empty() || !self.code.has_target(activation.node));
+        let asks = node.kind.collects().is_some() && (answered.items.is_empty() || !leads_elsewhere);
         if is_unknown && asks {
             let is_same = self.replay.deviations.len() == said;
             // The same calls have the same results, with which the node failed to choose an edge.
-            let Some(failure) = self.failed_to_route(activation.node, pair).filter(|_| is_same) else {
+            let Some(failure) = self.failed_to_route(activation, pair).filter(|_| is_same) else {
                 return Err(Halt::Stopped("what its calls returned was not kept".to_owned()));
             };
             answered.answer = Some(RecordedAnswer::Failure(failure, None));
@@ -727,10 +728,11 @@ impl ChangedRun<'_> {
 
     /// Returns the failure of a visit that could not choose an edge on its calls' results, if its node can fail in this way
     /// and leads elsewhere then.
-    fn failed_to_route(&self, node: u16, pair: Option<usize>) -> Option<Failure> {
+    fn failed_to_route(&self, at: &Activation, pair: Option<usize>) -> Option<Failure> {
         let was = &self.recorded.visits[pair?].visit;
         let error = was.error.as_deref().filter(|_| was.items.is_empty() && !was.suppressed)?;
-        let is_own = self.code.has_target(node) && self.code.may_fail_to_route(node, error);
+        let continues = self.code.has_target(at.node) || self.code.ends_branch(at);
+        let is_own = continues && self.code.may_fail_to_route(at.node, error);
         is_own.then(|| failure_of(was, error))
     }
 

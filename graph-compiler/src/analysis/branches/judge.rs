@@ -39,6 +39,16 @@ struct NodePlan {
     leads: Leads,
     handler: Option<usize>,
     waits: bool,
+    /// Whether it calls a tool, which may fail.
+    calls: bool,
+    /// Whether failures in its branches end the branch, if it begins branches.
+    collects: Option<bool>,
+}
+
+impl NodePlan {
+    fn new(leads: Leads, waits: bool) -> Self {
+        Self { leads, handler: None, waits, calls: false, collects: None }
+    }
 }
 
 struct Random(u64);
@@ -69,14 +79,27 @@ fn any_graph(random: &mut Random) -> Vec<NodePlan> {
         };
         let handler = (random.below(8) == 0).then(|| random.below(count));
         let handler = handler.filter(|_| !matches!(leads, Leads::Return));
-        NodePlan { leads, handler, waits: random.below(3) == 0 }
+        NodePlan { handler, ..NodePlan::new(leads, random.below(3) == 0) }
     };
     (0..count).map(|_| node()).collect()
 }
 
+/// Lets some nodes fail, and some fan-outs say what a failure in their branches does.
+fn let_fail(random: &mut Random, nodes: &mut [NodePlan]) {
+    if random.below(2) == 0 {
+        return;
+    }
+    for node in nodes {
+        node.calls = random.below(3) == 0 && !matches!(node.leads, Leads::Return);
+        if matches!(node.leads, Leads::All(_) | Leads::Over(_)) {
+            node.collects = [None, Some(true), Some(true), Some(false)][random.below(4)];
+        }
+    }
+}
+
 /// Makes a graph whose branches meet at joins, and then changes up to two edges of it.
 fn formed_graph(random: &mut Random) -> Vec<NodePlan> {
-    let mut nodes = vec![NodePlan { leads: Leads::Return, handler: None, waits: false }];
+    let mut nodes = vec![NodePlan::new(Leads::Return, false)];
     // The first node is the last of the run.
     let depth = 1 + random.below(2);
     let start = part(random, &mut nodes, depth, 0);
@@ -120,7 +143,7 @@ fn formed_graph(random: &mut Random) -> Vec<NodePlan> {
 /// Makes a part that leads to `next`, and returns its first node.
 fn part(random: &mut Random, nodes: &mut Vec<NodePlan>, depth: usize, next: usize) -> usize {
     let mut add = |leads: Leads, waits: bool| {
-        nodes.push(NodePlan { leads, handler: None, waits });
+        nodes.push(NodePlan::new(leads, waits));
         nodes.len() - 1
     };
     match if depth == 0 { random.below(2) } else { 1 + random.below(5) } {
@@ -133,7 +156,7 @@ fn part(random: &mut Random, nodes: &mut Vec<NodePlan>, depth: usize, next: usiz
         3 => {
             let join = add(Leads::First(vec![next], true), true);
             let first = part(random, nodes, depth - 1, join);
-            nodes.push(NodePlan { leads: Leads::Over(first), handler: None, waits: false });
+            nodes.push(NodePlan::new(Leads::Over(first), false));
             nodes.len() - 1
         }
         kind => {
@@ -146,7 +169,7 @@ fn part(random: &mut Random, nodes: &mut Vec<NodePlan>, depth: usize, next: usiz
                     branches.push((first, random.below(2) == 0));
                 }
             }
-            nodes.push(NodePlan { leads: Leads::All(branches), handler: None, waits: false });
+            nodes.push(NodePlan::new(Leads::All(branches), false));
             nodes.len() - 1
         }
     }
@@ -173,7 +196,13 @@ fn yaml(nodes: &[NodePlan]) -> String {
         let kind = match (&made.leads, made.handler) {
             (Leads::Return, _) => "type: return",
             (_, Some(_)) => "action: { item_id: test/tool }",
+            _ if made.calls => "action: { item_id: test/tool }",
             _ => "type: gate",
+        };
+        let policy = match made.collects {
+            None => "",
+            Some(true) => ", on_branch_error: collect",
+            Some(false) => ", on_branch_error: stop",
         };
         write!(text, "    n{at}: {{ {kind}").unwrap();
         let when = |at: usize| format!("when: {{ path: inputs.i{at}, value: 1 }}");
@@ -194,9 +223,9 @@ fn yaml(nodes: &[NodePlan]) -> String {
                     false => format!("{{ to: n{to}, {} }}", when(place)),
                 };
                 let edges: Vec<String> = targets.iter().enumerate().map(edge).collect();
-                write!(text, ", next: {{ all: [{}] }}", edges.join(", ")).unwrap();
+                write!(text, ", next: {{ all: [{}]{policy} }}", edges.join(", ")).unwrap();
             }
-            Leads::Over(to) => write!(text, ", next: {{ over: \"${{inputs.list}}\", to: n{to} }}").unwrap(),
+            Leads::Over(to) => write!(text, ", next: {{ over: \"${{inputs.list}}\", to: n{to}{policy} }}").unwrap(),
         }
         if let Some(handler) = made.handler {
             write!(text, ", on_error: n{handler}").unwrap();
@@ -251,6 +280,9 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
             _ => serde_json::json!({"action": 0}),
         };
         let mut body = serde_json::json!({"line": 1, "does": does, "next": next});
+        if let Some(collects) = made.collects {
+            body["next"]["on_branch_error"] = Value::from(if collects { "collect" } else { "stop" });
+        }
         if let Some(handler) = made.handler {
             body["on_error"] = Value::from(handler);
         }
@@ -323,7 +355,7 @@ impl Judge<'_> {
                 }
             }
             for (at, moving) in alive.iter().enumerate() {
-                for way in self.ways(moving.node) {
+                for way in self.ways(moving) {
                     match self.go(&stand, at, &way) {
                         Ok(next) => {
                             if known.insert(self.key(&next)) {
@@ -339,8 +371,8 @@ impl Judge<'_> {
     }
 
     /// Returns every way that a visit of a node may lead.
-    fn ways(&self, node: u16) -> Vec<Way> {
-        let made = &self.nodes[usize::from(node)];
+    fn ways(&self, moving: &Activation) -> Vec<Way> {
+        let made = &self.nodes[usize::from(moving.node)];
         let along = |edges: TakenEdges| Way::Along { edges, suppressed: false };
         let mut ways: Vec<Way> = match &made.leads {
             Leads::Return => vec![along(TakenEdges::None)],
@@ -358,6 +390,9 @@ impl Judge<'_> {
             Leads::Over(_) => (0..4).map(|count| along(TakenEdges::Over(Arc::new(vec![Value::Null; count])))).collect(),
         };
         ways.extend(made.handler.map(|handler| Way::OnError(u16::try_from(handler).unwrap())));
+        // A route over a list fails if its value is no list.
+        let may_fail = made.handler.is_none() && (made.calls || matches!(made.leads, Leads::Over(_)));
+        ways.extend((may_fail && self.graph.ends_branch(moving)).then_some(Way::EndsBranch));
         ways
     }
 
@@ -374,10 +409,11 @@ impl Judge<'_> {
             Way::Along { edges: TakenEdges::Many(edges), .. } => edges.is_empty(),
             Way::Along { edges: TakenEdges::Over(list), .. } => list.is_empty(),
             Way::Along { edges: TakenEdges::None, .. } => !matches!(made.leads, Leads::Return),
+            Way::EndsBranch => true,
             _ => false,
         };
         let is_closed = |node: u16| self.branches.closing(usize::from(node)).is_some();
-        let ends = takes_none && !(is_fan && is_closed(moving.node));
+        let ends = takes_none && !(is_fan && is_closed(moving.node) && !way.ends_branch());
         if ends && !around.is_empty() && !around.iter().any(|frame| is_closed(frame.fan.node)) {
             return Err(format!("a branch ends at n{}, and no join follows", moving.node));
         }
@@ -523,7 +559,8 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
     for graph in 0..graphs {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
         random.below(2);
-        let nodes = if graph % 3 == 0 { any_graph(&mut random) } else { formed_graph(&mut random) };
+        let mut nodes = if graph % 3 == 0 { any_graph(&mut random) } else { formed_graph(&mut random) };
+        let_fail(&mut random, &mut nodes);
         if nodes.len() > 9 {
             continue;
         }
