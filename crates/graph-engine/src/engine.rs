@@ -829,7 +829,10 @@ mod tests {
     }
 
     /// Compiles only if the future can be spawned as a task.
-    fn can_be_spawned<F: Future + Send + 'static>(_: impl FnOnce(StepContext, usize, VisitState, CallSlot) -> F) {}
+    fn can_be_spawned<F: Future + Send + 'static>(
+        _: impl FnOnce(StepContext, usize, VisitState, CallSlot, Arc<AtomicBool>) -> F,
+    ) {
+    }
 
     #[test]
     fn the_visit_of_a_branch_owns_all_that_it_needs() {

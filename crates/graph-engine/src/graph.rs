@@ -20,10 +20,10 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::path;
 use graph_model::program::{self, Event, OnNoMatch, Settings};
-use graph_model::reducer::{Reducer, Uncombined};
+use graph_model::reducer::{ListWrites, Reducer, Uncombined};
 use graph_model::secret::Mask;
 use graph_model::template::InputReference;
-use graph_model::value::{AsView, Map, NamedFields, Value, View, describe};
+use graph_model::value::{AsView, Map, NamedFields, Sequence, Value, View, describe};
 use graph_signing::Fingerprint;
 
 use crate::activation::{Change, Frame, TakenEdges, frames};
@@ -196,51 +196,64 @@ impl GraphTables {
         changes: &mut Vec<Change>,
     ) -> Result<TakenEdges, Box<Failure>> {
         let node = self.node(node);
-        let mut seen: Vec<Change> = Vec::new();
+        let mut seen: Vec<SeenKey<'_>> = Vec::new();
         for &key in &node.reset {
-            seen.push(Change { key, value: self.keys[key].initial.clone().unwrap_or_default() });
+            seen.push(SeenKey { key, value: Seen::Value(self.keys[key].initial.clone().unwrap_or_default()) });
         }
         for change in &*changes {
             self.see(node, context, change, &mut seen)?;
         }
         for (key, term) in &node.assign {
-            let value = Scope { changes: &seen, result, ..self.scope(context) }.evaluate(term, notes);
+            let value = Scope { seen: &seen, result, ..self.scope(context) }.evaluate(term, notes);
             let change = Change { key: *key, value };
             self.see(node, context, &change, &mut seen)?;
             changes.push(change);
         }
-        Scope { changes: &seen, result, ..self.scope(context) }.route(node, notes)
+        Scope { seen: &seen, result, ..self.scope(context) }.route(node, notes)
     }
 
-    /// Adds what a node sees of a key after its own write to it.
-    fn see(
+    /// Adds the value of a key after a node's own write to it, if the node reads it.
+    fn see<'s>(
         &self,
         node: &CompiledNode,
-        context: &EvalContext<'_>,
+        context: &EvalContext<'s>,
         change: &Change,
-        seen: &mut Vec<Change>,
+        seen: &mut Vec<SeenKey<'s>>,
     ) -> Result<(), Box<Failure>> {
         let key = change.key;
-        let before = seen.iter_mut().find(|seen| seen.key == key);
-        let value = match &self.keys[key].reducer {
-            None => change.value.clone(),
-            Some(reducer) => {
-                let failed = |error: Uncombined| Box::new(Failure::permanent(unwritten(&self.keys[key].name, &error)));
+        let failed = |error: Uncombined| Box::new(Failure::permanent(unwritten(&self.keys[key].name, &error)));
+        let before = seen.iter().position(|seen| seen.key == key).map(|at| seen.swap_remove(at).value);
+        let value = match (&self.keys[key].reducer, before) {
+            (None, _) => Seen::Value(change.value.clone()),
+            (Some(reducer), before) => {
                 reducer.check(&change.value).map_err(failed)?;
-                if !node.seen.contains(&key) {
-                    return Ok(());
+                let is_read = node.seen.contains(&key);
+                match (before, context.state.get(key)) {
+                    (_, _) if *reducer == Reducer::Last => Seen::Value(change.value.clone()),
+                    // An object always combines with an object.
+                    (None, View::Null | View::Object(_)) if *reducer == Reducer::Merge && !is_read => return Ok(()),
+                    // A write to a list always combines with it.
+                    (None, View::List(_)) if reducer.makes_list() && !is_read => return Ok(()),
+                    (None, View::List(committed)) if reducer.makes_list() => {
+                        let mut writes = ListWrites::default();
+                        writes.write(reducer, committed, change.value.clone());
+                        Seen::List(GrownList { committed, writes })
+                    }
+                    (Some(Seen::List(mut list)), _) => {
+                        list.writes.write(reducer, list.committed, change.value.clone());
+                        Seen::List(list)
+                    }
+                    (Some(Seen::Value(value)), _) => {
+                        Seen::Value(reducer.combine(value, change.value.clone()).map_err(failed)?)
+                    }
+                    (None, committed) => {
+                        let value = committed.to_plain_value();
+                        Seen::Value(reducer.combine(value, change.value.clone()).map_err(failed)?)
+                    }
                 }
-                let current = match &before {
-                    Some(before) => before.value.clone(),
-                    None => context.state.get(key).to_plain_value(),
-                };
-                reducer.combine(current, change.value.clone()).map_err(failed)?
             }
         };
-        match before {
-            Some(before) => before.value = value,
-            None => seen.push(Change { key, value }),
-        }
+        seen.push(SeenKey { key, value });
         Ok(())
     }
 
@@ -382,7 +395,7 @@ impl GraphTables {
 
     #[inline(always)]
     fn scope<'a>(&'a self, context: &'a EvalContext<'a>) -> Scope<'a> {
-        Scope { context, changes: &[], result: View::Null, local: View::Null, graph: self }
+        Scope { context, changes: &[], seen: &[], result: View::Null, local: View::Null, graph: self }
     }
 }
 
@@ -410,11 +423,49 @@ impl NamedFields for Local<'_> {
     }
 }
 
+/// The value of a key after a node's own writes.
+struct SeenKey<'a> {
+    key: usize,
+    value: Seen<'a>,
+}
+
+enum Seen<'a> {
+    Value(Value),
+    List(GrownList<'a>),
+}
+
+impl Seen<'_> {
+    fn view(&self) -> View<'_> {
+        match self {
+            Self::Value(value) => value.view(),
+            Self::List(list) => View::List(list),
+        }
+    }
+}
+
+/// A list with elements that a node writes to it. The list itself is not copied.
+struct GrownList<'a> {
+    committed: &'a dyn Sequence,
+    writes: ListWrites,
+}
+
+impl Sequence for GrownList<'_> {
+    fn len(&self) -> usize {
+        self.committed.len() + self.writes.added.len()
+    }
+
+    fn at(&self, index: usize) -> View<'_> {
+        self.writes.at(self.committed, index)
+    }
+}
+
 /// The values that expressions refer to.
 struct Scope<'a> {
     context: &'a EvalContext<'a>,
     /// The node's assignments so far; they shadow the state (R94, R95).
     changes: &'a [Change],
+    /// The keys that the node wrote, in a node that writes to channels. They take the place of `changes`.
+    seen: &'a [SeenKey<'a>],
     result: View<'a>,
     /// The names that are known only here, as an object.
     local: View<'a>,
@@ -467,6 +518,9 @@ impl Scope<'_> {
             && let Some(change) = self.changes.iter().find(|change| change.key == key)
         {
             return change.value.view();
+        }
+        if let Some(seen) = self.seen.iter().find(|seen| seen.key == key) {
+            return seen.value.view();
         }
         self.context.state.get(key)
     }
@@ -681,7 +735,7 @@ impl Scope<'_> {
     fn test(&self, test: &Comparison) -> Result<bool, Box<Failure>> {
         // Most conditions compare a key of the state, or a field of the result, with a whole number.
         let left = match (&test.left.root, test.left.segments.as_slice()) {
-            (PathBase::Key(key), []) if self.changes.is_empty() => self.context.state.get(*key),
+            (PathBase::Key(key), []) if self.changes.is_empty() && self.seen.is_empty() => self.context.state.get(*key),
             (PathBase::Result, [field]) => self.result.step(field),
             _ => return self.test_any(test),
         };

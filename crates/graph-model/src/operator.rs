@@ -1,7 +1,7 @@
 //! The operators of conditions: one table, one meaning.
 
 use std::cmp::Ordering;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
@@ -170,6 +170,48 @@ pub fn equal(left: View<'_>, right: View<'_>) -> bool {
     }
 }
 
+/// Returns a text that two values have in common exactly if they are [`equal`].
+pub fn identity(view: View<'_>) -> String {
+    let mut text = String::new();
+    write_identity(view, &mut text);
+    text
+}
+
+fn write_identity(view: View<'_>, text: &mut String) {
+    let push = |text: &mut String, part: fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
+    match view.expose() {
+        View::Null => text.push('n'),
+        View::Boolean(value) => push(text, format_args!("{value}")),
+        View::Integer(value) => push(text, format_args!("{value}")),
+        View::Large(value) => push(text, format_args!("{value}")),
+        // Within these bounds a whole number has the same digits as an integer; no integer is beyond them.
+        View::Float(value) if value.fract() == 0.0 && value.abs() < 1e20 => {
+            push(text, format_args!("{}", value as i128));
+        }
+        View::Float(value) => push(text, format_args!("f{value:e}")),
+        View::Text(value) => push(text, format_args!("{value:?}")),
+        View::List(list) => {
+            text.push('[');
+            for index in 0..list.len() {
+                write_identity(list.at(index), text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        View::Object(object) => {
+            let mut fields = Vec::new();
+            object.each(&mut |name, field| {
+                if !field.is_null() {
+                    fields.push(format!("{name:?}:{}", identity(field)));
+                }
+            });
+            fields.sort_unstable();
+            push(text, format_args!("{{{}}}", fields.join(",")));
+        }
+        View::Secret(_) => text.push('?'),
+    }
+}
+
 fn compare(left: View<'_>, right: View<'_>) -> Option<Ordering> {
     match (left, right) {
         (View::Text(left), View::Text(right)) => Some(left.cmp(right)),
@@ -207,6 +249,7 @@ fn compare_with_float(integer: i128, float: f64) -> Ordering {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -279,6 +322,34 @@ mod tests {
             (json!([1]), "regex", json!("1"), "`regex` cannot compare a list of 1 with a string"),
         ] {
             assert_eq!(holds(left, name, right), Err(error.to_owned()));
+        }
+    }
+
+    fn value() -> BoxedStrategy<Value> {
+        let leaf = prop_oneof![
+            (-2_i64..3).prop_map(Value::from),
+            prop_oneof![Just(json!(1.0)), Just(json!(0.5)), Just(json!(-0.0)), Just(json!(1e20)), Just(json!(1e19))],
+            prop_oneof![Just(json!(i64::MAX)), Just(json!(u64::MAX)), Just(json!(9_223_372_036_854_775_807.0))],
+            prop_oneof![Just("1"), Just(""), Just("a"), Just("\"a\""), Just("n")].prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            Just(Value::Null),
+        ];
+        leaf.prop_recursive(2, 6, 3, |inner| {
+            let name = prop_oneof![Just("a"), Just("b"), Just("")];
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::vec((name, inner), 0..3).prop_map(|fields| Value::Object(
+                    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+                )),
+            ]
+        })
+        .boxed()
+    }
+
+    proptest! {
+        #[test]
+        fn values_have_one_identity_exactly_if_they_are_equal(one in value(), other in value()) {
+            prop_assert_eq!(equal(one.view(), other.view()), identity(one.view()) == identity(other.view()));
         }
     }
 

@@ -5,13 +5,14 @@
 //! engine has other ways to add to a long list, and they yield the same.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::operator::{equal, order};
-use crate::value::{AsView, View, describe};
+use crate::operator::{equal, identity, order};
+use crate::value::{AsView, Sequence, View, describe};
 
 /// How the writes to a channel combine with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +30,7 @@ pub enum Reducer {
     Max,
     /// The smallest write.
     Min,
-    /// An object; a write is an object, whose fields replace those of the same name. A field that is null is removed.
+    /// An object; a write is an object, whose fields replace those of the same name. A field that is null counts as absent.
     Merge,
     /// A list of objects; a write is one or a list of them. An object replaces the one with the same identity, or is added
     /// at the end.
@@ -48,6 +49,88 @@ pub const REDUCERS: [&str; 9] = ["append", "extend", "union", "sum", "max", "min
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Uncombined(String);
+
+/// The elements that writes to a list replace and add. The list itself is neither copied nor changed.
+#[derive(Debug, Default)]
+pub struct ListWrites {
+    /// The elements that replace others, by their indices.
+    pub replaced: HashMap<usize, Value>,
+    /// The elements that are added at the end.
+    pub added: Vec<Value>,
+    /// How many elements were compared with others.
+    compared: usize,
+    /// The elements by their identities, once there were many comparisons.
+    known: Option<HashMap<String, usize>>,
+}
+
+impl ListWrites {
+    /// Adds a write that the reducer accepts. `committed` is the list.
+    pub fn write(&mut self, reducer: &Reducer, committed: &dyn Sequence, write: Value) {
+        for element in reducer.elements(write) {
+            let length = committed.len() + self.added.len();
+            let place = match reducer.identity(&element) {
+                None => Some(length),
+                Some(identity) => {
+                    let found = self.find(reducer, committed, &identity, element.view());
+                    if found.is_some() && *reducer == Reducer::Union { None } else { Some(found.unwrap_or(length)) }
+                }
+            };
+            match place.map(|at| at.checked_sub(committed.len()).ok_or(at)) {
+                None => {}
+                Some(Err(at)) => drop(self.replaced.insert(at, element)),
+                Some(Ok(at)) if at < self.added.len() => self.added[at] = element,
+                Some(Ok(_)) => self.added.push(element),
+            }
+        }
+    }
+
+    /// Finds the first element with the identity of another.
+    fn find(
+        &mut self,
+        reducer: &Reducer,
+        committed: &dyn Sequence,
+        identity: &str,
+        element: View<'_>,
+    ) -> Option<usize> {
+        const MANY: usize = 1024;
+        let length = committed.len() + self.added.len();
+        if self.known.is_none() && self.compared > MANY + 4 * length {
+            let mut known = HashMap::new();
+            for at in 0..length {
+                if let Some(identity) = reducer.identity_of(self.at(committed, at)) {
+                    known.entry(identity).or_insert(at);
+                }
+            }
+            self.known = Some(known);
+        }
+        if let Some(known) = &mut self.known {
+            let found = known.get(identity).copied();
+            if found.is_none() {
+                known.insert(identity.to_owned(), length);
+            }
+            return found;
+        }
+        self.compared += length;
+        let (whole, id) = match reducer {
+            Reducer::Messages { id } => (false, id.as_str()),
+            _ => (true, ""),
+        };
+        let part = |view: View<'_>, other: View<'_>| match whole {
+            true => equal(view, other),
+            false => equal(view.step(id), other.step(id)),
+        };
+        (0..length).find(|&at| part(self.at(committed, at), element))
+    }
+
+    /// Returns the element at an index of the list with the writes.
+    pub fn at<'w>(&'w self, committed: &'w dyn Sequence, index: usize) -> View<'w> {
+        match (self.replaced.get(&index), index.checked_sub(committed.len())) {
+            (Some(element), _) => element.view(),
+            (None, Some(index)) => self.added.get(index).map_or(View::Null, AsView::view),
+            (None, None) => committed.at(index),
+        }
+    }
+}
 
 impl Reducer {
     /// Finds the reducer that is written `name`. The identity of `messages` is the field `id`.
@@ -132,9 +215,9 @@ impl Reducer {
         let found = match write {
             Value::Array(list) if matches!(self, Self::Messages { .. }) => {
                 let other = list.iter().find(|element| !element.is_object());
-                format!("a list with {}", other.map_or_else(String::new, |other| describe(other.view())))
+                format!("a list with {}", other.map_or_else(String::new, kind))
             }
-            other => describe(other.view()),
+            other => kind(other),
         };
         Err(Uncombined(format!("`{self}` takes {}, and found {found}", self.takes())))
     }
@@ -184,7 +267,7 @@ impl Reducer {
 
     /// Returns where an element is placed in a list of `length` elements, which `at` returns: at the index of the one that
     /// it replaces, or at the end; `None` if it is not added.
-    pub fn place<'v>(&self, length: usize, at: impl Fn(usize) -> View<'v>, element: &Value) -> Option<usize> {
+    fn place<'v>(&self, length: usize, at: impl Fn(usize) -> View<'v>, element: &Value) -> Option<usize> {
         match self {
             Self::Union => (!(0..length).any(|index| equal(at(index), element.view()))).then_some(length),
             Self::Messages { id } => {
@@ -196,10 +279,27 @@ impl Reducer {
         }
     }
 
+    /// Returns the identity of an element, if the reducer compares elements and this one has an identity.
+    fn identity(&self, element: &Value) -> Option<String> {
+        self.identity_of(element.view())
+    }
+
+    fn identity_of(&self, element: View<'_>) -> Option<String> {
+        match self {
+            Self::Union => Some(identity(element)),
+            Self::Messages { id } => {
+                let own = element.step(id);
+                (!own.is_null()).then(|| identity(own))
+            }
+            _ => None,
+        }
+    }
+
     fn sum(&self, current: &Value, write: &Value) -> Result<Value, Uncombined> {
-        if let (Some(one), Some(two)) = (current.as_i64(), write.as_i64()) {
-            let sum = one.checked_add(two).map(Value::from);
-            return sum.ok_or_else(|| Uncombined(format!("`{self}` is beyond the integers of 64 bits")));
+        let whole = |value: &Value| value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
+        if let (Some(one), Some(two)) = (whole(current), whole(write)) {
+            let sum = i64::try_from(one + two).map(Value::from);
+            return sum.map_err(|_| Uncombined(format!("`{self}` is beyond the integers of 64 bits")));
         }
         let Some(one) = current.as_f64() else { return Err(self.unfit(current, "a number")) };
         let sum = one + write.as_f64().unwrap_or(f64::NAN);
@@ -217,14 +317,14 @@ impl Reducer {
         match ordering {
             Some(ordering) => Ok(if ordering == wanted { write } else { current }),
             None => {
-                let (one, two) = (describe(current.view()), describe(write.view()));
+                let (one, two) = (kind(&current), kind(&write));
                 Err(Uncombined(format!("`{self}` cannot compare {two} with {one}")))
             }
         }
     }
 
     fn unfit(&self, current: &Value, wanted: &str) -> Uncombined {
-        Uncombined(format!("`{self}` adds to {wanted}, and the channel holds {}", describe(current.view())))
+        Uncombined(format!("`{self}` adds to {wanted}, and the channel holds {}", kind(current)))
     }
 }
 
@@ -241,12 +341,15 @@ impl Uncombined {
     }
 }
 
+/// Describes the kind of a value. The value itself may be a secret.
+fn kind(value: &Value) -> String {
+    if value.is_boolean() { "a boolean".to_owned() } else { describe(value.view()) }
+}
+
 fn merged(mut fields: Map<String, Value>, write: Value) -> Map<String, Value> {
     if let Value::Object(write) = write {
         for (name, value) in write {
-            if value.is_null() {
-                fields.shift_remove(&name);
-            } else {
+            if !value.is_null() {
                 fields.insert(name, value);
             }
         }
@@ -293,7 +396,7 @@ mod tests {
                 vec![json!({"b": {"d": 2}, "e": 3})],
                 json!({"a": 1, "b": {"d": 2}, "e": 3}),
             ),
-            ("merge", json!({"a": 1, "b": 2}), vec![json!({"a": null})], json!({"b": 2})),
+            ("merge", json!({"a": 1, "b": 2}), vec![json!({"a": null})], json!({"a": 1, "b": 2})),
             (
                 "messages",
                 json!([{"id": 1, "t": "a"}, {"t": "b"}]),
@@ -313,10 +416,11 @@ mod tests {
             ("extend", json!([]), json!("a"), "`extend` takes a list, and found a string"),
             ("union", json!({}), json!([1]), "`union` adds to a list, and the channel holds an object"),
             ("sum", json!(i64::MAX), json!(1), "`sum` is beyond the integers of 64 bits"),
+            ("sum", json!(1_u64 << 63), json!(1), "`sum` is beyond the integers of 64 bits"),
             ("sum", json!(f64::MAX), json!(f64::MAX), "`sum` is beyond the numbers of 64 bits"),
             ("sum", json!("1"), json!(1), "`sum` adds to a number, and the channel holds a string"),
             ("max", json!("a"), json!(1), "`max` cannot compare an integer with a string"),
-            ("min", json!(1), json!(true), "`min` takes a number or a text, and found `true`"),
+            ("min", json!(1), json!(true), "`min` takes a number or a text, and found a boolean"),
             ("merge", json!([1]), json!({}), "`merge` adds to an object, and the channel holds a list of 1"),
             (
                 "messages",

@@ -1,10 +1,12 @@
 //! The writes to a channel are values that it can combine, and reveal no secret.
 
-use graph_definition::definition::{ChannelDefinition, NodeKind};
+use graph_definition::definition::{ChannelDefinition, NodeKind, Spanned};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::HashMap;
 use graph_definition::source::Span;
+use graph_model::name::StateKey;
 use graph_model::reducer::Reducer;
+use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
@@ -28,13 +30,20 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 /// Reports channels that no node writes.
 pub(super) fn check_idle(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let definition = analysis.model.definition;
+    let is_channel =
+        |written: &Spanned<StateKey>| definition.channels.iter().any(|channel| channel.key.value == written.value);
     for ChannelDefinition { key, .. } in &definition.channels {
         if !definition.nodes.iter().any(|node| node.written().any(|written| written.value == key.value)) {
             diagnostics
                 .lint(code::IDLE_CHANNEL, analysis.model.place(&key.span), format!("no node writes to channel `{key}`"))
                 .suggest(
                     key.value.as_str(),
-                    definition.nodes.iter().flat_map(|node| node.written()).map(|key| key.value.as_str()),
+                    definition
+                        .nodes
+                        .iter()
+                        .flat_map(|node| node.written())
+                        .filter(|written| !is_channel(written))
+                        .map(|key| key.value.as_str()),
                 );
         }
     }
@@ -47,6 +56,8 @@ struct ChannelWrite<'d> {
     span: Span,
     ty: Type,
     writer: Writer,
+    /// Whether it is null, written as such.
+    is_null: bool,
 }
 
 /// The origin of a value.
@@ -64,25 +75,26 @@ enum Writer {
 fn writes<'d>(analysis: &Analysis<'d>) -> Vec<ChannelWrite<'d>> {
     let model = &analysis.model;
     let mut writes = Vec::new();
-    let mut add = |name: &str, span: &Span, writer, ty: &dyn Fn() -> Type| {
+    let mut add = |name: &str, span: &Span, (writer, is_null), ty: &dyn Fn() -> Type| {
         if let Some(key) = model.key(name)
             && let Some(channel) = model.keys[key].channel
         {
-            writes.push(ChannelWrite { key, channel, span: span.clone(), ty: ty(), writer });
+            writes.push(ChannelWrite { key, channel, span: span.clone(), ty: ty(), writer, is_null });
         }
     };
     for (key, value) in &model.definition.state {
-        add(key.value.as_str(), &value.span, Writer::State, &|| Type::of_value(&value.value));
+        add(key.value.as_str(), &value.span, (Writer::State, value.value.is_null()), &|| Type::of_value(&value.value));
     }
     for (at, node) in model.definition.nodes.iter().enumerate() {
         for (index, assignment) in node.assign().iter().enumerate() {
             let ty = || analysis.type_env().type_of_term(at, Site::Assign(index), &assignment.value);
-            add(assignment.key.value.as_str(), &assignment.value.span, Writer::Assign, &ty);
+            let is_null = assignment.value.literal() == Some(Value::Null);
+            add(assignment.key.value.as_str(), &assignment.value.span, (Writer::Assign, is_null), &ty);
         }
         if let NodeKind::Foreach(each) = &node.kind
             && let Some(key) = &each.collect
         {
-            add(key.value.as_str(), &key.span, Writer::Collect, &|| model.collected(at));
+            add(key.value.as_str(), &key.span, (Writer::Collect, false), &|| model.collected(at));
         }
     }
     writes
@@ -119,7 +131,11 @@ fn check_write(analysis: &Analysis<'_>, write: &ChannelWrite<'_>, diagnostics: &
     };
     let plain = ty.clone().not_null();
     if !fits {
-        let wanted = if is_state && reducer.makes_list() { "a list" } else { reducer.takes() };
+        let wanted = match reducer {
+            Reducer::Messages { .. } if is_state => "a list of objects",
+            reducer if is_state && reducer.makes_list() => "a list",
+            reducer => reducer.takes(),
+        };
         let found = if ty.kind == TypeKind::Never { "null".to_owned() } else { plain.to_string() };
         let message = match is_state {
             true => format!("the first value of channel `{name}` is {found}, and `{reducer}` begins with {wanted}"),
@@ -136,12 +152,14 @@ fn check_write(analysis: &Analysis<'_>, write: &ChannelWrite<'_>, diagnostics: &
         };
         return false;
     }
-    if ty.nullable && ty.kind != TypeKind::Any && !is_state {
-        let found = if ty.kind == TypeKind::Never { "is null" } else { "may be null" };
+    // A path that leads to nothing is reported by a rule of its own.
+    let is_unknown = ty.kind == TypeKind::Any || (ty.kind == TypeKind::Never && !write.is_null);
+    if ty.nullable && !is_unknown && !is_state {
+        let found = if write.is_null { "is null" } else { "may be null" };
         let message = format!("what channel `{name}` receives {found}, and `{reducer}` takes {}", reducer.takes());
         diagnostics
             .error(code::BAD_WRITE, place, message)
-            .label(if ty.kind == TypeKind::Never { "null".to_owned() } else { format!("{plain}, or null") })
+            .label(if write.is_null { "null".to_owned() } else { format!("{plain}, or null") })
             .related(analysis.model.place(&channel.reducer.span), "the channel")
             .help(
                 "give it a fallback: `${result.field || inputs.field}`, or write it only on a path where it is there",

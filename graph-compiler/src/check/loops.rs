@@ -96,6 +96,10 @@ fn changed<'d>(analysis: &Analysis<'d>, node: usize, exits: &[usize]) -> Vec<&'d
         assigned.entry(assignment.key.value.as_str()).or_insert(assignment);
     }
     let is_same = |key: &str| {
+        // A channel adds each write to its value.
+        if analysis.model.combines_name(key) {
+            return false;
+        }
         let own = assigned.get(key);
         let path = own.and_then(|own| match &own.value.kind {
             TermKind::Template { template: Template::Whole(expression), .. } => match expression.paths.as_slice() {
@@ -112,7 +116,7 @@ fn changed<'d>(analysis: &Analysis<'d>, node: usize, exits: &[usize]) -> Vec<&'d
             None => own.is_none() && goes_over_nothing(&definition.kind) && is_only_writer(),
         }
     };
-    let written = definition.written().map(|key| key.value.as_str());
+    let written = definition.written().chain(definition.reset()).map(|key| key.value.as_str());
     written.filter(|key| !is_same(key)).collect()
 }
 

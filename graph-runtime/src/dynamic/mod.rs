@@ -386,11 +386,16 @@ impl StateFields for JsonCells {
         let (Some(place), Some(key)) = (self.values.get_mut(key), self.loaded.interface.keys.get(key)) else {
             return Ok(());
         };
-        let element = match &key.ty.kind {
-            TypeKind::List(inner) => conform(inner, element).map_err(|error| error.inside(at.to_string()))?,
-            _ => element,
-        };
-        place.put_element(at, element)
+        let TypeKind::List(inner) = &key.ty.kind else { return place.put_element(at, element) };
+        let element = conform(inner, element).map_err(|error| error.inside(at.to_string()))?;
+        match place {
+            Value::Array(list) => match list.get_mut(at) {
+                Some(place) => *place = element,
+                None => list.push(element),
+            },
+            other => *other = Value::Array(vec![element]),
+        }
+        Ok(())
     }
 }
 

@@ -44,6 +44,14 @@ fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<S
     let mut value = named(reader, name)?;
     if let Some(tree) = fields.get("id") {
         let field = reader.text(tree, "`id` of a channel")?;
+        if field.value.is_empty() {
+            let place = SourcePlace::new(reader.source, field.span);
+            reader
+                .diagnostics
+                .error(code::SHAPE, place, "`id` of a channel names no field")
+                .help("write the field that identifies an object: `id: id`");
+            return None;
+        }
         match &mut value {
             Reducer::Messages { id } => *id = field.value,
             other => {

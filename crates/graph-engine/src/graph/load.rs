@@ -461,7 +461,7 @@ pub(crate) mod tests {
         ])
         .unwrap();
         let CompiledRoute::Each(each) = &graph.node(0).next else { panic!("{:?}", graph.node(0).next) };
-        assert_eq!((each.argument, each.to, each.width, each.most), (0, 1, 3, Some(5)));
+        assert_eq!((each.argument, each.to, graph.node(0).width, each.most), (0, 1, None, Some(5)));
         assert_eq!((graph.target(0, 0), graph.target(0, 1)), (Some(Some(1)), None));
         let CompiledKind::Action(CallTerm { params: ArgumentTerms::Object(CompiledTerm::Object(fields)), .. }) =
             &graph.node(1).kind

@@ -6,8 +6,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use graph_model::reducer::{Reducer, Uncombined};
-use graph_model::value::{AsView, Mismatch, Value, View};
+use graph_model::reducer::{ListWrites, Reducer, Uncombined};
+use graph_model::value::{Mismatch, Value, View};
 
 use crate::activation::Change;
 use crate::graph::GraphTables;
@@ -23,8 +23,10 @@ pub struct StateWrites(BTreeMap<usize, KeyWrite>);
 enum KeyWrite {
     /// Its new value.
     Set(Value),
-    /// Elements of its list, which is not copied: those that replace others, by their indices, and those that are added.
-    Elements { replaced: BTreeMap<usize, Value>, added: Vec<Value> },
+    /// Elements of its list, which is not copied.
+    Elements(ListWrites),
+    /// Elements of its first value, to which it was reset.
+    Reset(Vec<Value>, ListWrites),
 }
 
 impl StateWrites {
@@ -47,7 +49,12 @@ impl StateWrites {
             if matches!(visit.way, Way::Along { suppressed: false, .. }) {
                 for &key in &graph.node(node).reset {
                     let first = graph.keys[key].initial.clone().unwrap_or_default();
-                    writes.0.insert(key, KeyWrite::Set(first));
+                    let makes_list = graph.keys[key].reducer.as_ref().is_some_and(Reducer::makes_list);
+                    let write = match first {
+                        Value::Array(list) if makes_list => KeyWrite::Reset(list, ListWrites::default()),
+                        first => KeyWrite::Set(first),
+                    };
+                    writes.0.insert(key, write);
                     merged.retain(|(one, _)| *one != key);
                 }
             }
@@ -78,34 +85,24 @@ impl StateWrites {
         let place = match self.0.entry(key) {
             Entry::Occupied(place) => place.into_mut(),
             Entry::Vacant(place) => place.insert(match state.get(key) {
-                View::List(_) if reducer.makes_list() => {
-                    KeyWrite::Elements { replaced: BTreeMap::new(), added: Vec::new() }
-                }
+                View::List(_) if reducer.makes_list() => KeyWrite::Elements(ListWrites::default()),
                 current => KeyWrite::Set(current.to_plain_value()),
             }),
         };
+        let fits = |element: &Value| state.check_element(key, element).map_err(Unwritten::Misfit);
         match place {
             KeyWrite::Set(value) => {
                 *value = reducer.combine(std::mem::take(value), write.clone()).map_err(Unwritten::Uncombined)?;
                 state.check(key, value).map_err(Unwritten::Misfit)?;
             }
-            KeyWrite::Elements { replaced, added } => {
+            KeyWrite::Reset(first, writes) => {
+                reducer.elements(write.clone()).iter().try_for_each(fits)?;
+                writes.write(reducer, first, write.clone());
+            }
+            KeyWrite::Elements(writes) => {
                 let View::List(list) = state.get(key) else { return Ok(()) };
-                let committed = list.len();
-                for element in reducer.elements(write.clone()) {
-                    state.check_element(key, &element).map_err(Unwritten::Misfit)?;
-                    let at = |index: usize| match (replaced.get(&index), index.checked_sub(committed)) {
-                        (Some(element), _) => element.view(),
-                        (None, Some(index)) => added.get(index).map_or(View::Null, AsView::view),
-                        (None, None) => list.at(index),
-                    };
-                    let Some(index) = reducer.place(committed + added.len(), at, &element) else { continue };
-                    match index.checked_sub(committed) {
-                        None => drop(replaced.insert(index, element)),
-                        Some(index) if index < added.len() => added[index] = element,
-                        Some(_) => added.push(element),
-                    }
-                }
+                reducer.elements(write.clone()).iter().try_for_each(fits)?;
+                writes.write(reducer, list, write.clone());
             }
         }
         Ok(())
@@ -121,13 +118,17 @@ impl StateWrites {
             let refused = |mismatch| (key, mismatch);
             match write {
                 KeyWrite::Set(value) => state.set(key, value).map_err(refused)?,
-                KeyWrite::Elements { replaced, added } => {
+                KeyWrite::Reset(mut list, ListWrites { replaced, added, .. }) => {
+                    replaced.into_iter().for_each(|(at, element)| list[at] = element);
+                    list.extend(added);
+                    state.set(key, Value::Array(list)).map_err(refused)?;
+                }
+                KeyWrite::Elements(ListWrites { replaced, added, .. }) => {
                     let length = match state.get(key) {
                         View::List(list) => list.len(),
                         _ => 0,
                     };
-                    let added = (length..).zip(added);
-                    for (at, element) in replaced.into_iter().chain(added) {
+                    for (at, element) in replaced.into_iter().chain((length..).zip(added)) {
                         state.set_element(key, at, element).map_err(refused)?;
                     }
                 }
@@ -148,7 +149,7 @@ mod tests {
     use graph_model::ir::{GraphIr, KeyIr, NodeIr};
     use graph_model::program::{NodeBody, Settings};
     use graph_model::reducer::REDUCERS;
-    use graph_model::value::FromValue;
+    use graph_model::value::{AsView, FromValue};
     use proptest::collection::vec;
     use proptest::option;
     use proptest::prelude::*;
