@@ -14,6 +14,8 @@ graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
 graph!("tests/engines/graphs/branches_check_an_order.yaml");
 graph!("tests/engines/graphs/branches_end_with_failures.yaml");
 graph!("tests/engines/graphs/branches_for_each_element.yaml");
+graph!("tests/engines/graphs/branches_run_graphs.yaml");
+graph!("tests/engines/graphs/branches_run_inside.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
 graph!("tests/engines/graphs/channels_combine_branches.yaml");
@@ -141,6 +143,12 @@ super::all_machines! {
         test_note(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_pack(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_seal(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_run_graphs" branches_run_graphs BranchesRunGraphs {
+        test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_run_inside" branches_run_inside BranchesRunInside {
+        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "cancelled_between_steps" cancelled_between_steps CancelledBetweenSteps {
         test_a(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use graph_runtime::{ActionError, Call, MemoryStore, RunId, Runtime, SecretKey, Store, audit};
+use graph_runtime::machine::{Reducer, TopologyRoute};
+use graph_runtime::{
+    ActionError, Call, Category, Machine, MemoryStore, Options, RunError, RunId, Runtime, SecretKey, Store, audit,
+};
 use state_graphs::{CheckedOrder, FileReport, checked_order, file_report};
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Notify};
 
 /// Shops that answer only when all three calls of the checks are in progress, or at once without a barrier.
 #[derive(Default)]
@@ -164,4 +167,165 @@ async fn the_counts_of_files_are_added_up_in_the_order_of_the_list() {
 async fn a_report_of_no_files_has_the_first_values() {
     let output = report(&[]).await;
     assert_eq!((output.files.len(), output.kinds.len(), output.lines, output.longest), (0, 0, 0, 0));
+}
+
+#[test]
+fn the_topology_of_a_graph_shows_its_branches_joins_and_channels() {
+    let topology = FileReport::new(Shelf(Vec::new())).graph().topology();
+    let node = |name: &str| topology.node(name).unwrap();
+    let at = |name: &str| topology.nodes.iter().position(|node| node.name == name);
+    assert_eq!(node("list").route, TopologyRoute::Each);
+    assert!(node("list").route.begins_branches() && !node("count").route.begins_branches());
+    assert_eq!(node("report").joins, at("list"));
+    assert_eq!(node("report").waits_for.iter().map(|&one| Some(one)).collect::<Vec<_>>(), [at("count"), at("unreadable")]);
+    let reducer = |key: &str| topology.channels.get(key).map(Reducer::name);
+    assert_eq!(["files", "kinds", "longest", "directory"].map(reducer), [Some("append"), Some("union"), Some("max"), None]);
+}
+
+#[tokio::test]
+async fn a_list_of_one_element_begins_one_branch() {
+    let output = report(&["one.rs"]).await;
+    assert_eq!(output.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["one.rs"]);
+    assert_eq!((output.lines, output.longest), (6, 6));
+}
+
+#[tokio::test]
+async fn a_list_with_more_elements_than_the_route_allows_begins_no_branch() {
+    let names: Vec<String> = (0..1001).map(|number| format!("{number}.rs")).collect();
+    let runtime = Runtime::builder().grant("rye.execute.tool.files.*").unwrap().build().unwrap();
+    let inputs = file_report::Inputs { directory: "shelf".into() };
+    let run = runtime.start(FileReport::new(Shelf(names)), inputs).await.unwrap();
+    let error = run.await.unwrap_err().to_string();
+    assert_eq!(error, "node `list` failed: `over` has 1001 elements, and branches may begin for 1000");
+}
+
+#[tokio::test]
+async fn a_step_that_exceeds_the_limit_of_steps_does_not_begin() {
+    let names: Vec<String> = (0..20).map(|number| format!("{number}.rs")).collect();
+    let runtime = Runtime::builder().grant("rye.execute.tool.files.*").unwrap().build().unwrap();
+    let inputs = file_report::Inputs { directory: "shelf".into() };
+    let options = Options { max_steps: Some(20), ..Options::default() };
+    let run = runtime.start_with(options, FileReport::new(Shelf(names)), inputs).await.unwrap();
+    let error = run.await.unwrap_err();
+    assert!(matches!(error, RunError::MaxSteps { max_steps: 20, steps: 1, .. }), "{error:?}");
+}
+
+/// Counts how many files are counted at a time. One of them waits until the run is cancelled.
+#[derive(Default)]
+struct Crowd {
+    now: AtomicU64,
+    most: AtomicU64,
+    counted: Mutex<Vec<String>>,
+    waits: bool,
+    waiting: Notify,
+}
+
+impl file_report::Actions for Crowd {
+    async fn files_list(
+        &self,
+        _: &Call,
+        _: file_report::FilesList,
+    ) -> Result<file_report::FilesListResult, ActionError> {
+        Ok(file_report::FilesListResult { files: (0..100).map(|number| format!("{number}.rs")).collect() })
+    }
+
+    async fn files_count(
+        &self,
+        call: &Call,
+        params: file_report::FilesCount,
+    ) -> Result<file_report::FilesCountResult, ActionError> {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        self.now.fetch_sub(1, Ordering::Relaxed);
+        if self.waits && params.path == "50.rs" {
+            self.waiting.notify_one();
+            call.cancelled().await;
+            return Err(ActionError::new(Category::Cancelled, "nobody waits for it"));
+        }
+        self.counted.lock().unwrap().push(params.path);
+        Ok(file_report::FilesCountResult { kind: "rs".into(), lines: 1, words: 1 })
+    }
+}
+
+#[tokio::test]
+async fn at_most_as_many_branches_run_at_a_time_as_the_route_says() {
+    let crowd = Arc::new(Crowd::default());
+    let runtime = Runtime::builder().grant("rye.execute.tool.files.*").unwrap().build().unwrap();
+    let inputs = file_report::Inputs { directory: "shelf".into() };
+    let run = runtime.start(FileReport::sharing(Arc::clone(&crowd)), inputs).await.unwrap();
+    assert_eq!(run.await.unwrap().output.lines, 100);
+    assert_eq!(crowd.most.load(Ordering::Relaxed), 8);
+}
+
+#[tokio::test]
+async fn a_cancelled_run_keeps_the_results_of_its_finished_branches() {
+    let crowd = Arc::new(Crowd { waits: true, ..Crowd::default() });
+    let (store, id) = (MemoryStore::new(), RunId::new("cancelled").unwrap());
+    let builder = Runtime::builder().grant("rye.execute.tool.files.*").unwrap();
+    let runtime = builder.store(store.clone()).sign_with(SecretKey::from_seed(&[7; 32])).build().unwrap();
+    let inputs = file_report::Inputs { directory: "shelf".into() };
+    let run = runtime.start_as(id.clone(), FileReport::sharing(Arc::clone(&crowd)), inputs).await.unwrap();
+    let canceller = run.canceller();
+    let (ended, ()) = tokio::join!(run, async {
+        crowd.waiting.notified().await;
+        canceller.cancel();
+    });
+    assert!(matches!(ended.unwrap_err(), RunError::Cancelled { .. }));
+    let later = Arc::new(Crowd::default());
+    let run = runtime.resume(FileReport::sharing(Arc::clone(&later)), &id).await.unwrap();
+    assert_eq!(run.await.unwrap().output.lines, 100);
+    let (first, second) = (crowd.counted.lock().unwrap().clone(), later.counted.lock().unwrap().clone());
+    assert!(first.len() >= 50 && first.iter().all(|file| !second.contains(file)), "{first:?} {second:?}");
+    let records = store.load(&id).await.unwrap();
+    let key = SecretKey::from_seed(&[7; 32]).public();
+    audit(&FileReport::new(Shelf(Vec::new())), &id, &records, &key, None).unwrap();
+}
+
+/// A market whose other shop is busy twice.
+#[derive(Default)]
+struct Moody {
+    market: Market,
+    asked: AtomicU64,
+}
+
+impl checked_order::Actions for Moody {
+    async fn shop_look_up(
+        &self,
+        call: &Call,
+        params: checked_order::ShopLookUp,
+    ) -> Result<checked_order::ShopLookUpResult, ActionError> {
+        self.market.shop_look_up(call, params).await
+    }
+
+    async fn market_quote(
+        &self,
+        call: &Call,
+        params: checked_order::MarketQuote,
+    ) -> Result<checked_order::MarketQuoteResult, ActionError> {
+        if params.shop == "theirs" && self.asked.fetch_add(1, Ordering::Relaxed) < 2 {
+            return Err(ActionError::new(Category::Transient, "busy"));
+        }
+        self.market.market_quote(call, params).await
+    }
+
+    async fn shop_charge_card(
+        &self,
+        call: &Call,
+        params: checked_order::ShopChargeCard,
+    ) -> Result<checked_order::ShopChargeCardResult, ActionError> {
+        self.market.shop_charge_card(call, params).await
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_repeated_in_one_branch_repeats_no_other() {
+    let moody = Arc::new(Moody::default());
+    let run = runtime(&MemoryStore::new()).start(CheckedOrder::sharing(Arc::clone(&moody)), inputs()).await.unwrap();
+    assert_eq!(run.await.unwrap().output, shipped());
+    let mut names: Vec<String> =
+        moody.market.returned.lock().unwrap().iter().map(|(name, _)| name.clone()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["charge", "ours", "stock", "theirs"]);
+    assert_eq!(moody.asked.load(Ordering::Relaxed), 3);
 }

@@ -41,7 +41,7 @@ pub use node::{
     ArgumentTerms, Asks, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm,
     CompiledTool,
 };
-pub use topology::{Topology, TopologyNode};
+pub use topology::{Topology, TopologyNode, TopologyRoute};
 
 /// The maximum number of branches that one visit may begin.
 pub const MOST_BRANCHES: usize = program::MOST_BRANCHES as usize;

@@ -42,7 +42,8 @@ use crate::failure::Failure;
 pub use graph_model::program::{Executor, ItemType, Key, Kind, Param, Program, Tool, Verb};
 pub use graph_model::value::{AsView, View};
 
-pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyNode};
+pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyNode, TopologyRoute};
+pub use graph_model::reducer::Reducer;
 pub use crate::state::StateFields;
 pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
 

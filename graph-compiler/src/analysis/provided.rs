@@ -36,7 +36,7 @@ pub(crate) fn run_of(output: &Type) -> Type {
         field("graph_run_id", text()),
         field("steps", Type::of(TypeKind::Integer)),
         field("state", Type::of(TypeKind::Map(any()))),
-        field("output", output.clone().or_null()),
+        field("output", output.clone()),
         field("error", text().or_null()),
         field("node", text().or_null()),
         field("errors", Type::of(TypeKind::List(any())).or_null()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::graph::compiled::{CompiledGraph, tables};
-use crate::graph::node::CompiledNode;
+use crate::graph::node::{CompiledNode, CompiledRoute};
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
 use graph_model::program::Kind;
@@ -44,10 +44,35 @@ pub struct TopologyNode {
     pub edges: Vec<Option<usize>>,
     /// Where its failures lead, if the node says that.
     pub on_error: Option<usize>,
+    /// How its edges are taken.
+    pub route: TopologyRoute,
     /// The nodes whose branches it waits for.
     pub waits_for: Vec<usize>,
+    /// The node whose branches it joins, if it is a join.
+    pub joins: Option<usize>,
     /// The channels that get their first values again when it is visited.
     pub reset: Vec<String>,
+}
+
+/// How the edges of a node are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TopologyRoute {
+    /// The first one whose condition holds.
+    First,
+    /// Every one whose condition holds; each begins a branch.
+    All,
+    /// Its single edge, once for each element of a list; each begins a branch.
+    Each,
+    /// The one for a value.
+    By,
+}
+
+impl TopologyRoute {
+    /// Whether a visit of the node begins branches.
+    pub fn begins_branches(self) -> bool {
+        matches!(self, Self::All | Self::Each)
+    }
 }
 
 impl CompiledGraph {
@@ -81,6 +106,13 @@ impl CompiledGraph {
                 action: tool.map_or_else(String::new, |tool| tool.name().to_owned()),
                 edges: node.targets().map(|to| to.map(usize::from)).collect(),
                 on_error: node.on_error.map(usize::from),
+                route: match &node.next {
+                    CompiledRoute::First(_) => TopologyRoute::First,
+                    CompiledRoute::All(_) => TopologyRoute::All,
+                    CompiledRoute::Each(_) => TopologyRoute::Each,
+                    CompiledRoute::By(_) => TopologyRoute::By,
+                },
+                joins: node.join.as_ref().and_then(|join| join.fan).map(usize::from),
                 waits_for: node.join.iter().flat_map(|join| &join.of).map(|&node| usize::from(node)).collect(),
                 reset: node.reset.iter().map(|&key| tables.keys[key].name.clone()).collect(),
             }

@@ -53,14 +53,8 @@ impl Progress {
         }
     }
 
-    /// Returns a step's number and the number of nodes. In a graph that visits nodes repeatedly, the steps may be more:
-    /// then the number of nodes says nothing about how far the run is, and is left out.
-    fn step(&self, run: &RunId, step: u64) -> String {
-        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        match runs.get(run) {
-            Some((_, nodes)) if u64::try_from(*nodes).is_ok_and(|nodes| step <= nodes) => format!("{step}/{nodes}"),
-            _ => step.to_string(),
-        }
+    fn nodes(&self, run: &RunId) -> usize {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(run).map_or(0, |(_, nodes)| *nodes)
     }
 }
 
@@ -73,7 +67,8 @@ impl Observer for Progress {
             }
             // Only a node that calls a tool takes long enough to be announced.
             Event::StepStarted { run, step, node, kind: Kind::Action(_) } => {
-                self.line(run, format_args!("step {} {node} ...", self.step(run, *step)));
+                let nodes = self.nodes(run);
+                self.line(run, format_args!("step {step}/{nodes} {node} ..."));
             }
             Event::StepStarted { .. } | Event::Recorded { .. } => {}
             Event::StepCompleted {
@@ -92,11 +87,11 @@ impl Observer for Progress {
                     (None, _) => format!(" (+{})", new_keys.join(", ")),
                 };
                 let detail = if *cached { format!(" (cached){detail}") } else { detail };
-                let step = self.step(run, *step);
+                let nodes = self.nodes(run);
                 let elapsed = shown(if *kind == Kind::Return { *total } else { *elapsed });
-                self.line(run, format_args!("step {step} {node} {icon}{elapsed}{detail}"));
+                self.line(run, format_args!("step {step}/{nodes} {node} {icon}{elapsed}{detail}"));
                 for warning in *warnings {
-                    self.line(run, format_args!("step {step} {node} warning: {warning}"));
+                    self.line(run, format_args!("step {step}/{nodes} {node} warning: {warning}"));
                 }
             }
             Event::RunEnded { run, status, steps, elapsed, error } => {
