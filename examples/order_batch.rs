@@ -46,10 +46,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     for sale in &finished.output.sales {
         // The output of a nested run has the type that its graph declares.
-        if let Some(output) = &sale.output {
-            println!("{} steps: {} ({})", sale.steps, output.message, output.status);
-            println!("  receipt: {}", output.receipt.as_deref().unwrap_or("none"));
-        }
+        let output = &sale.output;
+        println!("{} steps: {} ({})", sale.steps, output.message, output.status);
+        println!("  receipt: {}", output.receipt.as_deref().unwrap_or("none"));
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::{ActionError, Call, Map, Options, Runtime, TokioClock, Value, audit};
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::case::{BEGAN, Log, key, run_id, within};
 use super::random::Random;
@@ -86,13 +87,13 @@ fn remove(value: &mut Value) {
     }
 }
 
-fn steps(graph: &Interpreted) -> (Vec<Value>, Log) {
+fn steps(graph: &Interpreted, branches: usize) -> (Vec<Value>, Log) {
     let log = Log::default();
     within(false, async {
         log.begin(tokio::time::Instant::now(), Duration::ZERO);
         let clock = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + BEGAN));
         let runtime = Runtime::builder().clock(clock).store(log.clone()).sign_with(key()).grant("*").unwrap();
-        let list: Vec<Value> = (0..BRANCHES).map(Value::from).collect();
+        let list: Vec<Value> = (0..branches).map(Value::from).collect();
         let inputs = Map::from_iter([("list".to_owned(), Value::from(list))]);
         let options = Options { run: Some(run_id()), ..Options::default() };
         let run = runtime.build().unwrap().start_with(options, graph.clone(), inputs).await.unwrap();
@@ -101,15 +102,21 @@ fn steps(graph: &Interpreted) -> (Vec<Value>, Log) {
     (log.bodies().iter().filter_map(|body| settled(body)).collect(), log)
 }
 
-#[test]
-fn determinism_of_fifty_branches_with_other_delays_and_widths() {
-    let runs = std::env::var("RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+/// Returns a tree that trusts a key, and the key.
+fn tree() -> (TempDir, SecretKey) {
     let directory = tempfile::tempdir().unwrap();
     let secret = SecretKey::from_seed(&[9; 32]);
     let file = KeyFile::new(secret.public(), "the key of this test");
     fs::create_dir(directory.path().join("keys")).unwrap();
     let name = format!("keys/{}.toml", file.fingerprint);
     fs::write(directory.path().join(name), file.to_signed_toml(&secret, SystemTime::UNIX_EPOCH)).unwrap();
+    (directory, secret)
+}
+
+#[test]
+fn determinism_of_fifty_branches_with_other_delays_and_widths() {
+    let runs = std::env::var("RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+    let (directory, secret) = tree();
     let late = Late::default();
     let library = Library::open(directory.path(), late.clone());
     let mut first: Option<Vec<Value>> = None;
@@ -119,7 +126,7 @@ fn determinism_of_fifty_branches_with_other_delays_and_widths() {
         let path = directory.path().join("fifty.yaml");
         fs::write(&path, sign(ItemKind::YAML, &text(width), &secret, SystemTime::UNIX_EPOCH).unwrap()).unwrap();
         let graph = library.graph(&path).unwrap();
-        let (steps, log) = steps(&graph);
+        let (steps, log) = steps(&graph, BRANCHES);
         let calls: Vec<String> = log.bodies().into_iter().filter(|body| body.contains("\"kind\":\"calls\"")).collect();
         orders.insert(calls.iter().map(String::len).sum::<usize>());
         let first = first.get_or_insert_with(|| steps.clone());
@@ -133,4 +140,24 @@ fn determinism_of_fifty_branches_with_other_delays_and_widths() {
         }
     }
     assert!(orders.len() > 1, "the calls finished in other orders");
+}
+
+#[test]
+fn ten_thousand_branches_add_up_in_the_order_of_their_list() {
+    let (directory, secret) = tree();
+    let library = Library::open(directory.path(), Late::default());
+    let path = directory.path().join("many.yaml");
+    let text = text(64).replace("max_steps: 1000", "max_steps: 100000").replace("value: 2 }", "value: 1 }");
+    fs::write(&path, sign(ItemKind::YAML, &text, &secret, SystemTime::UNIX_EPOCH).unwrap()).unwrap();
+    let graph = library.graph(&path).unwrap();
+    let (steps, log) = steps(&graph, 10_000);
+    let end = steps.last().unwrap();
+    let all = |value: &Value| value.as_array().unwrap().iter().filter_map(Value::as_i64).collect::<Vec<_>>();
+    let expected: Vec<i64> = (0..10_000).filter(|number| number % 7 != 3).collect();
+    assert_eq!(all(&end["output"]["all"]), expected);
+    assert_eq!(end["output"]["errors"].as_array().unwrap().len(), 10_000 - expected.len());
+    // The call for 9,999 fails.
+    assert_eq!(end["output"]["most"], json!(9_998));
+    let records: Vec<_> = log.entered().into_iter().map(|entered| entered.signed).collect();
+    audit(&graph, &run_id(), &records, &key().public(), None).unwrap();
 }

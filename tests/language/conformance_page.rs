@@ -1,4 +1,5 @@
-//! `docs/conformance.md` has one row for each requirement, and the proof that a row names exists.
+//! `docs/conformance.md` has one row for each requirement, and the proof that a row names exists; so do the tests that
+//! `docs/branches.md` names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -96,4 +97,30 @@ fn a_proof_that_does_not_exist_is_found() {
     ] {
         assert!(problem(name).is_some_and(|problem| problem.contains(expected)), "{name}");
     }
+}
+
+#[test]
+fn each_shape_of_branches_names_reports_and_existing_tests() {
+    let page = fs::read_to_string(root().join("docs/branches.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| shape"));
+    let mut count = 0;
+    for row in rows {
+        let [shape, reports, here, tests] = row.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>()[..]
+        else {
+            panic!("not four cells: {row}")
+        };
+        let is_report = |report: &str| {
+            report.split_once('#').is_some_and(|(name, number)| name.contains('/') && number.parse::<u32>().is_ok())
+        };
+        assert!(reports.split(", ").all(is_report) && !here.is_empty(), "{shape}: {reports}");
+        let mut names = tests.split('`').skip(1).step_by(2).peekable();
+        assert!(names.peek().is_some(), "{shape} has no test");
+        for name in names {
+            if let Some(problem) = problem(name) {
+                panic!("{shape}: {problem}");
+            }
+        }
+        count += 1;
+    }
+    assert!(count >= 25, "{count} shapes");
 }

@@ -177,9 +177,15 @@ fn the_topology_of_a_graph_shows_its_branches_joins_and_channels() {
     assert_eq!(node("list").route, TopologyRoute::Each);
     assert!(node("list").route.begins_branches() && !node("count").route.begins_branches());
     assert_eq!(node("report").joins, at("list"));
-    assert_eq!(node("report").waits_for.iter().map(|&one| Some(one)).collect::<Vec<_>>(), [at("count"), at("unreadable")]);
+    assert_eq!(
+        node("report").waits_for.iter().map(|&one| Some(one)).collect::<Vec<_>>(),
+        [at("count"), at("unreadable")]
+    );
     let reducer = |key: &str| topology.channels.get(key).map(Reducer::name);
-    assert_eq!(["files", "kinds", "longest", "directory"].map(reducer), [Some("append"), Some("union"), Some("max"), None]);
+    assert_eq!(
+        ["files", "kinds", "longest", "directory"].map(reducer),
+        [Some("append"), Some("union"), Some("max"), None]
+    );
 }
 
 #[tokio::test]
@@ -323,8 +329,7 @@ async fn a_call_that_is_repeated_in_one_branch_repeats_no_other() {
     let moody = Arc::new(Moody::default());
     let run = runtime(&MemoryStore::new()).start(CheckedOrder::sharing(Arc::clone(&moody)), inputs()).await.unwrap();
     assert_eq!(run.await.unwrap().output, shipped());
-    let mut names: Vec<String> =
-        moody.market.returned.lock().unwrap().iter().map(|(name, _)| name.clone()).collect();
+    let mut names: Vec<String> = moody.market.returned.lock().unwrap().iter().map(|(name, _)| name.clone()).collect();
     names.sort_unstable();
     assert_eq!(names, ["charge", "ours", "stock", "theirs"]);
     assert_eq!(moody.asked.load(Ordering::Relaxed), 3);

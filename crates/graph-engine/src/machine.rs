@@ -43,9 +43,9 @@ pub use graph_model::program::{Executor, ItemType, Key, Kind, Param, Program, To
 pub use graph_model::value::{AsView, View};
 
 pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyNode, TopologyRoute};
-pub use graph_model::reducer::Reducer;
 pub use crate::state::StateFields;
 pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
+pub use graph_model::reducer::Reducer;
 
 /// A graph that can run: generated, interpreted from a checked graph, or written by hand. The engine does not distinguish
 /// them.
