@@ -199,7 +199,7 @@ fn hover_shows_the_type_and_origin_of_what_is_at_a_position() {
     let document = shop.open(GRAPH);
     for (marked, expected) in [
         ("${state.receipts|.0.", "`state.receipts.0.receipt` is a string or nothing\n\nset by `pay` on line 33"),
-        ("path: |state.found", "`state.found` is a boolean or nothing\n\nset by `find` on line 24"),
+        ("path: |state.found", "`state.found` is a boolean\n\nset by `find` on line 24"),
         ("tries: \"${|inputs.limit", "`inputs.limit` is an integer\n\n`3` if not given"),
         ("    |tries: 0", "`state.tries` is an integer\n\nset by `config.state` on line 13, `find` on line 24"),
         ("    |cards: {", "`inputs.cards` is a list of strings or nothing\n\nWho pays."),
@@ -330,11 +330,7 @@ fn an_incomplete_line_hides_no_other_symbols() {
         let nodes = document.symbols().iter().filter(|symbol| symbol.kind == SymbolKind::Node);
         let nodes: Vec<&str> = nodes.map(|node| node.name.as_str()).collect();
         assert!(nodes.starts_with(&["find", "pay"]), "{to}: {nodes:?}");
-        assert_eq!(
-            hover(&document, "path: |state.found").lines().next(),
-            Some("`state.found` is a boolean or nothing"),
-            "{to}"
-        );
+        assert_eq!(hover(&document, "path: |state.found").lines().next(), Some("`state.found` is a boolean"), "{to}");
         let pay = definition(&document, "to: |pay");
         assert!(pay.len() == 1 && pay[0].ends_with(" pay"), "{to}: {pay:?}");
     }

@@ -65,10 +65,12 @@ impl StateWrites {
                     writes.0.insert(*key, KeyWrite::Set(value.clone()));
                     continue;
                 };
-                if let (Reducer::Merge, Value::Object(fields)) = (reducer, value)
-                    && let Some(twice) = fields.keys().find(|field| !merged.insert((*key, field.as_str())))
-                {
-                    return Err(FoldError::Uncombined { node, key: *key, error: Uncombined::twice(twice) });
+                if let (Reducer::Merge, Value::Object(fields)) = (reducer, value) {
+                    // A field that is null counts as absent.
+                    let mut given = fields.iter().filter(|(_, field)| !field.is_null()).map(|(name, _)| name);
+                    if let Some(twice) = given.find(|field| !merged.insert((*key, field.as_str()))) {
+                        return Err(FoldError::Uncombined { node, key: *key, error: Uncombined::twice(twice) });
+                    }
                 }
                 writes.add(state, *key, reducer, value).map_err(|unwritten| match unwritten {
                     Unwritten::Uncombined(error) => FoldError::Uncombined { node, key: *key, error },
@@ -264,10 +266,12 @@ mod tests {
                 }
                 let Some(write) = write else { continue };
                 if let (Reducer::Merge, Value::Object(write)) = (reducer, write) {
-                    if write.keys().any(|field| fields.contains(&field)) {
+                    let given: Vec<&String> =
+                        write.iter().filter(|(_, field)| !field.is_null()).map(|(name, _)| name).collect();
+                    if given.iter().any(|field| fields.contains(field)) {
                         return None;
                     }
-                    fields.extend(write.keys());
+                    fields.extend(given);
                 }
                 value = reducer.combine(value, write.clone()).ok()?;
             }
