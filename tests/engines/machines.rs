@@ -137,6 +137,7 @@ super::all_machines! {
         test_try(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_more(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_decide(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_handled(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_must(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "branches_for_each_element" branches_for_each_element BranchesForEachElement {

@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// A graph with one channel; the second node resets it.
+    /// A graph with a channel and a key without one; the second node resets the channel.
     fn graph(reducer: &Reducer, first: &Value) -> CompiledGraph {
         let node = |name: &str, reset: &[&str]| {
             let body: NodeBody = serde_json::from_value(json!({"line": 1, "does": "gate", "reset": reset})).unwrap();
@@ -225,7 +225,10 @@ mod tests {
             settings: Settings { channels: [("x".to_owned(), reducer.clone())].into(), ..Settings::default() },
             permissions: Vec::new(),
             env: Vec::new(),
-            keys: vec![KeyIr { name: "x".to_owned(), initial: Some(first.clone()) }],
+            keys: vec![
+                KeyIr { name: "x".to_owned(), initial: Some(first.clone()) },
+                KeyIr { name: "plain".to_owned(), initial: None },
+            ],
             tools: Vec::new(),
             nodes: vec![node("writes", &[]), node("resets", &["x"])],
         })
@@ -338,6 +341,25 @@ mod tests {
                 panic!("{error}");
             }
         }
+    }
+
+    #[test]
+    fn a_key_without_a_channel_has_the_last_write_of_the_step() {
+        let compiled = graph(&Reducer::Append, &json!([]));
+        let (way, at) = (Way::Along { edges: TakenEdges::None, suppressed: false }, Activation::of(0));
+        let changes = [1, 2].map(|value| vec![Change { key: 1, value: json!(value) }]);
+        let visits = changes.iter().map(|changes| SettledVisit {
+            at: &at,
+            calls: 0,
+            error: None,
+            items: &[],
+            way: &way,
+            returned: View::Null,
+            changes,
+        });
+        let mut state = OneKey(json!(0));
+        StateWrites::combine(crate::graph::tables(&compiled), &state, visits).unwrap().apply(&mut state).unwrap();
+        assert_eq!(state.0, json!(2));
     }
 
     #[test]
