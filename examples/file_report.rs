@@ -1,9 +1,11 @@
 //! Adds up the lines and words of the files of a directory, with the graph `graphs/file_report.yaml`.
 //!
-//! `cargo run --example file_report -- DIRECTORY`; each file is counted in a branch of its own, eight at a time.
+//! `cargo run --example file_report -- DIRECTORY`, or without a directory for `graphs`. Each file is counted in a branch of
+//! its own, eight at a time.
 
 use std::error::Error;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -40,20 +42,22 @@ impl file_report::Actions for Disk {
 
 /// Reads from the disk without holding a thread of the runtime.
 async fn blocking<T: Send + 'static>(
-    read: impl FnOnce() -> Result<T, std::io::Error> + Send + 'static,
+    read: impl FnOnce() -> Result<T, io::Error> + Send + 'static,
 ) -> Result<T, ActionError> {
     let read = tokio::task::spawn_blocking(read).await.map_err(|error| ActionError::permanent(error.to_string()))?;
     read.map_err(|error| ActionError::permanent(error.to_string()))
 }
 
 /// Returns the files below a directory, sorted. Hidden ones and links are left out.
-fn listed(directory: &Path) -> Result<Vec<PathBuf>, std::io::Error> {
-    let mut entries = fs::read_dir(directory)?.collect::<Result<Vec<_>, _>>()?;
+fn listed(directory: &Path) -> Result<Vec<PathBuf>, io::Error> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
+    let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut entries = entries.map_err(named)?;
     entries.retain(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
     entries.sort_by_key(fs::DirEntry::file_name);
     let mut files = Vec::new();
     for entry in entries {
-        let kind = entry.file_type()?;
+        let kind = entry.file_type().map_err(named)?;
         if kind.is_dir() {
             files.extend(listed(&entry.path())?);
         } else if kind.is_file() {
@@ -75,7 +79,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Box<dyn Error>> {
-    let inputs = file_report::Inputs { directory: std::env::args().nth(1).unwrap_or_else(|| ".".to_owned()) };
+    let inputs = file_report::Inputs { directory: std::env::args().nth(1).unwrap_or_else(|| "graphs".to_owned()) };
     let runtime = Runtime::builder().grant("rye.execute.tool.files.*")?.observer(Progress::stderr()).build()?;
     let report = runtime.start(FileReport::new(Disk), inputs).await?.await?.output;
     for file in &report.files {

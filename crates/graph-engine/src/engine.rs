@@ -35,8 +35,9 @@ use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
     CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold, keys,
-    output, settle, state_value,
+    output, settle, state_value, write,
 };
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -444,23 +445,18 @@ impl Engine {
     }
 
     /// Moves the run past a step: updates the position, and writes the visits' changes to the state in order.
-    fn take(&mut self, mut candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
-        let writes = candidate.take_writes();
+    fn take(&mut self, candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
         let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
         let RunState { state, position, .. } = alone(&mut self.context.run_state);
-        candidate.take(tables(self.context.run.machine.graph()), position, visited);
-        if let Some(writes) = writes {
-            let last = visits.last().map_or(0, |visit| visit.activation.node);
-            visits.iter_mut().for_each(|visit| visit.changes.clear());
-            return writes.apply(&mut **state).map_err(|(_, mismatch)| (last, mismatch));
-        }
-        for visit in visits {
-            for change in visit.changes.drain(..) {
-                let written = state.set(change.key, change.value);
-                written.map_err(|mismatch| (visit.activation.node, mismatch))?;
-            }
-        }
-        Ok(())
+        let combined = candidate.take(tables(self.context.run.machine.graph()), position, visited);
+        let writer = Cell::new(position.last);
+        let changes = visits.iter_mut().flat_map(|visit| {
+            writer.set(visit.activation.node);
+            visit.changes.drain(..)
+        });
+        let written = write(combined, changes, &mut **state);
+        visits.iter_mut().for_each(|visit| visit.changes.clear());
+        written.map_err(|(_, mismatch)| (writer.get(), mismatch))
     }
 
     /// Returns the end that the run has reached at a node, and the time if anything asked for it.

@@ -311,24 +311,23 @@ impl GraphTables {
         }
     }
 
-    /// Whether a node writes to a channel.
-    pub fn writes_channel(&self, node: u16, name: &str) -> bool {
-        self.channels_of(self.node(node)).any(|channel| channel == name)
-    }
-
-    /// Returns the names of the channels that a node writes to.
-    fn channels_of<'g>(&'g self, node: &'g CompiledNode) -> impl Iterator<Item = &'g str> {
-        let written = node.assign.iter().map(|(key, _)| *key).chain(node.kind.collects());
-        written.map(|key| &self.keys[key]).filter(|key| key.reducer.is_some()).map(|key| key.name.as_str())
+    /// Whether a text may be the message of a node's write to a channel that cannot be combined with its value.
+    pub fn may_be_uncombined(&self, node: u16, message: &str) -> bool {
+        let node = self.node(node);
+        let mut written = node.assign.iter().map(|(key, _)| *key).chain(node.kind.collects());
+        written.any(|key| {
+            let CompiledKey { name, reducer: Some(reducer), .. } = &self.keys[key] else { return false };
+            message.strip_prefix(&unwritten(name, &"")).is_some_and(|why| reducer.may_fail_with(why))
+        })
     }
 
     /// Whether a node can fail with that message after its calls succeeded: a value cannot be written to its channel, or
     /// its edges cannot be evaluated.
     pub fn may_fail_to_route(&self, node: u16, message: &str) -> bool {
-        let node = self.node(node);
-        if self.channels_of(node).any(|name| message.starts_with(&unwritten(name, &""))) {
+        if self.may_be_uncombined(node, message) {
             return true;
         }
+        let node = self.node(node);
         let is_asked = self.settings.on_no_match == OnNoMatch::Fail && !node.next.is_empty();
         if is_asked && no_match(node).message == message {
             return true;

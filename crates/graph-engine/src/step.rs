@@ -41,7 +41,7 @@ pub use position::{Branch, Memory, OpenJoin, Position};
 pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
 pub use shown::{at_limit, hook_values, keys, state_value};
 pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
-pub use writes::StateWrites;
+pub use writes::{StateWrites, write};
 
 /// The calls that a node asks for, if any.
 #[derive(Debug)]

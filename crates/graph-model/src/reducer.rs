@@ -222,6 +222,25 @@ impl Reducer {
         Err(Uncombined(format!("`{self}` takes {}, and found {found}", self.takes())))
     }
 
+    /// Whether a text may be the message of a write that this reducer could not combine. It does not examine the value that
+    /// the message names.
+    pub fn may_fail_with(&self, message: &str) -> bool {
+        let Some(why) = message.strip_prefix(&format!("`{self}` ")) else { return false };
+        if let Some(rest) = why.strip_prefix("takes ") {
+            return rest.starts_with(&format!("{}, and found ", self.takes()));
+        }
+        let beginnings: &[&str] = match self {
+            Self::Append | Self::Extend | Self::Union | Self::Messages { .. } => &["adds to a list, "],
+            Self::Sum => {
+                &["adds to a number, ", "is beyond the integers of 64 bits", "is beyond the numbers of 64 bits"]
+            }
+            Self::Max | Self::Min => &["cannot compare "],
+            Self::Merge => &["adds to an object, ", "received the field `"],
+            Self::Last => &[],
+        };
+        beginnings.iter().any(|beginning| why.starts_with(beginning))
+    }
+
     /// Combines the channel's value with one more write. Null is a channel without a value.
     ///
     /// # Errors
@@ -430,6 +449,14 @@ mod tests {
             ),
         ] {
             assert_eq!(combined(name, first, &[write]), Err(error.to_owned()));
+            for other in REDUCERS {
+                assert_eq!(Reducer::named(other).unwrap().may_fail_with(error), other == name, "{other}: {error}");
+            }
+        }
+        assert!(Reducer::Merge.may_fail_with(&Uncombined::twice("a").to_string()));
+        for other in ["", "`sum`", "`sum` is beyond", "`sum` takes a list, and found a string", "`last` takes a value"]
+        {
+            assert!(REDUCERS.iter().all(|name| !Reducer::named(name).unwrap().may_fail_with(other)), "{other}");
         }
     }
 

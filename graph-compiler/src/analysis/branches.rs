@@ -283,7 +283,7 @@ impl Branches {
         if self.is_empty() {
             return true;
         }
-        let is_open = |frame: usize| !self.frames(frame).any(|frame| self.closing(frame.fan).is_some());
+        let is_open = |frame: usize| self.closing_around(frame).is_none();
         self.closing(node).is_none() && self.visits(node).any(|(_, visit)| is_open(visit.frame))
     }
 
@@ -309,26 +309,29 @@ impl Branches {
     }
 
     fn broken_of(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
-        let visits = self.visits(node).filter(|(_, visit)| self.breaks(model, *visit));
-        let closing = |frame: usize| self.frames(frame).find_map(|frame| self.closing(frame.fan));
-        let mut joins: Vec<usize> = visits.filter_map(|(_, visit)| closing(visit.frame)).collect();
-        joins.sort_unstable();
-        joins.dedup();
-        joins
+        self.closings(node, |visit| self.breaks(model, visit))
     }
 
     fn beyond_of(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
         if let Some(join) = self.closing(node) {
             return vec![join];
         }
-        if !self.may_end(model, node) || model.definition.nodes[node].ends_run() {
-            return Vec::new();
-        }
-        let closing = |frame: usize| self.frames(frame).find_map(|frame| self.closing(frame.fan));
-        let mut joins: Vec<usize> = self.visits(node).filter_map(|(_, visit)| closing(visit.frame)).collect();
+        let is_end = self.may_end(model, node) && !model.definition.nodes[node].ends_run();
+        self.closings(node, |_| is_end)
+    }
+
+    /// Returns the joins that wait for the branches that end at visits of a node, each once.
+    fn closings(&self, node: usize, ends: impl Fn(Visit) -> bool) -> Vec<usize> {
+        let visits = self.visits(node).filter(|(_, visit)| ends(*visit));
+        let mut joins: Vec<usize> = visits.filter_map(|(_, visit)| self.closing_around(visit.frame)).collect();
         joins.sort_unstable();
         joins.dedup();
         joins
+    }
+
+    /// Returns the join of the innermost fan-out around a frame that a join closes.
+    fn closing_around(&self, frame: usize) -> Option<usize> {
+        self.frames(frame).find_map(|frame| self.closing(frame.fan))
     }
 
     /// Finds the mistakes that show when all visits are known.
@@ -374,8 +377,8 @@ impl Branches {
     /// Returns a visit of a node that ends the run, and one that may be active then, or a join that was not visited by then.
     fn alive_at(&self, node: usize) -> Option<(usize, usize)> {
         self.of_node[node].iter().find_map(|&visit| {
-            let closing = self.frames(self.visits[visit].frame).find_map(|frame| self.closing(frame.fan));
-            let closing = closing.and_then(|join| self.of_node[join].first().copied());
+            let closing =
+                self.closing_around(self.visits[visit].frame).and_then(|join| self.of_node[join].first().copied());
             let beside = || (0..self.visits.len()).find(|&other| self.is_concurrent(visit, other));
             Some((visit, beside().or(closing)?))
         })
@@ -386,8 +389,8 @@ impl Branches {
     fn open_at(&self, node: usize, ends: impl Fn(Visit) -> bool) -> Option<usize> {
         self.of_node[node].iter().filter(|&&visit| ends(self.visits[visit])).find_map(|&visit| {
             let frame = self.visits[visit].frame;
-            let is_closed = self.frames(frame).any(|frame| self.closing(frame.fan).is_some());
-            self.frames(frame).next().filter(|_| !is_closed).map(|frame| frame.fan)
+            let innermost = self.frames(frame).next().map(|frame| frame.fan);
+            innermost.filter(|_| self.closing_around(frame).is_none())
         })
     }
 }

@@ -69,7 +69,7 @@ impl Model<'_> {
         self.keys.get(key)?.channel.map(|channel| &channel.reducer.value)
     }
 
-    /// Whether every write to a channel that combines them, and every reset of it, leaves it with a value that is not null.
+    /// As [`combines`](Self::combines), for the key with a name.
     pub(crate) fn combines_name(&self, name: &str) -> bool {
         self.key(name).is_some_and(|key| self.combines(key))
     }

@@ -196,10 +196,7 @@ impl Flow {
         for branch in &join.branches {
             let arrived = self.arrived(model, node, join, branch);
             if let Some(arrived) = &arrived {
-                match &mut any {
-                    Some(any) => drop(any.intersect(arrived)),
-                    None => any = Some(arrived.clone()),
-                }
+                meet(&mut any, arrived);
             }
             if branch.is_sure {
                 known.unite(&arrived?);
@@ -222,24 +219,15 @@ impl Flow {
             for (_, (_, known)) in
                 leaving.filter(|(at, (next, _))| *next == node && edge.is_none_or(|edge| edge == *at))
             {
-                match &mut sure {
-                    Some(sure) => drop(sure.intersect(&known)),
-                    None => sure = Some(known),
-                }
+                meet(&mut sure, &known);
             }
         }
         for known in branch.ends.iter().filter_map(|&end| self.at(end, ProgramPoint::After)) {
-            match &mut sure {
-                Some(sure) => drop(sure.intersect(&known)),
-                None => sure = Some(known),
-            }
+            meet(&mut sure, &known);
         }
         // A node writes nothing if its failure ends the branch.
-        for known in branch.broken.iter().filter_map(|&node| self.before[node].clone()) {
-            match &mut sure {
-                Some(sure) => drop(sure.intersect(&known)),
-                None => sure = Some(known),
-            }
+        for known in branch.broken.iter().filter_map(|&node| self.before[node].as_ref()) {
+            meet(&mut sure, known);
         }
         let mut sure = sure?;
         self.forget(&mut sure, &branch.beside);
@@ -646,6 +634,14 @@ impl Flow {
             false => self.touches[node].contains(&key),
         };
         (0..count).filter(|&node| leads[node] && self.is_reached(node) && sets(node)).collect()
+    }
+}
+
+/// Keeps the facts that are sure also on another path; all of them if it is the first.
+fn meet(sure: &mut Option<Set>, known: &Set) {
+    match sure {
+        Some(sure) => drop(sure.intersect(known)),
+        None => *sure = Some(known.clone()),
     }
 }
 

@@ -171,8 +171,8 @@ impl Finder<'_, '_> {
         sorted(inside.flat_map(|(_, touches)| touches.iter().copied()).collect())
     }
 
-    /// Returns the nodes at which a branch may end before a join, and those whose failure may end it; `None` if it may still run, or have left the fan-out, when
-    /// the join is visited, or if it neither arrives nor ends.
+    /// Returns the nodes at which a branch may end before a join, and those whose failure may end it; `None` if it may still
+    /// run, or have left the fan-out, when the join is visited, or if it neither arrives nor ends.
     fn ends(&self, first: usize, join: usize) -> Option<(Vec<usize>, Vec<usize>)> {
         let nodes = &self.model.definition.nodes;
         let JoinPlace { fan, closes } = self.branches.place(join)?;

@@ -1,12 +1,12 @@
 //! Forged visits, finished calls and snapshots: an audit refuses each one that the engine does not write.
 
 use graph_runtime::__private::{Executor, Program, Tool};
-use graph_runtime::{Call, Value};
+use graph_runtime::{Call, EncryptionKey, Map, MemoryStore, Store, Value};
 use serde_json::json;
 
 use crate::forged::{
-    AROUND, CONTINUING, CONTINUING_AROUND, FANNING, PAY, PAYING, PAYING_EACH, edited, inner, inserted, machine, ran,
-    with_calls,
+    AROUND, CONTINUING, CONTINUING_AROUND, FANNING, PAY, PAYING, PAYING_EACH, edited, id, inner, inserted, machine,
+    ran, runtime, with_calls,
 };
 use crate::forged_ends::{borrowed, is_expected, nodes_with, refusal, refusal_of, refuses, without};
 use crate::interpreted::{Interpreted, PROGRAM};
@@ -199,6 +199,53 @@ async fn a_call_that_cannot_succeed_is_not_finished() {
     let done = json!([{"step": 1, "node": "each", "item": 0, "result": {}}]);
     let found = refusal(&program, &with_calls(&records, 1, &done)[..2]);
     assert!(found.contains("node `each` makes a call for an item that its list has not"), "{found}");
+}
+
+#[tokio::test]
+async fn a_write_that_does_not_combine_fails_with_a_text_of_its_reducer() {
+    let pay = r#"{"line":1,"does":{"action":0},"assign":{"paid":"${result.paid}"},"retry":{"attempts":2,"delay_ms":0,"on":["any"]},"on_error":1}"#;
+    let nodes = &[("pay", pay), ("end", r#"{"line":2,"does":"return"}"#)];
+    let program = Program { nodes, settings: r#"{"channels":{"paid":"sum"}}"#, ..PAYING };
+    let records = ran(machine(&program, Ok(json!({"paid": "5"}))), 5).await;
+    // The call is not made again where its result arrived.
+    refuses(&machine(&program, Ok(Value::Null)), &records, 1, &[]);
+    let why = "node `pay` makes 2 calls before it gives up";
+    for (error, why) in [
+        ("`state.paid`: `sum` takes a number, and found nothing", ""),
+        ("`state.paid`: `sum` is beyond the integers of 64 bits", ""),
+        ("`state.paid`: `sum` takes a text, and found a string", why),
+        ("`state.paid`: `max` cannot compare a string with an integer", why),
+        ("`state.paid`: no", why),
+        ("`state.other`: `sum` takes a number, and found a string", why),
+    ] {
+        let forged = edited(&records, 1, |step| step["visits"][0]["error"] = json!(error));
+        let found = refusal_of(&machine(&program, Ok(Value::Null)), &forged);
+        assert!(is_expected(&found, why), "{error}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_ends_its_branch_leads_over_no_list() {
+    let nodes = &[
+        ("split", r#"{"line":1,"does":"gate","next":{"over":[5],"as":"a","to":"work","on_branch_error":"collect"}}"#),
+        ("work", r#"{"line":2,"does":{"action":0},"next":{"over":[6],"as":"b","to":"join"}}"#),
+        ("join", r#"{"line":3,"does":"gate","join":{"of":[1],"fan":1,"closes":true},"next":[{"to":"end"}]}"#),
+        ("end", r#"{"line":4,"does":"return","join":{"of":[2],"fan":0,"closes":true}}"#),
+    ];
+    // Without the encryption key, an audit of this graph computes no edges.
+    let settings = r#"{"secrets":{"keys":{"paid":"all"}}}"#;
+    let machine = machine(&Program { nodes, settings, ..PAYING }, Err(("no", Value::Null)));
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).encrypt_with(EncryptionKey::from_bytes([2; 32])).build().unwrap();
+    let inputs = Map::from_iter([("amount".to_owned(), json!(5))]);
+    runtime.start_as(id(), machine.clone(), inputs).await.unwrap().await.unwrap();
+    let records = store.load(&id()).await.unwrap();
+    let over = |step: &mut Value| step["visits"][0]["over"] = json!(1);
+    let listed = |step: &mut Value| {
+        (step["visits"][0]["over"], step["visits"][0]["list"]) = (json!(1), json!([6]));
+    };
+    let why = "node `work` goes over another list";
+    refuses(&machine, &records, 2, &[(over, why), (listed, why)]);
 }
 
 #[tokio::test]

@@ -784,7 +784,7 @@ fn parse_on_branch_error(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>)
         reader
             .diagnostics
             .error(code::NOT_SUPPORTED, place, "`on_branch_error: finish` is not supported yet")
-            .help("write `collect`: the branches go on, and the join can look at what is missing");
+            .help("write `collect`: the other branches continue, and the join can look at what is missing");
         return None;
     }
     reader.word(tree, "`on_branch_error`", &ON_BRANCH_ERROR)

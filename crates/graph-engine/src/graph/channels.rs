@@ -7,8 +7,8 @@ use crate::graph::node::{CompiledRoute, CompiledTerm, PathBase, ResolvedPath, Te
 
 /// Finds the nodes that write channels, and the channels whose values a node reads after it has written them.
 pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
-    let known = |name: &&String| !loaded.keys.iter().any(|key| key.name == **name);
-    if let Some(name) = loaded.settings.channels.keys().find(known) {
+    let is_unknown = |name: &&String| !loaded.keys.iter().any(|key| key.name == **name);
+    if let Some(name) = loaded.settings.channels.keys().find(is_unknown) {
         return Err(format!("the channel `{name}` is no state key"));
     }
     let is_channel: Vec<bool> = loaded.keys.iter().map(|key| key.reducer.is_some()).collect();
@@ -16,7 +16,7 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
     for node in &mut loaded.nodes {
         if let Some(key) = node.reset.iter().find(|key| !is_channel[**key]) {
             let (name, key) = (&node.name, &loaded.keys[*key].name);
-            return Err(format!("node `{name}` empties `{key}`, which is no channel"));
+            return Err(format!("node `{name}` resets `{key}`, which is no channel"));
         }
         let written = node.assign.iter().map(|(key, _)| *key).chain(node.kind.collects()).chain(node.reset.clone());
         let mut channels: Vec<usize> = written.filter(|key| is_channel[*key]).collect();

@@ -61,11 +61,11 @@ pub struct CompiledNode {
     /// Its kind, with its calls.
     pub kind: CompiledKind,
     pub(super) assign: Vec<(usize, CompiledTerm)>,
-    /// The channels that it empties before it writes.
+    /// The channels that have their first values again before it writes.
     pub reset: Vec<usize>,
-    /// Whether it writes or empties a channel.
+    /// Whether it writes or resets a channel.
     pub has_channels: bool,
-    /// The channels of those whose values its own assignments or its route read.
+    /// Those of the channels that it writes or resets whose values its assignments or its route read.
     pub(super) seen: Vec<usize>,
     /// Where it leads.
     pub next: CompiledRoute,

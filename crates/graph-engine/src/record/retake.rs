@@ -8,7 +8,7 @@ use crate::graph::{Asks, GraphTables, MOST_BRANCHES};
 use crate::record::entry::{Step, Target, Visit};
 use crate::record::written::{open_joins, targets};
 use crate::state::StateFields;
-use crate::step::{FoldError, NO_WAY, Position, SettledVisit, StateWrites, Way, fold};
+use crate::step::{FoldError, NO_WAY, Position, SettledVisit, Way, fold, write};
 
 /// Applies a step of a journal to a position, and to a state if there is one.
 ///
@@ -17,7 +17,7 @@ use crate::step::{FoldError, NO_WAY, Position, SettledVisit, StateWrites, Way, f
 /// If the graph does not lead where the step says, or has no such node or key, or a value is not of its key's type.
 pub fn retake(
     graph: &GraphTables,
-    mut state: Option<&mut (dyn StateFields + 'static)>,
+    state: Option<&mut (dyn StateFields + 'static)>,
     position: &mut Position,
     step: &Step,
 ) -> Result<(), String> {
@@ -32,7 +32,14 @@ pub fn retake(
     let read = |(at, visit)| Recorded::read(graph, at, visit);
     let visits = frontier.iter().zip(&step.visits).map(read).collect::<Result<Vec<_>, _>>()?;
     let visited = || visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
-    let candidate = fold(graph, position, None, visited()).map_err(|error| format!("{NO_WAY}{error}"))?;
+    // Without channels, the state checks each value when it is written.
+    let checked = state.as_deref().filter(|_| graph.has_channels);
+    let candidate = fold(graph, position, checked, visited()).map_err(|error| match &error {
+        FoldError::Misfit { key, .. } | FoldError::Uncombined { key, .. } => {
+            format!("`{}`: {error}", graph.keys[*key].name)
+        }
+        other => format!("{NO_WAY}{other}"),
+    })?;
     let (said, next) = (&step.next, targets(graph, candidate.next()));
     if !said.iter().map(|target| target.node.as_str()).eq(next.iter().map(|target| target.node)) {
         let said = said.iter().map(|target| target.node.as_str()).collect::<Vec<_>>().join(", ");
@@ -47,27 +54,10 @@ pub fn retake(
     if step.joins != open_joins(graph, candidate.joins(position)) {
         return Err("it says something else of the joins than which branches came to them".to_owned());
     }
-    let writes = match &state {
-        Some(state) if graph.has_channels => {
-            Some(StateWrites::combine(graph, &**state, visited()).map_err(|error| match &error {
-                FoldError::Misfit { key, .. } | FoldError::Uncombined { key, .. } => {
-                    format!("`{}`: {error}", graph.keys[*key].name)
-                }
-                other => other.to_string(),
-            })?)
-        }
-        _ => None,
-    };
-    candidate.take(graph, position, visited());
-    if let (Some(writes), Some(state)) = (writes, &mut state) {
-        writes.apply(&mut **state).map_err(|(key, error)| format!("`{}`: {error}", graph.keys[key].name))?;
-        position.limit = step.limit.or(position.limit);
-        return Ok(());
-    }
-    for change in visits.into_iter().flat_map(|recorded| recorded.changes) {
-        let Some(state) = &mut state else { break };
-        let written = state.set(change.key, change.value);
-        written.map_err(|error| format!("`{}`: {error}", graph.keys[change.key].name))?;
+    let combined = candidate.take(graph, position, visited());
+    if let Some(state) = state {
+        let changes = visits.into_iter().flat_map(|recorded| recorded.changes);
+        write(combined, changes, state).map_err(|(key, error)| format!("`{}`: {error}", graph.keys[key].name))?;
     }
     position.limit = step.limit.or(position.limit);
     Ok(())

@@ -220,7 +220,7 @@ fn seen_by(node: &str, branch: Option<BranchKey>) -> String {
 fn previous_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
     let at = code.node_named(node)?;
     match code.asks(at) {
-        Asks::Each { collects, .. } => code.settings.secrets.keys.get(&code.keys[collects?].name),
+        Asks::Each { collects, .. } => code.mask_of_write(&code.keys[collects?].name, &Value::Array(Vec::new())),
         Asks::Nothing | Asks::Once { .. } => result_mask(code, node),
     }
 }
@@ -348,4 +348,41 @@ fn read_memory(
         visits: visits.collect::<Result<_, String>>()?,
         previous: previous.collect::<Result<HashMap<_, _>, String>>()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use graph_model::program::{Executor, ItemType, Key, Program, Tool, Verb};
+
+    use super::*;
+    use crate::graph::{CompiledGraph, tables};
+
+    #[test]
+    fn the_list_that_a_foreach_appends_is_one_element_of_its_channel() {
+        let each = r#"{"line":1,"does":{"foreach":0},"each":{"over":[1],"as":"n","collect":"x","width":1}}"#;
+        let program = Program {
+            id: "test/each",
+            version: "",
+            source: "",
+            digest: &"0".repeat(64),
+            signer: &"0".repeat(16),
+            start: 0,
+            settings: r#"{"channels":{"x":"append"},"secrets":{"keys":{"x":{"each":{"each":"all"}}}}}"#,
+            permissions: &[],
+            env: &[],
+            keys: &[Key { name: "x", initial: Some("[]") }],
+            tools: &[Tool {
+                id: "test/tool",
+                verb: Verb::Execute,
+                item: ItemType::Tool,
+                by: Executor::Program,
+                params: None,
+                typed: true,
+                nests: false,
+            }],
+            nodes: &[("each", each)],
+        };
+        let compiled = CompiledGraph::load(&program).unwrap();
+        assert_eq!(previous_mask(tables(&compiled), "each"), Some(&Mask::Each(Box::new(Mask::All))));
+    }
 }

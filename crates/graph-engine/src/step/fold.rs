@@ -54,23 +54,19 @@ impl Candidate {
         self.behind.joins.iter().filter(|join| !base.joins.contains(join))
     }
 
-    /// Returns the values that the step writes to the state, if the graph has channels. If not, the changes of its visits
-    /// are written in order.
-    pub fn take_writes(&mut self) -> Option<StateWrites> {
-        self.writes.take()
-    }
-
-    /// Moves the position past the step; `visits` are the ones that it was computed from.
+    /// Moves the position past the step; `visits` are the ones that it was computed from. Returns the values that the step
+    /// writes to the state, for [`write()`](super::write()); `None` if the graph has no channels.
     pub fn take<'v>(
         self,
         graph: &GraphTables,
         position: &mut Position,
         visits: impl Iterator<Item = SettledVisit<'v>>,
-    ) {
+    ) -> Option<StateWrites> {
         visits.for_each(|visited| position.take(graph, &visited));
         let Behind { frontier, joins, made, closed } = self.behind;
         closed.iter().for_each(|fan| position.close(fan));
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
+        self.writes
     }
 }
 

@@ -111,11 +111,7 @@ impl StateWrites {
     }
 
     /// Writes the values to the state.
-    ///
-    /// # Errors
-    ///
-    /// If the state does not accept a value that it accepted when it was checked; with the key.
-    pub fn apply(self, state: &mut dyn StateFields) -> Result<(), (usize, Mismatch)> {
+    fn apply(self, state: &mut dyn StateFields) -> Result<(), (usize, Mismatch)> {
         for (key, write) in self.0 {
             let refused = |mismatch| (key, mismatch);
             match write {
@@ -137,6 +133,23 @@ impl StateWrites {
             }
         }
         Ok(())
+    }
+}
+
+/// Writes the values of a step to the state: those that were `combined` or, if the graph has no channels, the changes of its
+/// visits in order.
+///
+/// # Errors
+///
+/// If the state does not accept a value that it accepted when it was checked; with the key.
+pub fn write(
+    combined: Option<StateWrites>,
+    mut changes: impl Iterator<Item = Change>,
+    state: &mut dyn StateFields,
+) -> Result<(), (usize, Mismatch)> {
+    match combined {
+        Some(writes) => writes.apply(state),
+        None => changes.try_for_each(|Change { key, value }| state.set(key, value).map_err(|mismatch| (key, mismatch))),
     }
 }
 
@@ -276,10 +289,20 @@ mod tests {
                     }
                     fields.extend(given);
                 }
-                value = reducer.combine(value, write.clone()).ok()?;
+                match reducer.combine(value, write.clone()) {
+                    Ok(combined) => value = combined,
+                    Err(error) => {
+                        assert!(reducer.may_fail_with(&error.to_string()), "{error}");
+                        return None;
+                    }
+                }
             }
         }
         Some(value)
+    }
+
+    fn visit<'v>(at: &'v Activation, way: &'v Way, changes: &'v [Change]) -> SettledVisit<'v> {
+        SettledVisit { at, calls: 0, error: None, items: &[], way, returned: View::Null, changes }
     }
 
     /// Takes the steps as the engine does.
@@ -292,15 +315,8 @@ mod tests {
                 .iter()
                 .map(|(_, write)| write.iter().map(|value| Change { key: 0, value: value.clone() }).collect());
             let changes: Vec<Vec<Change>> = changes.collect();
-            let visits = step.iter().zip(&changes).map(|((resets, _), changes)| SettledVisit {
-                at: &at[usize::from(*resets)],
-                calls: 0,
-                error: None,
-                items: &[],
-                way: &way,
-                returned: View::Null,
-                changes,
-            });
+            let visits = step.iter().zip(&changes);
+            let visits = visits.map(|((resets, _), changes)| visit(&at[usize::from(*resets)], &way, changes));
             StateWrites::combine(graph, state, visits).ok()?.apply(state).ok()?;
         }
         Some(state.get(0).to_plain_value())
@@ -320,8 +336,8 @@ mod tests {
                 Reducer::Merge | Reducer::Messages { .. } => json!({"id": value}),
                 _ => json!("a"),
             });
-            let visit = (prop::bool::weighted(0.1), option::weighted(0.8, write));
-            let steps = vec(vec(visit, 1..5), 1..5);
+            let visits = vec((prop::bool::weighted(0.1), option::weighted(0.8, write)), 1..5);
+            let steps = vec(visits, 1..5);
             let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
             let done = runner.run(&steps, |steps| {
                 let first = reducer.first().unwrap_or_default();
@@ -348,15 +364,7 @@ mod tests {
         let compiled = graph(&Reducer::Append, &json!([]));
         let (way, at) = (Way::Along { edges: TakenEdges::None, suppressed: false }, Activation::of(0));
         let changes = [1, 2].map(|value| vec![Change { key: 1, value: json!(value) }]);
-        let visits = changes.iter().map(|changes| SettledVisit {
-            at: &at,
-            calls: 0,
-            error: None,
-            items: &[],
-            way: &way,
-            returned: View::Null,
-            changes,
-        });
+        let visits = changes.iter().map(|changes| visit(&at, &way, changes));
         let mut state = OneKey(json!(0));
         StateWrites::combine(crate::graph::tables(&compiled), &state, visits).unwrap().apply(&mut state).unwrap();
         assert_eq!(state.0, json!(2));

@@ -407,8 +407,7 @@ impl Replayer<'_> {
     /// Whether the write of a node to a channel may not combine with those of the other visits of its step, whose results
     /// are not recorded.
     fn may_be_uncombined(&self, node: u16, error: &str) -> bool {
-        let named = error.strip_prefix(UNFIT).and_then(|rest| rest.strip_prefix("`state."));
-        let Some((name, _)) = named.and_then(|rest| rest.split_once("`: ")) else { return false };
-        self.position.frontier.len() > 1 && self.code.writes_channel(node, name)
+        let message = error.strip_prefix(UNFIT);
+        self.position.frontier.len() > 1 && message.is_some_and(|message| self.code.may_be_uncombined(node, message))
     }
 }

@@ -14,7 +14,7 @@ use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
     CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold,
-    items_failed, output, plan, plan_item, settle,
+    items_failed, output, plan, plan_item, settle, write,
 };
 use graph_engine::tool_caller::Request;
 use graph_engine::{EncryptionKey, Status};
@@ -518,7 +518,7 @@ impl ChangedRun<'_> {
                 },
             )
         };
-        let mut candidate = match fold(self.code, &self.position, Some(&*self.state), visited()) {
+        let candidate = match fold(self.code, &self.position, Some(&*self.state), visited()) {
             Ok(candidate) => candidate,
             Err(error) => {
                 self.replay.visits = self.position.steps + pairs.len() as u64;
@@ -547,19 +547,11 @@ impl ChangedRun<'_> {
             let number = frontier.last().map_or(self.position.steps, |at| at.number);
             self.deviate(number, &node, Some(last), Departure::Leads { recorded, now: names });
         }
-        let writes = candidate.take_writes();
-        candidate.take(self.code, &mut self.position, visited());
+        let combined = candidate.take(self.code, &mut self.position, visited());
         self.replay.visits = self.position.steps;
-        if let Some(writes) = writes {
-            return Ok(writes.apply(&mut *self.state).is_ok());
-        }
-        for change in settled.into_iter().flat_map(|(.., changes)| changes) {
-            // `fold` has checked that the state accepts the value.
-            if self.state.set(change.key, change.value).is_err() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let changes = settled.into_iter().flat_map(|(.., changes)| changes);
+        // `fold` has checked that the state accepts the values.
+        Ok(write(combined, changes, &mut *self.state).is_ok())
     }
 
     /// Finds the recorded visit to compare with a visit of `node`, and reports visits that were skipped or added.

@@ -444,7 +444,7 @@ impl Judge<'_> {
             .map_err(|error| format!("n{}: {error}, after n{}", error.node(), moving.node))?;
         let made_before = base.made;
         let mut position = base.clone();
-        candidate.take(self.graph, &mut position, visits);
+        drop(candidate.take(self.graph, &mut position, visits));
         position.frontier.extend(std::mem::take(&mut position.parked));
         for new in position.frontier.iter().filter(|new| new.number > made_before) {
             let Some(frame) = &new.frame else { continue };
