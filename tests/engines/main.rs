@@ -13,6 +13,7 @@ mod judge;
 mod kept;
 mod machines;
 mod property;
+mod quorums;
 #[path = "../support/random.rs"]
 mod random;
 mod script;

@@ -24,6 +24,7 @@ mod graphs;
 mod injection;
 mod kills;
 mod literals;
+mod quotes;
 mod secrets;
 mod shared_tools;
 mod state_machines;

@@ -547,6 +547,14 @@ codes! {
     BAD_RESET = "G0215", "a key cannot be reset",
         "`reset` gives a channel its first value again. The key is no channel, or it has no first value. Declare it in \
          `channels`, or give it a value in `config.state`.";
+    BAD_QUORUM = "G0216", "a quorum that does not fit its fan-out",
+        "`need` is the number of branches that a join waits for. The fan-out begins fewer branches that lead to the join, or it \
+         says `on_branch_error: stop`, although a quorum does without some of its branches. Correct the number, or wait for \
+         all branches with `waits_for: [one, other]`.";
+    MAY_FALL_SHORT = "G0217", "a quorum may fall short, and nothing says what follows",
+        "Fewer branches than the join needs may arrive: a list may be too short, a condition may not hold, or a branch may \
+         fail or end before the join. Name the node that is visited instead: `fewer: name`. Values that the branches \
+         write are not sure to be set there.";
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub use crate::definition::hook::{
     CONTROLS, FIELDS as HOOK, INLINE, bounds_of as bounds_of_control, is_useful as is_useful_control,
 };
 pub use crate::definition::node::{
-    ALL, BY, EDGE, ITEM, MOST_AT_A_TIME, MOST_NODES, ON_BRANCH_ERROR, OVER, TYPES as NODE_TYPES,
+    ALL, BY, EDGE, ITEM, MOST_AT_A_TIME, MOST_NODES, ON_BRANCH_ERROR, OVER, QUORUM, REST, TYPES as NODE_TYPES,
     fields_of as fields_of_node,
 };
 pub use crate::definition::rules::{About, FORMATS, KEYWORDS as RULES, KeywordArgument};

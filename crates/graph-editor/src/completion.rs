@@ -3,7 +3,7 @@
 use graph_compiler::project::Project;
 use graph_compiler::source::Span;
 use graph_compiler::types::{Type, TypeKind, TypedField};
-use graph_compiler::vocabulary::{NODE_TYPES, SCHEMA_TYPES};
+use graph_compiler::vocabulary::{NODE_TYPES, REST, SCHEMA_TYPES};
 use graph_compiler::{Site, TypesAt};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
@@ -131,7 +131,7 @@ impl Document {
             words.iter().map(|word| ((*word).to_owned(), CompletionKind::Word, None)).collect()
         };
         let candidates = match name {
-            "start" | "next" | "to" | "on_error" => {
+            "start" | "next" | "to" | "on_error" | "fewer" => {
                 let nodes = self.symbols().iter().filter(|symbol| symbol.kind == SymbolKind::Node);
                 nodes.map(|node| (node.name.clone(), CompletionKind::Node, node.detail.clone())).collect()
             }
@@ -146,6 +146,7 @@ impl Document {
             "item_type" => words(&ItemType::TABLE.map(|(_, name)| name)),
             "type" if self.reading.node_at(offset).is_some() => words(&NODE_TYPES),
             "type" => words(&SCHEMA_TYPES),
+            "rest" => words(&REST),
             _ => return None,
         };
         Some((candidates, written.len()))

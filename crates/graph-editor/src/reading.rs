@@ -296,7 +296,12 @@ impl SymbolReader<'_> {
             }
         }
         if let Some(waits) = field(tree, "waits_for") {
-            std::iter::once(waits).chain(items(waits)).for_each(|name| self.target(name, &nowhere));
+            let of = field(waits, "of").unwrap_or(waits);
+            let names = std::iter::once(of).chain(items(of)).chain(field(waits, "fewer"));
+            names.for_each(|name| self.target(name, &nowhere));
+            if !fields(waits).is_empty() {
+                self.words(waits, |field| texts::of("`waits_for`", field), &nowhere);
+            }
         }
         symbol.children.extend(self.edges(tree, &place(Site::Next)));
         symbol.children.extend(self.route(tree, &key.name, &place(Site::Next)));

@@ -137,8 +137,17 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     (
         "node",
         "waits_for",
-        "the nodes that lead here from branches; the node is visited once all branches have arrived or ended",
+        "the nodes that lead here from branches; the node is visited once all branches have arrived or ended, or, with a mapping, once `need` of them have arrived",
     ),
+    ("`waits_for`", "of", "the nodes that lead here from branches"),
+    ("`waits_for`", "need", "how many branches have arrived when the node is visited"),
+    (
+        "`waits_for`",
+        "rest",
+        "what becomes of the other branches: `cancel`, their calls are dropped, which may have had their effects",
+    ),
+    ("`waits_for`", "fewer", "the node that is visited instead as soon as fewer branches can arrive"),
+    ("`waits_for`", "comment", "for readers"),
     ("`next` with `all`", "all", "edges, of which each that matches begins a branch"),
     ("`next` with `all`", "max_concurrency", "how many nodes of the branches run at a time, at most"),
     (

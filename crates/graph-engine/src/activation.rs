@@ -118,6 +118,16 @@ pub fn frames(innermost: Option<&Arc<Frame>>) -> impl Iterator<Item = &Arc<Frame
     std::iter::successors(innermost, |frame| frame.fan.outer.as_ref())
 }
 
+/// Returns the branch of a visit that fanned out which `innermost` is inside of.
+pub fn branch_in(innermost: Option<&Arc<Frame>>, fan: &Fan) -> Option<u32> {
+    frames(innermost).find(|frame| frame.fan.visit == fan.visit).map(|frame| frame.branch)
+}
+
+/// Whether a branch is one of a visit that fanned out, or inside of one.
+pub fn is_inside(innermost: Option<&Arc<Frame>>, fan: &Fan) -> bool {
+    branch_in(innermost, fan).is_some()
+}
+
 /// Returns the path of an activation: the index of each branch around it, the outermost first.
 #[inline]
 pub fn path(innermost: Option<&Arc<Frame>>) -> Vec<u32> {

@@ -15,6 +15,7 @@ mod journal_writer;
 mod nested;
 mod pending_calls;
 mod perform;
+mod quorums;
 mod run_state;
 mod single;
 mod walk;
@@ -22,6 +23,7 @@ mod walk;
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::cache::Fresh;
 use crate::call::Call;
+use crate::engine::quorums::Quorums;
 use crate::engine::run_state::{CallSlot, VisitState, alone};
 use crate::error::RunError;
 use crate::failure::{Failure, LastError};
@@ -42,6 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use futures_util::future::{AbortRegistration, Abortable};
 use futures_util::stream::{self, StreamExt};
 use graph_model::program::{self, OnMaxSteps};
 use graph_model::secret::Mask;
@@ -145,7 +148,7 @@ impl Engine {
     async fn interruption(&mut self) -> Option<RunError> {
         let run = self.facts.id.clone();
         if self.facts.stop.is_cancelled() {
-            self.cancel_inside().await;
+            Box::pin(self.cancel_inside()).await;
             let (error, signal) = (Some(CANCELLED.to_owned()), self.facts.stop.signal());
             let end = End { error, signal, ..self.end_of(Status::Cancelled) };
             if let Err(error) = self.end_without_result(end).await {
@@ -269,40 +272,9 @@ impl Engine {
 
     /// Computes what the visits write and where they lead.
     fn settle(&self, visits: &mut [VisitState]) {
-        for (visit, slot) in visits.iter_mut().zip(&self.slots).filter(|(visit, _)| !visit.is_left_out) {
+        let is_open = |visit: &VisitState| !visit.is_left_out && !visit.is_settled;
+        for (visit, slot) in visits.iter_mut().zip(&self.slots).filter(|(visit, _)| is_open(visit)) {
             self.settle_visit(visit, slot);
-        }
-    }
-
-    /// Computes what a visit writes and where it leads, after its calls.
-    fn settle_visit(&self, visit: &mut VisitState, slot: &CallSlot) {
-        let clock = || self.runtime.clock.now();
-        let now = Now::known_at(&clock, visit.at);
-        let mut notes = Notes::default();
-        let env = self.env(&visit.activation, &now);
-        let scrub = |failure: &mut Failure| self.scrub(failure);
-        let facts = CallFacts { calls: visit.calls, is_ended: visit.is_ended, scrub: &scrub };
-        let outcome = match (&visit.failure, &mut visit.results, &visit.value) {
-            (Some(failure), results, _) => Outcome::Failed(failure, results.get_or_insert_default()),
-            (None, Some(results), _) => Outcome::Each(results),
-            (None, None, Some(value)) => Outcome::Returned(value.view()),
-            (None, None, None) if visit.called => Outcome::Returned(slot.tool_caller.outcome()),
-            (None, None, None) => Outcome::None,
-        };
-        let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut visit.changes);
-        visit.way = way;
-        if unfit.is_some() {
-            (visit.is_unfit, visit.failure) = (true, unfit);
-        }
-        visit.at = now.known();
-        visit.warnings.append(&mut notes.take());
-        self.warn(visit.activation.node, &visit.warnings);
-    }
-
-    fn warn(&self, node: u16, warnings: &[String]) {
-        for warning in warnings {
-            let node = &self.graph().node(node).name;
-            tracing::warn!(run = %self.facts.id, %node, "{warning}");
         }
     }
 
@@ -363,6 +335,14 @@ impl Engine {
         if self.is_observed() {
             self.observe_visits(visits);
         }
+        let nests = |visit: &&VisitState| visit.way.is_cancelled() && self.graph().may_nest(visit.activation.node);
+        let cancelled: Vec<u64> = visits.iter().filter(nests).map(|visit| visit.activation.number).collect();
+        self.dropped.extend(cancelled);
+        // The nested runs are ended when the step that cancels them is durable.
+        if !self.dropped.is_empty() && (self.durability == Durability::Sync || ended.is_some()) {
+            let dropped = std::mem::take(&mut self.dropped);
+            Box::pin(self.cancel_inside_of(dropped)).await;
+        }
         for (node, values) in hook_values.into_iter().flatten() {
             if let Some(error) = Box::pin(self.tell(program::Event::AfterStep, node, values, Status::Running)).await
                 && ended.is_none()
@@ -410,7 +390,7 @@ impl Engine {
             let next = match &visit.way {
                 Way::Along { edges, .. } if edges.one().is_some() => self.graph().targets(node, edges).next(),
                 Way::OnError(target) => Some(*target),
-                Way::Along { .. } | Way::EndsBranch | Way::Fatal => None,
+                Way::Along { .. } | Way::EndsBranch | Way::Cancelled | Way::Fatal => None,
             };
             let next = next.map_or(Value::Null, |next| Value::from(self.graph().node(next).name.as_str()));
             let result = match &visit.failure {
@@ -423,7 +403,8 @@ impl Engine {
             let name = Value::from(self.graph().node(node).name.as_str());
             (node, [("node", name), ("next_node", next), ("result", result)])
         };
-        visits.iter().zip(&self.slots).map(values).collect()
+        let seen = visits.iter().zip(&self.slots).filter(|(visit, _)| !visit.way.is_cancelled());
+        seen.map(values).collect()
     }
 
     /// Notifies the hooks that the run ended (R155).
@@ -688,6 +669,7 @@ impl Engine {
                 error: visit.failure.as_ref().map(|failure| failure.message.as_str()),
                 edge: visit.way.edge(),
                 cached: visit.cached,
+                cancelled: visit.way.is_cancelled(),
                 new_keys: &visit.new_keys,
                 warnings: &visit.warnings,
             });
@@ -726,6 +708,38 @@ impl StepContext {
         Env::new(tables(self.machine.graph()), &self.run_state.position, &*self.run_state.state, at, now)
     }
 
+    /// Computes what a visit writes and where it leads, after its calls.
+    fn settle_visit(&self, visit: &mut VisitState, slot: &CallSlot) {
+        let clock = || self.runtime.clock.now();
+        let now = Now::known_at(&clock, visit.at);
+        let mut notes = Notes::default();
+        let env = self.env(&visit.activation, &now);
+        let scrub = |failure: &mut Failure| self.scrub(failure);
+        let facts = CallFacts { calls: visit.calls, is_ended: visit.is_ended, scrub: &scrub };
+        let outcome = match (&visit.failure, &mut visit.results, &visit.value) {
+            (Some(failure), results, _) => Outcome::Failed(failure, results.get_or_insert_default()),
+            (None, Some(results), _) => Outcome::Each(results),
+            (None, None, Some(value)) => Outcome::Returned(value.view()),
+            (None, None, None) if visit.called => Outcome::Returned(slot.tool_caller.outcome()),
+            (None, None, None) => Outcome::None,
+        };
+        let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut visit.changes);
+        visit.way = way;
+        if unfit.is_some() {
+            (visit.is_unfit, visit.failure) = (true, unfit);
+        }
+        visit.at = now.known();
+        visit.warnings.append(&mut notes.take());
+        self.warn(visit.activation.node, &visit.warnings);
+    }
+
+    fn warn(&self, node: u16, warnings: &[String]) {
+        for warning in warnings {
+            let node = &self.graph().node(node).name;
+            tracing::warn!(run = %self.facts.id, %node, "{warning}");
+        }
+    }
+
     /// Visits the nodes of the frontier: a single one in the run's own future, several each in a future of its own. At most
     /// as many of these run at a time as the graph allows.
     async fn visit_all(&self, visits: &mut Vec<VisitState>, slots: &mut Vec<CallSlot>) {
@@ -734,9 +748,12 @@ impl StepContext {
         }
         let most = self.graph().branches_at_once(&self.run_state.position.frontier).max(1);
         let branches = visits.drain(..).zip(slots.drain(..)).enumerate();
-        let failed = Arc::new(AtomicBool::new(false));
-        let branches =
-            branches.map(|(place, (visit, slot))| self.clone().branch(place, visit, slot, Arc::clone(&failed)));
+        let (quorums, mut registrations) = Quorums::open(self.graph(), &self.run_state.position).unzip();
+        let shared = Arc::new(SharedByStep { failed: AtomicBool::new(false), quorums });
+        let mut registrations = registrations.take().unwrap_or_default().into_iter();
+        let branches = branches.map(|(place, (visit, slot))| {
+            self.clone().branch(place, visit, slot, registrations.next(), Arc::clone(&shared))
+        });
         let mut made: Vec<_> = stream::iter(branches).buffer_unordered(most).collect().await;
         made.sort_unstable_by_key(|(place, ..)| *place);
         for (_, visit, slot) in made {
@@ -745,22 +762,49 @@ impl StepContext {
         }
     }
 
-    /// Visits the node of a branch, unless a visit of the step has `failed` in a way that ends the run. The future owns
-    /// everything that it uses.
+    /// Visits the node of a branch, unless a visit of the step has failed in a way that ends the run. The future owns
+    /// everything that it uses. `cancels` is the registration of the visit with the quorums of the step.
     async fn branch(
         self,
         place: usize,
         mut visit: VisitState,
         mut slot: CallSlot,
-        failed: Arc<AtomicBool>,
+        cancels: Option<AbortRegistration>,
+        shared: Arc<SharedByStep>,
     ) -> (usize, VisitState, CallSlot) {
-        if failed.load(Ordering::Relaxed) {
+        if shared.failed.load(Ordering::Relaxed) {
             visit.is_left_out = true;
-        } else {
+            return (place, visit, slot);
+        }
+        let mut has_begun = false;
+        let began = self.is_timed().then(|| self.runtime.clock.monotonic());
+        let work = async {
+            has_begun = true;
             self.timed_visit(&mut visit, &mut slot, false).await;
-            if self.is_fatal(&visit) {
-                failed.store(true, Ordering::Relaxed);
+        };
+        let is_done = match cancels {
+            None => {
+                work.await;
+                true
             }
+            Some(registration) => Abortable::new(work, registration).await.is_ok(),
+        };
+        if !is_done {
+            visit.cancel(has_begun);
+            if let Some(began) = began.filter(|_| has_begun) {
+                visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
+            }
+        } else if self.is_fatal(&visit) {
+            shared.failed.store(true, Ordering::Relaxed);
+        } else if let Some(quorums) =
+            shared.quorums.as_ref().filter(|_| !visit.is_interrupted && visit.broken.is_none())
+        {
+            self.settle_visit(&mut visit, &slot);
+            visit.is_settled = true;
+            if visit.way.is_fatal() {
+                shared.failed.store(true, Ordering::Relaxed);
+            }
+            quorums.take(self.graph(), &visit.activation, &visit.way);
         }
         (place, visit, slot)
     }
@@ -809,6 +853,13 @@ impl StepContext {
     }
 }
 
+/// The state that the visits of a step share.
+struct SharedByStep {
+    /// Whether a visit has failed in a way that ends the run.
+    failed: AtomicBool,
+    quorums: Option<Quorums>,
+}
+
 /// Takes the results of a step's calls that are to be cached when it is committed, except those of a node that could not use
 /// them.
 fn take_fresh(visits: &mut [VisitState]) -> Vec<Fresh> {
@@ -826,7 +877,7 @@ mod tests {
 
     /// Compiles only if the future can be spawned as a task.
     fn can_be_spawned<F: Future + Send + 'static>(
-        _: impl FnOnce(StepContext, usize, VisitState, CallSlot, Arc<AtomicBool>) -> F,
+        _: impl FnOnce(StepContext, usize, VisitState, CallSlot, Option<AbortRegistration>, Arc<SharedByStep>) -> F,
     ) {
     }
 

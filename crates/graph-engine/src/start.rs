@@ -150,6 +150,7 @@ impl RuntimeServices {
             history: self.keeps_history.then(Vec::new),
             journal,
             slots: Vec::new(),
+            dropped: Vec::new(),
             turn: Instant::now(),
         }
     }

@@ -17,6 +17,7 @@ mod limit;
 mod nested;
 mod next;
 mod position;
+mod quorum;
 mod settle;
 mod shown;
 mod visited;
@@ -38,6 +39,7 @@ pub use nested::{
     MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, nested_id, receives_secrets,
 };
 pub use position::{Branch, Memory, OpenJoin, Position};
+pub use quorum::{Decision, Tally};
 pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
 pub use shown::{at_limit, hook_values, keys, state_value};
 pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};

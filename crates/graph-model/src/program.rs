@@ -726,6 +726,21 @@ pub struct Join {
     /// Whether every branch of the fan-out reaches it or ends before. Such a join is visited even if no branch arrives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closes: bool,
+    /// How many branches it waits for, if not for all. Only a join that closes its fan-out has a quorum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<Quorum>,
+}
+
+/// How many branches a join waits for. When they have arrived, the other branches are cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quorum {
+    /// The number of branches, at least 1.
+    pub need: u32,
+    /// The node that is visited instead of the join as soon as fewer branches can arrive. Every quorum that can fall short has
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fewer: Option<u16>,
 }
 
 /// An edge in a [`NodeBody`].

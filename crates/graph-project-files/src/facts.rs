@@ -214,6 +214,7 @@ impl RunProjection {
         let place = self.topology.node(&visit.node)?;
         let to = match visit.edge() {
             Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
+            _ if visit.cancelled => None,
             None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed && !visit.ends_branch),
         };
         self.topology.name(to?).map(str::to_owned)
@@ -245,7 +246,7 @@ impl RunProjection {
             Some(TopologyNode { kind, action, .. }) => (*kind, action.clone()),
             None => (Kind::Gate, String::new()),
         };
-        let receipt = kind.tool().is_some().then(|| {
+        let receipt = kind.tool().filter(|_| !visit.cancelled).is_some().then(|| {
             let input = self.input_hash(&visit, before);
             // A failure that led to another node has no result, and no receipt (R198).
             let is_routed = visit.error.is_some() && !visit.suppressed;
@@ -407,6 +408,15 @@ fn word(kind: Kind) -> Option<&'static str> {
     (!matches!(kind, Kind::Action(_))).then(|| kind.name())
 }
 
+/// The status of a visit that was cancelled.
+const CANCELLED: &str = "cancelled";
+
+/// Whether the payload of an event is that of a visit that was cancelled. A tool may use the word, too, and its result has a
+/// hash.
+pub(crate) fn is_cancelled(payload: &Value) -> bool {
+    payload.get("status").and_then(Value::as_str) == Some(CANCELLED) && payload.get("node_result_hash").is_none()
+}
+
 /// Returns the event payload of a visit (R220).
 fn completed(
     visit: &Visit,
@@ -418,6 +428,7 @@ fn completed(
     let elapsed_s = Duration::from_millis(visit.ms).as_secs_f64();
     let said = visit.result.get("status").and_then(Value::as_str);
     let status = match (&visit.error, kind, said) {
+        _ if visit.cancelled => CANCELLED,
         (Some(_), ..) => "error",
         (None, Kind::Return, _) => "completed",
         (None, Kind::Action(_), Some(status)) => status,

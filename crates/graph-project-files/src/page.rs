@@ -9,7 +9,7 @@ use graph_model::program::Kind;
 use graph_model::value::Value;
 use graph_signing::Signer;
 
-use crate::facts::RunProjection;
+use crate::facts::{RunProjection, is_cancelled};
 use crate::item::{scalar, sign};
 use crate::transcript::RunMoment;
 use graph_engine::machine::{Topology, TopologyNode};
@@ -43,6 +43,15 @@ struct NodeRow {
     times: u64,
     elapsed: f64,
     details: Vec<String>,
+}
+
+impl NodeRow {
+    /// Marks that the node is not running any more. If it was visited before, the outcome of that visit counts.
+    fn rest(&mut self) {
+        if self.mark == NodeMark::Running {
+            self.mark = if self.times > 0 { NodeMark::Completed } else { NodeMark::Pending };
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -118,10 +127,7 @@ impl PageContents {
 
     /// Marks that no node is running any more, and that the node at fault failed (R237).
     fn settle(&mut self, failed: Option<usize>) {
-        for row in self.rows.iter_mut().filter(|row| row.mark == NodeMark::Running) {
-            // If the node was visited before, the outcome of that visit counts.
-            row.mark = if row.times > 0 { NodeMark::Completed } else { NodeMark::Pending };
-        }
+        self.rows.iter_mut().for_each(NodeRow::rest);
         if let Some(row) = failed.and_then(|at| self.rows.get_mut(at)) {
             row.mark = NodeMark::Failed;
         }
@@ -132,6 +138,12 @@ impl PageContents {
         let error = payload.get("error").and_then(Value::as_str);
         let next = payload.get("next_node").and_then(Value::as_str);
         let elapsed = payload["elapsed_s"].as_f64().unwrap_or_default();
+        if is_cancelled(payload) {
+            if let Some(row) = at.and_then(|at| self.rows.get_mut(at)) {
+                row.rest();
+            }
+            return format!("⊘ cancelled ({})", duration(elapsed));
+        }
         if let Some(at) = at {
             let to = next.and_then(|next| topology.nodes.iter().position(|place| place.name == next));
             *self.fired.entry((at, to)).or_default() += 1;
@@ -237,9 +249,11 @@ impl PageContents {
         }
         let mut ends = false;
         for (at, place) in topology.nodes.iter().enumerate() {
-            let mut ways: Vec<(Option<usize>, bool)> = Vec::new();
-            let edges = place.edges.iter().map(|to| (*to, false));
-            for way in edges.chain(place.on_error.map(|to| (Some(to), true))) {
+            let mut ways: Vec<(Option<usize>, Option<&str>)> = Vec::new();
+            let edges = place.edges.iter().map(|to| (*to, None));
+            let otherwise = [(place.on_error, "on error"), (place.fewer, "fewer")];
+            let otherwise = otherwise.into_iter().filter_map(|(to, why)| Some((Some(to?), Some(why))));
+            for way in edges.chain(otherwise) {
                 if !ways.iter().any(|(to, _)| *to == way.0) {
                     ways.push(way);
                 }
@@ -249,15 +263,15 @@ impl PageContents {
                 && !ways.iter().any(|(to, _)| to.is_none())
                 && self.fired.contains_key(&(at, None))
             {
-                ways.push((None, false));
+                ways.push((None, None));
             }
-            for (to, is_mend) in ways {
+            for (to, why) in ways {
                 ends |= to.is_none();
                 let target = to.map_or_else(|| "ended".to_owned(), |to| format!("n{to}"));
-                match (self.fired.get(&(at, to)), is_mend) {
+                match (self.fired.get(&(at, to)), why) {
                     (Some(times), _) => line(format_args!("n{at} ==>|\"{times}×\"| {target}")),
-                    (None, true) => line(format_args!("n{at} -.->|\"on error\"| {target}")),
-                    (None, false) => line(format_args!("n{at} -.-> {target}")),
+                    (None, Some(why)) => line(format_args!("n{at} -.->|\"{why}\"| {target}")),
+                    (None, None) => line(format_args!("n{at} -.-> {target}")),
                 }
             }
         }

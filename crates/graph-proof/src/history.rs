@@ -87,6 +87,8 @@ pub struct Visited {
     pub error: Option<String>,
     /// Whether the result came from the cache, so that nothing was called.
     pub cached: bool,
+    /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided.
+    pub cancelled: bool,
     /// The run of the nested graph.
     pub run: Option<RunId>,
     /// How long it took, in milliseconds.
@@ -101,6 +103,7 @@ impl Visited {
             edge: visit.edge(),
             error: visit.error.clone(),
             cached: visit.cached,
+            cancelled: visit.cancelled,
             run: visit.run.clone(),
             ms: visit.ms,
         }

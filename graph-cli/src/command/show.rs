@@ -88,8 +88,11 @@ fn say_entry(run: &RunId, entry: &HistoryEntry) {
 fn checkpoint_json(one: &Checkpoint) -> Value {
     let Checkpoint { step, record, at, visits, next, status, error, .. } = one;
     let visit = |visit: &Visited| {
-        let Visited { node, written, edge, error, cached, run, ms, .. } = visit;
-        json!({"node": node, "written": written, "edge": edge, "error": error, "cached": cached, "run": run, "ms": ms})
+        let Visited { node, written, edge, error, cached, cancelled, run, ms, .. } = visit;
+        json!({
+            "node": node, "written": written, "edge": edge, "error": error, "cached": cached, "cancelled": cancelled, "run": run,
+            "ms": ms,
+        })
     };
     let visits: Vec<Value> = visits.iter().map(visit).collect();
     json!({
@@ -123,6 +126,7 @@ fn table(all: &[Checkpoint]) {
         for (step, visit) in (first..).zip(&one.visits) {
             let came = match (&visit.error, visit.cached) {
                 (Some(error), _) => format!(" (failed: {error})"),
+                (None, _) if visit.cancelled => " (cancelled)".to_owned(),
                 (None, true) => " (cached)".to_owned(),
                 (None, false) => String::new(),
             };

@@ -170,6 +170,47 @@ config:
 }
 
 #[test]
+fn the_budget_of_branches_counts_those_that_end_early_and_the_node_in_fewer() {
+    let place = Place::with_key();
+    let graph = |next: &str, waits: &str| {
+        format!(
+            "version: \"1.0.0\"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+category: shop
+description: Asks two shops.
+permissions: [rye.execute.tool.shop.ask]
+limits: {{ timeout: 1h }}
+config:
+  start: ask
+  nodes:
+    ask: {{ type: gate, next: {{ all: [{{ to: a }}, {{ to: b }}]{next} }} }}
+    a: {{ action: {{ item_id: shop/ask }}, next: c }}
+    c: {{ action: {{ item_id: shop/ask }}, next: join }}
+    b: {{ action: {{ item_id: shop/ask }}, next: join }}
+    join: {{ type: gate, waits_for: {waits}, next: done }}
+    done: {{ type: return, output: 1 }}
+    less: {{ type: return, output: 2 }}
+"
+        )
+    };
+    let quorum = "{ of: [c, b], need: 2, rest: cancel, fewer: less }";
+    place.signed(
+        "graphs/collects.yaml",
+        &graph(", on_branch_error: collect", "[c, b]").replace("    less: { type: return, output: 2 }\n", ""),
+    );
+    place.signed("graphs/quorum.yaml", &graph("", quorum));
+    let (code, document) = place.json(&["--budget"]);
+    assert_eq!(code, 0, "{document:#}");
+    let found = |at: usize| {
+        (document["budgets"][at]["budget"]["shortest"].clone(), document["budgets"][at]["budget"]["steps"].clone())
+    };
+    // `ask`, `a` and `b`, which may fail, and then `join` and `done`, or `less`.
+    assert_eq!(found(0), (5.into(), 6.into()), "{document:#}");
+    assert_eq!(found(1), (4.into(), 6.into()), "{document:#}");
+}
+
+#[test]
 fn a_settings_file_sets_lint_levels_only_if_it_is_signed() {
     let place = Place::with_key();
     place.signed("graphs/count.yaml", UNREAD);

@@ -110,11 +110,6 @@ pub(crate) fn begins(route: &RouteDefinition) -> bool {
     matches!(route, RouteDefinition::All(_) | RouteDefinition::Each(_))
 }
 
-/// Returns the nodes that a node leads to, by its edges and its failure.
-pub(crate) fn onward<'m>(model: &'m Model<'_>, node: usize) -> impl Iterator<Item = usize> + 'm {
-    model.successors(node).chain(model.error_successor(node))
-}
-
 impl Branches {
     /// Finds the branches of a graph; nothing if no node begins or joins any.
     pub(crate) fn find(model: &Model<'_>) -> Self {
@@ -146,6 +141,12 @@ impl Branches {
         };
         explorer.explore(start);
         let mut branches = explorer.finish();
+        for (fan, join) in branches.closing.iter().enumerate() {
+            // A quorum does not need every branch.
+            if join.is_some_and(|join| nodes[join].quorum.is_some()) {
+                branches.collects[fan].get_or_insert(true);
+            }
+        }
         branches.find_faults(model);
         branches
     }
@@ -297,6 +298,16 @@ impl Branches {
         self.visits(node).any(|(_, visit)| visit.frame == OUTSIDE)
     }
 
+    /// Returns the joins that may follow a node because their quorum is decided then.
+    pub(crate) fn cut(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
+        let around = self.visits(node).flat_map(|(_, visit)| self.frames(visit.frame));
+        let joins = around.filter_map(|frame| self.closing(frame.fan));
+        let mut joins: Vec<usize> = joins.filter(|&join| model.definition.nodes[join].quorum.is_some()).collect();
+        joins.sort_unstable();
+        joins.dedup();
+        joins
+    }
+
     /// Returns the joins that may follow a node because its failure ends the branch.
     pub(crate) fn broken(&self, node: usize) -> &[usize] {
         self.broken.get(node).map_or(&[], Vec::as_slice)
@@ -428,7 +439,7 @@ fn reached(model: &Model<'_>, start: usize) -> Vec<bool> {
     let mut open = vec![start];
     while let Some(node) = open.pop() {
         if !std::mem::replace(&mut reached[node], true) {
-            open.extend(onward(model, node));
+            open.extend(model.onward(node));
         }
     }
     reached
@@ -483,8 +494,8 @@ impl Explorer<'_, '_> {
                 self.go(Some(visit), next, inside);
             }
         }
-        if let Some(handler) = self.model.error_successor(node) {
-            self.go(Some(visit), handler, frame);
+        for next in self.model.error_successor(node).into_iter().chain(self.model.fewer_successor(node)) {
+            self.go(Some(visit), next, frame);
         }
     }
 
@@ -554,7 +565,7 @@ impl Explorer<'_, '_> {
         let is_ready = |join: usize| {
             nodes
                 .clone()
-                .all(|node| is_known(node) || !self.reached[node] || !onward(self.model, node).any(|next| next == join))
+                .all(|node| is_known(node) || !self.reached[node] || !self.model.onward(node).any(|next| next == join))
         };
         let mut ready: Vec<usize> = waiting.iter().copied().filter(|&join| is_ready(join)).collect();
         if ready.is_empty() {

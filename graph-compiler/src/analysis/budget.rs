@@ -10,6 +10,7 @@ use super::branches::{Branches, begins};
 use super::control_flow::ControlFlow;
 use super::coverage::Coverage;
 use super::edges::edges;
+use super::joins::NodeJoin;
 use super::model::Model;
 use crate::graph::Budget;
 
@@ -104,7 +105,7 @@ fn visits(
         let followed = &coverage[node].as_ref()?.followed;
         // A failure does not depend on the number of the visit.
         let is_inside = |next: usize| flow.component_of[next] == flow.component_of[node];
-        if model.error_successor(node).is_some_and(is_inside) {
+        if model.error_successor(node).is_some_and(is_inside) || model.fewer_successor(node).is_some_and(is_inside) {
             return None;
         }
         let round = model.edge_indices(node).zip(model.successors(node));
@@ -134,6 +135,10 @@ impl Paths<'_, '_> {
         for (at, component) in flow.components.iter().enumerate() {
             // A join and the nodes behind it are added once, where the branches begin.
             let is_counted = |next: usize| flow.component_of[next] != at && self.branches.place(next).is_none();
+            let passed_over = match component.as_slice() {
+                [join] => self.model.fewer_successor(*join).filter(|fewer| !self.leads_to(*join, *fewer)),
+                _ => None,
+            };
             let behind = match component.as_slice() {
                 [fan] if begins(self.model.definition.nodes[*fan].next()) => {
                     let most = self.most_branches(*fan);
@@ -147,13 +152,22 @@ impl Paths<'_, '_> {
                     joins.fold(sum, |sum, join| sum?.checked_add(join?))
                 }
                 _ => {
+                    let passes = |next: &&usize| passed_over != Some(**next);
                     let onward = component.iter().flat_map(|&node| &flow.next[node]).filter(|&&next| is_counted(next));
-                    greatest(onward.map(|&next| heaviest[flow.component_of[next]]))
+                    greatest(onward.filter(passes).map(|&next| heaviest[flow.component_of[next]]))
                 }
             };
-            heaviest.push(behind.and_then(|behind| behind.checked_add(weight(at)?)));
+            let own = behind.and_then(|behind| behind.checked_add(weight(at)?));
+            // The node in `fewer` is visited instead of its join.
+            let instead = passed_over.filter(|&next| is_counted(next)).map(|next| heaviest[flow.component_of[next]]);
+            heaviest.push(greatest([own].into_iter().chain(instead)));
         }
         heaviest[flow.component_of[start]]
+    }
+
+    /// Whether a node leads to another one when it is visited.
+    fn leads_to(&self, node: usize, next: usize) -> bool {
+        self.model.successors(node).chain(self.model.error_successor(node)).any(|one| one == next)
     }
 
     /// Returns for each node how many nodes are visited at least from there to the end of the run, or to the join or end of its
@@ -170,13 +184,27 @@ impl Paths<'_, '_> {
                 let next = self.model.definition.nodes[node].next();
                 let behind = match begins(next) {
                     true => {
+                        let join = self.branches.closing(node);
+                        let quorum = join.and_then(|join| self.model.definition.nodes[join].quorum.as_ref());
                         let always = edges(next).into_iter().filter(|edge| edge.always).filter_map(|edge| edge.to);
-                        let always = always.filter_map(|to| self.model.node(to.value.as_str())).map(after);
-                        let join = self.branches.closing(node).map(|join| lightest[join]);
+                        let always: Vec<usize> = always.filter_map(|to| self.model.node(to.value.as_str())).collect();
+                        let at_once = self.model.successors(node).filter(|to| Some(*to) == join).count();
+                        // A quorum may be decided where the branches begin, or when the first node of each was visited.
+                        let most = match quorum.map(|quorum| quorum.need.value as usize) {
+                            None => u64::MAX,
+                            Some(need) if at_once >= need || always.len() < need => 0,
+                            Some(_) => 1,
+                        };
+                        let always = always.into_iter().map(|to| after(to).min(most));
+                        let join = join.map(|join| {
+                            let fewer = self.model.fewer_successor(join).map_or(u64::MAX, after);
+                            lightest[join].min(fewer)
+                        });
                         always.chain(join).fold(0, u64::saturating_add)
                     }
                     false => {
-                        let ends = (self.model.may_end(node)).then_some(0);
+                        let is_end = self.model.may_end(node) || !self.branches.broken(node).is_empty();
+                        let ends = is_end.then_some(0);
                         let next = self.model.successors(node).map(after);
                         next.chain(ends).min().unwrap_or(u64::MAX)
                     }
@@ -250,6 +278,14 @@ fn retries_by_hooks(model: &Model<'_>) -> u64 {
 /// Returns how many elements a foreach goes over; `None` where that is not known.
 fn items(model: &Model<'_>, each: &ForeachDefinition) -> Option<u64> {
     items_of(model, &each.over)
+}
+
+/// Returns how many branches can arrive at a join in one run; `None` if there is no bound.
+pub(crate) fn most_arrivals(model: &Model<'_>, join: &NodeJoin) -> Option<u64> {
+    match model.definition.nodes[join.fan].next() {
+        RouteDefinition::Each(each) => items_of(model, &each.over).into_iter().chain(each.most.map(u64::from)).min(),
+        _ => Some(join.branches.iter().filter(|branch| branch.arrives).count() as u64),
+    }
 }
 
 /// Returns how many elements a list has at most; `None` where that is not known.

@@ -22,6 +22,8 @@ pub(crate) struct ControlFlow {
     first: Vec<Vec<u64>>,
     /// For each node, the number of the first visit on which a run can end there, or a lower number.
     first_end: Vec<u64>,
+    /// How many joins may be passed over to another node, without being visited: on a path they count as steps.
+    passed_over: u64,
     /// The strongly connected components, each after those that it leads to.
     pub(crate) components: Vec<Vec<usize>>,
     /// For each node, its component.
@@ -41,7 +43,7 @@ impl ControlFlow {
                     model.edge_indices(node).zip(model.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
                 let open = open.map(|(edge, to)| (to, first(edge)));
                 // A failure may occur on any visit.
-                let beyond = model.error_successor(node).into_iter();
+                let beyond = model.error_successor(node).into_iter().chain(model.fewer_successor(node));
                 let beyond = beyond.chain(branches.beyond(node).iter().chain(branches.broken(node)).copied());
                 let mut next: Vec<(usize, u64)> = open.chain(beyond.map(|to| (to, 1))).collect();
                 next.sort_unstable();
@@ -75,7 +77,8 @@ impl ControlFlow {
         for (at, component) in components.iter().enumerate() {
             component.iter().for_each(|&node| component_of[node] = at);
         }
-        Self { next, ends, first, first_end, components, component_of }
+        let passed_over = (0..count).filter(|&node| model.fewer_successor(node).is_some()).count() as u64;
+        Self { next, ends, first, first_end, passed_over, components, component_of }
     }
 
     /// Whether a component is a loop: it has several nodes, or its one node leads to itself.
@@ -127,7 +130,9 @@ impl ControlFlow {
                 |node| self.ends[node] && bound(node, None) <= most,
                 |node, to| bound(node, Some(to)) <= most,
             )?;
-            Some((most.max(path.len() as u64), path))
+            // A path comes to each node once.
+            let steps = (path.len() as u64).saturating_sub(self.passed_over).max(1);
+            Some((most.max(steps), path))
         })
     }
 
@@ -139,7 +144,7 @@ impl ControlFlow {
             next.chain([(None, self.first_end[node])]).filter(|(_, first)| *first > 1)
         };
         let late: Vec<usize> = (0..self.next.len()).filter(|&node| edges(node).next().is_some()).collect();
-        if late.len() > MOST_LATE {
+        if late.len() > MOST_LATE || self.passed_over > 0 {
             return HashMap::default();
         }
         if late.is_empty() {
@@ -226,6 +231,7 @@ mod tests {
             components: strongly_connected(&next),
             first: next.iter().map(|next| vec![1; next.len()]).collect(),
             first_end: vec![1; next.len()],
+            passed_over: 0,
             ends: vec![false, false, false, true],
             next,
             component_of: Vec::new(),

@@ -151,9 +151,23 @@ impl Flow {
     /// Returns the targets of a node, each with the facts that are sure on the edge to it: its edges in order, then its
     /// failure.
     fn leaving(&self, model: &Model<'_>, node: usize) -> Vec<(usize, Set)> {
-        let Some(mut passed) = self.at(node, ProgramPoint::After) else { return Vec::new() };
-        let (mut done, gains) = (0, &self.gains[node]);
         let mut leaving = Vec::new();
+        let after = self.at(node, ProgramPoint::After);
+        after.into_iter().for_each(|after| self.follow(model, node, after, &mut leaving));
+        if let (Some(next), Some(mut known)) = (model.error_successor(node), self.before[node].clone()) {
+            self.learn(&mut known, self.keys);
+            leaving.push((next, known));
+        }
+        if let (Some(next), Some(known)) = (model.fewer_successor(node), self.short(node)) {
+            leaving.push((next, known));
+        }
+        leaving
+    }
+
+    /// Adds the targets of a node's edges, each with the facts that are sure on the edge to it; `passed` are those behind the
+    /// node.
+    fn follow(&self, model: &Model<'_>, node: usize, mut passed: Set, leaving: &mut Vec<(usize, Set)>) {
+        let (mut done, gains) = (0, &self.gains[node]);
         for (edge, next) in model.successors(node).enumerate() {
             let (count, own) = &gains.edges[edge];
             gains.passed[done..*count].iter().for_each(|&fact| self.learn(&mut passed, fact));
@@ -162,11 +176,15 @@ impl Flow {
             own.iter().for_each(|&fact| self.learn(&mut known, fact));
             leaving.push((next, known));
         }
-        if let (Some(next), Some(mut known)) = (model.error_successor(node), self.before[node].clone()) {
-            self.learn(&mut known, self.keys);
-            leaving.push((next, known));
-        }
-        leaving
+    }
+
+    /// Returns the facts that are sure where too few branches can arrive at a join: those at the fan-out that no branch can
+    /// make false.
+    fn short(&self, node: usize) -> Option<Set> {
+        let join = self.joins.of(node)?;
+        let mut known = self.at(join.fan, ProgramPoint::After)?;
+        self.forget(&mut known, &join.touches);
+        Some(known)
     }
 
     /// Returns the branches that nodes may be visited in.
@@ -187,14 +205,18 @@ impl Flow {
     /// Returns the facts that are sure where a node has waited for its branches; `None` until every branch that surely
     /// begins was followed to its end.
     ///
-    /// These are the facts at the fan-out, and those at the end of each branch that surely begins, wherever the branch ends.
+    /// These are the facts at the fan-out, and those at the end of each branch that surely begins, wherever the branch ends. With
+    /// a quorum, they are those of which too few branches can arrive without them.
     fn at_join(&self, model: &Model<'_>, node: usize) -> Option<Set> {
         let join = self.joins.of(node)?;
-        let mut known = self.at(join.fan, ProgramPoint::After)?;
-        self.forget(&mut known, &join.touches);
+        let mut known = self.short(node)?;
+        if let Some(need) = join.need {
+            known.unite(&self.of_any(model, node, join, need)?);
+            return Some(known);
+        }
         let mut any: Option<Set> = None;
         for branch in &join.branches {
-            let arrived = self.arrived(model, node, join, branch);
+            let arrived = self.arrived(model, node, join, branch, true);
             if let Some(arrived) = &arrived {
                 meet(&mut any, arrived);
             }
@@ -209,8 +231,33 @@ impl Flow {
         Some(known)
     }
 
-    /// Returns the facts that are sure at the end of a branch, whether it arrives at its join or ends before.
-    fn arrived(&self, model: &Model<'_>, node: usize, join: &NodeJoin, branch: &JoinedBranch) -> Option<Set> {
+    /// Returns the facts that hold whichever `need` branches arrive at a join; `None` until a branch arrives.
+    fn of_any(&self, model: &Model<'_>, node: usize, join: &NodeJoin, need: usize) -> Option<Set> {
+        let arrived = join.branches.iter().filter_map(|branch| self.arrived(model, node, join, branch, false));
+        let arrived: Vec<Set> = arrived.collect();
+        let mut all = arrived.first()?.clone();
+        arrived.iter().for_each(|known| all.unite(known));
+        // Any number of branches begins with the edge of a list.
+        let is_list = matches!(model.definition.nodes[join.fan].next(), RouteDefinition::Each(_));
+        for fact in 0..self.size() {
+            let without = arrived.iter().filter(|known| !known.contains(fact)).count();
+            if without > 0 && (is_list || without >= need) {
+                all.remove(fact);
+            }
+        }
+        Some(all)
+    }
+
+    /// Returns the facts that are sure at the end of a branch: where it arrives at its join, and, with `or_ends`, where it ends
+    /// before.
+    fn arrived(
+        &self,
+        model: &Model<'_>,
+        node: usize,
+        join: &NodeJoin,
+        branch: &JoinedBranch,
+        or_ends: bool,
+    ) -> Option<Set> {
         let direct = (branch.first == node).then_some((join.fan, Some(branch.edge)));
         let inside = join.of.iter().filter(|&&source| branch.region[source]).map(|&source| (source, None));
         let mut sure: Option<Set> = None;
@@ -222,11 +269,12 @@ impl Flow {
                 meet(&mut sure, &known);
             }
         }
-        for known in branch.ends.iter().filter_map(|&end| self.at(end, ProgramPoint::After)) {
+        let (ends, broken) = if or_ends { (&branch.ends[..], &branch.broken[..]) } else { Default::default() };
+        for known in ends.iter().filter_map(|&end| self.at(end, ProgramPoint::After)) {
             meet(&mut sure, &known);
         }
         // A node writes nothing if its failure ends the branch.
-        for known in branch.broken.iter().filter_map(|&node| self.before[node].as_ref()) {
+        for known in broken.iter().filter_map(|&node| self.before[node].as_ref()) {
             meet(&mut sure, known);
         }
         let mut sure = sure?;
@@ -602,7 +650,7 @@ impl Flow {
             let is_sure = matches!(model.definition.nodes[node].next(), RouteDefinition::All(edges) if begins(edges));
             let beyond = self.branches.beyond(node).iter().copied().filter(|_| !sets && !is_sure);
             let broken = self.branches.broken(node).iter().copied();
-            for next in onward.chain(failed).chain(beyond).chain(broken) {
+            for next in onward.chain(failed).chain(model.fewer_successor(node)).chain(beyond).chain(broken) {
                 if !std::mem::replace(&mut seen[next], true) {
                     from[next] = Some(node);
                     waiting.push_back(next);
@@ -619,7 +667,7 @@ impl Flow {
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
         for node in 0..count {
             let beyond = self.branches.beyond(node).iter().chain(self.branches.broken(node)).copied();
-            for next in model.successors(node).chain(model.error_successor(node)).chain(beyond) {
+            for next in model.onward(node).chain(beyond) {
                 before[next].push(node);
             }
         }
@@ -630,7 +678,10 @@ impl Flow {
             }
         }
         let sets = |node: usize| match key == self.keys {
-            true => model.error_successor(node).is_some() || model.may_skip_assign(node),
+            true => {
+                let is_handled = model.error_successor(node).is_some() || model.may_skip_assign(node);
+                is_handled || !self.branches.broken(node).is_empty()
+            }
             false => self.touches[node].contains(&key),
         };
         (0..count).filter(|&node| leads[node] && self.is_reached(node) && sets(node)).collect()
@@ -727,20 +778,19 @@ pub(crate) fn backwards(model: &Model<'_>) -> Vec<usize> {
 
 /// Returns the nodes that can be reached from others, in the order in which a depth-first search finishes them.
 fn finished(model: &Model<'_>, from: impl Iterator<Item = usize>) -> Vec<usize> {
-    let onward = |node| model.successors(node).chain(model.error_successor(node));
     let mut seen = vec![false; model.definition.nodes.len()];
     let mut order = Vec::new();
     for start in from {
         if std::mem::replace(&mut seen[start], true) {
             continue;
         }
-        let mut open = vec![(start, onward(start))];
+        let mut open = vec![(start, model.onward(start))];
         while let Some((node, targets)) = open.last_mut() {
             match targets.next() {
                 Some(next) if seen[next] => {}
                 Some(next) => {
                     seen[next] = true;
-                    open.push((next, onward(next)));
+                    open.push((next, model.onward(next)));
                 }
                 None => {
                     order.push(*node);

@@ -7,7 +7,7 @@ use graph_definition::definition::RouteDefinition;
 use graph_definition::hash::HashMap;
 use graph_model::condition::Condition;
 
-use super::branches::{BranchFrame, BranchLabel, Branches, JoinPlace, OUTSIDE, begins, onward};
+use super::branches::{BranchFrame, BranchLabel, Branches, JoinPlace, OUTSIDE, begins};
 use super::model::Model;
 
 /// The joins of a graph.
@@ -28,6 +28,8 @@ pub(crate) struct NodeJoin {
     pub(crate) fan: usize,
     /// Whether every branch reaches it or ends before.
     pub(crate) closes: bool,
+    /// How many branches it waits for; `None` if it waits for all.
+    pub(crate) need: Option<usize>,
     pub(crate) branches: Vec<JoinedBranch>,
     /// The keys that the branches may write.
     pub(crate) touches: Vec<usize>,
@@ -42,6 +44,8 @@ pub(crate) struct JoinedBranch {
     pub(crate) first: usize,
     /// Whether the branch begins at every visit of the fan-out, and has reached the join or ended when the join is visited.
     pub(crate) is_sure: bool,
+    /// Whether it may lead to the join.
+    pub(crate) arrives: bool,
     /// The nodes at which it may end before the join.
     pub(crate) ends: Vec<usize>,
     /// The nodes whose failure may end it before the join.
@@ -50,6 +54,14 @@ pub(crate) struct JoinedBranch {
     pub(crate) region: Vec<bool>,
     /// The keys that other branches may write.
     pub(crate) beside: Vec<usize>,
+}
+
+impl NodeJoin {
+    /// Returns how many branches arrive in every run.
+    pub(crate) fn sure(&self) -> usize {
+        let never_ends = |branch: &&JoinedBranch| branch.ends.is_empty() && branch.broken.is_empty();
+        self.branches.iter().filter(|branch| branch.is_sure && branch.arrives).filter(never_ends).count()
+    }
 }
 
 impl Joins {
@@ -89,7 +101,7 @@ struct Finder<'m, 'd> {
 impl Finder<'_, '_> {
     fn sources(&self, join: usize) -> Vec<usize> {
         let leads = |node: &usize| {
-            self.branches.visits(*node).next().is_some() && onward(self.model, *node).any(|next| next == join)
+            self.branches.visits(*node).next().is_some() && self.model.onward(*node).any(|next| next == join)
         };
         (0..self.model.definition.nodes.len()).filter(leads).collect()
     }
@@ -103,6 +115,7 @@ impl Finder<'_, '_> {
             .map(|first| self.region(first, |next| next == node || self.leaves(fan, next)))
             .collect();
         let begun = self.is_begun(fan);
+        let sources = self.sources(node);
         let touched: Vec<Vec<usize>> = regions.iter().map(|region| self.touched(region)).collect();
         // All branches of a list begin with the same edge, so each runs concurrently with others of the same nodes.
         let is_list = matches!(self.model.definition.nodes[fan].next(), RouteDefinition::Each(_));
@@ -114,6 +127,7 @@ impl Finder<'_, '_> {
                 edge,
                 first,
                 is_sure: begun[edge] && is_over,
+                arrives: first == node || sources.iter().any(|&source| regions[edge][source]),
                 ends,
                 broken,
                 region: regions[edge].clone(),
@@ -122,11 +136,13 @@ impl Finder<'_, '_> {
                 ),
             }
         };
+        let branches = self.model.successors(fan).enumerate().map(branch).collect();
         Some(NodeJoin {
-            of: self.sources(node),
+            of: sources,
             fan,
             closes,
-            branches: self.model.successors(fan).enumerate().map(branch).collect(),
+            need: self.model.definition.nodes[node].quorum.as_ref().map(|quorum| quorum.need.value as usize),
+            branches,
             touches: union(touched.iter()),
         })
     }
@@ -159,7 +175,7 @@ impl Finder<'_, '_> {
         let mut open = vec![first];
         while let Some(node) = open.pop() {
             if !ends(node) && !std::mem::replace(&mut region[node], true) {
-                open.extend(onward(self.model, node));
+                open.extend(self.model.onward(node));
             }
         }
         region
@@ -190,7 +206,7 @@ impl Finder<'_, '_> {
             if std::mem::replace(&mut seen[node], true) || nodes[node].ends_run() {
                 continue;
             }
-            open.extend(self.model.error_successor(node));
+            open.extend(self.model.error_successor(node).into_iter().chain(self.model.fewer_successor(node)));
             broken.extend((!self.branches.broken(node).is_empty()).then_some(node));
             if begins(nodes[node].next()) {
                 // Its branches may end, but the nodes after their join are visited all the same.
@@ -246,7 +262,7 @@ mod tests {
     use std::collections::{BTreeSet, HashSet};
     use std::fmt::Write as _;
 
-    use graph_definition::definition::{self, Definition, NodeKind};
+    use graph_definition::definition::{self, Definition, NodeKind, QuorumDefinition, Spanned};
     use graph_definition::diagnostic::Diagnostics;
     use graph_definition::source::SourceFile;
     use graph_definition::tree;
@@ -271,6 +287,8 @@ mod tests {
         calls: bool,
         /// Whether failures in its branches end the branch.
         collects: Option<bool>,
+        /// How many branches it waits for, and the gate that is visited instead if fewer can arrive.
+        quorum: Option<(usize, usize)>,
     }
 
     /// A generator of random graphs with nested fan-outs and joins.
@@ -308,14 +326,29 @@ mod tests {
                     }
                     self.gate(edges)
                 }
+                // Its branches lead to the join of the fan-out around it.
+                3 if self.gates[next].waits && self.below(2) == 0 => {
+                    let branches = (0..2).map(|_| (Some(self.part(0, next)), self.below(3) > 0)).collect();
+                    let fan = self.gate(branches);
+                    self.gates[fan].is_fan = true;
+                    fan
+                }
                 _ => {
                     let join = self.gate(vec![(Some(next), true)]);
                     self.gates[join].waits = true;
+                    if self.below(3) == 0 {
+                        let need = 1 + self.below(3);
+                        let fewer = self.gate(vec![(Some(next), true)]);
+                        self.gates[join].quorum = Some((need, fewer));
+                    }
                     let count = 1 + self.below(2);
                     let branches = (0..=count).map(|_| (Some(self.part(depth - 1, join)), self.below(3) > 0)).collect();
                     let fan = self.gate(branches);
                     self.gates[fan].is_fan = true;
                     self.gates[fan].collects = [None, Some(true), Some(false)][self.below(3)];
+                    if self.gates[join].quorum.is_some() {
+                        self.gates[fan].collects = Some(true);
+                    }
                     fan
                 }
             }
@@ -365,9 +398,16 @@ mod tests {
                 *next = RouteDefinition::All(edges);
             }
             if gates[at].waits {
-                let leads = |gate: &Gate| gate.edges.iter().any(|(to, _)| *to == Some(at));
+                let leads = |gate: &Gate| {
+                    gate.edges.iter().any(|(to, _)| *to == Some(at))
+                        || gate.quorum.is_some_and(|(_, fewer)| fewer == at)
+                };
                 node.waits_for =
                     gates.iter().zip(&names).filter(|(gate, _)| leads(gate)).map(|(_, name)| name.clone()).collect();
+                node.quorum = gates[at].quorum.map(|(need, fewer)| QuorumDefinition {
+                    need: Spanned { value: u32::try_from(need).unwrap(), span: 0..0 },
+                    fewer: Some(names[fewer].clone()),
+                });
             }
         }
         definition
@@ -377,11 +417,14 @@ mod tests {
     #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
     struct Run {
         set: BTreeSet<usize>,
-        /// The node of each token, with the fan-outs that it is inside of. No graph here visits a fan-out twice.
-        tokens: Vec<(usize, Vec<usize>)>,
-        /// The fan-outs whose join was not visited yet, each with its join and the fan-outs around it.
-        open: Vec<(usize, usize, Vec<usize>)>,
+        /// The node of each token, with the branches that it is inside of. No graph here visits a fan-out twice.
+        tokens: Vec<(usize, Vec<Inside>)>,
+        /// The fan-outs whose join was not visited yet, each with its join and the branches around it.
+        open: Vec<(usize, usize, Vec<Inside>)>,
     }
+
+    /// A fan-out and the index of one of its branches.
+    type Inside = (usize, usize);
 
     /// Returns the keys that are set before each node in all runs, by following every run.
     fn oracle(gates: &[Gate], start: usize, joins: &[Option<usize>]) -> Vec<Option<BTreeSet<usize>>> {
@@ -393,28 +436,43 @@ mod tests {
                 continue;
             }
             assert!(seen.len() < 400_000, "the graph is too large");
-            // A join is visited when nothing inside of its fan-out runs any more.
-            let comes = run.open.iter().position(|(fan, join, _)| {
-                run.tokens.iter().all(|(node, frames)| node == join || !frames.contains(fan))
-                    && !run.open.iter().any(|(_, _, around)| around.contains(fan))
-            });
-            if let Some(at) = comes {
+            // A join is visited when nothing inside of its fan-out runs any more, or its quorum is decided.
+            let comes = |at: usize| {
+                let (fan, join, _) = run.open[at];
+                let branch = |frames: &[Inside]| frames.iter().find(|(of, _)| *of == fan).map(|(_, branch)| *branch);
+                let inside = run.tokens.iter().filter_map(|(node, frames)| Some((*node == join, branch(frames)?)));
+                let inside: Vec<(bool, usize)> = inside.collect();
+                let arrived: BTreeSet<usize> =
+                    inside.iter().filter(|(arrived, _)| *arrived).map(|(_, branch)| *branch).collect();
+                let inner = run.open.iter().filter_map(|(_, _, around)| branch(around));
+                let active = inside.iter().filter(|(arrived, _)| !arrived).map(|(_, branch)| *branch).chain(inner);
+                let active: BTreeSet<usize> = active.collect();
+                let possible = arrived.union(&active).count();
+                match gates[join].quorum {
+                    None => active.is_empty().then_some((at, join)),
+                    Some((need, _)) if arrived.len() >= need => Some((at, join)),
+                    Some((need, fewer)) => (possible < need).then_some((at, fewer)),
+                }
+            };
+            if let Some((at, next)) = (0..run.open.len()).find_map(comes) {
                 let mut after = run.clone();
-                let (fan, join, around) = after.open.remove(at);
-                after.tokens.retain(|(_, frames)| !frames.contains(&fan));
-                after.tokens.push((join, around));
+                let (fan, _, around) = after.open.remove(at);
+                let is_inside = |frames: &[Inside]| frames.iter().any(|(of, _)| *of == fan);
+                after.tokens.retain(|(_, frames)| !is_inside(frames));
+                after.open.retain(|(_, _, frames)| !is_inside(frames));
+                after.tokens.push((next, around));
                 after.tokens.sort();
                 waiting.push(after);
                 continue;
             }
             for (at, (node, frames)) in run.tokens.iter().enumerate() {
-                let is_parked = frames.last().is_some_and(|&fan| joins[fan] == Some(*node));
+                let is_parked = frames.iter().any(|&(fan, _)| joins[fan] == Some(*node));
                 if is_parked {
                     continue;
                 }
                 let mut after = run.clone();
                 after.tokens.remove(at);
-                let collects = frames.iter().rev().find_map(|&fan| gates[fan].collects);
+                let collects = frames.iter().rev().find_map(|&(fan, _)| gates[fan].collects);
                 if gates[*node].calls && collects == Some(true) {
                     // It writes nothing, and its branch ends.
                     waiting.push(after.clone());
@@ -431,7 +489,7 @@ mod tests {
     }
 
     /// Returns the runs that a visit can lead to.
-    fn visit(gate: &Gate, node: usize, frames: &[usize], after: &Run, joins: &[Option<usize>]) -> Vec<Run> {
+    fn visit(gate: &Gate, node: usize, frames: &[Inside], after: &Run, joins: &[Option<usize>]) -> Vec<Run> {
         if !gate.is_fan {
             let last = gate.edges.iter().position(|(_, always)| *always);
             let mut targets: Vec<Option<usize>> =
@@ -448,13 +506,13 @@ mod tests {
         let free = gate.edges.iter().filter(|(_, always)| !always).count();
         let begin = |choice: usize| {
             let (mut run, mut asked) = (after.clone(), 0);
-            for (to, always) in &gate.edges {
+            for (branch, (to, always)) in gate.edges.iter().enumerate() {
                 let is_taken = *always || choice >> asked & 1 == 1;
                 asked += usize::from(!always);
-                run.tokens.extend(to.filter(|_| is_taken).map(|to| (to, [frames, &[node]].concat())));
+                run.tokens.extend(to.filter(|_| is_taken).map(|to| (to, [frames, &[(node, branch)]].concat())));
             }
             run.tokens.sort();
-            run.open.push((node, joins[node].unwrap(), frames.to_vec()));
+            run.open.extend(joins[node].map(|join| (node, join, frames.to_vec())));
             run.open.sort();
             run
         };
@@ -464,8 +522,10 @@ mod tests {
     #[test]
     fn facts_after_joins_hold_in_every_run() {
         let items = Items::default();
-        let (mut compared, mut at_joins) = (0, 0);
-        for seed in 0..400 {
+        let (mut compared, mut at_joins, mut with_quorum, mut missed) = (0, 0, 0, 0);
+        // `GRAPHS=100000` makes more of them.
+        let graphs = std::env::var("GRAPHS").map_or(2_000, |graphs| graphs.parse().unwrap());
+        for seed in 0..graphs {
             let mut builder = Builder { seed, gates: vec![Gate::default()] };
             let start = builder.part(3, 0);
             let gates = builder.gates;
@@ -480,22 +540,33 @@ mod tests {
                 assert!(join.closes, "seed {seed}: n{node}");
                 joins[join.fan] = Some(node);
             }
-            for (at, gate) in gates.iter().enumerate() {
-                assert_eq!(gate.is_fan && flow.is_reached(at), joins[at].is_some(), "seed {seed}: n{at} {gates:?}");
-            }
             let sure = oracle(&gates, start, &joins);
+            // A quorum may be decided before a node is visited, or always be met. A branch may not arrive if it begins branches
+            // that have no join of their own.
+            let has_quorum = gates.iter().any(|gate| gate.quorum.is_some());
+            let joined = |(at, gate): (usize, &Gate)| !gate.is_fan || !flow.is_reached(at) || joins[at].is_some();
+            let is_exact = !has_quorum && gates.iter().enumerate().all(joined);
             for (node, sure) in sure.iter().enumerate() {
-                assert_eq!(flow.is_reached(node), sure.is_some(), "seed {seed}: n{node} {gates:#?}");
+                assert!(
+                    flow.is_reached(node) == sure.is_some() || (!is_exact && sure.is_none()),
+                    "seed {seed}: n{node}"
+                );
                 let Some(sure) = sure else { continue };
                 for key in 0..KEYS {
                     let Some(index) = model.key(&format!("k{key}")) else { continue };
                     let said = flow.is_set(node, ProgramPoint::Before, index);
-                    assert_eq!(said, sure.contains(&key), "seed {seed}: k{key} before n{node}, {gates:#?}");
+                    let is_right = said == sure.contains(&key) || (!is_exact && !said);
+                    assert!(is_right, "seed {seed}: k{key} before n{node}, {gates:#?}");
+                    missed += usize::from(said != sure.contains(&key));
+                    with_quorum += usize::from(has_quorum && said);
                     compared += 1;
                     at_joins += usize::from(gates[node].waits && said);
                 }
             }
         }
-        assert!(compared > 2_000 && at_joins > 100, "{compared} facts, {at_joins} of them sure at a join");
+        println!(
+            "{compared} facts, {at_joins} of them sure at a join; {with_quorum} sure with a quorum, {missed} missed"
+        );
+        assert!(compared > 2_000 && at_joins > 100 && with_quorum > 200, "{compared} facts, {at_joins} {with_quorum}");
     }
 }

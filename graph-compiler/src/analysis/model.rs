@@ -135,7 +135,7 @@ impl<'d> Model<'d> {
 
     /// Returns for each node whether its edges lead back to it in the end, whatever their conditions are.
     pub(crate) fn cyclic(&self) -> Vec<bool> {
-        let next = |onward: &Onward| onward.next.iter().copied().chain(onward.on_error).collect();
+        let next = |onward: &Onward| onward.next.iter().copied().chain(onward.on_error).chain(onward.fewer).collect();
         let next: Vec<Vec<usize>> = self.onward.iter().map(next).collect();
         cyclic(&next)
     }
@@ -146,6 +146,7 @@ impl<'d> Model<'d> {
                 .iter()
                 .filter_map(|edge| edge.to)
                 .chain(node.on_error())
+                .chain(node.fewer())
                 .all(|to| self.node(to.value.as_str()).is_some())
         };
         self.definition.is_complete && self.start.is_some() && self.definition.nodes.iter().all(targets)
@@ -159,6 +160,16 @@ impl<'d> Model<'d> {
     /// Returns the indices, in the list of edges, of the edges that lead to the nodes of [`Model::successors`].
     pub(crate) fn edge_indices(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.onward[node].edges.iter().copied()
+    }
+
+    /// Returns the node that is visited instead of a join if too few branches can arrive.
+    pub(crate) fn fewer_successor(&self, node: usize) -> Option<usize> {
+        self.onward[node].fewer
+    }
+
+    /// Returns the nodes that a node leads to: by its edges, by its failure, and where too few branches can arrive at it.
+    pub(crate) fn onward(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.successors(node).chain(self.error_successor(node)).chain(self.fewer_successor(node))
     }
 
     pub(crate) fn error_successor(&self, node: usize) -> Option<usize> {
@@ -277,6 +288,8 @@ impl<'d> Model<'d> {
         let routes = || matches!(definition.next(), RouteDefinition::Each(_) | RouteDefinition::By(_));
         match &definition.kind {
             NodeKind::Return(_) => false,
+            // A failure that continues along the edges breaks the node only if none of them can be followed.
+            NodeKind::Action(_) if self.may_skip_assign(node) => fails_without_match() || compares() || routes(),
             NodeKind::Action(_) | NodeKind::Foreach(_) => definition.on_error().is_none(),
             NodeKind::Gate(_) => fails_without_match() || compares() || combines() || routes(),
         }

@@ -44,7 +44,7 @@ pub(crate) fn output(env: TypeEnv<'_, '_>, exits: &[Exit]) -> Type {
         // The first node is always visited; the steps may have run out before any other.
         let mut entered = vec![false; env.model.definition.nodes.len()];
         for at in 0..entered.len() {
-            env.model.successors(at).chain(env.model.error_successor(at)).for_each(|next| entered[next] = true);
+            env.model.onward(at).for_each(|next| entered[next] = true);
         }
         let entered = (0..entered.len()).filter(|&at| entered[at] && env.flow.is_reached(at));
         let entered: Vec<usize> = entered.collect();

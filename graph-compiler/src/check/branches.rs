@@ -6,7 +6,7 @@ use graph_definition::hash::{HashMap, HashSet};
 
 use super::assigned::show_path;
 use crate::analysis::Analysis;
-use crate::analysis::branches::{BranchFault, begins, onward};
+use crate::analysis::branches::{BranchFault, begins};
 use crate::analysis::edges::edges;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -31,10 +31,11 @@ fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diag
     let model = &analysis.model;
     let names = |at: usize| model.definition.nodes[at].name.value.as_str();
     let count = model.definition.nodes.len();
-    let sources: Vec<usize> = (0..count).filter(|&source| onward(model, source).any(|next| next == at)).collect();
+    let sources: Vec<usize> = (0..count).filter(|&source| model.onward(source).any(|next| next == at)).collect();
     let said = diagnostics.len();
-    let help =
-        format!("the nodes whose edges lead here: `waits_for: [{}]`", listed(sources.iter().map(|&at| names(at))));
+    let field = if node.quorum.is_some() { "of" } else { "waits_for" };
+    let sources_of = || listed(sources.iter().map(|&at| names(at)));
+    let help = format!("the nodes whose edges lead here: `{field}: [{}]`", sources_of());
     for waited in &node.waits_for {
         let name = waited.value.as_str();
         if !model.is_node(name) {
@@ -61,12 +62,13 @@ fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diag
             let message = format!("node `{name}` leads to `{}`, which does not wait for it", node.name);
             let of_source = &model.definition.nodes[source];
             let targets = edges(of_source.next());
-            let edge = targets.iter().filter_map(|edge| edge.to).chain(of_source.on_error());
+            let others = of_source.on_error().into_iter().chain(of_source.fewer());
+            let edge = targets.iter().filter_map(|edge| edge.to).chain(others);
             let edge = edge.into_iter().find(|to| to.value == node.name.value).unwrap_or(&of_source.name);
             diagnostics
                 .error(code::BAD_JOIN, model.place(&edge.span), message)
                 .related(model.place(&last.span), "it waits for these")
-                .help(format!("add it: `waits_for: [{}]`", listed(sources.iter().map(|&source| names(source)))));
+                .help(format!("add it: `{field}: [{}]`", sources_of()));
         }
     }
 }
@@ -99,7 +101,7 @@ fn causes<'a>(analysis: &'a Analysis<'_>) -> Vec<&'a BranchFault> {
             _ => None,
         })
         .collect();
-    let is_behind = |node: usize| meets.iter().any(|&met| onward(model, met).any(|next| next == node));
+    let is_behind = |node: usize| meets.iter().any(|&met| model.onward(met).any(|next| next == node));
     let is_alive = faults.iter().any(|fault| matches!(fault, BranchFault::Alive { .. }));
     let circle = |join: usize| faults.contains(&BranchFault::Circle { join });
     let mut open = HashSet::default();
@@ -170,7 +172,7 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             let diagnostic = diagnostics.error(code::UNSYNCHRONISED, place(node), message);
             diagnostic.label("visited once for each branch").related(place(fan), "the branches begin here");
             ways(diagnostic, visits);
-            let sources = (0..nodes.len()).filter(|&source| onward(model, source).any(|next| next == node));
+            let sources = (0..nodes.len()).filter(|&source| model.onward(source).any(|next| next == node));
             diagnostic.help(format!(
                 "let it wait for them: `waits_for: [{}]`, or lead each branch to a node of its own",
                 listed(sources.map(|source| name(source).value.as_str()))

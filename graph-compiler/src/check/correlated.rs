@@ -108,6 +108,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
                 }
             }
             waiting.extend(self.analysis.model.error_successor(node));
+            waiting.extend(self.analysis.model.fewer_successor(node));
         }
         reached
     }

@@ -27,6 +27,7 @@ mod not_secret;
 mod parameters;
 mod permissions;
 mod plain_texts;
+mod quorums;
 mod races;
 mod reads;
 mod refused;
@@ -55,7 +56,7 @@ use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
-use graph_model::program::{self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Settings, Verb};
+use graph_model::program::{self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Quorum, Settings, Verb};
 use graph_model::untrusted::Untrusted;
 
 use crate::analysis::Analysis;
@@ -97,6 +98,7 @@ const RULES: &[CheckRule] = &[
     no_end::check,
     exits::check,
     branches::check,
+    quorums::check,
     arguments::check,
     values::check,
     races::check,
@@ -267,7 +269,7 @@ fn build_node(
         assign,
         reset: node.reset().iter().map(ToString::to_string).collect(),
         next: route(node.next()),
-        join: analysis.flow.joins().of(at).map(join),
+        join: analysis.flow.joins().of(at).map(|of| join(of, analysis.model.fewer_successor(at))),
         on_error,
         output,
         retry: conduct.and_then(|conduct| conduct.retry.clone()),
@@ -328,9 +330,11 @@ fn route(route: &RouteDefinition) -> program::Route {
     }
 }
 
-fn join(join: &NodeJoin) -> program::Join {
+fn join(join: &NodeJoin, fewer: Option<usize>) -> program::Join {
     let of = join.of.iter().map(|&source| index(source)).collect();
-    program::Join { of, fan: Some(index(join.fan)), closes: join.closes }
+    let quorum =
+        join.need.map(|need| Quorum { need: u32::try_from(need).unwrap_or(u32::MAX), fewer: fewer.map(index) });
+    program::Join { of, fan: Some(index(join.fan)), closes: join.closes, quorum }
 }
 
 fn edges(list: &EdgeList) -> Vec<program::Edge> {

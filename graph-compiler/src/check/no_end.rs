@@ -10,7 +10,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         return;
     }
     let count = analysis.model.definition.nodes.len();
-    let onward = |node| analysis.model.successors(node).chain(analysis.model.error_successor(node));
+    let onward = |node| analysis.model.onward(node);
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
     for node in 0..count {
         onward(node).for_each(|next| before[next].push(node));

@@ -8,10 +8,16 @@ use crate::analysis::edges::edges;
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for node in &analysis.model.definition.nodes {
         let name = &node.name;
-        for to in edges(node.next()).iter().filter_map(|edge| edge.to) {
+        let of_edges = edges(node.next()).into_iter().filter_map(|edge| edge.to).map(|to| (to, false));
+        for (to, is_fewer) in of_edges.chain(node.fewer().map(|to| (to, true))) {
             let target = to.value.as_str();
             if !analysis.model.is_node(target) {
-                let message = format!("node `{name}` sends the run to `{target}`, which does not exist");
+                let leads = if is_fewer {
+                    format!("`fewer` of node `{name}` leads")
+                } else {
+                    format!("node `{name}` sends the run")
+                };
+                let message = format!("{leads} to `{target}`, which does not exist");
                 diagnostics
                     .error(code::UNKNOWN_TARGET, analysis.model.place(&to.span), message)
                     .label("no node with this name")

@@ -158,6 +158,10 @@ impl Live {
         for next in analysis.model.successors(node).chain(analysis.flow.branches().beyond(node).iter().copied()) {
             live.unite(&self.before[next]);
         }
+        // A branch may be cancelled behind any of its nodes.
+        for join in analysis.flow.branches().cut(&analysis.model, node) {
+            live.unite(&self.before[join]);
+        }
         if analysis.flow.branches().is_inside(node) {
             live.unite(&self.in_branches);
         }
@@ -183,7 +187,8 @@ impl Live {
         let early = |site: Site| site != Site::Next;
         self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| self.add(&mut live, *slot));
         let broken = analysis.flow.branches().broken(node).iter().copied();
-        for next in analysis.model.error_successor(node).into_iter().chain(broken) {
+        let otherwise = analysis.model.error_successor(node).into_iter().chain(analysis.model.fewer_successor(node));
+        for next in otherwise.chain(broken) {
             live.unite(&self.before[next]);
         }
         live

@@ -16,8 +16,11 @@ pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
     let variants: Vec<_> = graph.nodes.iter().map(|node| identifier(&scope.claim(&pascal_text(&node.name)))).collect();
     let docs = graph.nodes.iter().map(|node| docs(&describe(graph, node)));
     let topology = graph.nodes.iter().map(|node| {
-        let targets = node.next.iter().chain(node.body.on_error.iter().filter(|&to| !node.next.contains(to)));
-        let targets = targets.map(|&to| &variants[usize::from(to)]);
+        let quorum = node.body.join.as_ref().and_then(|join| join.quorum);
+        let others = node.body.on_error.into_iter().chain(quorum.and_then(|quorum| quorum.fewer));
+        let mut targets = node.next.clone();
+        targets.extend(others.filter(|to| !node.next.contains(to)));
+        let targets = targets.into_iter().map(|to| &variants[usize::from(to)]);
         quote!(#(Self::#targets),*)
     });
     let topology: Vec<TokenStream> = topology.collect();
@@ -35,7 +38,7 @@ pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
         impl Node {
             /// Every node, in the order of the file.
             pub const ALL: &[Self] = &[#(Self::#variants),*];
-            /// Where each of them leads, in the order of its edges; where a failure leads is behind the others.
+            /// Where each of them leads, in the order of its edges; behind them its `on_error`, and its `fewer`.
             pub const TOPOLOGY: &[&[Self]] = &[#(&[#topology]),*];
 
             /// Returns the node's name in the file.

@@ -41,6 +41,8 @@ struct NestingStep {
     ends: bool,
     /// The targets of a failure; `None` if it ends the run.
     failed: Option<Vec<usize>>,
+    /// The node that follows instead if too few branches can arrive.
+    fewer: Option<usize>,
 }
 
 impl Steps {
@@ -75,7 +77,8 @@ impl Steps {
                 Some(to) => index(to.value.as_str()).map(|to| vec![to]),
                 None => goes_on.then(|| next.clone()),
             };
-            NestingStep { calls, next, ends, failed }
+            let fewer = node.fewer().and_then(|to| index(to.value.as_str()));
+            NestingStep { calls, next, ends, failed, fewer }
         };
         Some(Self { start, nodes: definition.nodes.iter().map(step).collect() })
     }
@@ -88,7 +91,7 @@ impl Steps {
             if std::mem::replace(&mut seen[node], true) {
                 continue;
             }
-            let NestingStep { calls, next, ends, failed } = &self.nodes[node];
+            let NestingStep { calls, next, ends, failed, fewer } = &self.nodes[node];
             let returns = calls.as_ref().is_none_or(can_end);
             // If failures continue along the edges, they may end the run there too.
             if *ends && (returns || failed.as_ref() == Some(next)) {
@@ -97,7 +100,7 @@ impl Steps {
             if returns {
                 waiting.extend(next);
             }
-            waiting.extend(failed.iter().flatten());
+            waiting.extend(failed.iter().flatten().chain(fewer));
         }
         false
     }

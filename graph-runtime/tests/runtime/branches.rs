@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{Replay, replay};
@@ -435,4 +436,102 @@ async fn branches_are_proven_without_the_encryption_key() {
         snapshots += kinds(&records).iter().filter(|kind| *kind == "snapshot").count();
     }
     assert!(snapshots > 0 && lists > 0, "there are snapshots with open fan-outs, and lists");
+}
+
+/// A graph with a fan-out of two branches: one has a fan-out with a quorum of 1, whose calls 1 and 2 take 10 ms and for ever,
+/// and the other makes a call that takes 30 ms.
+fn racing_beside() -> Interpreted {
+    let call = |n: &str, next: &str| {
+        format!(
+            r#"{{"line":1,"does":{{"action":0}},"params":{{"n":{n}}},"assign":{{"seen":{n}}},"next":[{{"to":"{next}"}}]}}"#
+        )
+    };
+    let (work, slow) = (call("\"${n}\"", "met"), call("3", "all"));
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"fan"},{"to":"wait"}]}}"#),
+        ("fan", r#"{"line":2,"does":"gate","next":{"over":[1,2],"as":"n","to":"work"}}"#),
+        ("work", &work),
+        (
+            "met",
+            r#"{"line":4,"does":"gate","join":{"of":[2],"fan":1,"closes":true,"quorum":{"need":1,"fewer":6}},"next":[{"to":"all"}]}"#,
+        ),
+        ("wait", r#"{"line":5,"does":"gate","next":[{"to":"slow"}]}"#),
+        ("slow", &slow),
+        ("all", r#"{"line":7,"does":"return","join":{"of":[3,5],"fan":0,"closes":true}}"#),
+    ];
+    let program = Program {
+        nodes: &nodes,
+        keys: &[Key { name: "seen", initial: Some("[]") }],
+        settings: r#"{"channels":{"seen":"append"}}"#,
+        ..PROGRAM
+    };
+    Interpreted::waiting(&program, |_, params| {
+        let n = params["n"].as_u64().unwrap();
+        Box::pin(async move {
+            match n {
+                2 => std::future::pending().await,
+                n => tokio::time::sleep(Duration::from_millis(10 * n)).await,
+            }
+            Ok(json!(n))
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_cancels_its_own_branches_and_awaits_the_rest_of_the_step() {
+    let (store, began) = (MemoryStore::new(), tokio::time::Instant::now());
+    let run = runtime(store.clone()).start_as(id("beside"), racing_beside(), Map::new()).await.unwrap();
+    let finished = run.await.unwrap();
+    assert_eq!(finished.state["seen"], json!([1, 3]));
+    assert_eq!(began.elapsed().as_millis(), 30);
+    let records = store.load(&id("beside")).await.unwrap();
+    let cancelled: Vec<u64> = visits(&records).iter().filter(|visit| visit.cancelled).map(|visit| visit.step).collect();
+    assert_eq!((cancelled.len(), finished.steps), (1, 8));
+    audit(&racing_beside(), &id("beside"), &records, &SecretKey::from_seed(&KEY).public(), None).unwrap();
+}
+
+/// A graph with a quorum of 2 of two branches. The first one has two branches of its own, which lead to the same join: one at
+/// once, and the other after a call that never returns. The second branch makes a call, which `succeeds` or not.
+fn coming_twice(succeeds: bool) -> Interpreted {
+    let call = |n: u64| format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"n":{n}}},"next":[{{"to":"met"}}]}}"#);
+    let (never, second) = (call(0), call(1));
+    let gate = r#"{"line":1,"does":"gate","next":[{"to":"met"}]}"#;
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"inner"},{"to":"wait"}]}}"#),
+        ("inner", r#"{"line":1,"does":"gate","next":{"all":[{"to":"at_once"},{"to":"never"}]}}"#),
+        ("at_once", gate),
+        ("never", &never),
+        ("wait", r#"{"line":1,"does":"gate","next":[{"to":"second"}]}"#),
+        ("second", &second),
+        (
+            "met",
+            r#"{"line":1,"does":"return","join":{"of":[2,3,5],"fan":0,"closes":true,"quorum":{"need":2,"fewer":7}}}"#,
+        ),
+        ("short", r#"{"line":1,"does":"return"}"#),
+    ];
+    Interpreted::waiting(&Program { nodes: &nodes, ..PROGRAM }, move |_, params| {
+        let n = params["n"].as_u64().unwrap();
+        Box::pin(async move {
+            match n {
+                0 => std::future::pending().await,
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+            if succeeds { Ok(json!(n)) } else { Err(ActionError::permanent("it fails")) }
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_branch_that_comes_to_its_join_several_times_counts_once() {
+    for (succeeds, node) in [(true, "met"), (false, "short")] {
+        let (store, graph) = (MemoryStore::new(), coming_twice(succeeds));
+        let run = runtime(store.clone()).start_as(id("twice"), graph.clone(), Map::new()).await.unwrap();
+        let finished = tokio::time::timeout(Duration::from_secs(60), run).await.unwrap().unwrap();
+        assert_eq!(finished.node, node);
+        let records = store.load(&id("twice")).await.unwrap();
+        let cancelled: Vec<String> =
+            visits(&records).into_iter().filter(|visit| visit.cancelled).map(|visit| visit.node).collect();
+        assert_eq!(cancelled, ["never"]);
+        audit(&graph, &id("twice"), &records, &SecretKey::from_seed(&KEY).public(), None).unwrap();
+    }
 }

@@ -697,6 +697,24 @@ async fn run_page_shows_each_node_outcome_and_the_edges_taken() {
 }
 
 #[tokio::test]
+async fn files_show_the_visits_that_a_quorum_cancelled() {
+    let kept = Kept::new();
+    let graph = crate::forged_visits::racing(1);
+    runtime(kept.store.clone(), &kept.files).start_as(id(), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+    let events = kept.events();
+    let of_work = events
+        .iter()
+        .filter(|event| event["payload"]["node"] == json!("work") && !event["payload"]["status"].is_null());
+    let statuses: Vec<&Value> = of_work.map(|event| &event["payload"]["status"]).collect();
+    assert_eq!(statuses, [&json!("cancelled"), &json!("cancelled"), &json!("ok")], "{events:#?}");
+    let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
+    assert_eq!(page.matches("⊘ cancelled (0.0s)").count(), 2, "{page}");
+    assert!(page.contains("n2 -.->|\"fewer\"| n3") && page.contains("n1 ==>|\"1×\"| n2"), "{page}");
+    assert!(proven(&kept, &graph).await.is_ok());
+    assert_rebuilds(&kept, &[(&id(), &graph)]).await;
+}
+
+#[tokio::test]
 async fn run_page_marks_the_failed_node_and_the_running_node() {
     let failing = Program { settings: "{}", ..KINDS };
     let kept = Kept::new();

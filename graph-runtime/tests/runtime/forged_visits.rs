@@ -307,3 +307,72 @@ async fn a_fork_begins_with_a_position_that_leads_on() {
     assert_eq!(begun(json!([{"number": 2, "node": "pay"}])), "");
     assert!(begun(json!([])).contains("nothing was left to do where it began"), "{}", begun(json!([])));
 }
+
+/// A graph that calls its tool for each of three elements, and needs the results of `need`. The call for 3 returns first.
+pub(crate) fn racing(need: u32) -> Interpreted {
+    let met = format!(
+        r#"{{"line":3,"does":"return","join":{{"of":[1],"fan":0,"closes":true,"quorum":{{"need":{need},"fewer":3}}}}}}"#
+    );
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"over":[1,2,3],"as":"n","to":"work"}}"#),
+        (
+            "work",
+            r#"{"line":2,"does":{"action":0},"params":{"n":"${n}"},"assign":{"paid":"${result}"},"next":[{"to":"met"}]}"#,
+        ),
+        ("met", &*met),
+        ("short", r#"{"line":4,"does":"return"}"#),
+    ];
+    let program = Program { nodes: &nodes, settings: r#"{"channels":{"paid":"sum"}}"#, ..PAYING };
+    Interpreted::waiting(&program, |_, params| {
+        let n = params["n"].as_i64().unwrap();
+        Box::pin(async move { if n == 3 { Ok(json!(n)) } else { std::future::pending().await } })
+    })
+}
+
+/// Makes a visit a cancelled one.
+fn cancel(visit: &mut Value) {
+    let members = visit.as_object_mut().unwrap();
+    members.retain(|name, _| matches!(name.as_str(), "step" | "node" | "branch" | "fan"));
+    members.insert("cancelled".to_owned(), json!(true));
+}
+
+#[tokio::test]
+async fn a_visit_is_cancelled_only_where_a_quorum_is_decided() {
+    let machine = racing(1);
+    let records = ran(machine.clone(), 5).await;
+    let step: Value = serde_json::from_str(&records[2].body).unwrap();
+    let cancelled = |at: usize| step["visits"][at]["cancelled"] == json!(true);
+    assert_eq!([0, 1, 2].map(cancelled), [true, true, false], "{step}");
+    let finished = |step: &mut Value, at: usize| {
+        let n = at + 1;
+        let visit = step["visits"][at].as_object_mut().unwrap();
+        visit.remove("cancelled");
+        visit.extend([
+            ("result".to_owned(), json!(n)),
+            ("changes".to_owned(), json!({"paid": n})),
+            ("edges".to_owned(), json!([0])),
+        ]);
+    };
+    // Any choice of enough branches is one that the engine can write.
+    let others = edited(&records, 2, |step| finished(step, 0));
+    let others = edited(&others, 3, |end| end["output"]["paid"] = json!(4));
+    assert!(!refusal_of(&machine, &others).contains("cancelled"), "{}", refusal_of(&machine, &others));
+    let still = "its visit was cancelled, and its branch was still needed";
+    let bare = "the visit of node `work` was cancelled, and says what it came to";
+    let all = |step: &mut Value| cancel(&mut step["visits"][2]);
+    let result = |step: &mut Value| step["visits"][0]["result"] = json!(1);
+    let write = |step: &mut Value| step["visits"][0]["changes"] = json!({"paid": 1});
+    let failure = |step: &mut Value| step["visits"][0]["error"] = json!("no");
+    let calls = |step: &mut Value| step["visits"][0]["calls"] = json!(2);
+    refuses(&machine, &records, 2, &[(all, still), (result, bare), (write, bare), (failure, bare), (calls, bare)]);
+    // Where two branches are needed, one is not enough.
+    let two = racing(2);
+    let found = refusal_of(&two, &records);
+    assert!(found.contains(still), "{found}");
+    // Outside of branches, nothing is cancelled.
+    let outside = edited(&records, 1, |step| {
+        cancel(&mut step["visits"][0]);
+    });
+    let found = refusal_of(&machine, &outside);
+    assert!(found.contains(still), "{found}");
+}

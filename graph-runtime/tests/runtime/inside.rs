@@ -577,3 +577,51 @@ async fn a_nested_runs_start_links_it_to_the_visit_that_called_it() {
     let run = "run".to_owned();
     assert_eq!(linked, [(run.clone(), 1, None), (run.clone(), 2, Some(0)), (run, 2, Some(1))]);
 }
+
+/// Runs `child` in three branches, of which one is needed; with `n` 1 its call never returns.
+fn racing() -> Interpreted {
+    let child = Interpreted::waiting(
+        &Program {
+            id: "test/child",
+            nodes: &[
+                ("first", r#"{"line":1,"does":{"action":0},"params":{"n":0},"next":[{"to":"call"}]}"#),
+                ("call", r#"{"line":1,"does":{"action":0},"params":{"n":"${inputs.n}"},"next":[{"to":"done"}]}"#),
+                ("done", r#"{"line":2,"does":"return","output":{"n":"${inputs.n}"}}"#),
+            ],
+            ..PROGRAM
+        },
+        |_, params| {
+            let n = params["n"].as_i64().unwrap();
+            Box::pin(async move { if n == 1 { std::future::pending().await } else { Ok(json!(n)) } })
+        },
+    );
+    let program = Program {
+        keys: &[],
+        tools: &[GRAPH],
+        permissions: &["rye.execute.tool.test.tool"],
+        nodes: &[
+            ("split", r#"{"line":1,"does":"gate","next":{"over":[1,2,1],"as":"n","to":"nest"}}"#),
+            ("nest", r#"{"line":2,"does":{"action":0},"params":{"n":"${n}"},"next":[{"to":"met"}]}"#),
+            (
+                "met",
+                r#"{"line":3,"does":"return","join":{"of":[1],"fan":0,"closes":true,"quorum":{"need":1,"fewer":3}}}"#,
+            ),
+            ("short", r#"{"line":4,"does":"return"}"#),
+        ],
+        ..PROGRAM
+    };
+    Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child)
+}
+
+#[tokio::test]
+async fn the_nested_runs_of_branches_that_a_quorum_cancelled_are_cancelled_and_proven() {
+    let store = MemoryStore::new();
+    runtime(&store).start_as(id("run"), racing(), Map::new()).await.unwrap().await.unwrap();
+    let runs = store.list().await.unwrap();
+    let statuses: Vec<(String, Status)> = runs.into_iter().map(|run| (run.run.to_string(), run.status)).collect();
+    let of = |wanted: Status| statuses.iter().filter(|(_, status)| *status == wanted).count();
+    assert_eq!((of(Status::Completed), of(Status::Cancelled), statuses.len()), (2, 2, 4), "{statuses:?}");
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = audit_tree(std::sync::Arc::new(racing()), &id("run"), &store, &key, None).await.unwrap();
+    assert_eq!(proven.len(), 4);
+}

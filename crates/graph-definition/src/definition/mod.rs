@@ -35,7 +35,7 @@ pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{
     Action, Assignment, ByDefinition, EachDefinition, EdgeDefinition, EdgeList, ForeachDefinition, GateDefinition,
-    NodeDefinition, NodeKind, Return, RouteDefinition,
+    NodeDefinition, NodeKind, QuorumDefinition, Return, RouteDefinition,
 };
 pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};

@@ -26,6 +26,17 @@ pub struct NodeDefinition {
     pub kind: NodeKind,
     /// The nodes whose branches it waits for; empty if it waits for nothing.
     pub waits_for: Vec<Spanned<NodeName>>,
+    /// How many branches it waits for; `None` if it waits for all.
+    pub quorum: Option<QuorumDefinition>,
+}
+
+/// How many branches a node waits for. When they have arrived, the others are cancelled.
+#[derive(Debug)]
+pub struct QuorumDefinition {
+    /// The number of branches, at least 1.
+    pub need: Spanned<u32>,
+    /// The node that is visited instead if fewer branches can arrive.
+    pub fewer: Option<Spanned<NodeName>>,
 }
 
 /// The kind of a node; each kind has its own fields.
@@ -286,6 +297,11 @@ impl NodeDefinition {
         }
     }
 
+    /// Returns the node that is visited instead of this one if too few branches can arrive.
+    pub fn fewer(&self) -> Option<&Spanned<NodeName>> {
+        self.quorum.as_ref()?.fewer.as_ref()
+    }
+
     /// Returns the node's call.
     pub fn call(&self) -> Option<&CallDefinition> {
         match &self.kind {
@@ -322,6 +338,12 @@ pub const OVER: [&str; 7] = ["over", "as", "to", "max_concurrency", "most", "on_
 /// The reactions to a failure in a branch.
 pub const ON_BRANCH_ERROR: [(&str, OnBranchError); 2] =
     [("stop", OnBranchError::Stop), ("collect", OnBranchError::Collect)];
+
+/// The fields of `waits_for` with a quorum.
+pub const QUORUM: [&str; 5] = ["of", "need", "rest", "fewer", "comment"];
+
+/// The ways to treat the branches that a quorum does not need.
+pub const REST: [&str; 1] = ["cancel"];
 
 /// The fields of a route by a value.
 pub const BY: [&str; 3] = ["by", "to", "comment"];
@@ -402,12 +424,63 @@ fn field<'t>(tree: &'t YamlTree, name: &str) -> Option<&'t YamlTree> {
     entries.iter().find(|(key, _)| key.name == name).map(|(_, tree)| tree)
 }
 
-/// Reads `waits_for`: the name of a node, or a list of names.
-fn parse_waits_for(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Vec<Spanned<NodeName>> {
-    let Some(tree) = fields.get("waits_for") else { return Vec::new() };
+/// Reads `waits_for`: the name of a node, a list of names, or a mapping with a quorum.
+fn parse_waits_for(
+    reader: &mut DefinitionReader<'_>,
+    fields: &Fields<'_>,
+    lost: &mut bool,
+) -> (Vec<Spanned<NodeName>>, Option<QuorumDefinition>) {
+    let Some(tree) = fields.get("waits_for") else { return Default::default() };
+    if !matches!(tree.node, TreeNode::Map(_)) {
+        return (parse_sources(reader, tree, "`waits_for`", lost), None);
+    }
+    let Some(fields) = reader.map(tree, "`waits_for`") else { return Default::default() };
+    let of = reader.required(&fields, "`waits_for`", "of").map(|tree| parse_sources(reader, tree, "`of`", lost));
+    let quorum = parse_quorum(reader, &fields, lost);
+    // A join without its quorum would be reported for what it is not.
+    *lost |= of.is_none() || quorum.is_none();
+    (of.unwrap_or_default(), quorum)
+}
+
+/// Reads the quorum of a join.
+fn parse_quorum(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut bool) -> Option<QuorumDefinition> {
+    *lost |= reader.only(fields, "`waits_for`", &QUORUM, &[]);
+    let need = reader.required(fields, "`waits_for`", "need").and_then(|tree| {
+        let value = reader.integer_in(tree, "`need`", 1, MOST_BRANCHES)?;
+        Some(Spanned { value, span: tree.span.clone() })
+    });
+    if let Some(rest) = reader.required(fields, "`waits_for`", "rest") {
+        *lost |= parse_rest(reader, rest).is_none();
+    }
+    let fewer = reader.optional_text(fields, "fewer").and_then(|text| reader.name(text, NodeName::new));
+    *lost |= fewer.is_none() && fields.get("fewer").is_some();
+    Some(QuorumDefinition { need: need?, fewer })
+}
+
+/// Reads `rest`.
+fn parse_rest(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<()> {
+    if let TreeNode::String(text) = &tree.node
+        && text == "finish"
+    {
+        let place = SourcePlace::new(reader.source, tree.span.clone());
+        reader.diagnostics.error(code::NOT_SUPPORTED, place, "`rest: finish` is not supported yet").help(
+            "write `rest: cancel`: the calls that are not needed any more are dropped, and may have had their effects",
+        );
+        return None;
+    }
+    reader.word(tree, "`rest`", &REST.map(|word| (word, ())))
+}
+
+/// Reads the nodes that a join waits for: the name of a node, or a list of names.
+fn parse_sources(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+    field: &'static str,
+    lost: &mut bool,
+) -> Vec<Spanned<NodeName>> {
     let list = match &tree.node {
         TreeNode::String(_) => std::slice::from_ref(tree),
-        _ => reader.list(tree, "`waits_for`"),
+        _ => reader.list(tree, field),
     };
     if list.is_empty() {
         *lost = true;
@@ -415,18 +488,18 @@ fn parse_waits_for(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost:
             let place = SourcePlace::new(reader.source, tree.span.clone());
             reader
                 .diagnostics
-                .error(code::SHAPE, place, "`waits_for` names no node")
+                .error(code::SHAPE, place, format!("{field} names no node"))
                 .help("name the nodes whose edges lead here: `waits_for: [one, other]`");
         }
     }
     let mut names: Vec<Spanned<NodeName>> = Vec::new();
     for tree in list {
-        match reader.text(tree, "a name in `waits_for`").and_then(|text| reader.name(text, NodeName::new)) {
+        match reader.text(tree, &format!("a name in {field}")).and_then(|text| reader.name(text, NodeName::new)) {
             Some(name) => names.push(name),
             None => *lost = true,
         }
     }
-    reader.note_repeated("`waits_for`", list);
+    reader.note_repeated(field, list);
     names
 }
 
@@ -470,8 +543,8 @@ fn parse(
             }
         },
     };
-    let waits_for = parse_waits_for(reader, &fields, lost);
-    Some(NodeDefinition { name, kind, waits_for })
+    let (waits_for, quorum) = parse_waits_for(reader, &fields, lost);
+    Some(NodeDefinition { name, kind, waits_for, quorum })
 }
 
 fn parse_action(

@@ -135,7 +135,7 @@ impl SchemaBasis {
             }),
             "waits_for" => {
                 let list = json!({ "type": "array", "items": reference("target"), "minItems": 1 });
-                json!({ "anyOf": [reference("target"), list] })
+                json!({ "anyOf": [reference("target"), list, quorum(&list)] })
             }
             "on_error" => reference("target"),
             "env_requires" => return env(),
@@ -210,6 +210,19 @@ pub(super) fn shown(milliseconds: u64) -> Value {
 }
 
 /// Returns the schema of the reaction to a failure in a branch.
+fn quorum(list: &Value) -> Value {
+    let field = |field: &str| match field {
+        "of" => json!({ "anyOf": [reference("target"), list] }),
+        "need" => integer(1, MOST_BRANCHES.into()),
+        "rest" => json!({ "enum": vocabulary::REST }),
+        "fewer" => nullable(reference("target")),
+        _ => anything(),
+    };
+    let mut schema = only(&vocabulary::QUORUM, |name| documented(field(name), "`waits_for`", name));
+    schema["required"] = json!(["of", "need", "rest"]);
+    schema
+}
+
 fn on_branch_error() -> Value {
     json!({ "enum": vocabulary::ON_BRANCH_ERROR.map(|(word, _)| word) })
 }

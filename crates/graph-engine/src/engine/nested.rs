@@ -13,11 +13,13 @@ use crate::record::Journal;
 use crate::schedule::in_run;
 use crate::status::Status;
 use crate::step::{TOO_DEEP, failure_inside, is_computed, nested_id, receives_secrets};
+use crate::stop::Stop;
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 use crate::tool_caller::Request;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::Executor;
@@ -129,20 +131,41 @@ impl StepContext {
     }
 }
 
+/// How many milliseconds to wait for the lease of a nested run that is to be cancelled, at most.
+const MOST_WAITS: u32 = 100;
+
+/// The nested runs that are to be cancelled.
+enum Cancelled {
+    /// All of them.
+    All,
+    /// Those of these visits.
+    Of(Vec<u64>),
+}
+
 impl Engine {
     /// Ends the unfinished nested runs of this run, which was cancelled.
     ///
     /// There are some if the process died that made the calls: a run that is cancelled before it is resumed makes none of
     /// them again.
-    pub(super) fn cancel_inside(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    pub(super) async fn cancel_inside(&self) {
+        self.cancel_nested(Cancelled::All).await;
+    }
+
+    /// Ends the unfinished nested runs of visits that were cancelled. If the process dies before, they stay unfinished, as the
+    /// run of a call that timed out does.
+    pub(super) async fn cancel_inside_of(&self, visits: Vec<u64>) {
+        self.cancel_nested(Cancelled::Of(visits)).await;
+    }
+
+    fn cancel_nested(&self, which: Cancelled) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
-            if let Err(error) = self.try_cancel_inside().await {
-                tracing::warn!(run = %self.facts.id, %error, "cannot list the runs inside a run that was cancelled");
+            if let Err(error) = self.try_cancel_inside(&which).await {
+                tracing::warn!(run = %self.facts.id, %error, "cannot list the nested runs that are to be cancelled");
             }
         })
     }
 
-    async fn try_cancel_inside(&self) -> Result<(), StoreError> {
+    async fn try_cancel_inside(&self, which: &Cancelled) -> Result<(), StoreError> {
         let Some(store) = self.runtime.store.as_ref().filter(|_| self.journal.is_some()) else { return Ok(()) };
         let within = Within::Run(self.facts.id.clone());
         let filter = RunFilter { statuses: vec![Status::Running], within, ..RunFilter::default() };
@@ -150,7 +173,7 @@ impl Engine {
         loop {
             let RunPage { runs, next } = store.runs(&filter, &page).await?;
             for RunSummary { run, graph, .. } in runs {
-                if let Err(error) = self.cancel_one_inside(&**store, &run, &graph).await {
+                if let Err(error) = self.cancel_one_inside(&**store, &run, &graph, which).await {
                     tracing::warn!(%run, error, "cannot cancel a run inside a run that was cancelled");
                 }
             }
@@ -161,18 +184,37 @@ impl Engine {
         }
     }
 
-    async fn cancel_one_inside(&self, store: &dyn Store, run: &RunId, graph: &str) -> Result<(), String> {
+    async fn cancel_one_inside(
+        &self,
+        store: &dyn Store,
+        run: &RunId,
+        graph: &str,
+        which: &Cancelled,
+    ) -> Result<(), String> {
         let machine = self.graph_inside(graph).ok_or("the program has no such graph")?;
         let key = self.runtime.key.as_ref().ok_or("the runtime has no key")?.public();
         let records = store.load(run).await.map_err(|error| error.to_string())?;
         let journal = Journal::verify(run, &records, &key).map_err(|error| error.to_string())?;
         let parent = journal.start.parent.ok_or("its journal names no parent")?;
-        let begin = self.begin_inside(run.clone(), parent, self.facts.depth.saturating_sub(1));
+        if matches!(which, Cancelled::Of(visits) if !visits.contains(&parent.step)) {
+            return Ok(());
+        }
+        let mut begin = self.begin_inside(run.clone(), parent, self.facts.depth.saturating_sub(1));
+        if let Cancelled::Of(_) = which {
+            begin.stop = Stop::default();
+            begin.stop.set();
+        }
         let span = run_span(run, &tables(machine.graph()).id);
-        let taken = self.runtime.take_up(begin, machine).instrument(span.clone()).await;
+        let mut taken = self.runtime.take_up(begin.clone(), machine.clone()).instrument(span.clone()).await;
+        // The task of a call that was dropped gives the lease back when it is dropped itself.
+        for _ in 0..MOST_WAITS {
+            let Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }) = taken else { break };
+            self.runtime.clock.sleep(Duration::from_millis(1)).await;
+            taken = self.runtime.take_up(begin.clone(), machine.clone()).instrument(span.clone()).await;
+        }
         match taken.map_err(|error| error.to_string())? {
             Taken::Ended(_) => Ok(()),
-            // The nested run shares the cancel request of this one, so it makes no calls.
+            // The nested run is asked to stop before it begins, so it makes no calls.
             Taken::Unfinished(engine) => match drive_apart(*engine, span).await {
                 Ok(_) | Err(RunError::Cancelled { .. }) => Ok(()),
                 Err(error) => Err(error.to_string()),

@@ -76,6 +76,8 @@ pub(crate) struct Engine {
     /// Its journal, except while a step that writes to it is in progress.
     pub(crate) journal: Option<JournalWriter>,
     pub(crate) slots: Vec<CallSlot>,
+    /// The visits that were cancelled and whose nested runs are not ended yet.
+    pub(crate) dropped: Vec<u64>,
     /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks
     /// share real threads.
     pub(crate) turn: Instant,
@@ -121,6 +123,8 @@ pub(crate) struct VisitState {
     pub(crate) fresh: Vec<Fresh>,
     /// Whether it did not begin, because another visit of its step had failed.
     pub(crate) is_left_out: bool,
+    /// Whether the values that it writes and its way are known.
+    pub(crate) is_settled: bool,
     /// Whether a hook ended the run after the failure.
     pub(crate) is_ended: bool,
     /// Whether the run was stopped, or its time was up, before the visit was done.
@@ -151,6 +155,7 @@ impl VisitState {
         self.cached = false;
         self.fresh.clear();
         self.is_left_out = false;
+        self.is_settled = false;
         self.is_ended = false;
         self.is_interrupted = false;
         self.broken = None;
@@ -161,6 +166,13 @@ impl VisitState {
         self.way = Way::default();
         self.elapsed = Duration::ZERO;
         self.warnings.clear();
+    }
+
+    /// Resets this value, since the visit was cancelled. `has_begun` is whether it began before.
+    pub(crate) fn cancel(&mut self, has_begun: bool) {
+        let activation = std::mem::take(&mut self.activation);
+        self.begin(activation);
+        (self.way, self.is_settled, self.is_left_out) = (Way::Cancelled, true, !has_begun);
     }
 
     /// Returns a view of the visit's result.
@@ -210,6 +222,7 @@ impl VisitState {
             category: failure.map(|failure| failure.category.name()),
             suppressed: self.way.is_suppressed(),
             ends_branch: self.way.ends_branch(),
+            cancelled: self.way.is_cancelled(),
             data: data.map(AsView::view),
             cached: self.cached,
             changes: match covered {

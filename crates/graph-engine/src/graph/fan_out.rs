@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use graph_model::program::Quorum;
+
 /// The fan-outs of a graph that have joins, by their nodes.
 pub(crate) type FanOuts = HashMap<u16, FanOutJoins>;
 
@@ -10,6 +12,8 @@ pub(crate) type FanOuts = HashMap<u16, FanOutJoins>;
 pub(crate) struct FanOutJoins {
     /// The join that every branch reaches or ends before.
     pub(crate) closing: Option<u16>,
+    /// How many branches that join waits for, if not for all.
+    pub(crate) quorum: Option<Quorum>,
     /// For each join of the fan-out, whether a branch that is at a node can still come to it, by the nodes' indices.
     reach: HashMap<u16, Box<[bool]>>,
 }
@@ -20,6 +24,7 @@ pub(super) struct Member {
     pub(super) node: u16,
     pub(super) fan: u16,
     pub(super) closes: bool,
+    pub(super) quorum: Option<Quorum>,
 }
 
 impl FanOutJoins {
@@ -40,10 +45,10 @@ pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
     }
     let leads = &leads[..];
     let mut fans: FanOuts = HashMap::new();
-    for Member { node, fan, closes } in members {
+    for Member { node, fan, closes, quorum } in members {
         let entry = fans.entry(*fan).or_default();
         if *closes {
-            entry.closing = Some(*node);
+            (entry.closing, entry.quorum) = (Some(*node), *quorum);
         }
     }
     let closed_by = |fan: u16| members.iter().filter(move |one| one.fan == fan && one.closes).map(|one| one.node);
@@ -103,7 +108,7 @@ mod tests {
     fn a_path_ends_at_the_join_that_closes_its_fan_out() {
         // 0 fans out to 1 and 2, which join at 3, which leads back to 0 by 4.
         let leads = [vec![1, 2], vec![3], vec![3], vec![4], vec![0]];
-        let fans = fan_outs(&[Member { node: 3, fan: 0, closes: true }], &leads);
+        let fans = fan_outs(&[Member { node: 3, fan: 0, closes: true, quorum: None }], &leads);
         let reach: Vec<bool> = (0..5).map(|from| fans[&0].can_reach(from, 3)).collect();
         // After the join the branch is over; a path that leads to the join again belongs to another visit of the fan-out.
         assert_eq!(reach, [true, true, true, false, true]);
@@ -114,7 +119,10 @@ mod tests {
     fn a_partial_join_is_inside_and_an_inner_one_is_passed_through() {
         // 0 fans out to 1 and 4; 1 fans out to 2 and 2; 3 joins the inner branches, 5 joins 3 and 4.
         let leads = [vec![1, 4], vec![2, 2], vec![3], vec![5], vec![5], vec![]];
-        let members = [Member { node: 3, fan: 1, closes: true }, Member { node: 5, fan: 0, closes: true }];
+        let members = [
+            Member { node: 3, fan: 1, closes: true, quorum: None },
+            Member { node: 5, fan: 0, closes: true, quorum: None },
+        ];
         let fans = fan_outs(&members, &leads);
         assert!((0..5).all(|from| fans[&0].can_reach(from, 5)));
         assert!(!fans[&0].can_reach(5, 5));

@@ -1,6 +1,6 @@
 //! Joins: the fan-out that each belongs to, and the nodes that can still reach it.
 
-use graph_model::program::OnBranchError;
+use graph_model::program::{OnBranchError, Quorum};
 
 use crate::activation::{Activation, TakenEdges, frames};
 use crate::graph::GraphTables;
@@ -58,6 +58,11 @@ impl GraphTables {
     /// Returns the join that closes the fan-out of a node.
     pub fn closing_join(&self, node: u16) -> Option<u16> {
         self.fan_outs.get(&node)?.closing
+    }
+
+    /// Returns how many branches the join waits for that closes the fan-out of a node, if not for all.
+    pub fn quorum(&self, fan: u16) -> Option<Quorum> {
+        self.fan_outs.get(&fan)?.quorum
     }
 
     /// Whether a branch that is at a node can still come to a join of a fan-out.

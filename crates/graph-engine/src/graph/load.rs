@@ -10,7 +10,9 @@ use graph_model::ir::{GraphIr, KeyIr, ToolIr};
 use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
-use graph_model::program::{self, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnNoMatch, RETRIES, Settings};
+use graph_model::program::{
+    self, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnBranchError, OnNoMatch, RETRIES, Settings,
+};
 use graph_model::template::{self, Template};
 use graph_model::term;
 use graph_model::untrusted::Untrusted;
@@ -368,14 +370,19 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
         if !graph.fans_out(fan) {
             return Err(format!("node `{name}` joins node `{}`, which begins no branches", graph.node(fan).name));
         }
-        members.push(Member { node, fan, closes: join.closes });
+        if join.quorum.is_some_and(|quorum| !join.closes || quorum.need == 0) {
+            return Err(format!("node `{name}` has a quorum that it cannot have"));
+        }
+        members.push(Member { node, fan, closes: join.closes, quorum: join.quorum });
     }
     if members.is_empty() {
         return Ok(());
     }
-    let leads =
-        |node: &CompiledNode| (0..).map_while(|edge| node.next.target(edge)).flatten().chain(node.on_error).collect();
-    let leads: Vec<Vec<u16>> = graph.nodes.iter().map(leads).collect();
+    let leads: Vec<Vec<u16>> = graph.nodes.iter().map(|node| node.onward().collect()).collect();
+    for one in members.iter().filter(|one| one.quorum.is_some()) {
+        // A quorum does not need every branch.
+        graph.nodes[usize::from(one.fan)].on_branch_error.get_or_insert(OnBranchError::Collect);
+    }
     graph.fan_outs = fan_outs(&members, &leads);
     for (node, leads) in graph.nodes.iter_mut().zip(&leads) {
         // Whether a branch comes to a join is decided where the whole step is known.
@@ -386,12 +393,10 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
 
 /// Checks that every index of a node names one.
 fn check_indices(graph: &GraphTables) -> Result<(), String> {
-    let targets = |node: &CompiledNode| (0..).map_while(|edge| node.next.target(edge)).flatten().collect::<Vec<_>>();
     let joined = |node: &CompiledNode| {
         node.join.as_ref().map_or_else(Vec::new, |join| [&join.of[..], join.fan.as_slice()].concat())
     };
-    let named =
-        graph.nodes.iter().flat_map(|node| [targets(node), joined(node)].concat().into_iter().chain(node.on_error));
+    let named = graph.nodes.iter().flat_map(|node| node.onward().chain(joined(node)));
     match named.chain([graph.start]).find(|&node| usize::from(node) >= graph.nodes.len()) {
         Some(node) => Err(format!("there is no node {node}")),
         None => Ok(()),
@@ -471,7 +476,7 @@ pub(crate) mod tests {
         let CompiledTerm::First(references) = &fields[0].1 else { panic!("{fields:?}") };
         assert!(matches!(references[0].root, PathBase::Argument(0)), "{references:?}");
         assert_eq!((&references[0].segments[..], &*references[0].written), (&["path".to_owned()][..], "part.path"));
-        assert_eq!(graph.node(2).join, Some(Join { of: vec![1], fan: Some(0), closes: true }));
+        assert_eq!(graph.node(2).join, Some(Join { of: vec![1], fan: Some(0), closes: true, quorum: None }));
         assert!(!graph.node(0).facts.fast && !graph.node(1).facts.fast && !graph.node(2).facts.fast);
     }
 

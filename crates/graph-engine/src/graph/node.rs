@@ -7,7 +7,7 @@ use graph_model::capability::Capability;
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::operator::Operator;
-use graph_model::program::{self, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Retry, Verb};
+use graph_model::program::{self, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Quorum, Retry, Verb};
 use graph_model::reducer::Reducer;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
@@ -95,6 +95,17 @@ impl CompiledNode {
     /// Returns where the edges lead, in order; `None` ends the run.
     pub fn targets(&self) -> impl Iterator<Item = Option<u16>> {
         (0..).map_while(|edge| self.next.target(edge))
+    }
+
+    /// Returns the nodes that it leads to: by its edges, by its failure, and where too few branches can arrive at it.
+    pub fn onward(&self) -> impl Iterator<Item = u16> {
+        let fewer = self.quorum().and_then(|quorum| quorum.fewer);
+        self.targets().flatten().chain(self.on_error).chain(fewer)
+    }
+
+    /// Returns how many branches it waits for, if not for all.
+    pub fn quorum(&self) -> Option<Quorum> {
+        self.join.as_ref()?.quorum
     }
 }
 

@@ -50,6 +50,10 @@ pub struct TopologyNode {
     pub waits_for: Vec<usize>,
     /// The node whose branches it joins, if it is a join.
     pub joins: Option<usize>,
+    /// How many branches it waits for, if not for all: the others are cancelled then.
+    pub need: Option<u32>,
+    /// The node that is visited instead of it if fewer branches can arrive.
+    pub fewer: Option<usize>,
     /// The channels that get their first values again when it is visited.
     pub reset: Vec<String>,
 }
@@ -113,6 +117,8 @@ impl CompiledGraph {
                     CompiledRoute::By(_) => TopologyRoute::By,
                 },
                 joins: node.join.as_ref().and_then(|join| join.fan).map(usize::from),
+                need: node.quorum().map(|quorum| quorum.need),
+                fewer: node.quorum().and_then(|quorum| quorum.fewer).map(usize::from),
                 waits_for: node.join.iter().flat_map(|join| &join.of).map(|&node| usize::from(node)).collect(),
                 reset: node.reset.iter().map(|&key| tables.keys[key].name.clone()).collect(),
             }

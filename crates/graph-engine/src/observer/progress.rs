@@ -72,15 +72,28 @@ impl Observer for Progress {
             }
             Event::StepStarted { .. } | Event::Recorded { .. } => {}
             Event::StepCompleted {
-                run, step, node, kind, elapsed, total, error, cached, new_keys, warnings, ..
+                run,
+                step,
+                node,
+                kind,
+                elapsed,
+                total,
+                error,
+                cached,
+                cancelled,
+                new_keys,
+                warnings,
+                ..
             } => {
                 let icon = match (error, kind) {
                     (Some(_), _) => "✗",
+                    (None, _) if *cancelled => "⊘",
                     (None, Kind::Return) => "⏹",
                     (None, _) => "✓",
                 };
                 let detail = match (error, kind) {
                     (Some(error), _) => format!(" ({})", shorten(error)),
+                    (None, _) if *cancelled => " (cancelled)".to_owned(),
                     (None, Kind::Gate) if new_keys.is_empty() => " (gate)".to_owned(),
                     (None, Kind::Foreach(_)) if new_keys.is_empty() => " (foreach)".to_owned(),
                     (None, _) if new_keys.is_empty() => String::new(),

@@ -268,6 +268,10 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// Whether the failure ended its branch, and not the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_branch: bool,
+    /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided. Its calls may
+    /// have had their effects.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancelled: bool,
     /// The data of a suppressed failure as the node's edges saw it in `result`, besides `status` and `error`; its secrets are
     /// hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -514,7 +518,7 @@ impl Visit {
                 let length = length.min(MOST_BRANCHES);
                 TakenEdges::Over(Arc::new(vec![Value::Null; length]))
             }
-            (_, []) if !fans_out || self.ends_branch => TakenEdges::None,
+            (_, []) if !fans_out || self.ends_branch || self.cancelled => TakenEdges::None,
             (_, [edge]) if !fans_out => TakenEdges::One(*edge),
             (_, edges) => TakenEdges::Many(Arc::new(edges.to_vec())),
         }

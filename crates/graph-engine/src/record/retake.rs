@@ -86,6 +86,10 @@ impl<'a> Recorded<'a> {
             Ok(Change { key, value: value.clone() })
         };
         let changes = visit.changes.iter().map(change).collect::<Result<_, String>>()?;
+        if visit.cancelled {
+            is_bare(name, visit)?;
+            return Ok(Self { at, way: Way::Cancelled, changes });
+        }
         let way = match (&visit.error, visit.suppressed, graph.node(node).on_error) {
             (Some(_), false, None) if visit.ends_branch && graph.ends_branch(at) => Way::EndsBranch,
             (Some(_), false, Some(target)) => Way::OnError(target),
@@ -114,6 +118,24 @@ impl<'a> Recorded<'a> {
     }
 }
 
+/// Fails if a visit that was cancelled has members that only a visit has which was not.
+fn is_bare(node: &str, visit: &Visit) -> Result<(), String> {
+    let bare = Visit {
+        step: visit.step,
+        node: visit.node.clone(),
+        branch: visit.branch.clone(),
+        fan: visit.fan,
+        cancelled: true,
+        ms: visit.ms,
+        ..Visit::default()
+    };
+    if *visit == bare {
+        Ok(())
+    } else {
+        Err(format!("the visit of node `{node}` was cancelled, and says what it came to"))
+    }
+}
+
 /// Returns the edges that a visit says it took.
 pub fn said_edges(graph: &GraphTables, node: u16, visit: &Visit) -> TakenEdges {
     visit.taken(graph.fans_out(node))
@@ -127,6 +149,9 @@ pub fn said_edges(graph: &GraphTables, node: u16, visit: &Visit) -> TakenEdges {
 pub fn said_way(graph: &GraphTables, activation: &Activation, visit: &Visit) -> Result<Way, String> {
     let at = activation.node;
     let node = graph.node(at);
+    if visit.cancelled {
+        return Ok(Way::Cancelled);
+    }
     if visit.ends_branch {
         return match visit.changes.is_empty() && visit.edges.is_empty() && graph.ends_branch(activation) {
             true => Ok(Way::EndsBranch),
@@ -162,6 +187,9 @@ pub fn said_way(graph: &GraphTables, activation: &Activation, visit: &Visit) -> 
 pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), String> {
     let (node, asks) = (graph.node(at), graph.asks(at));
     let name = &node.name;
+    if visit.cancelled {
+        return is_bare(name, visit);
+    }
     let refuse = |what: &str| Err(format!("node `{name}` {what}"));
     if visit.cached && !node.cached {
         return Err(format!("what node `{name}` returned is not to be cached, and it says that it was"));

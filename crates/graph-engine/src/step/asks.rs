@@ -1,17 +1,24 @@
 //! The calls that a node asks for in any state, and the policies for its failures.
 
-use graph_model::program::{OnError, OnMaxSteps, Retry};
+use graph_model::program::{Executor, OnError, OnMaxSteps, Retry};
 
 use crate::backoff;
 use crate::backoff::BUILTIN_RETRIES;
 use crate::failure::Category;
 use crate::graph::{Asks, GraphTables};
+use crate::step::nested::is_computed;
 
 impl GraphTables {
     /// Returns the kind of calls that a node asks for.
     #[inline]
     pub fn asks(&self, node: u16) -> Asks {
         self.node(node).kind.asks()
+    }
+
+    /// Whether the calls of a node may run graphs.
+    pub fn may_nest(&self, node: u16) -> bool {
+        let tool = self.asks(node).tool().and_then(|tool| self.tool(tool));
+        tool.is_some_and(|tool| tool.by == Executor::Graph || is_computed(tool))
     }
 
     /// Whether the graph names a node that handles failures of this one (R120).

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::activation::{Activation, Arrival, Fan, Frame, TakenEdges, by_path, frames};
+use crate::activation::{Activation, Arrival, Fan, Frame, TakenEdges, by_path, frames, is_inside};
 use crate::graph::GraphTables;
 use crate::step::position::{OpenJoin, Position};
+use crate::step::quorum::{Decision, Tally};
 use crate::step::visited::{FoldError, SettledVisit, Way};
 
 /// The part of a position after a step that depends on where the visits lead.
@@ -32,14 +33,18 @@ pub(super) fn follow<'v>(
         ways.lead(&visited)
     })?;
     if !ways.joins.is_empty() {
-        ways.join(&base.parked);
+        ways.join(&base.parked)?;
     }
+    let is_parked = ways.parked(&base.parked).next().is_some();
     let Ways { mut alive, joins, closed, .. } = ways;
-    if let Some(node) = returned.filter(|_| !(alive.is_empty() && joins.is_empty() && base.parked.is_empty())) {
+    if let Some(one) = alive.iter().find(|one| one.number != 0) {
+        return Err(FoldError::Undecided { node: one.node });
+    }
+    if let Some(node) = returned.filter(|_| is_parked || !(alive.is_empty() && joins.is_empty())) {
         return Err(FoldError::Alive { node });
     }
     if alive.is_empty()
-        && base.parked.is_empty()
+        && !is_parked
         && let Some(join) = joins.first()
     {
         return Err(FoldError::Stuck { node: join.node });
@@ -62,7 +67,8 @@ pub(super) fn follow<'v>(
 /// The state of following a step's visits.
 struct Ways<'g> {
     graph: &'g GraphTables,
-    /// The activations of the next step, not yet numbered.
+    /// The activations of the next step, not yet numbered, and those whose visits were cancelled, with their numbers: they are
+    /// active until the quorum of a fan-out around them is decided.
     alive: Vec<Activation>,
     joins: Vec<OpenJoin>,
     closed: Vec<Arc<Fan>>,
@@ -74,6 +80,10 @@ impl Ways<'_> {
         let at = visited.at;
         match visited.way {
             Way::EndsBranch | Way::Fatal => Ok(()),
+            Way::Cancelled => {
+                self.alive.push(at.clone());
+                Ok(())
+            }
             Way::OnError(target) => self.go(*target, at.frame.clone(), at.number),
             Way::Along { edges, .. } if self.graph.fans_out(at.node) => self.fan_out(at, edges),
             Way::Along { edges, .. } => {
@@ -117,37 +127,59 @@ impl Ways<'_> {
         Ok(())
     }
 
-    /// Activates every join that nothing alive can still reach. Activating a join may make another one ready.
-    fn join(&mut self, parked: &[Activation]) {
+    /// Activates every join that nothing alive can still reach, or whose quorum is decided. Activating a join may make another
+    /// one ready.
+    fn join(&mut self, parked: &[Activation]) -> Result<(), FoldError> {
         loop {
-            let comes = |at: &usize| self.comes(*at, parked);
-            let Some(at) = (0..self.joins.len()).rev().find(comes) else { break };
+            let comes = |at: usize| Some((at, self.comes(at, parked)?));
+            let Some((at, decision)) = (0..self.joins.len()).rev().find_map(comes) else { break };
             let OpenJoin { node, fan, arrived } = self.joins.remove(at);
-            let frame = if self.graph.closing_join(fan.node) == Some(node) {
-                self.closed.push(Arc::clone(&fan));
-                fan.outer.clone()
-            } else {
+            if self.graph.closing_join(fan.node) != Some(node) {
                 let branch = arrived.iter().map(|arrival| arrival.branch).min().unwrap_or_default();
-                Some(Arc::new(Frame { fan, branch }))
-            };
-            self.alive.push(Activation { number: 0, node, frame });
+                let frame = Some(Arc::new(Frame { fan, branch }));
+                self.alive.push(Activation { number: 0, node, frame });
+                continue;
+            }
+            // Only a quorum leaves anything inside.
+            self.alive.retain(|one| !is_inside(one.frame.as_ref(), &fan));
+            self.joins.retain(|join| !is_inside(join.fan.outer.as_ref(), &fan));
+            self.closed.push(Arc::clone(&fan));
+            let frame = fan.outer.clone();
+            match self.graph.quorum(fan.node).filter(|_| decision == Decision::Short) {
+                None => self.alive.push(Activation { number: 0, node, frame }),
+                // The compiler proves that a quorum without a target is always met.
+                Some(quorum) => match quorum.fewer {
+                    Some(target) => self.go(target, frame, fan.visit)?,
+                    None => return Err(FoldError::Stuck { node }),
+                },
+            }
         }
         self.joins.sort_by_key(|join| (join.fan.visit, join.node));
+        Ok(())
     }
 
-    /// Whether a join is ready. A join that closes its fan-out waits for everything alive inside, another join only for
-    /// activations that can reach it.
-    fn comes(&self, at: usize, parked: &[Activation]) -> bool {
-        let OpenJoin { node, fan, .. } = &self.joins[at];
-        let is_inside = |frame: Option<&Arc<Frame>>| frames(frame).any(|frame| frame.fan.visit == fan.visit);
+    /// Returns the parked activations whose fan-outs are not over.
+    fn parked<'p>(&'p self, parked: &'p [Activation]) -> impl Iterator<Item = &'p Activation> {
+        parked.iter().filter(|one| !self.closed.iter().any(|fan| is_inside(one.frame.as_ref(), fan)))
+    }
+
+    /// Returns what a join came to, if it is ready. A join that closes its fan-out waits for everything alive inside, or until
+    /// its quorum is decided; another join only for activations that can reach it.
+    fn comes(&self, at: usize, parked: &[Activation]) -> Option<Decision> {
+        let join = &self.joins[at];
+        let OpenJoin { node, fan, .. } = join;
         // A branch that ends before the closing join keeps it waiting until then.
         let closes = self.graph.closing_join(fan.node) == Some(*node);
+        let mut alive = self.alive.iter().chain(self.parked(parked));
+        if let Some(quorum) = self.graph.quorum(fan.node).filter(|_| closes) {
+            return Tally::count(quorum, join, alive, self.joins.iter()).decision();
+        }
         let reaches = |from: u16| closes || self.graph.can_reach(fan.node, from, *node);
-        let mut alive = self.alive.iter().chain(parked);
         let mut others = self.joins.iter().enumerate().filter(|(other, _)| *other != at);
-        let is_other = |join: &OpenJoin| join.fan.visit == fan.visit || is_inside(join.fan.outer.as_ref());
-        !alive.any(|one| is_inside(one.frame.as_ref()) && reaches(one.node))
-            && !others.any(|(_, join)| is_other(join) && reaches(join.node))
+        let is_other = |join: &OpenJoin| join.fan.visit == fan.visit || is_inside(join.fan.outer.as_ref(), fan);
+        let is_ready = !alive.any(|one| is_inside(one.frame.as_ref(), fan) && reaches(one.node))
+            && !others.any(|(_, join)| is_other(join) && reaches(join.node));
+        is_ready.then_some(Decision::Enough)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use graph_model::value::Value;
 
-use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, frames};
+use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, frames, is_inside};
 use crate::failure::{LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
@@ -175,6 +175,9 @@ impl Position {
     /// Applies a committed visit.
     pub(super) fn take(&mut self, graph: &GraphTables, visited: &SettledVisit<'_>) {
         self.steps += 1;
+        if visited.way.is_cancelled() {
+            return;
+        }
         let Activation { node: at, frame, .. } = visited.at;
         let node = graph.node(*at);
         self.retried(graph, visited.at, visited.calls);
@@ -219,10 +222,10 @@ impl Position {
 
     /// Forgets the branches of a fan-out that is over, and those inside them. The branch around it takes over their last failure.
     pub(super) fn close(&mut self, fan: &Arc<Fan>) {
-        let is_inside = |branch: &Branch| frames(Some(&branch.frame)).any(|frame| frame.fan.visit == fan.visit);
+        self.parked.retain(|at| !is_inside(at.frame.as_ref(), fan));
         let mut last = None;
         self.branches.retain(|_, branch| {
-            let is_over = is_inside(branch);
+            let is_over = is_inside(Some(&branch.frame), fan);
             let latest = last.as_ref().map_or(0, |(_, visit)| *visit);
             if is_over && branch.failed_at > latest {
                 last = branch.memory.last_error.take().map(|error| (error, branch.failed_at));

@@ -24,6 +24,8 @@ pub enum Way {
     OnError(u16),
     /// Nowhere: the branch ends with the failure, and the run continues.
     EndsBranch,
+    /// Nowhere: the branch was cancelled while the node was visited, since the quorum of its fan-out was decided.
+    Cancelled,
     /// Nowhere: the run ends with the failure.
     Fatal,
 }
@@ -40,7 +42,7 @@ impl Way {
     pub fn edges(&self) -> &TakenEdges {
         match self {
             Self::Along { edges, .. } => edges,
-            Self::OnError(_) | Self::EndsBranch | Self::Fatal => &TakenEdges::None,
+            Self::OnError(_) | Self::EndsBranch | Self::Cancelled | Self::Fatal => &TakenEdges::None,
         }
     }
 
@@ -62,7 +64,7 @@ impl Way {
         match self {
             Self::Along { edges: TakenEdges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
             Self::OnError(target) => Some(*target),
-            Self::Along { .. } | Self::EndsBranch | Self::Fatal => None,
+            Self::Along { .. } | Self::EndsBranch | Self::Cancelled | Self::Fatal => None,
         }
     }
 
@@ -76,6 +78,12 @@ impl Way {
     #[inline]
     pub fn ends_branch(&self) -> bool {
         matches!(self, Self::EndsBranch)
+    }
+
+    /// Whether its branch was cancelled during the visit.
+    #[inline]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Cancelled)
     }
 
     /// Whether the run ends with its failure.
@@ -160,6 +168,11 @@ pub enum FoldError {
         /// The node that ended the run.
         node: u16,
     },
+    /// A visit was cancelled, and no quorum of a fan-out around it was decided.
+    Undecided {
+        /// The node that was visited.
+        node: u16,
+    },
 }
 
 impl FoldError {
@@ -171,7 +184,8 @@ impl FoldError {
             | Self::Twice { node }
             | Self::Outside { node }
             | Self::Stuck { node }
-            | Self::Alive { node } => *node,
+            | Self::Alive { node }
+            | Self::Undecided { node } => *node,
         }
     }
 
@@ -199,6 +213,7 @@ impl fmt::Display for FoldError {
             Self::Outside { .. } => f.write_str("a way leads to it from outside of the fan-out that it joins"),
             Self::Stuck { .. } => f.write_str("it waits for branches that cannot come"),
             Self::Alive { .. } => f.write_str("it ends the run while other branches are at work"),
+            Self::Undecided { .. } => f.write_str("its visit was cancelled, and its branch was still needed"),
         }
     }
 }
@@ -210,6 +225,7 @@ pub fn is_no_way(error: &str) -> bool {
         FoldError::Outside { node: 0 },
         FoldError::Stuck { node: 0 },
         FoldError::Alive { node: 0 },
+        FoldError::Undecided { node: 0 },
     ];
     all.iter().any(|one| error.strip_prefix(NO_WAY) == Some(one.to_string().as_str()))
 }

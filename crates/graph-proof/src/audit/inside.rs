@@ -311,8 +311,8 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
 impl Replayer<'_> {
     /// Returns the calls of graphs that the visits of the next step may have made, which are not recorded.
     pub(super) fn open_calls(&self, seq: u64, at: SystemTime, end: Option<&End>) -> Vec<CallInside> {
-        let numbered = (self.position.steps + 1..).zip(&self.position.frontier);
-        let all = numbered.flat_map(|(step, activation)| self.calls_of_graphs(seq, step, None, activation, at));
+        let open = self.position.frontier.iter();
+        let all = open.flat_map(|activation| self.calls_of_graphs(seq, activation.number, None, activation, at));
         // If steps are not written at once, an earlier session can have taken them.
         let is_made = self.sessions.len() > 1 || end.is_none() || self.is_visiting;
         // If a step visits a node twice, it is not recorded at which of the visits the run ended.
@@ -325,7 +325,7 @@ impl Replayer<'_> {
     }
 
     /// Returns the calls of graphs that a visit made. The run that the visit names is one that the graph allows; `visit` is
-    /// `None` if the visit is not recorded.
+    /// `None` if the visit is not recorded. A visit that was cancelled says nothing of its calls.
     pub(super) fn calls_of_graphs(
         &self,
         seq: u64,
@@ -336,6 +336,8 @@ impl Replayer<'_> {
     ) -> Vec<CallInside> {
         let node = self.code.node(activation.node);
         let asks = self.code.asks(activation.node);
+        let is_cancelled = visit.is_some_and(|visit| visit.cancelled);
+        let visit = visit.filter(|_| !is_cancelled);
         let Some(called) = asks.tool() else { return Vec::new() };
         let is_computed = match self.code.tool(called) {
             Some(tool) if tool.by == Executor::Graph => false,
@@ -359,7 +361,7 @@ impl Replayer<'_> {
             // runs that it began.
             sessions: self.sessions.clone(),
             permissions: self.code.permissions.clone(),
-            may_time_out: node.timeout.is_some(),
+            may_time_out: node.timeout.is_some() || is_cancelled,
             said: SaidInside::Nothing,
             ended: None,
             list_ended: None,
@@ -595,7 +597,10 @@ impl CallInside {
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
-        self.takes_up(machine, &self.sessions, &run.sessions)?;
+        // A run whose call was dropped is resumed once more, to end it as cancelled.
+        let again = self.sessions.last().filter(|_| run.audit.status == Status::Cancelled).cloned();
+        let sessions: Vec<Session> = self.sessions.iter().cloned().chain(again).collect();
+        self.takes_up(machine, &sessions, &run.sessions)?;
         // A call that is made again after a resume finds its earlier run, which received another time.
         let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
         let last = self.last_inputs.as_ref().filter(|_| is_last);

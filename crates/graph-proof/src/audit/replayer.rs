@@ -578,7 +578,7 @@ pub(super) struct CallInside {
     pub(super) sessions: Vec<Session>,
     /// The permissions of the graph around it.
     pub(super) permissions: Grants,
-    /// Whether the call has a time limit.
+    /// Whether the call can have been given up before its run ended: it has a time limit, or its visit was cancelled.
     pub(super) may_time_out: bool,
     pub(super) said: SaidInside,
     /// The error, and its code, with which the run around it ended at the node.

@@ -68,6 +68,10 @@ impl Replayer<'_> {
     ) -> Result<Way, String> {
         let node = self.code.node(activation.node);
         self.shape(visit, activation.node)?;
+        if visit.cancelled {
+            // Any visit may be cancelled. Whether a quorum was decided shows when the step is folded.
+            return Ok(Way::Cancelled);
+        }
         let Some(state) = self.state.as_deref() else { return said_way(self.code, activation, visit) };
         let asked = AtomicBool::new(false);
         let clock = ReadingClock { recorded: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
@@ -96,6 +100,9 @@ impl Replayer<'_> {
     /// Fails unless a visit has only members that a visit of its node can have, and names the run that its call began.
     fn shape(&self, visit: &Visit, at: u16) -> Result<(), String> {
         has_shape(self.code, at, visit)?;
+        if visit.cancelled {
+            return Ok(());
+        }
         match self.code.asks(at) {
             // A computed id is known only from the plan.
             Asks::Once { tool } if !self.code.tool(tool).is_some_and(is_computed) => self.names_run(visit, tool, None),

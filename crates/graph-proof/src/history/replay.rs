@@ -520,6 +520,12 @@ impl ChangedRun<'_> {
         };
         let candidate = match fold(self.code, &self.position, Some(&*self.state), visited()) {
             Ok(candidate) => candidate,
+            Err(FoldError::Undecided { node }) => {
+                let number = frontier.iter().find(|at| at.node == node).map_or(self.position.steps, |at| at.number);
+                let reason = "its visit was cancelled, so it is not known what its call returns".to_owned();
+                self.replay.stopped = Some(Stopped { step: number, node: self.code.node(node).name.clone(), reason });
+                return Ok(false);
+            }
             Err(error) => {
                 self.replay.visits = self.position.steps + pairs.len() as u64;
                 let node = self.code.node(error.node()).name.clone();
@@ -604,6 +610,11 @@ impl ChangedRun<'_> {
     /// Visits a node; `pair` is the recorded visit that it is compared with.
     fn visit(&mut self, activation: &Activation, pair: Option<usize>) -> Result<AnsweredCall, Halt> {
         let node = self.code.node(activation.node);
+        if pair.is_some_and(|pair| self.recorded.visits[pair].visit.cancelled) {
+            let mut visit = Visit::default();
+            (visit.step, visit.node, visit.cancelled) = (activation.number, node.name.clone(), true);
+            return Ok(AnsweredCall { visit, way: Way::Cancelled, changes: Vec::new() });
+        }
         let (at, told_now) = match pair {
             Some(pair) => (self.recorded.visits[pair].at, self.recorded.visits[pair].visit.now),
             None => (self.recorded.visits.last().map_or(SystemTime::UNIX_EPOCH, |last| last.at), None),

@@ -19,8 +19,10 @@ use graph_engine::step::{Position, SettledVisit, Way, fold};
 use graph_model::program::{self, Executor, ItemType, Program, Verb};
 use graph_model::value::{Value, View};
 
+use super::super::budget::most_arrivals;
+use super::super::joins::{Joins, NodeJoin};
 use super::super::model::Model;
-use super::{Branches, onward};
+use super::Branches;
 use crate::items::Items;
 
 /// Where a node of a random graph leads.
@@ -43,11 +45,13 @@ struct NodePlan {
     calls: bool,
     /// Whether failures in its branches end the branch, if it begins branches.
     collects: Option<bool>,
+    /// How many branches it waits for, if not for all, and the node that is visited instead if fewer can arrive.
+    quorum: Option<(u32, Option<usize>)>,
 }
 
 impl NodePlan {
     fn new(leads: Leads, waits: bool) -> Self {
-        Self { leads, handler: None, waits, calls: false, collects: None }
+        Self { leads, handler: None, waits, calls: false, collects: None, quorum: None }
     }
 }
 
@@ -93,6 +97,25 @@ fn let_fail(random: &mut Random, nodes: &mut [NodePlan]) {
         node.calls = random.below(3) == 0 && !matches!(node.leads, Leads::Return);
         if matches!(node.leads, Leads::All(_) | Leads::Over(_)) {
             node.collects = [None, Some(true), Some(true), Some(false)][random.below(4)];
+        }
+    }
+}
+
+/// Gives some joins a quorum.
+fn let_race(random: &mut Random, nodes: &mut [NodePlan]) {
+    if random.below(3) > 0 {
+        return;
+    }
+    let count = nodes.len();
+    for node in nodes.iter_mut().filter(|node| node.waits) {
+        if random.below(3) > 0 {
+            let need = 1 + random.below(3);
+            let fewer = match (random.below(4), &node.leads) {
+                (0, _) => None,
+                (1 | 2, Leads::First(targets, _)) => targets.first().copied(),
+                _ => Some(random.below(count)),
+            };
+            node.quorum = Some((u32::try_from(need).unwrap(), fewer));
         }
     }
 }
@@ -183,6 +206,7 @@ fn targets(made: &NodePlan) -> Vec<usize> {
         Leads::Over(to) => vec![*to],
     };
     targets.extend(made.handler);
+    targets.extend(made.quorum.and_then(|(_, fewer)| fewer));
     targets
 }
 
@@ -237,7 +261,14 @@ fn yaml(nodes: &[NodePlan]) -> String {
             .map(|(source, _)| format!("n{source}"))
             .collect();
         if made.waits && !sources.is_empty() {
-            write!(text, ", waits_for: [{}]", sources.join(", ")).unwrap();
+            let of = sources.join(", ");
+            match made.quorum {
+                None => write!(text, ", waits_for: [{of}]").unwrap(),
+                Some((need, fewer)) => {
+                    let fewer = fewer.map_or(String::new(), |fewer| format!(", fewer: n{fewer}"));
+                    write!(text, ", waits_for: {{ of: [{of}], need: {need}, rest: cancel{fewer} }}").unwrap();
+                }
+            }
         }
         text.push_str(" }\n");
     }
@@ -288,6 +319,9 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
         }
         if let Some(place) = branches.place(at) {
             body["join"] = serde_json::json!({"of": [], "fan": place.fan, "closes": place.closes});
+            if let Some((need, fewer)) = made.quorum {
+                body["join"]["quorum"] = serde_json::json!({"need": need, "fewer": fewer});
+            }
         }
         (format!("n{at}"), body.to_string())
     };
@@ -310,6 +344,24 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
     CompiledGraph::load(&program).unwrap()
 }
 
+/// A join with a quorum.
+struct Race<'j> {
+    node: usize,
+    join: &'j NodeJoin,
+    need: u32,
+    fewer: Option<usize>,
+}
+
+impl Race<'_> {
+    fn may_fall_short(&self) -> bool {
+        self.join.sure() < usize::try_from(self.need).unwrap()
+    }
+
+    fn cannot_be_met(&self, model: &Model<'_>) -> bool {
+        most_arrivals(model, self.join).is_some_and(|most| most < u64::from(self.need))
+    }
+}
+
 /// A position of a run, with what the judge remembers of it.
 #[derive(Clone)]
 struct Stand {
@@ -327,6 +379,8 @@ struct Verdict {
     wrong: Option<String>,
     /// The pairs of nodes that were alive at the same time.
     beside: BTreeSet<(u16, u16)>,
+    /// The nodes that were visited.
+    visited: BTreeSet<u16>,
 }
 
 struct Judge<'g> {
@@ -334,6 +388,7 @@ struct Judge<'g> {
     graph: &'g GraphTables,
     branches: &'g Branches,
     beside: BTreeSet<(u16, u16)>,
+    visited: BTreeSet<u16>,
 }
 
 /// How many positions of one graph are looked at.
@@ -355,6 +410,7 @@ impl Judge<'_> {
                 }
             }
             for (at, moving) in alive.iter().enumerate() {
+                self.visited.insert(moving.node);
                 for way in self.ways(moving) {
                     match self.go(&stand, at, &way) {
                         Ok(next) => {
@@ -362,12 +418,16 @@ impl Judge<'_> {
                                 open.push(next);
                             }
                         }
-                        Err(wrong) => return Some(Verdict { wrong: Some(wrong), beside: self.beside }),
+                        Err(wrong) => return Some(self.verdict(Some(wrong))),
                     }
                 }
             }
         }
-        Some(Verdict { wrong: None, beside: self.beside })
+        Some(self.verdict(None))
+    }
+
+    fn verdict(self, wrong: Option<String>) -> Verdict {
+        Verdict { wrong, beside: self.beside, visited: self.visited }
     }
 
     /// Returns every way that a visit of a node may lead.
@@ -541,7 +601,7 @@ fn all_end(model: &Model<'_>) -> bool {
     let mut ends: Vec<bool> = (0..count).map(|node| model.may_end(node)).collect();
     for _ in 0..count {
         for node in 0..count {
-            ends[node] |= onward(model, node).any(|next| ends[next]);
+            ends[node] |= model.onward(node).any(|next| ends[next]);
         }
     }
     ends.iter().all(|ends| *ends)
@@ -555,12 +615,14 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn faults_are_exactly_what_the_engine_can_run_into() {
     let (graphs, seed) = (number("GRAPHS", 6_000), number("SEED", 1));
     let items = Items::default();
+    let (mut fine_quorums, mut refused, mut dead) = (0_u64, 0_u64, 0_u64);
     let (mut fine, mut faulty, mut skipped, mut partial, mut beside) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
     for graph in 0..graphs {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
         random.below(2);
         let mut nodes = if graph % 3 == 0 { any_graph(&mut random) } else { formed_graph(&mut random) };
         let_fail(&mut random, &mut nodes);
+        let_race(&mut random, &mut nodes);
         if nodes.len() > 9 {
             continue;
         }
@@ -583,18 +645,50 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
             continue;
         }
         // The compiler refuses graphs with partial joins.
-        if branches.faults().is_empty() && branches.partial().next().is_some() {
+        let has_partial_quorum = branches.partial().any(|(join, _)| nodes[join].quorum.is_some());
+        if has_partial_quorum || (branches.faults().is_empty() && branches.partial().next().is_some()) {
             partial += 1;
             continue;
         }
+        let joins = Joins::find(&model, &branches, &vec![Vec::new(); nodes.len()]);
+        let race = |(node, join): (usize, _)| nodes[node].quorum.map(|(need, fewer)| Race { node, join, need, fewer });
+        let quorums: Vec<Race<'_>> = joins.all().filter_map(race).collect();
+        // Such a fan-out contradicts its quorum, which is a fault of its own.
+        if quorums.iter().any(|race| nodes[race.join.fan].collects == Some(false)) {
+            continue;
+        }
+        // An edge that is never followed is refused by a rule of its own.
+        if quorums.iter().any(|race| race.fewer.is_some() && !race.may_fall_short()) {
+            continue;
+        }
+        let is_open = quorums.iter().any(|race| race.fewer.is_none() && race.may_fall_short());
+        let is_refused = !branches.faults().is_empty() || is_open;
         let loaded = load(&nodes, &branches);
-        let judge = Judge { nodes: &nodes, graph: tables(&loaded), branches: &branches, beside: BTreeSet::new() };
+        let judge = Judge {
+            nodes: &nodes,
+            graph: tables(&loaded),
+            branches: &branches,
+            beside: BTreeSet::new(),
+            visited: BTreeSet::new(),
+        };
         let Some(verdict) = judge.judge() else {
             skipped += 1;
             continue;
         };
-        match (&verdict.wrong, branches.faults().is_empty()) {
+        // The compiler refuses joins that are never visited.
+        let mut unmet = quorums.iter().filter(|race| race.cannot_be_met(&model)).peekable();
+        if unmet.peek().is_some() {
+            let is_visited = |race: &Race<'_>| verdict.visited.contains(&u16::try_from(race.node).unwrap());
+            assert!(!unmet.any(is_visited), "a quorum that cannot be met is\n{what}");
+            dead += 1;
+            continue;
+        }
+        match (&verdict.wrong, !is_refused) {
             (Some(wrong), true) => panic!("{wrong}\n{what}"),
+            (None, false) if !quorums.is_empty() => {
+                fine_quorums += 1;
+                refused += 1;
+            }
             (None, false) => panic!("refused, and nothing goes wrong\n{what}"),
             (Some(_), false) => faulty += 1,
             (None, true) => {
@@ -609,13 +703,19 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
                         }
                     }
                 }
-                assert_eq!(said, verdict.beside, "concurrent nodes\n{what}");
+                if quorums.is_empty() {
+                    assert_eq!(said, verdict.beside, "concurrent nodes\n{what}");
+                } else {
+                    assert!(said.is_superset(&verdict.beside), "concurrent nodes {:?}\n{what}", verdict.beside);
+                    fine_quorums += 1;
+                }
                 beside += said.len();
             }
         }
     }
     println!(
-        "{fine} fine, {faulty} faulty, {partial} with partial joins, {skipped} too large, {beside} concurrent pairs"
+        "{fine} fine, {faulty} faulty, {partial} with partial joins, {skipped} too large, {beside} concurrent pairs; of \
+         {fine_quorums} fine graphs with a quorum {refused} are refused, and {dead} cannot be met"
     );
     assert!(fine * 20 > graphs && faulty * 20 > graphs && skipped * 10 < graphs, "{fine} {faulty} {skipped}");
 }

@@ -1,0 +1,91 @@
+//! Quorums: how many branches of a fan-out have arrived at its join, and how many still can.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use graph_model::program::Quorum;
+
+use crate::activation::{Activation, Fan, branch_in};
+use crate::graph::GraphTables;
+use crate::step::position::{OpenJoin, Position};
+use crate::step::visited::Way;
+
+/// The result of a quorum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Enough branches have arrived: the join is visited.
+    Enough,
+    /// Too few can arrive.
+    Short,
+}
+
+/// The branches of one visit of a fan-out with a quorum.
+#[derive(Debug)]
+pub struct Tally {
+    need: usize,
+    /// The branches that have arrived at the join. A branch with branches of its own may come to it several times.
+    arrived: BTreeSet<u32>,
+    /// The branches that neither arrived nor ended.
+    active: BTreeSet<u32>,
+}
+
+impl Tally {
+    /// Counts the branches of a fan-out. `active` are all activations, and `joins` all open joins.
+    pub fn count<'p>(
+        quorum: Quorum,
+        at: &OpenJoin,
+        active: impl Iterator<Item = &'p Activation>,
+        joins: impl Iterator<Item = &'p OpenJoin>,
+    ) -> Self {
+        let fan = &*at.fan;
+        let inner = joins.filter_map(|join| branch_in(join.fan.outer.as_ref(), fan));
+        let need = usize::try_from(quorum.need).unwrap_or(usize::MAX);
+        let arrived: BTreeSet<u32> = at.arrived.iter().map(|arrival| arrival.branch).collect();
+        let active = active.filter_map(|one| branch_in(one.frame.as_ref(), fan)).chain(inner);
+        let active = active.filter(|branch| !arrived.contains(branch)).collect();
+        Self { need, arrived, active }
+    }
+
+    /// Returns the tallies of a position, each with the visit that fanned out.
+    pub fn all(graph: &GraphTables, position: &Position) -> Vec<(Arc<Fan>, Self)> {
+        let open = position.joins.iter().filter_map(|join| {
+            Some((join, graph.quorum(join.fan.node).filter(|_| graph.closing_join(join.fan.node) == Some(join.node))?))
+        });
+        let tally = |(join, quorum): (&OpenJoin, Quorum)| {
+            let active = position.frontier.iter().chain(&position.parked);
+            (Arc::clone(&join.fan), Self::count(quorum, join, active, position.joins.iter()))
+        };
+        open.map(tally).collect()
+    }
+
+    /// Returns whether the quorum is decided.
+    pub fn decision(&self) -> Option<Decision> {
+        if self.arrived.len() >= self.need {
+            Some(Decision::Enough)
+        } else {
+            (self.arrived.len() + self.active.len() < self.need).then_some(Decision::Short)
+        }
+    }
+
+    /// Takes a visit into account that leads `way`. It ends its branch, or arrives at the join `closing` of the fan-out, or
+    /// changes nothing.
+    pub fn take(&mut self, graph: &GraphTables, fan: &Fan, at: &Activation, way: &Way) {
+        let Some(branch) = branch_in(at.frame.as_ref(), fan) else { return };
+        let closing = graph.closing_join(fan.node);
+        let target = way.next(graph, at);
+        if target.is_some() && target == closing {
+            self.active.remove(&branch);
+            self.arrived.insert(branch);
+        }
+        // Where other branches are around the visit, the branch of this fan-out continues behind them.
+        let is_innermost = at.frame.as_ref().is_some_and(|frame| frame.fan.visit == fan.visit);
+        let is_over = match way {
+            Way::EndsBranch => true,
+            Way::Along { .. } => target.is_none() && !graph.fans_out(at.node),
+            Way::OnError(_) | Way::Cancelled | Way::Fatal => false,
+        };
+        if is_innermost && is_over {
+            self.active.remove(&branch);
+        }
+    }
+}

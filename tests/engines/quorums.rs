@@ -1,0 +1,283 @@
+//! Branches that race for a quorum, with random delays, failures, widths and crashes, against a judge that knows the answers.
+//!
+//! `RACES=10000 SEED=7 cargo test --release --test engines races` runs more of them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use graph_compiler::graph::TypedTool;
+use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
+use graph_runtime::history::{Replay, replay};
+use graph_runtime::record::{Entry, Record, Visit};
+use graph_runtime::{ActionError, Call, Map, Value, audit};
+use graph_signing::{ItemKind, sign};
+use serde_json::json;
+
+use super::case::{Log, Whole, key, play, play_again, run_id};
+use super::determinism::tree;
+use super::random::Random;
+
+/// The calls of a branch, one after the other: how long each takes in milliseconds, and whether it succeeds.
+type Calls = Vec<(u64, bool)>;
+
+/// A fan-out with a quorum.
+#[derive(Debug, Clone)]
+struct Race {
+    branches: Vec<Calls>,
+    need: usize,
+    width: usize,
+    /// Whether the branches begin with the elements of a list.
+    is_list: bool,
+    /// How many rounds the race has.
+    rounds: usize,
+}
+
+impl Race {
+    fn random(random: &mut Random) -> Self {
+        let count = random.below(6);
+        let is_list = count == 0 || random.below(2) == 0;
+        // Distinct delays, so that it is known who is first.
+        let mut delay = random.below(5);
+        let mut call = |random: &mut Random| {
+            delay += 1 + random.below(7);
+            (delay, random.below(4) > 0)
+        };
+        let mut branches: Vec<Calls> =
+            (0..count).map(|_| (0..=random.below(3)).map(|_| call(random)).collect()).collect();
+        // The slowest branch is not always the last one.
+        let shift = usize::try_from(random.below(count.max(1))).unwrap();
+        branches.rotate_left(shift);
+        let most = if is_list { 4 } else { count.min(4) };
+        Self {
+            branches,
+            need: usize::try_from(1 + random.below(most)).unwrap(),
+            width: usize::try_from(1 + random.below(6)).unwrap(),
+            is_list,
+            rounds: usize::try_from(1 + random.below(2)).unwrap(),
+        }
+    }
+
+    /// Writes the graph. Each branch makes its calls in a loop of one node.
+    fn text(&self) -> String {
+        let Self { need, width, rounds, .. } = self;
+        let again = "{ to: TO, when: { path: result.more, value: true } }, { to: met }";
+        let node = |name: &str, branch: &str, note: &str| {
+            format!(
+                "    {name}: {{ action: {{ item_id: t/call, params: {{ branch: {branch}, at: \"${{visit.number}}\" }} }}, \
+                 assign: {{ seen: {note} }}, next: [{}] }}\n",
+                again.replace("TO", name)
+            )
+        };
+        let (next, nodes, of) = if self.is_list {
+            let next = r#"{ over: "${inputs.list}", as: one, to: work }"#.to_owned();
+            (next, node("work", "\"${one}\"", "\"${one}\""), "work".to_owned())
+        } else {
+            let names: Vec<String> = (0..self.branches.len()).map(|at| format!("b{at}")).collect();
+            let edges: Vec<String> = names.iter().map(|name| format!("{{ to: {name} }}")).collect();
+            let nodes = names.iter().enumerate().map(|(at, name)| node(name, &at.to_string(), &at.to_string()));
+            (format!("{{ all: [{}] }}", edges.join(", ")), nodes.collect(), names.join(", "))
+        };
+        format!(
+            r#"version: "1.0.0"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+permissions: [rye.execute.tool.*]
+config_schema: {{ type: object, properties: {{ list: {{ type: array, items: {{ type: integer }} }} }} }}
+config:
+  start: split
+  max_steps: 1000
+  max_concurrency: {width}
+  channels: {{ seen: append, rounds: append }}
+  nodes:
+    split: {{ type: gate, next: {next} }}
+{nodes}    met: {{ type: gate, waits_for: {{ of: [{of}], need: {need}, rest: cancel, fewer: short }}, assign: {{ rounds: enough }}, next: after }}
+    short: {{ type: gate, assign: {{ rounds: short }}, next: after }}
+    after: {{ type: gate, next: [{{ to: split, when: {{ path: visit.number, op: lt, value: {rounds} }} }}, {{}}] }}
+"#
+        )
+    }
+
+    /// Returns the branches that arrive if none is cancelled.
+    fn able(&self) -> BTreeSet<usize> {
+        let arrives = |calls: &Calls| calls.iter().all(|(_, succeeds)| *succeeds);
+        (0..self.branches.len()).filter(|&branch| arrives(&self.branches[branch])).collect()
+    }
+}
+
+/// The tools of a race, which note the calls that begin and those that return.
+#[derive(Clone, Default)]
+struct Track(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    branches: Vec<Calls>,
+    /// The numbers of the visits whose calls began.
+    begun: Vec<u64>,
+}
+
+impl Tools for Track {
+    fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
+        let number = |name: &str| usize::try_from(params[name].as_u64().unwrap()).unwrap();
+        let (branch, at) = (number("branch"), number("at") - 1);
+        let (delay, succeeds, count) = {
+            let mut state = self.0.lock().unwrap();
+            state.begun.push(call.step());
+            let calls = &state.branches[branch];
+            (calls[at].0, calls[at].1, calls.len())
+        };
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            if !succeeds {
+                return Err(ActionError::permanent("it fails"));
+            }
+            Ok(json!({"more": at + 1 < count}))
+        })
+    }
+}
+
+fn graph(
+    library: &Library,
+    directory: &std::path::Path,
+    secret: &graph_signing::SecretKey,
+    number: u64,
+    race: &Race,
+) -> Interpreted {
+    let path = directory.join(format!("race{number}.yaml"));
+    fs::write(&path, sign(ItemKind::YAML, &race.text(), secret, SystemTime::UNIX_EPOCH).unwrap()).unwrap();
+    library.graph(&path).map_err(|error| format!("{error}\n{}", race.text())).unwrap()
+}
+
+fn entry(body: &str) -> Entry {
+    serde_json::from_str::<Record>(body).unwrap().entry
+}
+
+fn visits(log: &Log) -> Vec<Vec<Visit>> {
+    let step = |body: &String| match entry(body) {
+        Entry::Step(step) => Some(step.visits),
+        _ => None,
+    };
+    log.bodies().iter().filter_map(step).collect()
+}
+
+/// Checks a whole run of a race; returns the branches that arrived, for each round.
+fn judge(race: &Race, graph: &Interpreted, log: &Log, end: &Value, what: &str) {
+    let is_met = race.able().len() >= race.need;
+    let word = if is_met { "enough" } else { "short" };
+    assert_eq!(end["state"]["rounds"], json!(vec![word; race.rounds]), "{what}: {end}");
+    let steps = visits(log);
+    // The writes of a round are those of the visits that were not cancelled, in the order of the branches.
+    let mut seen = Vec::new();
+    let (mut arrived, mut rounds, mut cancelled) = (BTreeSet::new(), 0, 0);
+    for step in &steps {
+        for visit in step {
+            let Some(&branch) = visit.branch.first() else {
+                if visit.node == "met" {
+                    assert!(arrived.len() >= race.need, "{what}: only {arrived:?} arrived");
+                    assert!(arrived.is_subset(&race.able()), "{what}: {arrived:?} arrived");
+                }
+                if visit.node == "met" || visit.node == "short" {
+                    (arrived, rounds) = (BTreeSet::new(), rounds + 1);
+                }
+                continue;
+            };
+            let branch = usize::try_from(branch).unwrap();
+            cancelled += usize::from(visit.cancelled);
+            if visit.cancelled || visit.error.is_some() {
+                assert!(visit.changes.is_empty() && visit.edges.is_empty(), "{what}: {visit:?}");
+                continue;
+            }
+            seen.push(json!(branch));
+            if visit.result["more"] == json!(false) {
+                arrived.insert(branch);
+            }
+        }
+    }
+    assert_eq!(rounds, race.rounds, "{what}");
+    assert_eq!(end["state"]["seen"], Value::Array(seen), "{what}");
+    assert_eq!(cancelled > 0, steps.iter().flatten().any(|visit| visit.cancelled), "{what}");
+    let records: Vec<_> = log.entered().into_iter().map(|entered| entered.signed).collect();
+    let audited = audit(graph, &run_id(), &records, &key().public(), None);
+    assert!(audited.is_ok(), "{what}: {audited:?}");
+    let Replay { deviations, stopped, .. } = replay(graph, graph, &run_id(), &records, &key().public(), None).unwrap();
+    assert!(deviations.is_empty() && stopped.is_none(), "{what}: {deviations:?} {stopped:?}");
+}
+
+/// Returns how long a round takes whose step ends as soon as the quorum is decided, if all branches make one call and all
+/// calls run at the same time.
+fn duration(race: &Race) -> Option<u64> {
+    if race.width < race.branches.len() || race.branches.iter().any(|calls| calls.len() > 1) {
+        return None;
+    }
+    let mut calls: Vec<(u64, bool)> = race.branches.iter().flatten().copied().collect();
+    calls.sort_unstable();
+    let (mut arrived, mut possible) = (0, calls.len());
+    if possible < race.need {
+        return Some(0);
+    }
+    for (delay, succeeds) in calls {
+        if succeeds {
+            arrived += 1;
+        }
+        possible -= 1;
+        if arrived >= race.need || arrived + possible < race.need {
+            return Some(delay);
+        }
+    }
+    None
+}
+
+#[test]
+fn races_have_the_same_outcome_in_every_order_and_after_every_crash() {
+    let number =
+        |name: &str, otherwise| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let (races, seed): (u64, u64) = (number("RACES", 150), number("SEED", 1));
+    let (directory, secret) = tree();
+    let track = Track::default();
+    let library = Library::open(directory.path(), track.clone());
+    let (mut met, mut short, mut with_cancelled, mut timed, mut cuts) = (0, 0, 0, 0, 0);
+    for at in 0..races {
+        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(at));
+        let race = Race::random(&mut random);
+        let what = format!("race {at} of seed {seed}: {race:?}");
+        let graph = graph(&library, directory.path(), &secret, at, &race);
+        let reset = || *track.0.lock().unwrap() = State { branches: race.branches.clone(), ..State::default() };
+        let list: Vec<Value> = (0..race.branches.len()).map(Value::from).collect();
+        let inputs = Map::from_iter([("list".to_owned(), Value::from(list))]);
+        let log = Log::default();
+        reset();
+        let Whole { end, took } = play(graph.clone(), inputs, Some(&log));
+        judge(&race, &graph, &log, &end, &what);
+        if let Some(each) = duration(&race) {
+            let expected = Duration::from_millis(each) * u32::try_from(race.rounds).unwrap();
+            assert_eq!(took.as_millis(), expected.as_millis(), "{what}");
+            timed += 1;
+        }
+        if race.able().len() >= race.need {
+            met += 1;
+        } else {
+            short += 1;
+        }
+        with_cancelled += usize::from(visits(&log).iter().flatten().any(|visit| visit.cancelled));
+        // After a crash behind any record, the run continues from the journal.
+        let records = log.entered();
+        for length in log.ends() {
+            reset();
+            let end =
+                play_again(graph.clone(), &log, length).unwrap_or_else(|error| panic!("{what}: cut {length}: {error}"));
+            let word = if race.able().len() >= race.need { "enough" } else { "short" };
+            assert_eq!(end["state"]["rounds"], json!(vec![word; race.rounds]), "{what}: cut {length}");
+            let begun = track.0.lock().unwrap().begun.clone();
+            for entered in &records[..length] {
+                if let Entry::Calls(calls) = entry(&entered.signed.body) {
+                    let again = calls.done.iter().find(|done| begun.contains(&done.step));
+                    assert!(again.is_none(), "{what}: cut {length}: made again: {again:?}");
+                }
+            }
+            cuts += 1;
+        }
+    }
+    println!("{met} met, {short} short, {with_cancelled} with cancelled visits, {timed} timed, {cuts} cuts");
+    assert!(met > 0 && short > 0 && with_cancelled * 5 > usize::try_from(races).unwrap() && timed > 0);
+}
