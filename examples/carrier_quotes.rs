@@ -11,6 +11,9 @@ use std::time::Duration;
 use graph_runtime::{ActionError, Call, Progress, Runtime};
 use state_graphs::{CarrierQuotes, carrier_quotes};
 
+/// The carriers that the graph asks.
+const NAMES: [&str; 3] = ["north", "post", "swift"];
+
 /// Three carriers.
 struct Carriers {
     /// The names of those that are out of order.
@@ -53,7 +56,11 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Box<dyn Error>> {
-    let carriers = Carriers { broken: std::env::args().skip(1).collect() };
+    let broken: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = broken.iter().find(|name| !NAMES.contains(&name.as_str())) {
+        return Err(format!("there is no carrier `{unknown}`; the carriers are {}", NAMES.join(", ")).into());
+    }
+    let carriers = Carriers { broken };
     let runtime = Runtime::builder().grant("rye.execute.tool.carriers.*")?.observer(Progress::stderr()).build()?;
     let inputs = carrier_quotes::Inputs { grams: 2_500 };
     let finished = runtime.start(CarrierQuotes::new(carriers), inputs).await?.await?;

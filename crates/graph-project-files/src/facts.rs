@@ -214,7 +214,6 @@ impl RunProjection {
         let place = self.topology.node(&visit.node)?;
         let to = match visit.edge() {
             Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
-            _ if visit.cancelled => None,
             None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed && !visit.ends_branch),
         };
         self.topology.name(to?).map(str::to_owned)

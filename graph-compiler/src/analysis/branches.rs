@@ -302,10 +302,7 @@ impl Branches {
     pub(crate) fn cut(&self, model: &Model<'_>, node: usize) -> Vec<usize> {
         let around = self.visits(node).flat_map(|(_, visit)| self.frames(visit.frame));
         let joins = around.filter_map(|frame| self.closing(frame.fan));
-        let mut joins: Vec<usize> = joins.filter(|&join| model.definition.nodes[join].quorum.is_some()).collect();
-        joins.sort_unstable();
-        joins.dedup();
-        joins
+        each_once(joins.filter(|&join| model.definition.nodes[join].quorum.is_some()))
     }
 
     /// Returns the joins that may follow a node because its failure ends the branch.
@@ -334,10 +331,7 @@ impl Branches {
     /// Returns the joins that wait for the branches that end at visits of a node, each once.
     fn closings(&self, node: usize, ends: impl Fn(Visit) -> bool) -> Vec<usize> {
         let visits = self.visits(node).filter(|(_, visit)| ends(*visit));
-        let mut joins: Vec<usize> = visits.filter_map(|(_, visit)| self.closing_around(visit.frame)).collect();
-        joins.sort_unstable();
-        joins.dedup();
-        joins
+        each_once(visits.filter_map(|(_, visit)| self.closing_around(visit.frame)))
     }
 
     /// Returns the join of the innermost fan-out around a frame that a join closes.
@@ -404,6 +398,14 @@ impl Branches {
             innermost.filter(|_| self.closing_around(frame).is_none())
         })
     }
+}
+
+/// Returns joins in their order, each once.
+fn each_once(joins: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut joins: Vec<usize> = joins.collect();
+    joins.sort_unstable();
+    joins.dedup();
+    joins
 }
 
 /// Returns the first frames in which two visits are in different branches of one visit of a fan-out.

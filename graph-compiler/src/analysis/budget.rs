@@ -280,8 +280,13 @@ fn items(model: &Model<'_>, each: &ForeachDefinition) -> Option<u64> {
     items_of(model, &each.over)
 }
 
+/// Returns how many branches can arrive at a join in one run, if a quorum needs more than that.
+pub(crate) fn too_few(model: &Model<'_>, join: &NodeJoin) -> Option<u64> {
+    most_arrivals(model, join).filter(|most| join.need.is_some_and(|need| *most < need as u64))
+}
+
 /// Returns how many branches can arrive at a join in one run; `None` if there is no bound.
-pub(crate) fn most_arrivals(model: &Model<'_>, join: &NodeJoin) -> Option<u64> {
+fn most_arrivals(model: &Model<'_>, join: &NodeJoin) -> Option<u64> {
     match model.definition.nodes[join.fan].next() {
         RouteDefinition::Each(each) => items_of(model, &each.over).into_iter().chain(each.most.map(u64::from)).min(),
         _ => Some(join.branches.iter().filter(|branch| branch.arrives).count() as u64),

@@ -57,8 +57,13 @@ pub(crate) struct JoinedBranch {
 }
 
 impl NodeJoin {
+    /// Whether it has a quorum, and fewer branches than it needs may arrive.
+    pub(crate) fn may_fall_short(&self) -> bool {
+        self.need.is_some_and(|need| self.sure() < need)
+    }
+
     /// Returns how many branches arrive in every run.
-    pub(crate) fn sure(&self) -> usize {
+    fn sure(&self) -> usize {
         let never_ends = |branch: &&JoinedBranch| branch.ends.is_empty() && branch.broken.is_empty();
         self.branches.iter().filter(|branch| branch.is_sure && branch.arrives).filter(never_ends).count()
     }

@@ -6,7 +6,7 @@ use graph_definition::source::Span;
 use graph_model::program::OnBranchError;
 
 use crate::analysis::Analysis;
-use crate::analysis::budget::most_arrivals;
+use crate::analysis::budget::too_few;
 use crate::analysis::joins::NodeJoin;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -42,22 +42,17 @@ impl Quorum<'_, '_> {
                 .help("remove `on_branch_error`: a failure that nothing else handles ends its branch then");
             return;
         }
-        let most = most_arrivals(&self.analysis.model, join);
-        if most.is_some_and(|most| most < u64::from(need)) {
+        if let Some(most) = too_few(&self.analysis.model, join) {
             let message = format!(
-                "node `{}` needs {need} of its branches, and node `{}` begins at most {} that lead to it",
-                node.name,
-                fan.name,
-                most.unwrap_or_default()
+                "node `{}` needs {need} of its branches, and node `{}` begins at most {most} that lead to it",
+                node.name, fan.name
             );
             self.report(code::BAD_QUORUM, message, diagnostics)
                 .help("lower `need`, or wait for all branches: `waits_for: [one, other]`");
             return;
         }
-        let sure = join.sure();
-        let may_fall_short = sure < need as usize;
         match &quorum.fewer {
-            None if may_fall_short => {
+            None if join.may_fall_short() => {
                 let message = format!(
                     "node `{}` needs {need} of its branches, and may have fewer: nothing says what follows",
                     node.name
@@ -66,7 +61,7 @@ impl Quorum<'_, '_> {
                 self.why(diagnostic);
                 diagnostic.help("name the node that is visited instead: `fewer: name`");
             }
-            Some(fewer) if !may_fall_short => {
+            Some(fewer) if !join.may_fall_short() => {
                 let message =
                     format!("`fewer` of node `{}` is never followed: enough branches surely arrive", node.name);
                 diagnostics

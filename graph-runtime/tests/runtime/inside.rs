@@ -625,3 +625,36 @@ async fn the_nested_runs_of_branches_that_a_quorum_cancelled_are_cancelled_and_p
     let proven = audit_tree(std::sync::Arc::new(racing()), &id("run"), &store, &key, None).await.unwrap();
     assert_eq!(proven.len(), 4);
 }
+
+/// Runs a graph whose call never returns, several times, each for a short time.
+fn impatient() -> Interpreted {
+    let nodes = &[
+        ("call", r#"{"line":1,"does":{"action":0},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":2,"does":"return"}"#),
+    ];
+    let child =
+        Interpreted::waiting(&Program { id: "test/child", nodes, ..PROGRAM }, |_, _| Box::pin(std::future::pending()));
+    let nest = r#"{"line":1,"does":{"action":0},"params":{},"timeout_ms":30,"retry":{"attempts":90,"delay_ms":0,"on":["any"]}}"#;
+    let program =
+        Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes: &[("nest", nest)], ..PROGRAM };
+    Interpreted::new(&program, |_, _| Ok(Value::Null)).nesting(child)
+}
+
+#[tokio::test]
+async fn the_run_of_a_call_that_timed_out_is_proven_where_the_run_around_it_was_cancelled() {
+    let store = MemoryStore::new();
+    let run = runtime(&store).start_as(id("run"), impatient(), Map::new()).await.unwrap();
+    let canceller = run.canceller();
+    let running = tokio::spawn(run.into_future());
+    // The first call has timed out by then.
+    while store.list().await.unwrap().len() < 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    canceller.cancel();
+    running.await.unwrap().unwrap_err();
+    let statuses: Vec<Status> = store.list().await.unwrap().into_iter().map(|run| run.status).collect();
+    assert!(statuses.len() >= 3 && statuses.iter().all(|status| *status == Status::Cancelled), "{statuses:?}");
+    let key = SecretKey::from_seed(&[1; 32]).public();
+    let proven = audit_tree(std::sync::Arc::new(impatient()), &id("run"), &store, &key, None).await;
+    assert!(proven.is_ok(), "{proven:?}");
+}

@@ -209,7 +209,7 @@ pub(super) fn shown(milliseconds: u64) -> Value {
     json!(graph_model::duration::shown(std::time::Duration::from_millis(milliseconds)))
 }
 
-/// Returns the schema of the reaction to a failure in a branch.
+/// Returns the schema of `waits_for` as a mapping; `list` is that of a list of names.
 fn quorum(list: &Value) -> Value {
     let field = |field: &str| match field {
         "of" => json!({ "anyOf": [reference("target"), list] }),
@@ -223,6 +223,7 @@ fn quorum(list: &Value) -> Value {
     schema
 }
 
+/// Returns the schema of the reaction to a failure in a branch.
 fn on_branch_error() -> Value {
     json!({ "enum": vocabulary::ON_BRANCH_ERROR.map(|(word, _)| word) })
 }

@@ -121,7 +121,7 @@ pub(crate) struct VisitState {
     pub(crate) cached: bool,
     /// The results of its calls that are to be cached.
     pub(crate) fresh: Vec<Fresh>,
-    /// Whether it did not begin, because another visit of its step had failed.
+    /// Whether it did not begin, because another visit of its step had failed or had decided a quorum.
     pub(crate) is_left_out: bool,
     /// Whether the values that it writes and its way are known.
     pub(crate) is_settled: bool,

@@ -67,8 +67,7 @@ impl Tally {
         }
     }
 
-    /// Takes a visit into account that leads `way`. It ends its branch, or arrives at the join `closing` of the fan-out, or
-    /// changes nothing.
+    /// Takes a visit into account that leads `way`: its branch arrives at the join of the fan-out, or ends, or stays active.
     pub fn take(&mut self, graph: &GraphTables, fan: &Fan, at: &Activation, way: &Way) {
         let Some(branch) = branch_in(at.frame.as_ref(), fan) else { return };
         let closing = graph.closing_join(fan.node);

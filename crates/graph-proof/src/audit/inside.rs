@@ -598,9 +598,8 @@ impl CallInside {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
         // A run whose call was dropped is resumed once more, to end it as cancelled.
-        let again = self.sessions.last().filter(|_| run.audit.status == Status::Cancelled).cloned();
-        let sessions: Vec<Session> = self.sessions.iter().cloned().chain(again).collect();
-        self.takes_up(machine, &sessions, &run.sessions)?;
+        let again = self.sessions.last().filter(|_| run.audit.status == Status::Cancelled);
+        self.takes_up(machine, self.sessions.iter().chain(again), &run.sessions)?;
         // A call that is made again after a resume finds its earlier run, which received another time.
         let is_last = self.named.as_ref() == Some(&run.audit.run) && self.is_first_session();
         let last = self.last_inputs.as_ref().filter(|_| is_last);
@@ -619,8 +618,13 @@ impl CallInside {
     }
 
     /// Fails unless the sessions of the run around it can have begun the sessions of a run, each at most one.
-    fn takes_up(&self, machine: &dyn Machine, around: &[Session], own: &[Session]) -> Result<(), String> {
-        let mut around = around.iter();
+    fn takes_up<'s>(
+        &self,
+        machine: &dyn Machine,
+        around: impl IntoIterator<Item = &'s Session>,
+        own: &[Session],
+    ) -> Result<(), String> {
+        let mut around = around.into_iter();
         for own in own {
             let mut may_nest = false;
             let is_granted = around.any(|outer| {
@@ -648,7 +652,7 @@ impl CallInside {
             return Ok(());
         };
         let begun = self.takes_up(machine, before, earlier);
-        begun.and_then(|()| self.takes_up(machine, from_ref(outer), from_ref(own))).map_err(|_| {
+        begun.and_then(|()| self.takes_up(machine, [outer], from_ref(own))).map_err(|_| {
             let (node, id) = (&self.parent.node, &run.audit.run);
             format!("node `{node}` has the failure of run `{id}`, and did not resume it")
         })

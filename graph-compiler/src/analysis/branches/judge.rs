@@ -19,7 +19,7 @@ use graph_engine::step::{Position, SettledVisit, Way, fold};
 use graph_model::program::{self, Executor, ItemType, Program, Verb};
 use graph_model::value::{Value, View};
 
-use super::super::budget::most_arrivals;
+use super::super::budget::too_few;
 use super::super::joins::{Joins, NodeJoin};
 use super::super::model::Model;
 use super::Branches;
@@ -344,24 +344,6 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
     CompiledGraph::load(&program).unwrap()
 }
 
-/// A join with a quorum.
-struct Race<'j> {
-    node: usize,
-    join: &'j NodeJoin,
-    need: u32,
-    fewer: Option<usize>,
-}
-
-impl Race<'_> {
-    fn may_fall_short(&self) -> bool {
-        self.join.sure() < usize::try_from(self.need).unwrap()
-    }
-
-    fn cannot_be_met(&self, model: &Model<'_>) -> bool {
-        most_arrivals(model, self.join).is_some_and(|most| most < u64::from(self.need))
-    }
-}
-
 /// A position of a run, with what the judge remembers of it.
 #[derive(Clone)]
 struct Stand {
@@ -611,12 +593,100 @@ fn number(name: &str, otherwise: u64) -> u64 {
     env::var(name).map_or(otherwise, |number| number.parse().unwrap())
 }
 
+/// The result of comparing the compiler with the engine on one graph.
+enum Compared {
+    /// Another rule refuses the graph, or it has no branches.
+    LeftOut,
+    /// Both say that it can go wrong.
+    Faulty,
+    /// It has partial joins, which the compiler refuses.
+    Partial,
+    /// It has too many positions.
+    TooLarge,
+    /// It has a quorum that is never met.
+    Unmet,
+    /// It has a quorum, and the compiler refuses it although nothing can go wrong.
+    Refused,
+    /// Both say that nothing can go wrong; with the number of pairs of concurrent nodes.
+    Fine { beside: usize, has_quorum: bool },
+}
+
+/// Compares the compiler with the engine on a graph.
+fn compare(nodes: &[NodePlan], items: &Items, what: &str) -> Compared {
+    let text = yaml(nodes);
+    let definition = define(&text);
+    let model = Model::new(&definition, items);
+    let branches = Branches::find(&model);
+    // A loop without a way out is refused by a rule of its own: a join behind it is never visited.
+    if branches.is_empty() || !all_end(&model) {
+        return Compared::LeftOut;
+    }
+    let what = format!("{what}\n{text}{:?}", branches.faults());
+    let reached = super::reached(&model, 0);
+    let is_placed = |node: usize| definition.nodes[node].waits_for.is_empty() || branches.place(node).is_some();
+    if (0..nodes.len()).any(|node| reached[node] && !is_placed(node)) {
+        // There is no fan-out that the engine could join.
+        return Compared::Faulty;
+    }
+    let has_partial_quorum = branches.partial().any(|(join, _)| nodes[join].quorum.is_some());
+    if has_partial_quorum || (branches.faults().is_empty() && branches.partial().next().is_some()) {
+        return Compared::Partial;
+    }
+    let joins = Joins::find(&model, &branches, &vec![Vec::new(); nodes.len()]);
+    let quorums: Vec<(usize, &NodeJoin)> = joins.all().filter(|(_, join)| join.need.is_some()).collect();
+    let has_fewer = |at: usize| definition.nodes[at].fewer().is_some();
+    // Rules of their own refuse a fan-out that contradicts its quorum, and an edge that is never followed.
+    let is_idle = |(at, join): &(usize, &NodeJoin)| has_fewer(*at) && !join.may_fall_short();
+    if quorums.iter().any(|(_, join)| nodes[join.fan].collects == Some(false)) || quorums.iter().any(is_idle) {
+        return Compared::LeftOut;
+    }
+    let is_open = quorums.iter().any(|(at, join)| !has_fewer(*at) && join.may_fall_short());
+    let is_refused = !branches.faults().is_empty() || is_open;
+    let loaded = load(nodes, &branches);
+    let (graph, branches) = (tables(&loaded), &branches);
+    let judge = Judge { nodes, graph, branches, beside: BTreeSet::new(), visited: BTreeSet::new() };
+    let Some(verdict) = judge.judge() else { return Compared::TooLarge };
+    // The compiler refuses joins that are never visited.
+    let mut unmet = quorums.iter().filter(|(_, join)| too_few(&model, join).is_some()).peekable();
+    if unmet.peek().is_some() {
+        let is_visited = |(at, _): &(usize, &NodeJoin)| verdict.visited.contains(&u16::try_from(*at).unwrap());
+        assert!(!unmet.any(is_visited), "a quorum that cannot be met is\n{what}");
+        return Compared::Unmet;
+    }
+    match (&verdict.wrong, is_refused) {
+        (Some(wrong), false) => panic!("{wrong}\n{what}"),
+        (Some(_), true) => Compared::Faulty,
+        (None, true) if quorums.is_empty() => panic!("refused, and nothing goes wrong\n{what}"),
+        (None, true) => Compared::Refused,
+        (None, false) => {
+            let said = concurrent(branches, nodes.len());
+            let is_right = if quorums.is_empty() { said == verdict.beside } else { said.is_superset(&verdict.beside) };
+            assert!(is_right, "concurrent nodes {said:?}, and {:?} were\n{what}", verdict.beside);
+            Compared::Fine { beside: said.len(), has_quorum: !quorums.is_empty() }
+        }
+    }
+}
+
+/// Returns the pairs of nodes that the compiler calls concurrent.
+fn concurrent(branches: &Branches, count: usize) -> BTreeSet<(u16, u16)> {
+    let mut said = BTreeSet::new();
+    for one in 0..count {
+        for other in one..count {
+            let mut pairs = branches.visits(one).flat_map(|(a, _)| branches.visits(other).map(move |(b, _)| (a, b)));
+            if pairs.any(|(a, b)| branches.is_concurrent(a, b)) {
+                said.insert((u16::try_from(one).unwrap(), u16::try_from(other).unwrap()));
+            }
+        }
+    }
+    said
+}
+
 #[test]
 fn faults_are_exactly_what_the_engine_can_run_into() {
     let (graphs, seed) = (number("GRAPHS", 6_000), number("SEED", 1));
     let items = Items::default();
-    let (mut fine_quorums, mut refused, mut dead) = (0_u64, 0_u64, 0_u64);
-    let (mut fine, mut faulty, mut skipped, mut partial, mut beside) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
+    let (mut fine, mut faulty, mut skipped, mut partial, mut pairs) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
+    let (mut fine_quorums, mut refused, mut unmet) = (0_u64, 0_u64, 0_u64);
     for graph in 0..graphs {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
         random.below(2);
@@ -626,96 +696,24 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
         if nodes.len() > 9 {
             continue;
         }
-        let text = yaml(&nodes);
-        let definition = define(&text);
-        let model = Model::new(&definition, &items);
-        let branches = Branches::find(&model);
-        // A loop without a way out is refused by a rule of its own: a join behind it is never visited.
-        if branches.is_empty() || !all_end(&model) {
-            continue;
-        }
-        let what = format!("graph {graph} of seed {seed}\n{text}{:?}", branches.faults());
-        let is_known = |node: usize| branches.visits(node).next().is_some();
-        let reached = super::reached(&model, 0);
-        let is_placed = |node: usize| definition.nodes[node].waits_for.is_empty() || branches.place(node).is_some();
-        let has_no_fan = (0..nodes.len()).any(|node| reached[node] && !is_placed(node));
-        if has_no_fan {
-            // There is no fan-out that the engine could join.
-            faulty += 1;
-            continue;
-        }
-        // The compiler refuses graphs with partial joins.
-        let has_partial_quorum = branches.partial().any(|(join, _)| nodes[join].quorum.is_some());
-        if has_partial_quorum || (branches.faults().is_empty() && branches.partial().next().is_some()) {
-            partial += 1;
-            continue;
-        }
-        let joins = Joins::find(&model, &branches, &vec![Vec::new(); nodes.len()]);
-        let race = |(node, join): (usize, _)| nodes[node].quorum.map(|(need, fewer)| Race { node, join, need, fewer });
-        let quorums: Vec<Race<'_>> = joins.all().filter_map(race).collect();
-        // Such a fan-out contradicts its quorum, which is a fault of its own.
-        if quorums.iter().any(|race| nodes[race.join.fan].collects == Some(false)) {
-            continue;
-        }
-        // An edge that is never followed is refused by a rule of its own.
-        if quorums.iter().any(|race| race.fewer.is_some() && !race.may_fall_short()) {
-            continue;
-        }
-        let is_open = quorums.iter().any(|race| race.fewer.is_none() && race.may_fall_short());
-        let is_refused = !branches.faults().is_empty() || is_open;
-        let loaded = load(&nodes, &branches);
-        let judge = Judge {
-            nodes: &nodes,
-            graph: tables(&loaded),
-            branches: &branches,
-            beside: BTreeSet::new(),
-            visited: BTreeSet::new(),
-        };
-        let Some(verdict) = judge.judge() else {
-            skipped += 1;
-            continue;
-        };
-        // The compiler refuses joins that are never visited.
-        let mut unmet = quorums.iter().filter(|race| race.cannot_be_met(&model)).peekable();
-        if unmet.peek().is_some() {
-            let is_visited = |race: &Race<'_>| verdict.visited.contains(&u16::try_from(race.node).unwrap());
-            assert!(!unmet.any(is_visited), "a quorum that cannot be met is\n{what}");
-            dead += 1;
-            continue;
-        }
-        match (&verdict.wrong, !is_refused) {
-            (Some(wrong), true) => panic!("{wrong}\n{what}"),
-            (None, false) if !quorums.is_empty() => {
-                fine_quorums += 1;
-                refused += 1;
-            }
-            (None, false) => panic!("refused, and nothing goes wrong\n{what}"),
-            (Some(_), false) => faulty += 1,
-            (None, true) => {
+        match compare(&nodes, &items, &format!("graph {graph} of seed {seed}")) {
+            Compared::LeftOut => {}
+            Compared::Faulty => faulty += 1,
+            Compared::Partial => partial += 1,
+            Compared::TooLarge => skipped += 1,
+            Compared::Unmet => unmet += 1,
+            Compared::Refused => refused += 1,
+            Compared::Fine { beside, has_quorum } => {
                 fine += 1;
-                let mut said = BTreeSet::new();
-                for one in (0..nodes.len()).filter(|&node| is_known(node)) {
-                    for other in one..nodes.len() {
-                        let mut pairs =
-                            branches.visits(one).flat_map(|(a, _)| branches.visits(other).map(move |(b, _)| (a, b)));
-                        if pairs.any(|(a, b)| branches.is_concurrent(a, b)) {
-                            said.insert((u16::try_from(one).unwrap(), u16::try_from(other).unwrap()));
-                        }
-                    }
-                }
-                if quorums.is_empty() {
-                    assert_eq!(said, verdict.beside, "concurrent nodes\n{what}");
-                } else {
-                    assert!(said.is_superset(&verdict.beside), "concurrent nodes {:?}\n{what}", verdict.beside);
-                    fine_quorums += 1;
-                }
-                beside += said.len();
+                fine_quorums += u64::from(has_quorum);
+                pairs += beside;
             }
         }
     }
     println!(
-        "{fine} fine, {faulty} faulty, {partial} with partial joins, {skipped} too large, {beside} concurrent pairs; of \
-         {fine_quorums} fine graphs with a quorum {refused} are refused, and {dead} cannot be met"
+        "{fine} fine, {faulty} faulty, {partial} with partial joins, {skipped} too large, {pairs} concurrent pairs; of \
+         {} fine graphs with a quorum {refused} are refused, and {unmet} cannot be met",
+        fine_quorums + refused
     );
     assert!(fine * 20 > graphs && faulty * 20 > graphs && skipped * 10 < graphs, "{fine} {faulty} {skipped}");
 }
