@@ -16,11 +16,13 @@ use graph_engine::activation::Activation;
 use graph_engine::graph::{CompiledGraph, Notes, Now, tables};
 use graph_engine::step::{CallFacts, Env, Outcome, Position, settle};
 use graph_runtime::dynamic::{Library, Toolbox};
+use graph_runtime::observer::Event;
 use graph_runtime::{
-    ActionError, Call, Graph, Machine, Map, RunId, Runtime, SecretKey, SqliteStore, StateFields, Store, Value,
+    ActionError, Builder, Call, Graph, Machine, Map, Observer, RunId, Runtime, SecretKey, SqliteStore, StateFields,
+    Store, Value,
 };
 use rusqlite::Connection;
-use state_graphs::{Countdown, Order, Sweep, Tally, countdown, order, sweep, tally};
+use state_graphs::{Countdown, Order, Rounds, Spread, Sweep, Tally, countdown, order, rounds, spread, sweep, tally};
 use tokio::runtime::Runtime as Tokio;
 
 /// Counts down; its future is ready at the first poll.
@@ -88,6 +90,18 @@ impl sweep::Actions for Squares {
     }
 }
 
+impl spread::Actions for Squares {
+    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+        Ok(params.number.wrapping_mul(params.number))
+    }
+}
+
+impl rounds::Actions for Squares {
+    async fn bench_square(&self, _: &Call, params: rounds::BenchSquare) -> Result<i64, ActionError> {
+        Ok(params.number.wrapping_mul(params.number))
+    }
+}
+
 /// Returns the same tool for interpreted graphs.
 fn toolbox(count: u64) -> Toolbox {
     let counter = Arc::new(Counter::from(count));
@@ -114,6 +128,21 @@ fn time_sweep(tokio: &Tokio, runtime: &Runtime, count: u64) -> Duration {
         let finished = run.await.expect("the run ends");
         let elapsed = began.elapsed();
         assert_eq!(finished.output.squares.len() as u64, count, "every item has its result");
+        elapsed
+    })
+}
+
+/// Times a run with one fan-out of `branches` branches. Each calls the tool and adds to a channel.
+fn time_spread(tokio: &Tokio, runtime: &Runtime, branches: u64) -> Duration {
+    let numbers: Vec<i64> = (0..i64::try_from(branches).expect("criterion counts in moderation")).collect();
+    let sum: i64 = numbers.iter().map(|number| number * number).sum();
+    let graph = Spread::new(Squares);
+    tokio.block_on(async {
+        let began = Instant::now();
+        let run = runtime.start(graph, spread::Inputs { numbers }).await.expect("the run starts");
+        let finished = run.await.expect("the run ends");
+        let elapsed = began.elapsed();
+        assert_eq!(finished.output, sum, "every branch has added its square");
         elapsed
     })
 }
@@ -246,14 +275,52 @@ impl Bare {
 }
 
 async fn durable_runtime(directory: &Path) -> Runtime {
+    durable_builder(directory).await.build().expect("built")
+}
+
+async fn durable_builder(directory: &Path) -> Builder {
     let store = SqliteStore::open(directory.join("runs.db")).await.expect("a store");
     Runtime::builder()
         .store(store)
         .sign_with(SecretKey::from_seed(&[1; 32]))
         .grant("rye.execute.tool.bench.*")
         .expect("a pattern")
-        .build()
-        .expect("built")
+}
+
+/// When records were committed, with the number of bytes of each batch, signatures included, and whether it has a step.
+#[derive(Default)]
+struct Commits(Mutex<Vec<(Instant, usize, bool)>>);
+
+impl Observer for Commits {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Recorded { records, .. } = event {
+            let bytes = records.iter().map(|record| record.body.len() + record.signature.len()).sum();
+            let has_step = records.iter().any(|record| record.body.contains(r#""kind":"step""#));
+            self.0.lock().expect("nobody panics").push((Instant::now(), bytes, has_step));
+        }
+    }
+}
+
+/// Times the steps with `branches` branches in a run that has many: from the commit of the step before to its own. Returns
+/// their time, the number of bytes that each wrote, and how many there were.
+fn branch_steps(tokio: &Tokio, runtime: &Runtime, commits: &Commits, branches: i64) -> (Duration, usize, u32) {
+    tokio.block_on(async {
+        let inputs = rounds::Inputs { numbers: (0..branches).collect() };
+        runtime.start(Rounds::new(Squares), inputs).await.expect("the run starts").await.expect("the run ends");
+    });
+    let (mut time, mut total, mut count) = (Duration::ZERO, 0, 0);
+    let (mut before, mut written) = (None, 0);
+    for (at, bytes, has_step) in std::mem::take(&mut *commits.0.lock().expect("nobody panics")) {
+        written += bytes;
+        if has_step {
+            // The other steps visit a single node.
+            if let Some(before) = before.filter(|_| bytes > 2_000) {
+                (time, total, count) = (time + (at - before), total + written, count + 1);
+            }
+            (before, written) = (Some(at), 0);
+        }
+    }
+    (time, total / count as usize, count)
 }
 
 /// Returns the number of bytes in a step's record, including hash and signature.
@@ -288,6 +355,7 @@ fn pairs() {
     const ITEMS: u64 = 10_000;
     const CHOICES: u64 = 100_000;
     const COMMITS: u64 = 50;
+    const BRANCHES: i64 = 50;
     let tokio = tokio();
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
     let nanoseconds = |time: Duration, count: u64| time.as_secs_f64() * 1e9 / count as f64;
@@ -306,6 +374,10 @@ fn pairs() {
     println!("a step in memory, interpreted, with the tool's own future: {interpreted}");
     let swept = measure(|| nanoseconds(time_sweep(&tokio, &runtime, ITEMS), ITEMS));
     println!("an item of a parallel foreach, with the tool's own future: {swept}");
+    for branches in [1_000, 10_000] {
+        let spread = measure(|| nanoseconds(time_spread(&tokio, &runtime, branches), branches));
+        println!("a branch of a fan-out of {branches}, with the tool's own future: {spread}");
+    }
     for (name, in_stock) in EDGES {
         println!("routing alone, {name}: {}", measure(|| nanoseconds(routed(in_stock, CHOICES), CHOICES)));
     }
@@ -322,6 +394,18 @@ fn pairs() {
         steps.as_secs_f64() / began.elapsed().as_secs_f64()
     });
     println!("a durable signed step, over a bare commit: {:.2} times", ratio.median);
+    let commits = Arc::new(Commits::default());
+    let watched = tokio.block_on(durable_builder(directory.path())).observer(Arc::clone(&commits));
+    let watched = watched.build().expect("built");
+    let (_, bytes, _) = branch_steps(&tokio, &watched, &commits, BRANCHES);
+    let bare = Bare::open(directory.path(), bytes);
+    let ratio = measured(TURNS / 2, || {
+        let (steps, _, count) = branch_steps(&tokio, &watched, &commits, BRANCHES);
+        let began = Instant::now();
+        (0..count).for_each(|_| bare.commit());
+        steps.as_secs_f64() / began.elapsed().as_secs_f64()
+    });
+    println!("a durable step with {BRANCHES} branches ({bytes} bytes), over a bare commit: {:.2} times", ratio.median);
 }
 
 /// Times `steps` steps in the middle of a run: from one call of the tool to a later one.
@@ -364,12 +448,13 @@ fn once(name: &str, count: u64) {
         "assignment" => time(&tokio, &runtime, Tally::new(Counter::from(count))),
         "interpreted" => time_interpreted(&tokio, &runtime, "countdown.yaml", count),
         "item" => time_sweep(&tokio, &runtime, count),
+        "branch" => time_spread(&tokio, &runtime, count),
         "first-edge" => routed(EDGES[0].1, count),
         "second-edge" => routed(EDGES[1].1, count),
         "durable" | "bare" => once_durable(name, count),
         other => {
             eprintln!(
-                "`{other}` is not measured; name step, assignment, interpreted, item, first-edge, second-edge, durable or bare"
+                "`{other}` is not measured; name step, assignment, interpreted, item, branch, first-edge, second-edge, durable or bare"
             );
             std::process::exit(2);
         }

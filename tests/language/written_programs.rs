@@ -114,6 +114,8 @@ fn generated_code_holds_what_the_interpreter_is_given() {
         &state_graphs::project_stats::PROGRAM,
         &state_graphs::reservation::PROGRAM,
         &state_graphs::selective_feedback::PROGRAM,
+        &state_graphs::rounds::PROGRAM,
+        &state_graphs::spread::PROGRAM,
         &state_graphs::sweep::PROGRAM,
         &state_graphs::tally::PROGRAM,
         &state_graphs::tool_router::PROGRAM,

@@ -28,3 +28,4 @@ mod quotes;
 mod secrets;
 mod shared_tools;
 mod state_machines;
+mod threads;

@@ -5,6 +5,7 @@
 //! same idempotency key for each call.
 
 mod begin;
+mod branches;
 mod cache_key;
 mod cached;
 mod call_result;
@@ -23,8 +24,7 @@ mod walk;
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::cache::Fresh;
 use crate::call::Call;
-use crate::engine::quorums::Quorums;
-use crate::engine::run_state::{CallSlot, VisitState, alone};
+use crate::engine::run_state::{BoxedVisit, CallSlot, VisitState, alone};
 use crate::error::RunError;
 use crate::failure::{Failure, LastError};
 use crate::graph::{GraphTables, Notes, Now, tables};
@@ -41,11 +41,8 @@ use crate::step::{
 };
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use futures_util::future::{AbortRegistration, Abortable};
-use futures_util::stream::{self, StreamExt};
 use graph_model::program::{self, OnMaxSteps};
 use graph_model::secret::Mask;
 use graph_model::timestamp;
@@ -245,36 +242,27 @@ impl Engine {
     }
 
     /// Visits every node of the frontier.
-    async fn perform(&mut self, visits: &mut Vec<VisitState>) {
-        while self.slots.len() < self.run_state.position.frontier.len() {
-            self.slots.push(self.slot());
-        }
-        let mut slots = std::mem::take(&mut self.slots);
-        visits.resize_with(self.run_state.position.frontier.len(), VisitState::default);
+    async fn perform(&mut self, visits: &mut Vec<BoxedVisit>) {
         let shares = self.shares(&self.run_state.position.frontier);
-        visits
-            .iter_mut()
-            .zip(&self.run_state.position.frontier)
-            .for_each(|(visit, activation)| visit.begin(activation.clone()));
-        if let Some(mut journal_writer) = self.journal.take_if(|_| shares) {
-            let all = self.context.visit_all(visits, &mut slots);
-            if let Err(error) = Box::pin(self.context.beside(&mut journal_writer, all)).await
+        let Self { context, journal, slot, .. } = self;
+        let all = context.visit_all(visits, slot);
+        if let Some(mut journal_writer) = journal.take_if(|_| shares) {
+            if let Err(error) = Box::pin(context.beside(&mut journal_writer, all)).await
                 && let Some(visit) = visits.first_mut()
             {
                 visit.broken = Some(Box::new(error));
             }
-            self.journal = Some(journal_writer);
+            *journal = Some(journal_writer);
         } else {
-            self.visit_all(visits, &mut slots).await;
+            all.await;
         }
-        self.slots = slots;
     }
 
     /// Computes what the visits write and where they lead.
-    fn settle(&self, visits: &mut [VisitState]) {
-        let is_open = |visit: &VisitState| !visit.is_left_out && !visit.is_settled;
-        for (visit, slot) in visits.iter_mut().zip(&self.slots).filter(|(visit, _)| is_open(visit)) {
-            self.settle_visit(visit, slot);
+    fn settle(&self, visits: &mut [BoxedVisit]) {
+        let is_open = |visit: &BoxedVisit| !visit.is_left_out && !visit.is_settled;
+        for visit in visits.iter_mut().filter(|visit| is_open(visit)) {
+            self.settle_visit(visit, &self.slot);
         }
     }
 
@@ -283,7 +271,7 @@ impl Engine {
     ///
     /// A step that cannot be committed has no visible effect: its outcome is computed first, and the state is written once
     /// all of it fits. If the store fails, the run stops, and a resumed run continues from what the store has.
-    async fn commit(&mut self, visits: &mut [VisitState]) -> Result<Option<Result<Ended, RunError>>, RunError> {
+    async fn commit(&mut self, visits: &mut [BoxedVisit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.run_state.position.steps + 1;
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
@@ -335,7 +323,7 @@ impl Engine {
         if self.is_observed() {
             self.observe_visits(visits);
         }
-        let nests = |visit: &&VisitState| visit.way.is_cancelled() && self.graph().may_nest(visit.activation.node);
+        let nests = |visit: &&BoxedVisit| visit.way.is_cancelled() && self.graph().may_nest(visit.activation.node);
         let cancelled: Vec<u64> = visits.iter().filter(nests).map(|visit| visit.activation.number).collect();
         self.dropped.extend(cancelled);
         // The nested runs are ended when the step that cancels them is durable.
@@ -364,7 +352,7 @@ impl Engine {
         &mut self,
         node: u16,
         at: Option<SystemTime>,
-        visits: &mut [VisitState],
+        visits: &mut [BoxedVisit],
         records: &mut Vec<SignedRecord>,
     ) -> Ended {
         let mut notes = Notes::default();
@@ -384,8 +372,8 @@ impl Engine {
     }
 
     /// Returns the values that hooks receive for visits: the node, and names with their values (R147).
-    fn after_step_values(&self, visits: &[VisitState]) -> Vec<(u16, [(&'static str, Value); 3])> {
-        let values = |(visit, slot): (&VisitState, &CallSlot)| {
+    fn after_step_values(&self, visits: &[BoxedVisit]) -> Vec<(u16, [(&'static str, Value); 3])> {
+        let values = |visit: &BoxedVisit| {
             let node = visit.activation.node;
             let next = match &visit.way {
                 Way::Along { edges, .. } if edges.one().is_some() => self.graph().targets(node, edges).next(),
@@ -397,14 +385,13 @@ impl Engine {
                 Some(failure) => View::Object(&**failure).to_value(),
                 None => {
                     let mask = tool_mask(&self.graph().settings.secrets, &self.graph().node(node).kind);
-                    hidden(mask, visit.outcome(slot).to_value())
+                    hidden(mask, visit.outcome(&self.slot).to_value())
                 }
             };
             let name = Value::from(self.graph().node(node).name.as_str());
             (node, [("node", name), ("next_node", next), ("result", result)])
         };
-        let seen = visits.iter().zip(&self.slots).filter(|(visit, _)| !visit.way.is_cancelled());
-        seen.map(values).collect()
+        visits.iter().filter(|visit| !visit.way.is_cancelled()).map(values).collect()
     }
 
     /// Notifies the hooks that the run ended (R155).
@@ -420,14 +407,14 @@ impl Engine {
     }
 
     /// Computes where the step leads.
-    fn fold(&self, visits: &[VisitState]) -> Result<Candidate, FoldError> {
-        let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
+    fn fold(&self, visits: &[BoxedVisit]) -> Result<Candidate, FoldError> {
+        let visited = visits.iter().map(|visit| visit.visited(&self.slot));
         fold(tables(self.machine.graph()), &self.run_state.position, Some(&*self.run_state.state), visited)
     }
 
     /// Moves the run past a step: updates the position, and writes the visits' changes to the state in order.
-    fn take(&mut self, candidate: Candidate, visits: &mut [VisitState]) -> Result<(), (u16, Mismatch)> {
-        let visited = visits.iter().zip(&self.slots).map(|(visit, slot)| visit.visited(slot));
+    fn take(&mut self, candidate: Candidate, visits: &mut [BoxedVisit]) -> Result<(), (u16, Mismatch)> {
+        let visited = visits.iter().map(|visit| visit.visited(&self.slot));
         let RunState { state, position, .. } = alone(&mut self.context.run_state);
         let combined = candidate.take(tables(self.context.run.machine.graph()), position, visited);
         let writer = Cell::new(position.last);
@@ -470,7 +457,7 @@ impl Engine {
     }
 
     /// Ends the run because a node failed. The step is not committed, so a resumed run visits the node again.
-    async fn fail(&mut self, mut visits: Vec<VisitState>, failed: usize) -> RunError {
+    async fn fail(&mut self, mut visits: Vec<BoxedVisit>, failed: usize) -> RunError {
         if self.is_observed() {
             self.observe_visits(&visits);
         }
@@ -482,12 +469,12 @@ impl Engine {
     }
 
     /// Returns the failures of the visits that end the run, if there are several.
-    fn failures(&self, visits: &[VisitState]) -> Vec<VisitFailure> {
+    fn failures(&self, visits: &[BoxedVisit]) -> Vec<VisitFailure> {
         let fatal = || visits.iter().filter(|visit| visit.way.is_fatal());
         if fatal().count() < 2 {
             return Vec::new();
         }
-        let failure = |visit: &VisitState| {
+        let failure = |visit: &BoxedVisit| {
             let mut failure = visit.failure.clone().unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
             self.scrub(&mut failure);
             let node = self.graph().node(visit.activation.node).name.clone();
@@ -572,23 +559,18 @@ impl Engine {
         journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })
     }
 
-    fn sign_step(&mut self, visits: &[VisitState], candidate: &Candidate) -> SignedRecord {
-        let machine = Arc::clone(&self.machine);
-        let code = tables(machine.graph());
-        let slots = std::mem::take(&mut self.slots);
-        let covered = |(visit, slot): (&VisitState, &CallSlot)| self.covered(visit, slot, true);
-        let covered: Vec<Option<Covered>> = visits.iter().zip(&slots).map(covered).collect();
-        let made = visits.iter().zip(&slots).zip(&covered);
+    fn sign_step(&mut self, visits: &[BoxedVisit], candidate: &Candidate) -> SignedRecord {
+        let Self { context, journal, slot, .. } = self;
+        let (code, position) = (tables(context.run.machine.graph()), &context.run_state.position);
+        let covered: Vec<Option<Covered>> = visits.iter().map(|visit| context.covered(visit, slot, true)).collect();
+        let made = visits.iter().zip(&covered);
         let step = Step {
-            visits: made.map(|((visit, slot), covered)| visit.written(code, slot, covered)).collect(),
+            visits: made.map(|(visit, covered)| visit.written(code, slot, covered)).collect(),
             next: targets(code, candidate.next()),
-            joins: open_joins(code, candidate.joins(&self.run_state.position)),
-            limit: self.run_state.position.limit,
+            joins: open_joins(code, candidate.joins(position)),
+            limit: position.limit,
         };
-        let journal = self.journal.as_mut().expect("only a run with a journal signs records");
-        let signed = journal.sign("step", step);
-        self.slots = slots;
-        signed
+        journal.as_mut().expect("only a run with a journal signs records").sign("step", step)
     }
 
     fn sign(&mut self, kind: &'static str, entry: impl serde::Serialize) -> SignedRecord {
@@ -604,30 +586,6 @@ impl Engine {
         })
     }
 
-    /// Returns the result and the changes of a visit, with their secrets encrypted if `encrypts`, or else hidden; `None` if the
-    /// graph has no secrets.
-    fn covered(&self, visit: &VisitState, slot: &CallSlot, encrypts: bool) -> Option<Covered> {
-        let (run_secrets, code, step) = (self.run_secrets.as_ref()?, self.graph(), visit.activation.number);
-        let secrets = &code.settings.secrets;
-        let cover =
-            |mask, place, value| if encrypts { run_secrets.encrypt(mask, place, value) } else { hidden(mask, value) };
-        let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
-        let result = cover(mask, SecretLocation::result(step), visit.outcome(slot).to_plain_value());
-        let change = |change: &Change| {
-            let name = &code.keys[change.key].name;
-            let mask = code.mask_of_write(name, &change.value);
-            (name.clone(), cover(mask, SecretLocation::change(step, name), change.value.clone()))
-        };
-        // It is not known which parts of a list are secret: all of it is encrypted.
-        let list = match visit.way.edges() {
-            TakenEdges::Over(list) => {
-                Some(cover(Some(&Mask::All), SecretLocation::list(step), Value::Array(list.to_vec())))
-            }
-            _ => None,
-        };
-        Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })
-    }
-
     /// Returns a run's output as its journal holds it.
     fn encrypted_output(&self, steps: u64, output: &Value) -> Value {
         let mask = self.graph().settings.secrets.output.as_ref();
@@ -637,7 +595,7 @@ impl Engine {
         }
     }
 
-    fn note_new_keys(&self, visits: &mut [VisitState]) {
+    fn note_new_keys(&self, visits: &mut [BoxedVisit]) {
         for visit in visits {
             let new = |change: &&Change| self.run_state.state.get(change.key).is_null() && !change.value.is_null();
             let name = |change: &Change| self.graph().keys[change.key].name.clone();
@@ -647,15 +605,15 @@ impl Engine {
     }
 
     /// Returns visits as a history holds them.
-    fn owned(&self, visits: &[VisitState]) -> Vec<record::Visit> {
-        let read = |(visit, slot): (&VisitState, &CallSlot)| {
-            let covered = self.covered(visit, slot, false);
-            visit.written(self.graph(), slot, &covered).to_read()
+    fn owned(&self, visits: &[BoxedVisit]) -> Vec<record::Visit> {
+        let read = |visit: &BoxedVisit| {
+            let covered = self.covered(visit, &self.slot, false);
+            visit.written(self.graph(), &self.slot, &covered).to_read()
         };
-        visits.iter().zip(&self.slots).map(read).collect()
+        visits.iter().map(read).collect()
     }
 
-    fn observe_visits(&self, visits: &[VisitState]) {
+    fn observe_visits(&self, visits: &[BoxedVisit]) {
         let total = self.runtime.clock.monotonic().saturating_sub(self.began);
         for visit in visits.iter().filter(|visit| !visit.is_left_out) {
             let node = self.graph().node(visit.activation.node);
@@ -686,7 +644,7 @@ impl Engine {
 }
 
 impl StepContext {
-    fn slot(&self) -> CallSlot {
+    pub(crate) fn slot(&self) -> CallSlot {
         let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
         CallSlot { tool_caller: self.machine.tool_caller(), call }
     }
@@ -733,87 +691,35 @@ impl StepContext {
         self.warn(visit.activation.node, &visit.warnings);
     }
 
+    /// Returns the result and the changes of a visit, with their secrets encrypted if `encrypts`, or else hidden; `None` if the
+    /// graph has no secrets.
+    fn covered(&self, visit: &VisitState, slot: &CallSlot, encrypts: bool) -> Option<Covered> {
+        let (run_secrets, code, step) = (self.run_secrets.as_ref()?, self.graph(), visit.activation.number);
+        let secrets = &code.settings.secrets;
+        let cover =
+            |mask, place, value| if encrypts { run_secrets.encrypt(mask, place, value) } else { hidden(mask, value) };
+        let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
+        let result = cover(mask, SecretLocation::result(step), visit.outcome(slot).to_plain_value());
+        let change = |change: &Change| {
+            let name = &code.keys[change.key].name;
+            let mask = code.mask_of_write(name, &change.value);
+            (name.clone(), cover(mask, SecretLocation::change(step, name), change.value.clone()))
+        };
+        // It is not known which parts of a list are secret: all of it is encrypted.
+        let list = match visit.way.edges() {
+            TakenEdges::Over(list) => {
+                Some(cover(Some(&Mask::All), SecretLocation::list(step), Value::Array(list.to_vec())))
+            }
+            _ => None,
+        };
+        Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })
+    }
+
     fn warn(&self, node: u16, warnings: &[String]) {
         for warning in warnings {
             let node = &self.graph().node(node).name;
             tracing::warn!(run = %self.facts.id, %node, "{warning}");
         }
-    }
-
-    /// Visits the nodes of the frontier: a single one in the run's own future, several each in a future of its own. At most
-    /// as many of these run at a time as the graph allows.
-    async fn visit_all(&self, visits: &mut Vec<VisitState>, slots: &mut Vec<CallSlot>) {
-        if let ([visit], [slot, ..]) = (visits.as_mut_slice(), slots.as_mut_slice()) {
-            return self.timed_visit(visit, slot, true).await;
-        }
-        let most = self.graph().branches_at_once(&self.run_state.position.frontier).max(1);
-        let branches = visits.drain(..).zip(slots.drain(..)).enumerate();
-        let (quorums, mut registrations) = Quorums::open(self.graph(), &self.run_state.position).unzip();
-        let shared = Arc::new(SharedByStep { failed: AtomicBool::new(false), quorums });
-        let mut registrations = registrations.take().unwrap_or_default().into_iter();
-        let branches = branches.map(|(place, (visit, slot))| {
-            self.clone().branch(place, visit, slot, registrations.next(), Arc::clone(&shared))
-        });
-        let mut made: Vec<_> = stream::iter(branches).buffer_unordered(most).collect().await;
-        made.sort_unstable_by_key(|(place, ..)| *place);
-        for (_, visit, slot) in made {
-            visits.push(visit);
-            slots.push(slot);
-        }
-    }
-
-    /// Visits the node of a branch, unless a visit of the step has failed in a way that ends the run. The future owns
-    /// everything that it uses. `cancels` is the registration of the visit with the quorums of the step.
-    async fn branch(
-        self,
-        place: usize,
-        mut visit: VisitState,
-        mut slot: CallSlot,
-        cancels: Option<AbortRegistration>,
-        shared: Arc<SharedByStep>,
-    ) -> (usize, VisitState, CallSlot) {
-        if shared.failed.load(Ordering::Relaxed) {
-            visit.is_left_out = true;
-            return (place, visit, slot);
-        }
-        let mut has_begun = false;
-        let began = self.is_timed().then(|| self.runtime.clock.monotonic());
-        let work = async {
-            has_begun = true;
-            self.timed_visit(&mut visit, &mut slot, false).await;
-        };
-        let is_done = match cancels {
-            None => {
-                work.await;
-                true
-            }
-            Some(registration) => Abortable::new(work, registration).await.is_ok(),
-        };
-        if !is_done {
-            visit.cancel(has_begun);
-            if let Some(began) = began.filter(|_| has_begun) {
-                visit.elapsed = self.runtime.clock.monotonic().saturating_sub(began);
-            }
-        } else if self.is_fatal(&visit) {
-            shared.failed.store(true, Ordering::Relaxed);
-        } else if let Some(quorums) =
-            shared.quorums.as_ref().filter(|_| !visit.is_interrupted && visit.broken.is_none())
-        {
-            self.settle_visit(&mut visit, &slot);
-            visit.is_settled = true;
-            if visit.way.is_fatal() {
-                shared.failed.store(true, Ordering::Relaxed);
-            }
-            quorums.take(self.graph(), &visit.activation, &visit.way);
-        }
-        (place, visit, slot)
-    }
-
-    /// Whether the failure of a visit's calls surely ends the run.
-    fn is_fatal(&self, visit: &VisitState) -> bool {
-        let (graph, at) = (self.graph(), &visit.activation);
-        let is_handled = || graph.has_target(at.node) || graph.may_suppress(at.node) || graph.ends_branch(at);
-        visit.failure.is_some() && (visit.is_ended || !is_handled())
     }
 
     async fn timed_visit(&self, visit: &mut VisitState, slot: &mut CallSlot, is_alone: bool) {
@@ -853,16 +759,9 @@ impl StepContext {
     }
 }
 
-/// The state that the visits of a step share.
-struct SharedByStep {
-    /// Whether a visit has failed in a way that ends the run.
-    failed: AtomicBool,
-    quorums: Option<Quorums>,
-}
-
 /// Takes the results of a step's calls that are to be cached when it is committed, except those of a node that could not use
 /// them.
-fn take_fresh(visits: &mut [VisitState]) -> Vec<Fresh> {
+fn take_fresh(visits: &mut [BoxedVisit]) -> Vec<Fresh> {
     visits.iter_mut().filter(|visit| !visit.is_unfit).flat_map(|visit| visit.fresh.drain(..)).collect()
 }
 
@@ -873,17 +772,6 @@ mod tests {
     /// Returns the size of the future that a function of an engine returns.
     fn size_of_future<F: Future>(_: impl FnOnce(Engine) -> F) -> usize {
         size_of::<F>()
-    }
-
-    /// Compiles only if the future can be spawned as a task.
-    fn can_be_spawned<F: Future + Send + 'static>(
-        _: impl FnOnce(StepContext, usize, VisitState, CallSlot, Option<AbortRegistration>, Arc<SharedByStep>) -> F,
-    ) {
-    }
-
-    #[test]
-    fn the_visit_of_a_branch_owns_all_that_it_needs() {
-        can_be_spawned(StepContext::branch);
     }
 
     #[test]

@@ -94,7 +94,10 @@ impl Gate {
 
 impl Pass {
     /// Spawns the task of the run, which holds the pass until it ends.
-    pub(crate) fn spawn<T: Send + 'static>(self, run: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    pub(crate) fn spawn<T: Send + 'static>(
+        self: Arc<Self>,
+        run: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
         let (gate, number) = (Arc::clone(&self.gate), self.number);
         // Without the box, the task would hold the future twice: captured and awaited.
         let run = Box::pin(run);

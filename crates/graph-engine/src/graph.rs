@@ -248,7 +248,11 @@ impl GraphTables {
                     }
                     (None, committed) => {
                         let value = committed.to_plain_value();
-                        Seen::Value(reducer.combine(value, change.value.clone()).map_err(failed)?)
+                        let value = reducer.combine(value, change.value.clone()).map_err(failed)?;
+                        if !is_read {
+                            return Ok(());
+                        }
+                        Seen::Value(value)
                     }
                 }
             }

@@ -123,6 +123,8 @@ pub(crate) type Task = JoinHandle<Result<Ended, RunError>>;
 
 /// Spawns the engine's task. It is not generic, so that the engine is compiled once and not for every graph.
 pub(crate) fn spawn(engine: Engine, pass: Pass, span: Span) -> Task {
+    let pass = Arc::new(pass);
+    engine.context.run.pass.get_or_init(|| Arc::clone(&pass));
     pass.spawn(in_run(engine.drive()).instrument(span))
 }
 

@@ -15,7 +15,7 @@ use crate::step::Position;
 use crate::store::StoreError;
 use graph_model::capability::Grants;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use graph_model::digest::hex;
@@ -142,14 +142,17 @@ impl RuntimeServices {
             durability: begin.durability,
             pending_calls: PendingCalls::default(),
             began,
+            _lease: journal.as_ref().map(JournalWriter::lease),
+            pass: OnceLock::new(),
         };
         let run_state = RunState { state, position, done };
+        let context = StepContext { run: Arc::new(run), run_state: Arc::new(run_state) };
         Engine {
-            context: StepContext { run: Arc::new(run), run_state: Arc::new(run_state) },
+            slot: context.slot(),
+            context,
             is_new,
             history: self.keeps_history.then(Vec::new),
             journal,
-            slots: Vec::new(),
             dropped: Vec::new(),
             turn: Instant::now(),
         }

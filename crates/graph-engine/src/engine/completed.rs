@@ -35,7 +35,7 @@ impl StepContext {
         let visits = async {
             visits.await;
             pending_calls.is_over.store(true, Ordering::Release);
-            pending_calls.added.notify_one();
+            pending_calls.wake();
         };
         let ((), written) = join(Box::pin(visits), self.write_done(journal_writer)).await;
         let (run, step) = (self.facts.id.clone(), self.run_state.position.steps + 1);
@@ -65,7 +65,7 @@ impl StepContext {
         }
     }
 
-    /// Queues a finished call for the journal, in a step that makes several.
+    /// Queues a finished call for the journal, in a step that makes several. The task that writes it is not woken.
     pub(super) fn push(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> Order {
         let node = &self.graph().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);

@@ -59,7 +59,9 @@ pub(crate) struct JournalWriter {
 }
 
 /// The store and the lease that records are written with.
-struct Sink {
+///
+/// The run is leased as long as this value exists.
+pub(crate) struct Sink {
     runtime: Arc<RuntimeServices>,
     machine: Arc<dyn Machine>,
     lease: Lease,
@@ -104,6 +106,11 @@ impl JournalWriter {
             Durability::Exit => WriteState::Exit(Vec::new(), Vec::new()),
         };
         Self { chain, due, fresh: Vec::new(), to, pen }
+    }
+
+    /// Returns the lease of the run.
+    pub(crate) fn lease(&self) -> Arc<Sink> {
+        Arc::clone(&self.to)
     }
 
     /// Caches results of calls as soon as the records that are appended next are durable, and not before.

@@ -36,15 +36,17 @@ pub(crate) struct CallQueue {
 pub(crate) struct Order(u64);
 
 impl PendingCalls {
+    /// Adds a call that finished. It is written when the task that writes is [woken](Self::wake).
     pub(crate) fn push(&self, done: Done) -> Order {
-        let order = {
-            let mut finished = self.finished();
-            finished.calls.push(done);
-            finished.count += 1;
-            Order(finished.count)
-        };
+        let mut finished = self.finished();
+        finished.calls.push(done);
+        finished.count += 1;
+        Order(finished.count)
+    }
+
+    /// Wakes the task that writes the calls.
+    pub(crate) fn wake(&self) {
         self.added.notify_one();
-        order
     }
 
     /// Takes the calls, and returns the place of the last one.

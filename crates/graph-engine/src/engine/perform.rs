@@ -55,13 +55,19 @@ impl StepContext {
             Err(failure) => Err(failure),
         };
         self.complete(&job, slot, Some(first), &mut made).await;
-        if let Some(key) = made.key.filter(|_| made.failure.is_none()) {
-            let result = made.value.clone().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
-            visit.fresh.push(Fresh { key, node: visit.activation.node, result });
-        }
-        if !is_alone && self.is_kept && made.failure.is_none() {
-            let result = made.value.clone().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value());
-            self.push(&job, &made, &result);
+        if made.failure.is_none() {
+            let result = || slot.tool_caller.outcome().to_plain_value();
+            if !is_alone {
+                // The slot is used for the visits of other branches.
+                made.value.get_or_insert_with(result);
+            }
+            if let Some(key) = made.key {
+                let result = made.value.clone().unwrap_or_else(result);
+                visit.fresh.push(Fresh { key, node: visit.activation.node, result });
+            }
+            if let Some(result) = made.value.as_ref().filter(|_| !is_alone && self.is_kept) {
+                self.push(&job, &made, result);
+            }
         }
         visit.take(made);
     }
@@ -473,6 +479,9 @@ impl StepContext {
             let result =
                 (!failed).then(|| made.value.take().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value()));
             let laid = result.as_ref().filter(|_| is_new && self.is_kept).map(|result| self.push(&job, &made, result));
+            if laid.is_some() {
+                self.pending_calls.wake();
+            }
             // A cached result involved no call, so nothing happens twice if it is looked up again.
             let waits = laid.filter(|_| self.durability == Durability::Sync && !made.cached);
             {

@@ -13,23 +13,30 @@ pub(super) struct Quorums {
     /// The visits of the step, in the order of the frontier, each with the handle that cancels it.
     visits: Vec<(Activation, AbortHandle)>,
     open: Mutex<Vec<(Arc<Fan>, Tally)>>,
+    /// For each visit that was not begun, its registration with its handle.
+    registrations: Mutex<Vec<Option<AbortRegistration>>>,
 }
 
 impl Quorums {
-    /// Returns the quorums of a step, with a registration for each of its visits; `None` if the step has no quorum.
-    pub(super) fn open(graph: &GraphTables, position: &Position) -> Option<(Self, Vec<AbortRegistration>)> {
+    /// Returns the quorums of a step; `None` if it has no quorum.
+    pub(super) fn open(graph: &GraphTables, position: &Position) -> Option<Self> {
         let open = Tally::all(graph, position);
         if open.is_empty() {
             return None;
         }
-        let mut registrations = Vec::with_capacity(position.frontier.len());
-        let handle = |at: &Activation| {
+        let (mut visits, mut registrations) = (Vec::new(), Vec::new());
+        for at in &position.frontier {
             let (handle, registration) = AbortHandle::new_pair();
-            registrations.push(registration);
-            (at.clone(), handle)
-        };
-        let visits = position.frontier.iter().map(handle).collect();
-        Some((Self { visits, open: Mutex::new(open) }, registrations))
+            visits.push((at.clone(), handle));
+            registrations.push(Some(registration));
+        }
+        Some(Self { visits, open: Mutex::new(open), registrations: Mutex::new(registrations) })
+    }
+
+    /// Returns the registration of the visit at a place of the frontier, which is about to begin; `None` if it was returned
+    /// before.
+    pub(super) fn registration(&self, place: usize) -> Option<AbortRegistration> {
+        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).get_mut(place)?.take()
     }
 
     /// Takes a visit into account that is over and leads `way`, and cancels the visits that are not needed any more.

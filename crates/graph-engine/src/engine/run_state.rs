@@ -1,7 +1,7 @@
 //! The data of an engine: the context of a run, its state and position, and the visits of a step.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use graph_model::name::RunId;
@@ -11,10 +11,11 @@ use graph_model::value::{AsView, Value, View};
 use crate::activation::{Activation, Change, TakenEdges, path};
 use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
-use crate::engine::journal_writer::{Durability, JournalWriter};
+use crate::engine::journal_writer::{Durability, JournalWriter, Sink};
 use crate::engine::pending_calls::PendingCalls;
 use crate::error::RunError;
 use crate::failure::{Failure, ItemFailure};
+use crate::gate::Pass;
 use crate::graph::GraphTables;
 use crate::machine::Machine;
 use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
@@ -39,6 +40,11 @@ pub(crate) struct RunContext {
     pub(crate) durability: Durability,
     pub(crate) pending_calls: PendingCalls,
     pub(crate) began: Duration,
+    /// Its lease, if it has a journal, until all of its tasks are gone: if its own task is aborted, the tasks of its branches
+    /// end a little later.
+    pub(crate) _lease: Option<Arc<Sink>>,
+    /// Its right to execute, until all of its tasks are gone; not set for a nested run.
+    pub(crate) pass: OnceLock<Arc<Pass>>,
 }
 
 /// The state and position of a run between two steps. Nothing changes them while a step runs.
@@ -75,7 +81,8 @@ pub(crate) struct Engine {
     pub(crate) history: Option<Vec<Visit>>,
     /// Its journal, except while a step that writes to it is in progress.
     pub(crate) journal: Option<JournalWriter>,
-    pub(crate) slots: Vec<CallSlot>,
+    /// The caller of the visits that are alone in their step.
+    pub(crate) slot: CallSlot,
     /// The visits that were cancelled and whose nested runs are not ended yet.
     pub(crate) dropped: Vec<u64>,
     /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks
@@ -104,7 +111,7 @@ pub(crate) struct VisitState {
     pub(crate) activation: Activation,
     /// The time of the visit, if anything asked for it.
     pub(crate) at: Option<SystemTime>,
-    /// Whether its call succeeded; the result is in the visit's [`CallSlot`], unless `value` holds it.
+    /// Whether its call succeeded; the result is in the run's [`CallSlot`], unless `value` holds it.
     pub(crate) called: bool,
     /// The result, if the tool caller does not hold it.
     pub(crate) value: Option<Value>,
@@ -141,7 +148,15 @@ pub(crate) struct VisitState {
     pub(crate) warnings: Vec<String>,
 }
 
+/// A visit in a list of visits. It is boxed, since a step may have ten thousand and it moves between tasks.
+pub(crate) type BoxedVisit = Box<VisitState>;
+
 impl VisitState {
+    /// A visit that is about to begin.
+    pub(crate) fn of(activation: Activation) -> Self {
+        Self { activation, ..Self::default() }
+    }
+
     /// Resets this value for another visit.
     pub(crate) fn begin(&mut self, activation: Activation) {
         self.activation = activation;

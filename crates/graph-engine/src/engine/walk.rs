@@ -4,7 +4,7 @@
 //! the full step repeats the computation, which is pure.
 
 use crate::activation::{Activation, Change};
-use crate::engine::run_state::{CallSlot, Engine, RunContext, RunState, VisitState, alone};
+use crate::engine::run_state::{BoxedVisit, CallSlot, Engine, RunContext, RunState, alone};
 use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::schedule::is_others_turn;
 use crate::step::{CallFacts, Env, Outcome, Planned, failed, plan, settle, take_plain};
@@ -29,16 +29,11 @@ impl Engine {
     ///
     /// Returns true if it stopped after a call; `visits` then holds the visit. Returns false if it stopped before a call, or
     /// no call was needed there; the discarded work is pure, and the full step repeats it.
-    pub(super) async fn walk(&mut self, visits: &mut Vec<VisitState>) -> bool {
+    pub(super) async fn walk(&mut self, visits: &mut Vec<BoxedVisit>) -> bool {
         let max_steps = self.most_steps();
-        if self.slots.is_empty() {
-            self.slots.push(self.slot());
-        }
-        let mut slots = std::mem::take(&mut self.slots);
-        let slot = &mut slots[0];
         let run = Arc::clone(&self.context.run);
         let graph = tables(run.machine.graph());
-        let Self { context, turn, .. } = self;
+        let Self { context, turn, slot, .. } = self;
         let run_state = alone(&mut context.run_state);
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let clock = || run.runtime.clock.now();
@@ -66,16 +61,13 @@ impl Engine {
                 break;
             }
         }
-        self.slots = slots;
         let Some((at, failure)) = stopped else { return false };
         let activation = self.run_state.position.frontier.first().cloned().unwrap_or_default();
-        visits.resize_with(1, VisitState::default);
+        visits.resize_with(1, Box::default);
         visits[0].begin(activation);
         (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
         if visits[0].failure.is_some() {
-            let mut slots = std::mem::take(&mut self.slots);
-            Box::pin(self.visit_again(&mut visits[0], &mut slots[0])).await;
-            self.slots = slots;
+            Box::pin(self.context.visit_again(&mut visits[0], &mut self.slot)).await;
         }
         true
     }

@@ -108,6 +108,7 @@ impl Position {
     pub fn memory(&self, at: &Activation) -> &Memory {
         match &at.frame {
             None => &self.root,
+            Some(_) if self.branches.is_empty() => &NOTHING,
             Some(frame) => self.memory_of(frame),
         }
     }
@@ -146,6 +147,7 @@ impl Position {
     pub fn last_error(&self, at: &Activation) -> Option<&LastError> {
         match &at.frame {
             None => self.root.last_error.as_ref(),
+            Some(_) if self.branches.is_empty() => self.root.last_error.as_ref(),
             Some(_) => self.last_error_in(at),
         }
     }

@@ -1,0 +1,179 @@
+//! Branches whose tools block their threads.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use graph_runtime::record::{Entry, Record};
+use graph_runtime::store::StoreError;
+use graph_runtime::{ActionError, Call, MemoryStore, RunError, RunId, Runtime, SecretKey, Store, audit};
+use state_graphs::{Spread, spread};
+use tokio::sync::Notify;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Squares numbers, each after its branch has met all others. A thread waits for the others in each branch.
+struct Meeting(Barrier);
+
+impl spread::Actions for Meeting {
+    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+        self.0.wait();
+        Ok(params.number * params.number)
+    }
+}
+
+/// Squares numbers. For the number 0 it says that it was called, and blocks its thread until it is released.
+struct Blocked {
+    called: Mutex<Sender<()>>,
+    released: Mutex<Receiver<()>>,
+}
+
+impl spread::Actions for Blocked {
+    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+        if params.number == 0 {
+            self.called.lock().unwrap().send(()).unwrap_or_default();
+            self.released.lock().unwrap().recv_timeout(PATIENCE).expect("the test releases it");
+        }
+        Ok(params.number * params.number)
+    }
+}
+
+/// Squares numbers. For the number 0 it waits until it is released, and for negative numbers it fails.
+#[derive(Default)]
+struct Waiting {
+    released: Arc<Notify>,
+    called: Arc<Mutex<Vec<i64>>>,
+}
+
+impl spread::Actions for Waiting {
+    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+        self.called.lock().unwrap().push(params.number);
+        match params.number {
+            ..0 => return Err(ActionError::permanent("it has no square here")),
+            0 => self.released.notified().await,
+            1.. => {}
+        }
+        Ok(params.number * params.number)
+    }
+}
+
+/// A run of a graph with a blocked branch.
+struct Blocking {
+    runtime: Runtime,
+    store: MemoryStore,
+    id: RunId,
+    graph: Spread<Blocked>,
+    called: Receiver<()>,
+    release: Sender<()>,
+}
+
+fn key() -> SecretKey {
+    SecretKey::from_seed(&[7; 32])
+}
+
+fn blocking() -> Blocking {
+    let (store, id) = (MemoryStore::new(), RunId::new("spread").unwrap());
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
+    let runtime = runtime.store(store.clone()).sign_with(key()).build().unwrap();
+    let ((called, is_called), (release, released)) = (channel(), channel());
+    let (called, released) = (Mutex::new(called), Mutex::new(released));
+    let graph = Spread::new(Blocked { called, released });
+    Blocking { runtime, store, id, graph, called: is_called, release }
+}
+
+/// Waits until something holds, without blocking the thread.
+async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Returns how many calls a journal has in records of their own.
+async fn calls_in(store: &MemoryStore, id: &RunId) -> usize {
+    let records = store.load(id).await.unwrap();
+    let entries = records.iter().map(|signed| serde_json::from_str::<Record>(&signed.body).unwrap().entry);
+    let calls = |entry| if let Entry::Calls(calls) = entry { calls.done.len() } else { 0 };
+    entries.map(calls).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn branches_run_on_several_threads() {
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
+    // Three threads wait for each other, so a run that had fewer would never end.
+    let run = runtime.start(Spread::new(Meeting(Barrier::new(3))), spread::Inputs { numbers: vec![1, 2, 3] });
+    let finished = tokio::time::timeout(PATIENCE, run.await.unwrap()).await.unwrap().unwrap();
+    assert_eq!(finished.output, 14);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn finished_calls_are_durable_while_a_branch_blocks_its_thread() {
+    let Blocking { runtime, store, id, graph, called, release } = blocking();
+    let inputs = spread::Inputs { numbers: vec![0, 1, 2, 3] };
+    let run = runtime.start_as(id.clone(), graph.clone(), inputs).await.unwrap();
+    tokio::task::spawn_blocking(move || called.recv_timeout(PATIENCE)).await.unwrap().unwrap();
+    until("the other calls are in the journal", || async { calls_in(&store, &id).await == 3 }).await;
+    release.send(()).unwrap();
+    let finished = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
+    assert_eq!(finished.output, 14);
+    audit(&graph, &id, &store.load(&id).await.unwrap(), &key().public(), None).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_run_that_is_aborted_is_leased_until_its_blocked_branch_returns() {
+    let Blocking { runtime, store, id, graph, called, release } = blocking();
+    let inputs = spread::Inputs { numbers: vec![0, 1] };
+    let run = runtime.start_as(id.clone(), graph.clone(), inputs).await.unwrap();
+    tokio::task::spawn_blocking(move || called.recv_timeout(PATIENCE)).await.unwrap().unwrap();
+    run.abort();
+    assert!(matches!(run.await, Err(RunError::Stopped { .. })));
+    // The call is in progress, so nobody else may make it.
+    assert!(matches!(store.lease(&id).await, Err(StoreError::Leased { .. })));
+    assert!(!runtime.clone().shutdown(Duration::ZERO).await.is_empty());
+    release.send(()).unwrap();
+    until("the lease is given back", || async { store.lease(&id).await.is_ok() }).await;
+    release.send(()).unwrap();
+    let again = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
+    let again = again.store(store.clone()).sign_with(key()).build().unwrap();
+    let finished = again.resume(graph.clone(), &id).await.unwrap();
+    let finished = tokio::time::timeout(PATIENCE, finished).await.unwrap().unwrap();
+    assert_eq!(finished.output, 1);
+    audit(&graph, &id, &store.load(&id).await.unwrap(), &key().public(), None).unwrap();
+}
+
+#[tokio::test]
+async fn finished_calls_are_durable_while_a_branch_waits() {
+    let (tools, store, id) = (Waiting::default(), MemoryStore::new(), RunId::new("spread").unwrap());
+    let released = Arc::clone(&tools.released);
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
+    let runtime = runtime.store(store.clone()).sign_with(key()).build().unwrap();
+    // One task makes all three visits, since the first two do not wait.
+    let inputs = spread::Inputs { numbers: vec![1, 2, 0] };
+    let run = runtime.start_as(id.clone(), Spread::new(tools), inputs).await.unwrap();
+    until("the first calls are in the journal", || async { calls_in(&store, &id).await == 2 }).await;
+    released.notify_one();
+    assert_eq!(tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap().output, 5);
+}
+
+#[tokio::test]
+async fn calls_that_never_wait_are_written_with_their_step() {
+    let (store, id) = (MemoryStore::new(), RunId::new("spread").unwrap());
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
+    let runtime = runtime.store(store.clone()).sign_with(key()).build().unwrap();
+    let inputs = spread::Inputs { numbers: (1..=100).collect() };
+    let run = runtime.start_as(id.clone(), Spread::new(Waiting::default()), inputs).await.unwrap();
+    assert_eq!(run.await.unwrap().output, 338_350);
+    assert_eq!(calls_in(&store, &id).await, 0);
+}
+
+#[tokio::test]
+async fn no_branch_begins_after_a_failure_that_ends_the_run() {
+    let tools = Waiting::default();
+    let called = Arc::clone(&tools.called);
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
+    let inputs = spread::Inputs { numbers: vec![1, -1, 2, 3] };
+    let run = runtime.start(Spread::new(tools), inputs).await.unwrap();
+    assert!(matches!(run.await, Err(RunError::Node { node, .. }) if node == "square"));
+    assert_eq!(*called.lock().unwrap(), [1, -1]);
+}
