@@ -177,3 +177,16 @@ async fn no_branch_begins_after_a_failure_that_ends_the_run() {
     assert!(matches!(run.await, Err(RunError::Node { node, .. }) if node == "square"));
     assert_eq!(*called.lock().unwrap(), [1, -1]);
 }
+
+/// A call that blocks its thread is made by the task that made another one before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_finished_call_is_durable_while_the_next_one_of_its_task_blocks() {
+    let Blocking { runtime, store, id, graph, called, release } = blocking();
+    // More visits than tasks: the one that blocks follows another one in its task.
+    let inputs = spread::Inputs { numbers: (1..=200).chain([0]).collect() };
+    let run = runtime.start_as(id.clone(), graph, inputs).await.unwrap();
+    tokio::task::spawn_blocking(move || called.recv_timeout(PATIENCE)).await.unwrap().unwrap();
+    until("the other calls are in the journal", || async { calls_in(&store, &id).await == 200 }).await;
+    release.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
+}

@@ -76,7 +76,7 @@ impl StepContext {
     /// Visits nodes of the step, one after the other, until no visit is left that was not begun. The future owns everything
     /// that it uses.
     ///
-    /// The calls that finish are written when something waits. A step whose calls never wait writes them with the step.
+    /// The calls that finish are written when something waits. A short step whose calls never wait writes them with the step.
     async fn visit_branches(self, shared: Arc<ConcurrentStep>) {
         let (mut slot, mut turn) = (self.slot(), Instant::now());
         let mut made: u64 = 0;

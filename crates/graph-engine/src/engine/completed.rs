@@ -1,6 +1,7 @@
 //! Calls that finish before the rest of their step: they are written to the journal and not made again.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::future::join;
 use graph_model::timestamp;
@@ -17,6 +18,10 @@ use crate::run_secrets::{SecretLocation, called_mask, item_text};
 use crate::status::Status;
 use crate::store::StoreError;
 
+/// How long the calls of a step that finish are not written if nothing waits for them: a step that is shorter writes them
+/// with its own record.
+const MOMENT: Duration = Duration::from_millis(1);
+
 impl StepContext {
     /// Whether a step of these nodes makes several calls, each of which is recorded when it is done.
     pub(super) fn shares(&self, frontier: &[Activation]) -> bool {
@@ -32,6 +37,7 @@ impl StepContext {
     ) -> Result<(), RunError> {
         let pending_calls = &self.pending_calls;
         pending_calls.is_over.store(false, Ordering::Release);
+        pending_calls.is_eager.store(false, Ordering::Release);
         let visits = async {
             visits.await;
             pending_calls.is_over.store(true, Ordering::Release);
@@ -44,10 +50,19 @@ impl StepContext {
 
     /// Writes the calls that finish, until the whole step is done. Calls that finish during a write are written together by
     /// the next one.
+    ///
+    /// At first only those that others wait for are written. After a moment all are, even if a visit blocks its thread.
     async fn write_done(&self, journal_writer: &mut JournalWriter) -> Result<(), StoreError> {
         let pending_calls = &self.pending_calls;
+        let mut moment = self.runtime.clock.sleep(MOMENT);
         loop {
-            pending_calls.added.notified().await;
+            tokio::select! {
+                biased;
+                () = pending_calls.added.notified() => {}
+                () = &mut moment, if !pending_calls.is_eager.load(Ordering::Acquire) => {
+                    pending_calls.is_eager.store(true, Ordering::Release);
+                }
+            }
             if pending_calls.is_over.load(Ordering::Acquire) {
                 return Ok(());
             }
@@ -65,7 +80,7 @@ impl StepContext {
         }
     }
 
-    /// Queues a finished call for the journal, in a step that makes several. The task that writes it is not woken.
+    /// Queues a finished call for the journal, in a step that makes several. The task that writes it is woken only later in the step.
     pub(super) fn push(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> Order {
         let node = &self.graph().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);

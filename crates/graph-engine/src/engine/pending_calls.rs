@@ -17,6 +17,8 @@ pub(crate) struct PendingCalls {
     pub(crate) durable: AtomicU64,
     /// Wakes the tasks that wait for a call to be durable.
     pub(crate) stored: Notify,
+    /// Whether each call is written as soon as it is added.
+    pub(crate) is_eager: AtomicBool,
     /// Whether the step is done; after that, none of its calls is written on its own.
     pub(crate) is_over: AtomicBool,
     /// Whether the store failed: no more calls are begun.
@@ -36,12 +38,18 @@ pub(crate) struct CallQueue {
 pub(crate) struct Order(u64);
 
 impl PendingCalls {
-    /// Adds a call that finished. It is written when the task that writes is [woken](Self::wake).
+    /// Adds a call that finished, to be written when the task that writes is [woken](Self::wake).
     pub(crate) fn push(&self, done: Done) -> Order {
-        let mut finished = self.finished();
-        finished.calls.push(done);
-        finished.count += 1;
-        Order(finished.count)
+        let order = {
+            let mut finished = self.finished();
+            finished.calls.push(done);
+            finished.count += 1;
+            Order(finished.count)
+        };
+        if self.is_eager.load(Ordering::Acquire) {
+            self.wake();
+        }
+        order
     }
 
     /// Wakes the task that writes the calls.

@@ -55,8 +55,7 @@ pub(crate) struct RunState {
     pub(crate) done: CompletedCalls,
 }
 
-/// The context of a step's visits. The visit of a branch owns a clone of it and everything else that it needs, so it can be
-/// polled anywhere and dropped independently.
+/// The context of a step's visits. Each task of a step with branches owns a clone of it.
 #[derive(Clone)]
 pub(crate) struct StepContext {
     pub(crate) run: Arc<RunContext>,
