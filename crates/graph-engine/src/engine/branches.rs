@@ -122,6 +122,9 @@ impl StepContext {
             }
             Some(registration) => self.visit_unless_cancelled(visit, slot, registration).await,
         };
+        if visit.broken.is_some() {
+            shared.failed.store(true, Ordering::Relaxed);
+        }
         if !is_done || visit.is_interrupted || visit.broken.is_some() {
             return;
         }
