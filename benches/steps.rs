@@ -120,31 +120,18 @@ fn time_interpreted(tokio: &Tokio, runtime: &Runtime, name: &str, count: u64) ->
 
 /// Times a foreach over `count` items.
 fn time_sweep(tokio: &Tokio, runtime: &Runtime, count: u64) -> Duration {
-    let numbers = (0..i64::try_from(count).expect("criterion counts in moderation")).collect();
-    let graph = Sweep::new(Squares);
-    tokio.block_on(async {
-        let began = Instant::now();
-        let run = runtime.start(graph, sweep::Inputs { numbers }).await.expect("the run starts");
-        let finished = run.await.expect("the run ends");
-        let elapsed = began.elapsed();
-        assert_eq!(finished.output.squares.len() as u64, count, "every item has its result");
-        elapsed
-    })
+    let (elapsed, output) = ran(tokio, runtime, Sweep::new(Squares), sweep::Inputs { numbers: numbers(count) });
+    assert_eq!(output.squares.len() as u64, count, "every item has its result");
+    elapsed
 }
 
 /// Times a run with one fan-out of `branches` branches. Each calls the tool and adds to a channel.
 fn time_spread(tokio: &Tokio, runtime: &Runtime, branches: u64) -> Duration {
-    let numbers: Vec<i64> = (0..i64::try_from(branches).expect("criterion counts in moderation")).collect();
+    let numbers = numbers(branches);
     let sum: i64 = numbers.iter().map(|number| number * number).sum();
-    let graph = Spread::new(Squares);
-    tokio.block_on(async {
-        let began = Instant::now();
-        let run = runtime.start(graph, spread::Inputs { numbers }).await.expect("the run starts");
-        let finished = run.await.expect("the run ends");
-        let elapsed = began.elapsed();
-        assert_eq!(finished.output, sum, "every branch has added its square");
-        elapsed
-    })
+    let (elapsed, output) = ran(tokio, runtime, Spread::new(Squares), spread::Inputs { numbers });
+    assert_eq!(output, sum, "every branch has added its square");
+    elapsed
 }
 
 /// Times a run of `count` steps.
@@ -152,12 +139,21 @@ fn time<G: Graph<Inputs = Map<String, Value>>>(tokio: &Tokio, runtime: &Runtime,
 where
     G::Output: Send,
 {
+    ran(tokio, runtime, graph, Map::new()).0
+}
+
+/// Runs a graph to its end. Returns the time and the output.
+fn ran<G: Graph>(tokio: &Tokio, runtime: &Runtime, graph: G, inputs: G::Inputs) -> (Duration, G::Output) {
     tokio.block_on(async {
         let began = Instant::now();
-        let run = runtime.start(graph, Map::new()).await.expect("the run starts");
-        run.await.expect("the run ends");
-        began.elapsed()
+        let run = runtime.start(graph, inputs).await.expect("the run starts");
+        let finished = run.await.expect("the run ends");
+        (began.elapsed(), finished.output)
     })
+}
+
+fn numbers(count: u64) -> Vec<i64> {
+    (0..i64::try_from(count).expect("criterion counts in moderation")).collect()
 }
 
 /// Measures a step of a run without a store: the time of the whole run, divided by its steps.
@@ -303,11 +299,8 @@ impl Observer for Commits {
 
 /// Times the steps with `branches` branches in a run that has many: from the commit of the step before to its own. Returns
 /// their time, the number of bytes that each wrote, and how many there were.
-fn branch_steps(tokio: &Tokio, runtime: &Runtime, commits: &Commits, branches: i64) -> (Duration, usize, u32) {
-    tokio.block_on(async {
-        let inputs = rounds::Inputs { numbers: (0..branches).collect() };
-        runtime.start(Rounds::new(Squares), inputs).await.expect("the run starts").await.expect("the run ends");
-    });
+fn branch_steps(tokio: &Tokio, runtime: &Runtime, commits: &Commits, branches: u64) -> (Duration, usize, u32) {
+    ran(tokio, runtime, Rounds::new(Squares), rounds::Inputs { numbers: numbers(branches) });
     let (mut time, mut total, mut count) = (Duration::ZERO, 0, 0);
     let (mut before, mut written) = (None, 0);
     for (at, bytes, has_step) in std::mem::take(&mut *commits.0.lock().expect("nobody panics")) {
@@ -355,7 +348,7 @@ fn pairs() {
     const ITEMS: u64 = 10_000;
     const CHOICES: u64 = 100_000;
     const COMMITS: u64 = 50;
-    const BRANCHES: i64 = 50;
+    const BRANCHES: u64 = 50;
     let tokio = tokio();
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
     let nanoseconds = |time: Duration, count: u64| time.as_secs_f64() * 1e9 / count as f64;

@@ -2,11 +2,13 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use graph_runtime::record::{Entry, Record};
 use graph_runtime::store::StoreError;
-use graph_runtime::{ActionError, Call, MemoryStore, RunError, RunId, Runtime, SecretKey, Store, audit};
+use graph_runtime::{
+    ActionError, Builder, Call, ManualClock, MemoryStore, RunError, RunId, Runtime, SecretKey, Store, audit,
+};
 use state_graphs::{Spread, spread};
 use tokio::sync::Notify;
 
@@ -71,10 +73,18 @@ fn key() -> SecretKey {
     SecretKey::from_seed(&[7; 32])
 }
 
+fn builder(store: &MemoryStore) -> Builder {
+    Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().store(store.clone()).sign_with(key())
+}
+
+/// Returns a runtime with a clock that never moves. In it no step writes its calls after a millisecond.
+fn timeless(store: &MemoryStore) -> Runtime {
+    builder(store).clock(Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH))).build().unwrap()
+}
+
 fn blocking() -> Blocking {
     let (store, id) = (MemoryStore::new(), RunId::new("spread").unwrap());
-    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
-    let runtime = runtime.store(store.clone()).sign_with(key()).build().unwrap();
+    let runtime = builder(&store).build().unwrap();
     let ((called, is_called), (release, released)) = (channel(), channel());
     let (called, released) = (Mutex::new(called), Mutex::new(released));
     let graph = Spread::new(Blocked { called, released });
@@ -109,9 +119,9 @@ async fn branches_run_on_several_threads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn finished_calls_are_durable_while_a_branch_blocks_its_thread() {
-    let Blocking { runtime, store, id, graph, called, release } = blocking();
+    let Blocking { store, id, graph, called, release, .. } = blocking();
     let inputs = spread::Inputs { numbers: vec![0, 1, 2, 3] };
-    let run = runtime.start_as(id.clone(), graph.clone(), inputs).await.unwrap();
+    let run = timeless(&store).start_as(id.clone(), graph.clone(), inputs).await.unwrap();
     tokio::task::spawn_blocking(move || called.recv_timeout(PATIENCE)).await.unwrap().unwrap();
     until("the other calls are in the journal", || async { calls_in(&store, &id).await == 3 }).await;
     release.send(()).unwrap();
@@ -134,8 +144,7 @@ async fn a_run_that_is_aborted_is_leased_until_its_blocked_branch_returns() {
     release.send(()).unwrap();
     until("the lease is given back", || async { store.lease(&id).await.is_ok() }).await;
     release.send(()).unwrap();
-    let again = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
-    let again = again.store(store.clone()).sign_with(key()).build().unwrap();
+    let again = builder(&store).build().unwrap();
     let finished = again.resume(graph.clone(), &id).await.unwrap();
     let finished = tokio::time::timeout(PATIENCE, finished).await.unwrap().unwrap();
     assert_eq!(finished.output, 1);
@@ -146,11 +155,9 @@ async fn a_run_that_is_aborted_is_leased_until_its_blocked_branch_returns() {
 async fn finished_calls_are_durable_while_a_branch_waits() {
     let (tools, store, id) = (Waiting::default(), MemoryStore::new(), RunId::new("spread").unwrap());
     let released = Arc::clone(&tools.released);
-    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
-    let runtime = runtime.store(store.clone()).sign_with(key()).build().unwrap();
     // One task makes all three visits, since the first two do not wait.
     let inputs = spread::Inputs { numbers: vec![1, 2, 0] };
-    let run = runtime.start_as(id.clone(), Spread::new(tools), inputs).await.unwrap();
+    let run = timeless(&store).start_as(id.clone(), Spread::new(tools), inputs).await.unwrap();
     until("the first calls are in the journal", || async { calls_in(&store, &id).await == 2 }).await;
     released.notify_one();
     assert_eq!(tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap().output, 5);
@@ -159,10 +166,8 @@ async fn finished_calls_are_durable_while_a_branch_waits() {
 #[tokio::test]
 async fn calls_that_never_wait_are_written_with_their_step() {
     let (store, id) = (MemoryStore::new(), RunId::new("spread").unwrap());
-    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
-    let runtime = runtime.store(store.clone()).sign_with(key()).build().unwrap();
     let inputs = spread::Inputs { numbers: (1..=100).collect() };
-    let run = runtime.start_as(id.clone(), Spread::new(Waiting::default()), inputs).await.unwrap();
+    let run = timeless(&store).start_as(id.clone(), Spread::new(Waiting::default()), inputs).await.unwrap();
     assert_eq!(run.await.unwrap().output, 338_350);
     assert_eq!(calls_in(&store, &id).await, 0);
 }
@@ -178,7 +183,6 @@ async fn no_branch_begins_after_a_failure_that_ends_the_run() {
     assert_eq!(*called.lock().unwrap(), [1, -1]);
 }
 
-/// A call that blocks its thread is made by the task that made another one before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_finished_call_is_durable_while_the_next_one_of_its_task_blocks() {
     let Blocking { runtime, store, id, graph, called, release } = blocking();

@@ -678,7 +678,7 @@ impl StepContext {
             (Some(failure), results, _) => Outcome::Failed(failure, results.get_or_insert_default()),
             (None, Some(results), _) => Outcome::Each(results),
             (None, None, Some(value)) => Outcome::Returned(value.view()),
-            (None, None, None) if visit.called => Outcome::Returned(slot.tool_caller.outcome()),
+            (None, None, None) if visit.called => Outcome::Returned(slot.outcome(visit.returned.as_ref())),
             (None, None, None) => Outcome::None,
         };
         let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut visit.changes);

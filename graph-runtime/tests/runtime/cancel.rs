@@ -1,6 +1,7 @@
 //! Runs that are cancelled by a process that has only their store.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use graph_runtime::__private::{Executor, Key, Program, Tool};
@@ -199,4 +200,30 @@ async fn a_foreach_cancelled_after_a_failure_resumes_its_other_items() {
     let finished = runtime(store).resume(graph(), &id("run")).await.unwrap().await.unwrap();
     assert_eq!(*calls.lock().unwrap(), [0, 1, 0, 2]);
     assert_eq!(finished.output, json!([{"status": "error", "error": "no"}, {"n": 1}, {"n": 2}]));
+}
+
+#[tokio::test]
+async fn no_branch_begins_after_the_run_was_cancelled() {
+    let each =
+        r#"{"line":2,"does":{"action":0},"retry":{"attempts":2,"delay_ms":60000,"on":["any"]},"next":[{"to":"end"}]}"#;
+    let program = Program {
+        nodes: &[
+            ("split", r#"{"line":1,"does":"gate","next":{"over":[1,2,3],"as":"part","to":"each","width":1}}"#),
+            ("each", each),
+            ("end", r#"{"line":3,"does":"return","join":{"of":[1],"fan":0,"closes":true}}"#),
+        ],
+        ..PROGRAM
+    };
+    let (stop, calls) = (Arc::new(OnceLock::<Canceller>::new()), Arc::new(AtomicUsize::new(0)));
+    let (canceller, count) = (stop.clone(), calls.clone());
+    let graph = Interpreted::new(&program, move |_: &Call, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        canceller.get().unwrap().cancel();
+        Err(ActionError::transient("not now"))
+    });
+    let run = runtime(MemoryStore::new()).start_as(id("run"), graph, Map::new()).await.unwrap();
+    assert!(stop.set(run.canceller()).is_ok());
+    let error = run.await.unwrap_err();
+    assert!(matches!(error, RunError::Cancelled { steps: 1, .. }), "{error}");
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
 }

@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
+use graph_runtime::record::{Entry, Record};
 use graph_runtime::{
-    ActionError, Call, ManualClock, Map, Progress, RunError, RunId, Runtime, StartError, Status, Value,
+    ActionError, Call, ManualClock, Map, MemoryStore, Progress, RunError, RunId, Runtime, StartError, Status, Store,
+    Value,
 };
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::support::{id, runtime as durable};
 
 const A: Key<'static> = Key { name: "a", initial: None };
 const B: Key<'static> = Key { name: "b", initial: None };
@@ -136,6 +139,42 @@ async fn most_at_once(width: &str, settings: &str) -> usize {
     let runtime = Runtime::builder().grant("*").unwrap().build().unwrap();
     assert_eq!(runtime.start(machine, Map::new()).await.unwrap().await.unwrap().steps, 8);
     seen.load(Ordering::SeqCst)
+}
+
+/// Returns the results and the failures that the journal has for the visits of `each`, whose call returns a value that leads
+/// nowhere. `split` leads there.
+async fn led_nowhere(split: &str, end: &str) -> Vec<(Value, Option<String>)> {
+    let each = r#"{"line":2,"does":{"action":0},"next":{"by":"result.way","to":{"on":"end"}},"on_error":2}"#;
+    let nodes = &[
+        ("split", split),
+        ("each", each),
+        ("mend", r#"{"line":3,"does":"gate","next":[{"to":"end"}]}"#),
+        ("end", end),
+    ];
+    let machine = Interpreted::new(&Program { nodes, ..PROGRAM }, |_, _| Ok(json!({"way": "off"})));
+    let store = MemoryStore::new();
+    let run = durable(store.clone()).start_as(id("run"), machine, Map::new()).await.unwrap();
+    assert_eq!(run.await.unwrap().steps, 2 + if split.contains("over") { 4 } else { 2 });
+    let records = store.load(&id("run")).await.unwrap();
+    let visits =
+        records.iter().filter_map(|signed| match serde_json::from_str::<Record>(&signed.body).unwrap().entry {
+            Entry::Step(step) => Some(step.visits),
+            _ => None,
+        });
+    visits.flatten().filter(|visit| visit.node == "each").map(|visit| (visit.result, visit.error)).collect()
+}
+
+#[tokio::test]
+async fn a_result_that_its_node_cannot_use_is_recorded_alike_in_branches_and_outside() {
+    let outside = led_nowhere(r#"{"line":1,"does":"gate","next":[{"to":"each"}]}"#, r#"{"line":4,"does":"return"}"#);
+    let inside = led_nowhere(
+        r#"{"line":1,"does":"gate","next":{"over":[1,2],"as":"part","to":"each"}}"#,
+        r#"{"line":4,"does":"return","join":{"of":[1,2],"fan":0,"closes":true}}"#,
+    );
+    let failed = "`result.way` leads nowhere: there is no target for `off`".to_owned();
+    let visit = || (Value::Null, Some(failed.clone()));
+    assert_eq!(outside.await, [visit()]);
+    assert_eq!(inside.await, [visit(), visit()]);
 }
 
 #[tokio::test]

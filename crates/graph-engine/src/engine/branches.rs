@@ -27,8 +27,8 @@ struct ConcurrentStep {
     left: AtomicUsize,
     /// The visits that are over, in the order of the frontier.
     done: Vec<Mutex<Option<BoxedVisit>>>,
-    /// Whether a visit has failed in a way that ends the run.
-    failed: AtomicBool,
+    /// Whether the run surely ends in this step, so that no further visit begins.
+    ends_run: AtomicBool,
     quorums: Option<Quorums>,
 }
 
@@ -45,10 +45,9 @@ impl StepContext {
         let frontier = &self.run_state.position.frontier;
         let most = self.graph().branches_at_once(frontier).clamp(1, frontier.len().max(1));
         let quorums = Quorums::open(self.graph(), &self.run_state.position);
-        let mut done = Vec::new();
-        done.resize_with(frontier.len(), Mutex::default);
-        let (begun, left, failed) = (AtomicUsize::new(0), AtomicUsize::new(frontier.len()), AtomicBool::new(false));
-        let shared = Arc::new(ConcurrentStep { begun, left, done, failed, quorums });
+        let done = frontier.iter().map(|_| Mutex::default()).collect();
+        let (begun, left, ends_run) = (AtomicUsize::new(0), AtomicUsize::new(frontier.len()), AtomicBool::new(false));
+        let shared = Arc::new(ConcurrentStep { begun, left, done, ends_run, quorums });
         let mut tasks = JoinSet::new();
         for _ in 0..most {
             tasks.spawn(in_run(self.clone().visit_branches(Arc::clone(&shared))).in_current_span());
@@ -109,9 +108,9 @@ impl StepContext {
         }
     }
 
-    /// Visits the node of a branch, unless a visit of the step has failed in a way that ends the run.
+    /// Visits the node of a branch, unless another visit of the step surely ends the run.
     async fn visit_branch(&self, place: usize, visit: &mut VisitState, slot: &mut CallSlot, shared: &ConcurrentStep) {
-        if shared.failed.load(Ordering::Relaxed) {
+        if shared.ends_run.load(Ordering::Relaxed) {
             visit.is_left_out = true;
             return;
         }
@@ -122,19 +121,18 @@ impl StepContext {
             }
             Some(registration) => self.visit_unless_cancelled(visit, slot, registration).await,
         };
-        if visit.broken.is_some() {
-            shared.failed.store(true, Ordering::Relaxed);
+        let is_stopped = visit.is_interrupted && (self.facts.stop.is_set() || self.is_overdue());
+        let mut ends_run = visit.broken.is_some() || is_stopped;
+        if is_done && !ends_run && !visit.is_interrupted {
+            self.settle_visit(visit, slot);
+            visit.is_settled = true;
+            ends_run = visit.way.is_fatal();
+            if let Some(quorums) = &shared.quorums {
+                quorums.take(self.graph(), &visit.activation, &visit.way);
+            }
         }
-        if !is_done || visit.is_interrupted || visit.broken.is_some() {
-            return;
-        }
-        self.settle_visit(visit, slot);
-        visit.is_settled = true;
-        if visit.way.is_fatal() {
-            shared.failed.store(true, Ordering::Relaxed);
-        }
-        if let Some(quorums) = &shared.quorums {
-            quorums.take(self.graph(), &visit.activation, &visit.way);
+        if ends_run {
+            shared.ends_run.store(true, Ordering::Relaxed);
         }
     }
 

@@ -56,16 +56,14 @@ impl StepContext {
         };
         self.complete(&job, slot, Some(first), &mut made).await;
         if made.failure.is_none() {
-            let result = || slot.tool_caller.outcome().to_plain_value();
-            if !is_alone {
-                // The slot is used for the visits of other branches.
-                made.value.get_or_insert_with(result);
-            }
+            let outcome = || slot.tool_caller.outcome().to_plain_value();
+            visit.returned = (!is_alone && made.value.is_none()).then(outcome);
+            let result = made.value.as_ref().or(visit.returned.as_ref());
             if let Some(key) = made.key {
-                let result = made.value.clone().unwrap_or_else(result);
+                let result = result.cloned().unwrap_or_else(outcome);
                 visit.fresh.push(Fresh { key, node: visit.activation.node, result });
             }
-            if let Some(result) = made.value.as_ref().filter(|_| !is_alone && self.is_kept) {
+            if let Some(result) = result.filter(|_| !is_alone && self.is_kept) {
                 self.push(&job, &made, result);
             }
         }

@@ -104,15 +104,24 @@ pub(crate) struct CallSlot {
     pub(crate) call: Call,
 }
 
+impl CallSlot {
+    /// Returns a view of what the tool returned, which is in `returned` if the slot may be used for other visits.
+    pub(crate) fn outcome<'a>(&'a self, returned: Option<&'a Value>) -> View<'a> {
+        returned.map_or_else(|| self.tool_caller.outcome(), AsView::view)
+    }
+}
+
 /// A visit that was made.
 #[derive(Default)]
 pub(crate) struct VisitState {
     pub(crate) activation: Activation,
     /// The time of the visit, if anything asked for it.
     pub(crate) at: Option<SystemTime>,
-    /// Whether its call succeeded; the result is in the run's [`CallSlot`], unless `value` holds it.
+    /// Whether its call succeeded; the result is in `value`, in `returned`, or still in the [`CallSlot`].
     pub(crate) called: bool,
-    /// The result, if the tool caller does not hold it.
+    /// The result that the tool caller held, if its [`CallSlot`] may be used for other visits.
+    pub(crate) returned: Option<Value>,
+    /// The result, if no tool caller held it.
     pub(crate) value: Option<Value>,
     /// The results of the calls of a foreach, in the order of its items.
     pub(crate) results: Option<Vec<Value>>,
@@ -161,6 +170,7 @@ impl VisitState {
         self.activation = activation;
         self.at = None;
         self.called = false;
+        self.returned = None;
         self.value = None;
         self.results = None;
         self.items.clear();
@@ -193,7 +203,7 @@ impl VisitState {
     pub(crate) fn outcome<'a>(&'a self, slot: &'a CallSlot) -> View<'a> {
         match (&self.value, &self.failure, &self.results) {
             (Some(value), _, _) => value.view(),
-            (None, None, None) if self.called => slot.tool_caller.outcome(),
+            (None, None, None) if self.called => slot.outcome(self.returned.as_ref()),
             _ => View::Null,
         }
     }
