@@ -14,6 +14,7 @@ graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
 graph!("tests/engines/graphs/branches_check_an_order.yaml");
 graph!("tests/engines/graphs/branches_end_with_failures.yaml");
 graph!("tests/engines/graphs/branches_for_each_element.yaml");
+graph!("tests/engines/graphs/branches_meet_before_the_others.yaml");
 graph!("tests/engines/graphs/branches_run_graphs.yaml");
 graph!("tests/engines/graphs/branches_run_inside.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
@@ -144,6 +145,12 @@ super::all_machines! {
         test_note(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_pack(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_seal(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_meet_before_the_others" branches_meet_before_the_others BranchesMeetBeforeTheOthers {
+        test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_stock(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "branches_run_graphs" branches_run_graphs BranchesRunGraphs {
         test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

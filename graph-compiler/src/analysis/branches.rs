@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use graph_definition::definition::RouteDefinition;
-use graph_definition::hash::{HashMap, HashSet};
+use graph_definition::hash::HashMap;
 use graph_model::program::OnBranchError;
 
 use super::model::Model;
@@ -92,7 +92,7 @@ pub(crate) struct Branches {
     closing: Vec<Option<usize>>,
     /// For each partial join, the visits from which a path leads to it inside of its fan-out.
     reach: HashMap<usize, Vec<bool>>,
-    /// For each partial join, the edges of its fan-out whose branches may come to it.
+    /// For each partial join, the frames in which branches may come to it.
     arrivals: HashMap<usize, Vec<usize>>,
     /// For each node, whether it fans out over a list.
     over: Vec<bool>,
@@ -221,6 +221,11 @@ impl Branches {
         places.filter_map(|(join, place)| place.filter(|place| !place.closes).map(|place| (join, place.fan)))
     }
 
+    /// Whether a partial join waits for branches that are at a node.
+    pub(crate) fn waits_for(&self, join: usize, node: usize) -> bool {
+        self.reach.get(&join).is_some_and(|reach| self.visits(node).any(|(visit, _)| reach[visit]))
+    }
+
     /// Returns the join that closes a fan-out.
     pub(crate) fn closing(&self, fan: usize) -> Option<usize> {
         self.closing.get(fan).copied().flatten()
@@ -234,44 +239,52 @@ impl Branches {
 
     /// Whether two visits, by their indices, may happen in one run without either of them surely before the other.
     pub(crate) fn is_concurrent(&self, one: usize, other: usize) -> bool {
-        let (a, b) = (self.stack(one), self.stack(other));
-        // Two elements of a list have equal frames.
-        let of_list = |frame: &BranchFrame| self.over[frame.fan] && matches!(frame.label, BranchLabel::Edge(_));
-        let mut common = a.iter().zip(&b).take_while(|(a, b)| a == b);
-        common.any(|(frame, _)| of_list(frame))
-            || divergence(&a, &b).is_some_and(|(a, b)| self.differ(a, one, b, other, true))
+        let stacks = [one, other].map(|visit| self.stack(self.visits[visit].frame));
+        self.is_apart([&stacks[0], &stacks[1]], 0, [one, other])
     }
 
-    /// Returns the frames around a visit, the outermost first.
-    fn stack(&self, visit: usize) -> Vec<BranchFrame> {
-        let mut stack: Vec<BranchFrame> = self.frames(self.visits[visit].frame).collect();
+    /// Whether any visits of two nodes may happen without either of them surely before the other.
+    pub(crate) fn are_concurrent(&self, one: usize, other: usize) -> bool {
+        let others = || self.visits(other).map(|(at, _)| at);
+        self.visits(one).any(|(at, _)| others().any(|other| self.is_concurrent(at, other)))
+    }
+
+    /// Returns the frames from the outermost to one.
+    fn stack(&self, innermost: usize) -> Vec<BranchFrame> {
+        let mut stack: Vec<BranchFrame> = self.frames(innermost).collect();
         stack.reverse();
         stack
     }
 
-    /// Whether two visits may happen in branches of one visit of a fan-out, which have different labels.
+    /// Whether two visits may be active at the same time, given the frames of branches that lead to them, the outermost first.
+    /// The first frames, up to `from`, are not compared.
     ///
-    /// With `unordered`, only if neither is surely before the other.
-    fn differ(&self, a: BranchFrame, one: usize, b: BranchFrame, other: usize, unordered: bool) -> bool {
-        let is_over = self.over[a.fan];
-        let arrivals = |join: usize| self.arrivals.get(&join).map_or(&[][..], Vec::as_slice);
-        // A partial join waits for everything that can still reach it.
-        let waits_for =
-            |join: usize, visit: usize| unordered && self.reach.get(&join).is_some_and(|reach| reach[visit]);
-        match (a.label, b.label) {
-            (BranchLabel::Edge(_), BranchLabel::Edge(_)) => true,
-            (BranchLabel::Edge(edge), BranchLabel::Join(join)) => {
-                arrivals(join).iter().any(|&from| is_over || from != edge) && !waits_for(join, one)
-            }
-            (BranchLabel::Join(join), BranchLabel::Edge(edge)) => {
-                arrivals(join).iter().any(|&from| is_over || from != edge) && !waits_for(join, other)
-            }
-            (BranchLabel::Join(first), BranchLabel::Join(second)) => {
-                let (ones, others) = (arrivals(first), arrivals(second));
-                let is_possible = ones.iter().any(|from| others.iter().any(|other| is_over || from != other));
-                is_possible && !waits_for(first, other) && !waits_for(second, one)
-            }
+    /// A visit behind a partial join may be active beside another one if a branch that comes to the join may be, and the join
+    /// does not wait for the other one.
+    fn is_apart(&self, stacks: [&[BranchFrame]; 2], from: usize, visits: [usize; 2]) -> bool {
+        // Two elements of a list have equal frames.
+        let of_list = |frame: &BranchFrame| self.over[frame.fan] && matches!(frame.label, BranchLabel::Edge(_));
+        let mut pairs = stacks[0].iter().zip(stacks[1]).enumerate().skip(from);
+        let Some((depth, pair)) = pairs.find(|(_, (a, b))| a != b || of_list(a)) else { return false };
+        let pair = [pair.0, pair.1];
+        let join = |side: usize| match pair[side].label {
+            BranchLabel::Join(join) => Some((side, join)),
+            BranchLabel::Edge(_) => None,
+        };
+        if pair[0] == pair[1] || pair[0].fan != pair[1].fan {
+            return pair[0] == pair[1];
         }
+        let Some((side, join)) = join(0).or_else(|| join(1)) else { return true };
+        if self.reach.get(&join).is_some_and(|reach| reach[visits[1 - side]]) {
+            return false;
+        }
+        let arrivals = self.arrivals.get(&join).into_iter().flatten();
+        arrivals.map(|&frame| self.stack(frame)).any(|arrived| {
+            let mut stacks = stacks;
+            stacks[side] = &arrived;
+            arrived.get(depth).is_some_and(|frame| frame.outer == pair[side].outer && frame.fan == pair[side].fan)
+                && self.is_apart(stacks, depth, visits)
+        })
     }
 
     /// Returns the joins that may follow a node without an edge from it: where a branch ends, or where none begins.
@@ -372,10 +385,11 @@ impl Branches {
     fn meeting(&self, node: usize) -> Option<(usize, [usize; 2])> {
         let visits = &self.of_node[node];
         let pairs = (0..visits.len()).flat_map(|one| (one + 1..visits.len()).map(move |other| (one, other)));
-        pairs.map(|(one, other)| (visits[one], visits[other])).find_map(|(one, other)| {
+        pairs.map(|(one, other)| [visits[one], visits[other]]).find_map(|pair| {
             // Branches of one list may visit the same nodes. All others have edges of their own.
-            let (a, b) = divergence(&self.stack(one), &self.stack(other))?;
-            self.differ(a, one, b, other, false).then_some((a.fan, [one, other]))
+            let [a, b] = pair.map(|visit| self.stack(self.visits[visit].frame));
+            let depth = a.iter().zip(&b).position(|(a, b)| a != b)?;
+            self.is_apart([&a, &b], depth, pair).then_some((a[depth].fan, pair))
         })
     }
 
@@ -406,33 +420,6 @@ fn each_once(joins: impl Iterator<Item = usize>) -> Vec<usize> {
     joins.sort_unstable();
     joins.dedup();
     joins
-}
-
-/// Returns the first frames in which two visits are in different branches of one visit of a fan-out.
-fn divergence(a: &[BranchFrame], b: &[BranchFrame]) -> Option<(BranchFrame, BranchFrame)> {
-    let (a, b) = a.iter().zip(b).find(|(a, b)| a != b)?;
-    (a.fan == b.fan).then_some((*a, *b))
-}
-
-/// Returns for each partial join the edges whose branches may come to it, directly or through other joins. `from` has the
-/// branches that lead to each.
-fn arrivals(from: &[(usize, HashSet<BranchLabel>)]) -> HashMap<usize, Vec<usize>> {
-    let mut arrivals: HashMap<usize, Vec<usize>> = HashMap::default();
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for (join, labels) in from {
-            let of_label = |label: &BranchLabel| match label {
-                BranchLabel::Edge(edge) => vec![*edge],
-                BranchLabel::Join(other) => arrivals.get(other).cloned().unwrap_or_default(),
-            };
-            let mut edges: Vec<usize> = labels.iter().flat_map(of_label).collect();
-            edges.sort_unstable();
-            edges.dedup();
-            changed |= arrivals.insert(*join, edges.clone()).is_none_or(|known| known != edges);
-        }
-    }
-    arrivals
 }
 
 /// Returns which nodes paths lead to from the start, without regard to branches.
@@ -635,50 +622,36 @@ impl Explorer<'_, '_> {
         self.fault(BranchFault::Outside { join, from, fan });
     }
 
-    /// Finds the visits that can reach each partial join.
+    /// Finds what comes to each partial join, and the visits that it waits for.
     fn finish(self) -> Branches {
-        let Self { mut branches, arrived, .. } = self;
-        let (mut before, mut circles): (Option<Vec<Vec<usize>>>, Vec<BranchFault>) = Default::default();
-        let mut from: Vec<(usize, HashSet<BranchLabel>)> = Vec::new();
-        for (&join, arrived) in &arrived {
-            let Some(JoinPlace { fan, closes: false }) = branches.places[join] else { continue };
-            let before = before.get_or_insert_with(|| {
-                let mut before = vec![Vec::new(); branches.visits.len()];
-                for (from, onward) in branches.onward.iter().enumerate() {
-                    onward.iter().for_each(|&to| before[to].push(from));
+        let Self { mut branches, arrived, visits, .. } = self;
+        let is_partial = |join: &usize| branches.places[*join].is_some_and(|place| !place.closes);
+        let partial: Vec<usize> = arrived.keys().copied().filter(is_partial).collect();
+        let mut circles: Vec<BranchFault> = Vec::new();
+        if !partial.is_empty() {
+            let before = before(&branches, &visits);
+            for &join in &partial {
+                let Some(JoinPlace { fan, .. }) = branches.places[join] else { continue };
+                let reach = reach(&branches, &before, fan, &arrived[&join]);
+                // The join would be visited again.
+                let is_behind = |visit: usize| {
+                    let mut frames = branches.frames(branches.visits[visit].frame);
+                    frames.any(|around| around.fan == fan && around.label == BranchLabel::Join(join))
+                };
+                if reach.iter().enumerate().any(|(visit, reach)| *reach && is_behind(visit)) {
+                    circles.push(BranchFault::Circle { join });
                 }
-                before
-            });
-            let is_inside =
-                |visit: usize| branches.frames(branches.visits[visit].frame).any(|around| around.fan == fan);
-            let mut reach = vec![false; branches.visits.len()];
-            let mut open: Vec<usize> = arrived.iter().filter_map(|(from, _)| *from).collect();
-            while let Some(visit) = open.pop() {
-                if is_inside(visit) && !std::mem::replace(&mut reach[visit], true) {
-                    open.extend(&before[visit]);
-                }
+                branches.reach.insert(join, reach);
+                branches.arrivals.insert(join, each_once(arrived[&join].iter().map(|(_, frame)| *frame)));
             }
-            // A branch arrives if its first node can reach the join, or is the join.
-            let of_frame = |frame: usize| branches.frames(frame).find(|around| around.fan == fan);
-            let mut edges: Vec<usize> = arrived.iter().map(|(_, frame)| *frame).collect();
-            edges
-                .extend(reach.iter().enumerate().filter(|(_, reach)| **reach).map(|(at, _)| branches.visits[at].frame));
-            let labels = edges.into_iter().filter_map(|frame| Some(of_frame(frame)?.label)).collect();
-            // The join would be visited again.
-            let is_behind = |visit: usize| {
-                of_frame(branches.visits[visit].frame).is_some_and(|frame| frame.label == BranchLabel::Join(join))
-            };
-            if reach.iter().enumerate().any(|(visit, reach)| *reach && is_behind(visit)) {
-                circles.push(BranchFault::Circle { join });
-            }
-            branches.reach.insert(join, reach);
-            from.push((join, labels));
         }
-        branches.arrivals = arrivals(&from);
         // A join that no rule placed was not followed, so nothing is known of the nodes behind it.
         if branches.faults.is_empty() {
             let unplaced = arrived.keys().find(|&&join| branches.places[join].is_none());
             circles.extend(unplaced.map(|&join| BranchFault::Circle { join }));
+        }
+        if !circles.is_empty() {
+            branches.arrivals.clear();
         }
         // One report for joins that wait for each other.
         if !branches.faults.iter().any(|fault| matches!(fault, BranchFault::Circle { .. })) {
@@ -686,6 +659,34 @@ impl Explorer<'_, '_> {
         }
         branches
     }
+}
+
+/// Returns for each visit those that lead to it. Everything inside of a fan-out leads to the join that closes it.
+fn before(branches: &Branches, visits: &HashMap<Visit, usize>) -> Vec<Vec<usize>> {
+    let mut before = vec![Vec::new(); branches.visits.len()];
+    for (from, onward) in branches.onward.iter().enumerate() {
+        onward.iter().for_each(|&to| before[to].push(from));
+        let Visit { node, frame } = branches.visits[from];
+        let own = branches.closing(node).map(|node| Visit { node, frame });
+        let around = branches.frames(frame);
+        let around = around.filter_map(|at| Some(Visit { node: branches.closing(at.fan)?, frame: at.outer }));
+        let closing = own.into_iter().chain(around).filter_map(|visit| visits.get(&visit));
+        closing.for_each(|&to| before[to].push(from));
+    }
+    before
+}
+
+/// Returns for each visit whether it leads to a partial join without leaving the join's fan-out.
+fn reach(branches: &Branches, before: &[Vec<usize>], fan: usize, arrived: &[(Option<usize>, usize)]) -> Vec<bool> {
+    let is_inside = |visit: usize| branches.frames(branches.visits[visit].frame).any(|around| around.fan == fan);
+    let mut reach = vec![false; branches.visits.len()];
+    let mut open: Vec<usize> = arrived.iter().filter_map(|(from, _)| *from).collect();
+    while let Some(visit) = open.pop() {
+        if is_inside(visit) && !std::mem::replace(&mut reach[visit], true) {
+            open.extend(&before[visit]);
+        }
+    }
+    reach
 }
 
 #[cfg(test)]

@@ -216,12 +216,19 @@ impl Flow {
         }
         let mut any: Option<Set> = None;
         for branch in &join.branches {
-            let arrived = self.arrived(model, node, join, branch, true);
-            if let Some(arrived) = &arrived {
-                meet(&mut any, arrived);
-            }
             if branch.is_sure {
-                known.unite(&arrived?);
+                let mut sure = self.arrived(model, node, join, branch, true)?;
+                // The last failure behind a partial join is one of the branches that came to it.
+                if !join.closes && !branch.surely_arrives() {
+                    sure.remove(self.keys);
+                    self.forget(&mut sure, &[self.keys]);
+                }
+                known.unite(&sure);
+            }
+            if !join.closes
+                && let Some(arrived) = self.arrived(model, node, join, branch, false)
+            {
+                meet(&mut any, &arrived);
             }
         }
         // A join that does not close its fan-out is visited only if a branch arrives.

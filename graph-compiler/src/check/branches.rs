@@ -73,18 +73,24 @@ fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diag
     }
 }
 
-/// Reports joins that only some branches of their fan-out reach: the compiler cannot prove graphs with such joins.
+/// Reports joins that only some branches of a fan-out reach beside a quorum: it is not said how many branches a quorum counts
+/// for such a join, and which calls it cancels.
 fn check_partial(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let branches = analysis.flow.branches();
     let nodes = &analysis.model.definition.nodes;
-    for (join, fan) in analysis.flow.branches().partial() {
+    for (join, fan) in branches.partial() {
+        let closing = branches.closing(fan).filter(|&closing| nodes[closing].quorum.is_some());
+        let Some(quorum) = closing.or(nodes[join].quorum.is_some().then_some(join)) else { continue };
         let message = format!("node `{}` waits for some branches of node `{}` only", nodes[join].name, nodes[fan].name);
-        diagnostics
-            .error(code::NOT_SUPPORTED, analysis.model.place(&nodes[join].name.span), message)
-            .related(analysis.model.place(&nodes[fan].name.span), "the branches begin here")
-            .help(
-                "let all branches meet at one node; branches that meet earlier begin at a fan-out of their own, inside of a \
-                 branch",
-            );
+        let diagnostic =
+            diagnostics.error(code::NOT_SUPPORTED, analysis.model.place(&nodes[join].name.span), message);
+        if quorum != join {
+            diagnostic.related(analysis.model.place(&nodes[quorum].name.span), "this counts the branches");
+        }
+        diagnostic.related(analysis.model.place(&nodes[fan].name.span), "the branches begin here").help(
+            "a quorum counts branches that all lead to it: branches that meet earlier begin at a fan-out of their own, inside of \
+             a branch",
+        );
     }
 }
 

@@ -33,7 +33,7 @@ struct Branch {
     ends: bool,
 }
 
-/// A join of the first branches of a fan-out, after which one branch continues.
+/// A join of the first branches of a fan-out, behind which a branch of its own begins.
 struct Partial {
     of: usize,
     node: usize,
@@ -228,7 +228,7 @@ impl Judge {
                 let begin = step + 1;
                 self.visit(begin, *node, Some(json!({})));
                 let of = partial.as_ref().map_or(0, |partial| partial.of);
-                let (mut last, mut last_of, mut first) = (begin, begin, None);
+                let (mut last, mut last_of, mut comes) = (begin, begin, false);
                 for (at, branch) in (0..).zip(branches) {
                     self.path.push(at);
                     let end = self.parts(&branch.parts, begin);
@@ -237,11 +237,12 @@ impl Judge {
                     // The join does not wait for a branch that cannot reach it.
                     if usize::try_from(at).unwrap() < of && !branch.ends {
                         last_of = last_of.max(end);
-                        first = first.or(Some(at));
+                        comes = true;
                     }
                 }
-                if let (Some(partial), Some(first)) = (partial, first) {
-                    self.path.push(first);
+                if let Some(partial) = partial.as_ref().filter(|_| comes) {
+                    // The branches behind joins come after those that begin at the fan-out.
+                    self.path.push(u32::try_from(branches.len()).unwrap());
                     self.visit(last_of + 1, partial.node, Some(json!({})));
                     last = last.max(self.parts(&partial.parts, last_of + 1));
                     self.path.pop();

@@ -14,6 +14,8 @@ pub(crate) struct FanOutJoins {
     pub(crate) closing: Option<u16>,
     /// How many branches that join waits for, if not for all.
     pub(crate) quorum: Option<Quorum>,
+    /// The joins that only some branches reach, in the order of the nodes.
+    pub(crate) partial: Vec<u16>,
     /// For each join of the fan-out, whether a branch that is at a node can still come to it, by the nodes' indices.
     reach: HashMap<u16, Box<[bool]>>,
 }
@@ -49,6 +51,8 @@ pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
         let entry = fans.entry(*fan).or_default();
         if *closes {
             (entry.closing, entry.quorum) = (Some(*node), *quorum);
+        } else {
+            entry.partial.push(*node);
         }
     }
     let closed_by = |fan: u16| members.iter().filter(move |one| one.fan == fan && one.closes).map(|one| one.node);

@@ -3,7 +3,7 @@
 use graph_model::program::{OnBranchError, Quorum};
 
 use crate::activation::{Activation, TakenEdges, frames};
-use crate::graph::GraphTables;
+use crate::graph::{GraphTables, MOST_BRANCHES};
 use crate::graph::node::CompiledRoute;
 
 impl GraphTables {
@@ -58,6 +58,14 @@ impl GraphTables {
     /// Returns the join that closes the fan-out of a node.
     pub fn closing_join(&self, node: u16) -> Option<u16> {
         self.fan_outs.get(&node)?.closing
+    }
+
+    /// Returns the index of the branch behind a partial join: after those that begin at a visit of the fan-out.
+    pub fn branch_behind(&self, fan: u16, join: u16) -> u32 {
+        let first = if self.goes_over(fan) { MOST_BRANCHES } else { self.node(fan).next.edges().len() };
+        let partial = self.fan_outs.get(&fan).map_or(&[][..], |out| &out.partial);
+        let place = partial.iter().position(|&node| node == join).unwrap_or_default();
+        u32::try_from(first + place).unwrap_or(u32::MAX)
     }
 
     /// Returns how many branches the join waits for that closes the fan-out of a node, if not for all.

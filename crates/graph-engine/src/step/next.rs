@@ -16,6 +16,8 @@ pub(super) struct Behind {
     pub(super) made: u64,
     /// The fan-outs whose branches are over.
     pub(super) closed: Vec<Arc<Fan>>,
+    /// The branches behind partial joins that were visited, each with what came to the join.
+    pub(super) joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
 }
 
 /// Follows where the visits of a step lead.
@@ -24,7 +26,8 @@ pub(super) fn follow<'v>(
     base: &Position,
     mut visits: impl Iterator<Item = SettledVisit<'v>>,
 ) -> Result<Behind, FoldError> {
-    let mut ways = Ways { graph, alive: Vec::with_capacity(1), joins: base.joins.clone(), closed: Vec::new() };
+    let alive = Vec::with_capacity(1);
+    let mut ways = Ways { graph, alive, joins: base.joins.clone(), closed: Vec::new(), joined: Vec::new() };
     let mut returned = None;
     visits.try_for_each(|visited| {
         if graph.node(visited.at.node).kind.ends_run() && !visited.way.is_fatal() {
@@ -36,7 +39,7 @@ pub(super) fn follow<'v>(
         ways.join(&base.parked)?;
     }
     let is_parked = ways.parked(&base.parked).next().is_some();
-    let Ways { mut alive, joins, closed, .. } = ways;
+    let Ways { mut alive, joins, closed, joined, .. } = ways;
     if let Some(one) = alive.iter().find(|one| one.number != 0) {
         return Err(FoldError::Undecided { node: one.node });
     }
@@ -61,7 +64,7 @@ pub(super) fn follow<'v>(
         made += 1;
         activation.number = made;
     }
-    Ok(Behind { frontier: alive, joins, made, closed })
+    Ok(Behind { frontier: alive, joins, made, closed, joined })
 }
 
 /// The state of following a step's visits.
@@ -72,6 +75,7 @@ struct Ways<'g> {
     alive: Vec<Activation>,
     joins: Vec<OpenJoin>,
     closed: Vec<Arc<Fan>>,
+    joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
 }
 
 impl Ways<'_> {
@@ -135,9 +139,10 @@ impl Ways<'_> {
             let Some((at, decision)) = (0..self.joins.len()).rev().find_map(comes) else { break };
             let OpenJoin { node, fan, arrived } = self.joins.remove(at);
             if self.graph.closing_join(fan.node) != Some(node) {
-                let branch = arrived.iter().map(|arrival| arrival.branch).min().unwrap_or_default();
-                let frame = Some(Arc::new(Frame { fan, branch }));
-                self.alive.push(Activation { number: 0, node, frame });
+                let branch = self.graph.branch_behind(fan.node, node);
+                let frame = Arc::new(Frame { fan, branch });
+                self.joined.push((Arc::clone(&frame), arrived));
+                self.alive.push(Activation { number: 0, node, frame: Some(frame) });
                 continue;
             }
             // Only a quorum leaves anything inside.

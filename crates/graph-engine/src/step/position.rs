@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use graph_model::value::Value;
 
-use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, frames, is_inside};
+use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, frames, is_inside};
 use crate::failure::{LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
@@ -220,6 +220,19 @@ impl Position {
         }
         let error = LastError { node: node.to_owned(), error: error.to_owned() };
         self.remember(visited.at.frame.as_ref(), error, step);
+    }
+
+    /// Begins the branch behind a partial join, with the last failure in the branches that came to it.
+    pub(super) fn join(&mut self, frame: &Arc<Frame>, arrived: &[Arrival]) {
+        let came = |branch: &&Branch| {
+            let branch = branch_in(Some(&branch.frame), &frame.fan);
+            arrived.iter().any(|arrival| Some(arrival.branch) == branch)
+        };
+        let failed = self.branches.values().filter(came).filter(|branch| branch.memory.last_error.is_some());
+        let last = failed.max_by_key(|branch| branch.failed_at);
+        if let Some((error, visit)) = last.and_then(|last| Some((last.memory.last_error.clone()?, last.failed_at))) {
+            self.remember(Some(frame), error, visit);
+        }
     }
 
     /// Forgets the branches of a fan-out that is over, and those inside them. The branch around it takes over their last failure.
