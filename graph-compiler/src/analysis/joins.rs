@@ -262,7 +262,8 @@ impl Finder<'_, '_> {
         if self.branches.partial().next().is_some() {
             for (node, keys) in beside.iter_mut().enumerate() {
                 let concurrent = (0..nodes.len()).filter(|&other| self.branches.are_concurrent(node, other));
-                *keys = sorted(keys.drain(..).chain(concurrent.flat_map(|other| self.touches[other].clone())).collect());
+                *keys =
+                    sorted(keys.drain(..).chain(concurrent.flat_map(|other| self.touches[other].clone())).collect());
             }
         }
         beside

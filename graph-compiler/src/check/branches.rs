@@ -82,8 +82,7 @@ fn check_partial(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         let closing = branches.closing(fan).filter(|&closing| nodes[closing].quorum.is_some());
         let Some(quorum) = closing.or(nodes[join].quorum.is_some().then_some(join)) else { continue };
         let message = format!("node `{}` waits for some branches of node `{}` only", nodes[join].name, nodes[fan].name);
-        let diagnostic =
-            diagnostics.error(code::NOT_SUPPORTED, analysis.model.place(&nodes[join].name.span), message);
+        let diagnostic = diagnostics.error(code::NOT_SUPPORTED, analysis.model.place(&nodes[join].name.span), message);
         if quorum != join {
             diagnostic.related(analysis.model.place(&nodes[quorum].name.span), "this counts the branches");
         }

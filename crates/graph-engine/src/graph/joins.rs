@@ -3,8 +3,8 @@
 use graph_model::program::{OnBranchError, Quorum};
 
 use crate::activation::{Activation, TakenEdges, frames};
-use crate::graph::{GraphTables, MOST_BRANCHES};
 use crate::graph::node::CompiledRoute;
+use crate::graph::{GraphTables, MOST_BRANCHES};
 
 impl GraphTables {
     /// Whether each visit of a node begins branches.

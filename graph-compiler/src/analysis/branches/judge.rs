@@ -165,13 +165,27 @@ fn formed_graph(random: &mut Random) -> Vec<NodePlan> {
 
 /// Makes a part that leads to `next`, and returns its first node.
 fn part(random: &mut Random, nodes: &mut Vec<NodePlan>, depth: usize, next: usize) -> usize {
+    // The join behind the one that the part leads to.
+    let behind = match &nodes[next].leads {
+        Leads::First(targets, _) => targets.iter().copied().find(|&to| nodes[to].waits).unwrap_or(next),
+        _ => next,
+    };
+    let is_join = nodes[next].waits;
     let mut add = |leads: Leads, waits: bool| {
         nodes.push(NodePlan::new(leads, waits));
         nodes.len() - 1
     };
-    match if depth == 0 { random.below(2) } else { 1 + random.below(5) } {
+    match if depth == 0 { random.below(2) } else { 1 + random.below(6) } {
+        // A branch may end.
+        0 if random.below(8) == 0 => add(Leads::First(Vec::new(), false), false),
         0 => add(Leads::First(vec![next], true), false),
         1 => next,
+        // A fan-out without a join of its own: its branches lead to the joins of the fan-out around it.
+        6 if is_join => {
+            let branches = [next, behind].map(|to| (add(Leads::First(vec![to], true), false), random.below(2) == 0));
+            let fan = add(Leads::All(branches.to_vec()), false);
+            if random.below(2) == 0 { fan } else { add(Leads::First(vec![next, fan], true), false) }
+        }
         2 => {
             let second = part(random, nodes, depth - 1, next);
             part(random, nodes, depth - 1, second)
