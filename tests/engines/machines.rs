@@ -15,6 +15,7 @@ graph!("tests/engines/graphs/branches_check_an_order.yaml");
 graph!("tests/engines/graphs/branches_end_with_failures.yaml");
 graph!("tests/engines/graphs/branches_for_each_element.yaml");
 graph!("tests/engines/graphs/branches_meet_before_the_others.yaml");
+graph!("tests/engines/graphs/branches_meet_in_each_round.yaml");
 graph!("tests/engines/graphs/branches_run_graphs.yaml");
 graph!("tests/engines/graphs/branches_run_inside.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
@@ -151,6 +152,10 @@ super::all_machines! {
         test_stock(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_meet_in_each_round" branches_meet_in_each_round BranchesMeetInEachRound {
+        test_quotes(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_quote(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "branches_run_graphs" branches_run_graphs BranchesRunGraphs {
         test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -221,9 +221,11 @@ impl Branches {
         places.filter_map(|(join, place)| place.filter(|place| !place.closes).map(|place| (join, place.fan)))
     }
 
-    /// Whether a partial join waits for branches that are at a node.
+    /// Whether a partial join waits for branches that are at a node, in each of its visits inside of the join's fan-out.
     pub(crate) fn waits_for(&self, join: usize, node: usize) -> bool {
-        self.reach.get(&join).is_some_and(|reach| self.visits(node).any(|(visit, _)| reach[visit]))
+        let (Some(reach), Some(place)) = (self.reach.get(&join), self.place(join)) else { return false };
+        let is_inside = |visit: Visit| self.frames(visit.frame).any(|frame| frame.fan == place.fan);
+        self.visits(node).filter(|(_, visit)| is_inside(*visit)).all(|(visit, _)| reach[visit])
     }
 
     /// Returns the join that closes a fan-out.
@@ -266,25 +268,56 @@ impl Branches {
         let of_list = |frame: &BranchFrame| self.over[frame.fan] && matches!(frame.label, BranchLabel::Edge(_));
         let mut pairs = stacks[0].iter().zip(stacks[1]).enumerate().skip(from);
         let Some((depth, pair)) = pairs.find(|(_, (a, b))| a != b || of_list(a)) else { return false };
-        let pair = [pair.0, pair.1];
-        let join = |side: usize| match pair[side].label {
-            BranchLabel::Join(join) => Some((side, join)),
-            BranchLabel::Edge(_) => None,
-        };
+        let pair = [*pair.0, *pair.1];
         if pair[0] == pair[1] || pair[0].fan != pair[1].fan {
             return pair[0] == pair[1];
         }
-        let Some((side, join)) = join(0).or_else(|| join(1)) else { return true };
-        if self.reach.get(&join).is_some_and(|reach| reach[visits[1 - side]]) {
+        let join = |side: usize| match pair[side].label {
+            BranchLabel::Join(join) => Some(join),
+            BranchLabel::Edge(_) => None,
+        };
+        let waits = |side: usize| {
+            let reach = join(side).and_then(|join| self.reach.get(&join));
+            reach.is_some_and(|reach| reach[visits[1 - side]])
+        };
+        if waits(0) || waits(1) {
             return false;
         }
-        let arrivals = self.arrivals.get(&join).into_iter().flatten();
-        arrivals.map(|&frame| self.stack(frame)).any(|arrived| {
-            let mut stacks = stacks;
-            stacks[side] = &arrived;
-            arrived.get(depth).is_some_and(|frame| frame.outer == pair[side].outer && frame.fan == pair[side].fan)
-                && self.is_apart(stacks, depth, visits)
-        })
+        // The branch itself, and those that have come to its join.
+        let comes = |side: usize| {
+            let BranchFrame { outer, fan, .. } = pair[side];
+            let arrivals = join(side).and_then(|join| self.arrivals.get(&join)).into_iter().flatten();
+            let arrived = arrivals.map(|&frame| self.stack(frame));
+            let arrived = arrived.filter(|stack| stack.get(depth).is_some_and(|at| (at.outer, at.fan) == (outer, fan)));
+            arrived.chain([stacks[side].to_vec()]).collect::<Vec<_>>()
+        };
+        let (ones, others) = (comes(0), comes(1));
+        let is_edge = |stack: &[BranchFrame]| matches!(stack[depth].label, BranchLabel::Edge(_));
+        let are_apart = |a: &[BranchFrame], b: &[BranchFrame]| match a[depth] == b[depth] {
+            true => self.is_apart([a, b], depth, visits),
+            false => is_edge(a) && is_edge(b),
+        };
+        ones.iter().any(|a| others.iter().any(|b| are_apart(a, b)))
+    }
+
+    /// Adds to the frames in which branches come to a partial join from behind another one those in which branches come to that
+    /// one.
+    fn expand_arrivals(&mut self) {
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for (join, fan) in self.partial().collect::<Vec<_>>() {
+                let Some(known) = self.arrivals.get(&join) else { continue };
+                let label = |at: usize| self.frames(at).find(|frame| frame.fan == fan).map(|frame| frame.label);
+                let before = |&at: &usize| match label(at) {
+                    Some(BranchLabel::Join(other)) => self.arrivals.get(&other).cloned().unwrap_or_default(),
+                    _ => Vec::new(),
+                };
+                let expanded = each_once(known.iter().copied().chain(known.iter().flat_map(before)));
+                changed |= expanded != *known;
+                self.arrivals.insert(join, expanded);
+            }
+        }
     }
 
     /// Returns the joins that may follow a node without an edge from it: where a branch ends, or where none begins.
@@ -650,7 +683,9 @@ impl Explorer<'_, '_> {
             let unplaced = arrived.keys().find(|&&join| branches.places[join].is_none());
             circles.extend(unplaced.map(|&join| BranchFault::Circle { join }));
         }
-        if !circles.is_empty() {
+        if circles.is_empty() {
+            branches.expand_arrivals();
+        } else {
             branches.arrivals.clear();
         }
         // One report for joins that wait for each other.

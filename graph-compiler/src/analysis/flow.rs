@@ -280,6 +280,10 @@ impl Flow {
         for known in ends.iter().filter_map(|&end| self.at(end, ProgramPoint::After)) {
             meet(&mut sure, &known);
         }
+        for &(source, to) in branch.exits.iter().filter(|_| or_ends) {
+            let leaving = self.leaving(model, source);
+            leaving.iter().filter(|(next, _)| *next == to).for_each(|(_, known)| meet(&mut sure, known));
+        }
         // A node writes nothing if its failure ends the branch.
         for known in broken.iter().filter_map(|&node| self.before[node].as_ref()) {
             meet(&mut sure, known);

@@ -48,8 +48,10 @@ pub(crate) struct JoinedBranch {
     pub(crate) arrives: bool,
     /// The nodes at which it may end before the join.
     pub(crate) ends: Vec<usize>,
-    /// The nodes whose failure may end it before the join, and those from which it cannot come to the join any more.
+    /// The nodes whose failure may end it before the join.
     pub(crate) broken: Vec<usize>,
+    /// The edges, each as the nodes that it leads from and to, behind which it cannot come to a partial join any more.
+    pub(crate) exits: Vec<(usize, usize)>,
     /// For each node, whether the branch may visit it before the join.
     pub(crate) region: Vec<bool>,
     /// The keys that other branches may write.
@@ -71,7 +73,7 @@ impl NodeJoin {
 impl JoinedBranch {
     /// Whether it arrives at every visit of the fan-out.
     pub(crate) fn surely_arrives(&self) -> bool {
-        self.is_sure && self.arrives && self.ends.is_empty() && self.broken.is_empty()
+        self.is_sure && self.arrives && self.ends.is_empty() && self.broken.is_empty() && self.exits.is_empty()
     }
 }
 
@@ -101,6 +103,14 @@ impl Joins {
     pub(crate) fn beside(&self, node: usize) -> &[usize] {
         self.beside.get(node).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Where a branch may end before a join.
+#[derive(Debug, Default)]
+struct BranchEnds {
+    ends: Vec<usize>,
+    broken: Vec<usize>,
+    exits: Vec<(usize, usize)>,
 }
 
 struct Finder<'m, 'd> {
@@ -133,7 +143,7 @@ impl Finder<'_, '_> {
         let branch = |(edge, first): (usize, usize)| {
             let ends = self.ends(first, node);
             let is_over = ends.is_some();
-            let (ends, broken) = ends.unwrap_or_default();
+            let BranchEnds { ends, broken, exits } = ends.unwrap_or_default();
             JoinedBranch {
                 edge,
                 first,
@@ -141,6 +151,7 @@ impl Finder<'_, '_> {
                 arrives: first == node || sources.iter().any(|&source| regions[edge][source]),
                 ends,
                 broken,
+                exits,
                 region: regions[edge].clone(),
                 beside: union(
                     touched.iter().enumerate().filter(|(other, _)| is_list || *other != edge).map(|(_, keys)| keys),
@@ -198,14 +209,14 @@ impl Finder<'_, '_> {
         sorted(inside.flat_map(|(_, touches)| touches.iter().copied()).collect())
     }
 
-    /// Returns the nodes at which a branch may end before a join, and those whose failure may end it; `None` if it may still
-    /// run, or have left the fan-out, when the join is visited, or if it neither arrives nor ends.
-    fn ends(&self, first: usize, join: usize) -> Option<(Vec<usize>, Vec<usize>)> {
+    /// Returns where a branch may end before a join; `None` if it may still run, or have left the fan-out, when the join is
+    /// visited, or if it neither arrives nor ends.
+    fn ends(&self, first: usize, join: usize) -> Option<BranchEnds> {
         let nodes = &self.model.definition.nodes;
         let JoinPlace { fan, closes } = self.branches.place(join)?;
         let mut seen = vec![false; nodes.len()];
-        let (mut open, mut arrives, mut ends, mut broken) = (vec![first], false, Vec::new(), Vec::new());
-        while let Some(node) = open.pop() {
+        let (mut open, mut arrives, mut found) = (vec![(fan, first)], false, BranchEnds::default());
+        while let Some((from, node)) = open.pop() {
             if node == join {
                 arrives = true;
                 continue;
@@ -214,24 +225,27 @@ impl Finder<'_, '_> {
                 // A join that closes its fan-out waits for branches that leave it, too: they end there.
                 if closes { continue } else { return None }
             }
+            // A partial join does not wait for a branch that cannot come to it any more.
+            if !closes && !self.branches.waits_for(join, node) {
+                found.exits.push((from, node));
+                continue;
+            }
             if std::mem::replace(&mut seen[node], true) || nodes[node].ends_run() {
                 continue;
             }
-            if !closes && !self.branches.waits_for(join, node) {
-                broken.push(node);
-                continue;
-            }
-            open.extend(self.model.error_successor(node).into_iter().chain(self.model.fewer_successor(node)));
-            broken.extend((!self.branches.broken(node).is_empty()).then_some(node));
+            let others = self.model.error_successor(node).into_iter().chain(self.model.fewer_successor(node));
+            open.extend(others.map(|next| (node, next)));
+            found.broken.extend((!self.branches.broken(node).is_empty()).then_some(node));
             if begins(nodes[node].next()) {
                 // Its branches may end, but the nodes after their join are visited all the same.
-                open.push(self.branches.closing(node)?);
+                open.push((node, self.branches.closing(node)?));
             } else {
-                open.extend(self.model.successors(node));
-                ends.extend(self.model.may_end(node).then_some(node));
+                open.extend(self.model.successors(node).map(|next| (node, next)));
+                found.ends.extend(self.model.may_end(node).then_some(node));
             }
         }
-        (arrives || !ends.is_empty() || !broken.is_empty()).then_some((ends, broken))
+        let is_over = arrives || !(found.ends.is_empty() && found.broken.is_empty() && found.exits.is_empty());
+        is_over.then_some(found)
     }
 
     /// Returns for each node the keys that nodes of other branches may write while it runs.

@@ -109,6 +109,9 @@ impl<'f, 'd> Correlated<'f, 'd> {
             }
             waiting.extend(self.analysis.model.error_successor(node));
             waiting.extend(self.analysis.model.fewer_successor(node));
+            // A join is visited although its branches have ended, too.
+            let branches = self.analysis.flow.branches();
+            waiting.extend(branches.beyond(node).iter().chain(branches.broken(node)));
         }
         reached
     }

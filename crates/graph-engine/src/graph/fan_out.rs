@@ -1,6 +1,6 @@
 //! Fan-outs that have joins, and the nodes from which each join can still be reached.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use graph_model::program::Quorum;
 
@@ -36,11 +36,12 @@ impl FanOutJoins {
     }
 }
 
-/// Computes the fan-outs of a graph. `leads` has, for each node, the nodes that its edges lead to.
+/// Computes the fan-outs of a graph. `leads` has, for each node, the nodes that it leads to, and `begun` those at which it begins
+/// branches.
 ///
 /// A path stays inside a fan-out up to the join that closes it, or a join of a fan-out around it. From a node that fans out,
 /// a path leads to the join that closes the fan-out, even if each branch ends before it.
-pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
+pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>], begun: &[Vec<u16>]) -> FanOuts {
     let mut leads = leads.to_vec();
     for one in members.iter().filter(|one| one.closes) {
         leads[usize::from(one.fan)].push(one.node);
@@ -55,18 +56,9 @@ pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
             entry.partial.push(*node);
         }
     }
-    let closed_by = |fan: u16| members.iter().filter(move |one| one.fan == fan && one.closes).map(|one| one.node);
-    // The nodes inside each fan-out show which fan-outs are around others.
-    let inside: HashMap<u16, Box<[bool]>> = fans
-        .keys()
-        .map(|&fan| {
-            let stops: Vec<u16> = closed_by(fan).collect();
-            (fan, forward(fan, leads, &stops))
-        })
-        .collect();
+    let around = around(members, leads, begun);
     for (&fan, out) in &mut fans {
-        let around = inside.iter().filter(|(outer, inside)| **outer != fan && inside[usize::from(fan)]);
-        let around: Vec<u16> = around.map(|(outer, _)| *outer).collect();
+        let around = &around[usize::from(fan)];
         let leaves = |one: &&Member| (one.fan == fan && one.closes) || around.contains(&one.fan);
         let stops: Vec<u16> = members.iter().filter(leaves).map(|one| one.node).collect();
         for join in members.iter().filter(|one| one.fan == fan) {
@@ -76,16 +68,29 @@ pub(super) fn fan_outs(members: &[Member], leads: &[Vec<u16>]) -> FanOuts {
     fans
 }
 
-/// Returns which nodes the paths from a node reach, up to where they stop.
-fn forward(from: u16, leads: &[Vec<u16>], stops: &[u16]) -> Box<[bool]> {
-    let mut seen = vec![false; leads.len()].into_boxed_slice();
-    let mut open = leads[usize::from(from)].clone();
-    while let Some(node) = open.pop() {
-        if !std::mem::replace(&mut seen[usize::from(node)], true) && !stops.contains(&node) {
-            open.extend(&leads[usize::from(node)]);
+/// Returns for each node the fan-outs that it may be inside of. A join is inside of those around its own fan-out, and a partial
+/// join of its own, too.
+fn around(members: &[Member], leads: &[Vec<u16>], begun: &[Vec<u16>]) -> Vec<BTreeSet<u16>> {
+    let mut around = vec![BTreeSet::new(); leads.len()];
+    let mut open: Vec<u16> = (0..).take(leads.len()).collect();
+    while let Some(from) = open.pop() {
+        let index = usize::from(from);
+        let joins = members.iter().filter(|one| one.fan == from);
+        for to in leads[index].iter().copied().chain(joins.map(|one| one.node)) {
+            let (from, own) = match members.iter().find(|one| one.node == to) {
+                Some(join) => (usize::from(join.fan), (!join.closes).then_some(join.fan)),
+                None => (index, begun[index].contains(&to).then_some(from)),
+            };
+            let inside: Vec<u16> = around[from].iter().copied().chain(own).collect();
+            let known = &mut around[usize::from(to)];
+            let count = known.len();
+            known.extend(inside);
+            if known.len() > count {
+                open.push(to);
+            }
         }
     }
-    seen
+    around
 }
 
 /// Returns the nodes from which a path reaches a node without a stop in between.
@@ -112,7 +117,11 @@ mod tests {
     fn a_path_ends_at_the_join_that_closes_its_fan_out() {
         // 0 fans out to 1 and 2, which join at 3, which leads back to 0 by 4.
         let leads = [vec![1, 2], vec![3], vec![3], vec![4], vec![0]];
-        let fans = fan_outs(&[Member { node: 3, fan: 0, closes: true, quorum: None }], &leads);
+        let fans = fan_outs(
+            &[Member { node: 3, fan: 0, closes: true, quorum: None }],
+            &leads,
+            &[vec![1, 2], vec![], vec![], vec![], vec![]],
+        );
         let reach: Vec<bool> = (0..5).map(|from| fans[&0].can_reach(from, 3)).collect();
         // After the join the branch is over; a path that leads to the join again belongs to another visit of the fan-out.
         assert_eq!(reach, [true, true, true, false, true]);
@@ -127,7 +136,8 @@ mod tests {
             Member { node: 3, fan: 1, closes: true, quorum: None },
             Member { node: 5, fan: 0, closes: true, quorum: None },
         ];
-        let fans = fan_outs(&members, &leads);
+        let begun = [vec![1, 4], vec![2, 2], vec![], vec![], vec![], vec![]];
+        let fans = fan_outs(&members, &leads, &begun);
         assert!((0..5).all(|from| fans[&0].can_reach(from, 5)));
         assert!(!fans[&0].can_reach(5, 5));
         assert!(fans[&1].can_reach(2, 3) && !fans[&1].can_reach(3, 3) && !fans[&1].can_reach(4, 3));

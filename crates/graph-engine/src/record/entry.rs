@@ -510,6 +510,8 @@ pub type CompletedCalls = HashMap<(u64, Option<u64>), Done>;
 impl Visit {
     /// Returns the edges that the visit took; `fans_out` says whether its node fans out.
     pub fn taken(&self, fans_out: bool) -> TakenEdges {
+        // A failure takes no edge unless the run continues after it.
+        let leads_to_handler = self.error.is_some() && !self.suppressed;
         match (&self.list, self.edges.as_slice()) {
             // Only the length of an encrypted list is known.
             (Some(Value::Array(list)), _) => TakenEdges::Over(Arc::new(list.clone())),
@@ -518,7 +520,7 @@ impl Visit {
                 let length = length.min(MOST_BRANCHES);
                 TakenEdges::Over(Arc::new(vec![Value::Null; length]))
             }
-            (_, []) if !fans_out || self.ends_branch || self.cancelled => TakenEdges::None,
+            (_, []) if !fans_out || self.ends_branch || self.cancelled || leads_to_handler => TakenEdges::None,
             (_, [edge]) if !fans_out => TakenEdges::One(*edge),
             (_, edges) => TakenEdges::Many(Arc::new(edges.to_vec())),
         }

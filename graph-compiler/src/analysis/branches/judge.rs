@@ -125,7 +125,14 @@ fn formed_graph(random: &mut Random) -> Vec<NodePlan> {
     let mut nodes = vec![NodePlan::new(Leads::Return, false)];
     // The first node is the last of the run.
     let depth = 1 + random.below(2);
-    let start = part(random, &mut nodes, depth, 0);
+    let goes_round = random.below(3) == 0;
+    if goes_round {
+        nodes.push(NodePlan::new(Leads::First(vec![0], true), false));
+    }
+    let start = part(random, &mut nodes, depth, usize::from(goes_round));
+    if goes_round {
+        nodes[1].leads = Leads::First(vec![start, 0], true);
+    }
     nodes.swap(0, start);
     let swap = |at: usize| {
         if at == 0 {
@@ -148,11 +155,12 @@ fn formed_graph(random: &mut Random) -> Vec<NodePlan> {
     let count = nodes.len();
     for _ in 0..random.below(3) {
         let (at, to) = (random.below(count), random.below(count));
-        match (random.below(4), &mut nodes[at].leads) {
+        match (random.below(5), &mut nodes[at].leads) {
             (0, Leads::First(targets, _)) if !targets.contains(&to) => targets.push(to),
             (0, Leads::All(targets)) if targets.iter().all(|(known, _)| *known != to) => targets.push((to, false)),
             (1, Leads::First(targets, _)) => targets.truncate(1),
             (2, _) => nodes[at].waits = !nodes[at].waits,
+            (4, Leads::First(..) | Leads::All(_) | Leads::Over(_)) => nodes[at].handler = Some(to),
             (3, Leads::First(targets, is_closed)) => {
                 *is_closed = !*is_closed;
                 targets.sort_unstable();
