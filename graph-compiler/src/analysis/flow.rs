@@ -15,7 +15,7 @@ use graph_model::template::Template;
 
 use super::branches::Branches;
 use super::guards;
-use super::joins::{JoinedBranch, Joins, NodeJoin};
+use super::joins::{BranchEnds, JoinedBranch, Joins, NodeJoin};
 use super::model::Model;
 use super::reads::{ProgramPoint, Site};
 use super::set::Set;
@@ -276,11 +276,12 @@ impl Flow {
                 meet(&mut sure, &known);
             }
         }
-        let (ends, broken) = if or_ends { (&branch.ends[..], &branch.broken[..]) } else { Default::default() };
-        for known in ends.iter().filter_map(|&end| self.at(end, ProgramPoint::After)) {
+        let none = BranchEnds::default();
+        let BranchEnds { at, broken, exits } = if or_ends { &branch.ends } else { &none };
+        for known in at.iter().filter_map(|&end| self.at(end, ProgramPoint::After)) {
             meet(&mut sure, &known);
         }
-        for &(source, to) in branch.exits.iter().filter(|_| or_ends) {
+        for &(source, to) in exits {
             let leaving = self.leaving(model, source);
             leaving.iter().filter(|(next, _)| *next == to).for_each(|(_, known)| meet(&mut sure, known));
         }

@@ -46,16 +46,28 @@ pub(crate) struct JoinedBranch {
     pub(crate) is_sure: bool,
     /// Whether it may lead to the join.
     pub(crate) arrives: bool,
-    /// The nodes at which it may end before the join.
-    pub(crate) ends: Vec<usize>,
-    /// The nodes whose failure may end it before the join.
-    pub(crate) broken: Vec<usize>,
-    /// The edges, each as the nodes that it leads from and to, behind which it cannot come to a partial join any more.
-    pub(crate) exits: Vec<(usize, usize)>,
+    pub(crate) ends: BranchEnds,
     /// For each node, whether the branch may visit it before the join.
     pub(crate) region: Vec<bool>,
     /// The keys that other branches may write.
     pub(crate) beside: Vec<usize>,
+}
+
+/// Where a branch may end before its join, or take a way on which the join does not wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct BranchEnds {
+    /// The nodes at which it may end.
+    pub(crate) at: Vec<usize>,
+    /// The nodes whose failure may end it.
+    pub(crate) broken: Vec<usize>,
+    /// The edges, each as the nodes that it leads from and to, behind which it cannot come to a partial join any more.
+    pub(crate) exits: Vec<(usize, usize)>,
+}
+
+impl BranchEnds {
+    fn is_empty(&self) -> bool {
+        self.at.is_empty() && self.broken.is_empty() && self.exits.is_empty()
+    }
 }
 
 impl NodeJoin {
@@ -73,7 +85,7 @@ impl NodeJoin {
 impl JoinedBranch {
     /// Whether it arrives at every visit of the fan-out.
     pub(crate) fn surely_arrives(&self) -> bool {
-        self.is_sure && self.arrives && self.ends.is_empty() && self.broken.is_empty() && self.exits.is_empty()
+        self.is_sure && self.arrives && self.ends.is_empty()
     }
 }
 
@@ -103,14 +115,6 @@ impl Joins {
     pub(crate) fn beside(&self, node: usize) -> &[usize] {
         self.beside.get(node).map_or(&[], Vec::as_slice)
     }
-}
-
-/// Where a branch may end before a join.
-#[derive(Debug, Default)]
-struct BranchEnds {
-    ends: Vec<usize>,
-    broken: Vec<usize>,
-    exits: Vec<(usize, usize)>,
 }
 
 struct Finder<'m, 'd> {
@@ -143,15 +147,12 @@ impl Finder<'_, '_> {
         let branch = |(edge, first): (usize, usize)| {
             let ends = self.ends(first, node);
             let is_over = ends.is_some();
-            let BranchEnds { ends, broken, exits } = ends.unwrap_or_default();
             JoinedBranch {
                 edge,
                 first,
                 is_sure: begun[edge] && is_over,
                 arrives: first == node || sources.iter().any(|&source| regions[edge][source]),
-                ends,
-                broken,
-                exits,
+                ends: ends.unwrap_or_default(),
                 region: regions[edge].clone(),
                 beside: union(
                     touched.iter().enumerate().filter(|(other, _)| is_list || *other != edge).map(|(_, keys)| keys),
@@ -241,11 +242,10 @@ impl Finder<'_, '_> {
                 open.push((node, self.branches.closing(node)?));
             } else {
                 open.extend(self.model.successors(node).map(|next| (node, next)));
-                found.ends.extend(self.model.may_end(node).then_some(node));
+                found.at.extend(self.model.may_end(node).then_some(node));
             }
         }
-        let is_over = arrives || !(found.ends.is_empty() && found.broken.is_empty() && found.exits.is_empty());
-        is_over.then_some(found)
+        (arrives || !found.is_empty()).then_some(found)
     }
 
     /// Returns for each node the keys that nodes of other branches may write while it runs.
@@ -348,12 +348,11 @@ mod tests {
             self.gates.len() - 1
         }
 
-        /// Creates a partial join that leads to `join`, and returns a gate that leads to one of both, or the partial join.
+        /// Creates a partial join that leads to `join`, and perhaps through another gate. Returns the partial join.
         fn partial(&mut self, join: usize) -> usize {
             let partial = self.gate(vec![(Some(join), true)]);
             self.gates[partial].waits = true;
             match self.below(3) {
-                // Another node may be between them.
                 0 => {
                     let between = self.gate(vec![(Some(join), true)]);
                     self.gates[partial].edges = vec![(Some(between), true)];

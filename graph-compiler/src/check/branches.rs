@@ -183,32 +183,7 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
                 listed(sources.map(|source| name(source).value.as_str()))
             ));
         }
-        BranchFault::Outside { join, from, fan: Some(fan) } => {
-            let message = format!(
-                "node `{}` leads to `{}` from outside of the branches of `{}`, which it joins",
-                name(from),
-                name(join),
-                name(fan)
-            );
-            diagnostics
-                .error(code::OUTSIDE_JOIN, place(from), message)
-                .related(place(join), "the join")
-                .related(place(fan), "the branches begin here")
-                .help(
-                    "lead every path to the join through the fan-out: a branch that is not needed gets a condition, and \
-                     the list of a fan-out may be empty",
-                );
-        }
-        BranchFault::Outside { join, from, fan: None } => {
-            let message = format!("node `{}` waits for branches, and no fan-out has all of them", name(join));
-            let diagnostic = diagnostics.error(code::OUTSIDE_JOIN, place(join), message);
-            diagnostic.label("there are no branches to wait for");
-            if from != join {
-                diagnostic.related(place(from), "this way leads to it from outside");
-            }
-            diagnostic
-                .help("begin the branches with `next: { all: [ … ] }` or `next: { over: … }`, or remove `waits_for`");
-        }
+        BranchFault::Outside { join, from, fan } => report_outside(analysis, join, from, fan, diagnostics),
         BranchFault::Circle { join } => {
             let message = format!("node `{}` waits for a branch that waits for it", name(join));
             diagnostics.error(code::DEAD_JOIN, place(join), message).label("the paths behind it lead back to it").help(
@@ -253,4 +228,41 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
                 .help("let branches meet earlier, or move a part of the graph to a graph of its own");
         }
     }
+}
+
+/// Reports a join that a path leads to from outside of its fan-out, or that has none.
+fn report_outside(
+    analysis: &Analysis<'_>,
+    join: usize,
+    from: usize,
+    fan: Option<usize>,
+    diagnostics: &mut Diagnostics,
+) {
+    let nodes = &analysis.model.definition.nodes;
+    let name = |at: usize| &nodes[at].name;
+    let place = |at: usize| analysis.model.place(&nodes[at].name.span);
+    let Some(fan) = fan else {
+        let message = format!("node `{}` waits for branches, and no fan-out has all of them", name(join));
+        let diagnostic = diagnostics.error(code::OUTSIDE_JOIN, place(join), message);
+        diagnostic.label("there are no branches to wait for");
+        if from != join {
+            diagnostic.related(place(from), "this way leads to it from outside");
+        }
+        diagnostic.help("begin the branches with `next: { all: [ … ] }` or `next: { over: … }`, or remove `waits_for`");
+        return;
+    };
+    let message = format!(
+        "node `{}` leads to `{}` from outside of the branches of `{}`, which it joins",
+        name(from),
+        name(join),
+        name(fan)
+    );
+    diagnostics
+        .error(code::OUTSIDE_JOIN, place(from), message)
+        .related(place(join), "the join")
+        .related(place(fan), "the branches begin here")
+        .help(
+            "lead every path to the join through the fan-out: a branch that is not needed gets a condition, and the list of a \
+             fan-out may be empty",
+        );
 }

@@ -86,9 +86,9 @@ impl Quorum<'_, '_> {
         }
         for branch in &self.join.branches {
             let first = name(branch.first);
-            if let Some(&end) = branch.broken.first() {
+            if let Some(&end) = branch.ends.broken.first() {
                 diagnostic.note(format!("the branch of `{first}` ends if `{}` fails", name(end)));
-            } else if let Some(&end) = branch.ends.first() {
+            } else if let Some(&end) = branch.ends.at.first() {
                 diagnostic.note(format!("the branch of `{first}` may end at `{}`", name(end)));
             } else if !branch.arrives {
                 diagnostic.note(format!("the branch of `{first}` does not lead here"));

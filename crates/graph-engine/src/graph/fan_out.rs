@@ -74,14 +74,14 @@ fn around(members: &[Member], leads: &[Vec<u16>], begun: &[Vec<u16>]) -> Vec<BTr
     let mut around = vec![BTreeSet::new(); leads.len()];
     let mut open: Vec<u16> = (0..).take(leads.len()).collect();
     while let Some(from) = open.pop() {
-        let index = usize::from(from);
-        let joins = members.iter().filter(|one| one.fan == from);
-        for to in leads[index].iter().copied().chain(joins.map(|one| one.node)) {
-            let (from, own) = match members.iter().find(|one| one.node == to) {
-                Some(join) => (usize::from(join.fan), (!join.closes).then_some(join.fan)),
-                None => (index, begun[index].contains(&to).then_some(from)),
+        // The result for a join depends on its fan-out, and not on the nodes that lead to the join.
+        let joins = members.iter().filter(|one| one.fan == from).map(|one| one.node);
+        for to in leads[usize::from(from)].iter().copied().chain(joins) {
+            let (outer, own) = match members.iter().find(|one| one.node == to) {
+                Some(join) => (join.fan, (!join.closes).then_some(join.fan)),
+                None => (from, begun[usize::from(from)].contains(&to).then_some(from)),
             };
-            let inside: Vec<u16> = around[from].iter().copied().chain(own).collect();
+            let inside: Vec<u16> = around[usize::from(outer)].iter().copied().chain(own).collect();
             let known = &mut around[usize::from(to)];
             let count = known.len();
             known.extend(inside);

@@ -383,12 +383,9 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
         // A quorum does not need every branch.
         graph.nodes[usize::from(one.fan)].on_branch_error.get_or_insert(OnBranchError::Collect);
     }
-    let begun = |node: &CompiledNode| match &node.next {
-        CompiledRoute::All(edges) => edges.iter().filter_map(|edge| edge.to).collect(),
-        CompiledRoute::Each(_) => node.next.target(0).flatten().into_iter().collect(),
-        CompiledRoute::First(_) | CompiledRoute::By(_) => Vec::new(),
-    };
-    let begun: Vec<Vec<u16>> = graph.nodes.iter().map(begun).collect();
+    let nodes = (0..).zip(&graph.nodes);
+    let begun = nodes.map(|(at, node)| node.targets().flatten().filter(|_| graph.fans_out(at)).collect());
+    let begun: Vec<Vec<u16>> = begun.collect();
     graph.fan_outs = fan_outs(&members, &leads, &begun);
     for (node, leads) in graph.nodes.iter_mut().zip(&leads) {
         // Whether a branch comes to a join is decided where the whole step is known.
