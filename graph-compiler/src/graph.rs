@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use graph_definition::source::SourceFile;
-use graph_model::program::{Executor, ItemType, NodeBody, Settings, Verb};
+use graph_model::program::{Executor, ItemType, Kind, NodeBody, Settings, Verb};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
@@ -163,7 +163,7 @@ impl CheckedGraph {
 
     /// Returns how many nodes the graph has.
     pub fn node_count(&self) -> usize {
-        self.nodes.len()
+        self.nodes.iter().filter(|node| node.body.does != Kind::Start).count()
     }
 
     /// Returns the capability patterns that a run needs, including those of the graphs inside it, each once. For an

@@ -11,6 +11,7 @@ use super::{Erased, erased};
 graph!("tests/engines/graphs/approval_gate.yaml");
 graph!("tests/engines/graphs/batch_chunk.yaml");
 graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
+graph!("tests/engines/graphs/begins_in_several_nodes.yaml");
 graph!("tests/engines/graphs/branches_check_an_order.yaml");
 graph!("tests/engines/graphs/branches_end_with_failures.yaml");
 graph!("tests/engines/graphs/branches_for_each_element.yaml");
@@ -128,6 +129,14 @@ super::all_machines! {
     }
     "batch_import_with_a_report" batch_import_with_a_report BatchImportWithAReport {
         import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "begins_in_several_nodes" begins_in_several_nodes BeginsInSeveralNodes {
+        test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_look(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_terms(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_again(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_announce(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "branches_check_an_order" branches_check_an_order BranchesCheckAnOrder {
         test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use graph_runtime::machine::Kind;
 use graph_runtime::observer::Event;
 use graph_runtime::record::{Entry, Record};
 use graph_runtime::{
@@ -122,10 +123,15 @@ async fn too_few_carriers_decide_as_soon_as_it_is_sure() {
 }
 
 #[test]
-fn the_topology_shows_the_quorum() {
+fn the_topology_shows_the_start_and_the_quorum() {
     let graph = CarrierQuotes::new(Carriers { waits: [("a", None); 3], dropped: Arc::default() });
     let topology = graph.graph().topology();
     let pick = topology.node("pick").unwrap();
     assert_eq!((pick.need, pick.fewer), (Some(2), topology.nodes.iter().position(|node| node.name == "too_few")));
     assert_eq!(carrier_quotes::Node::Pick.next(), [carrier_quotes::Node::TooFew]);
+    // The node that begins the branches is no node that a run visits.
+    let first: Vec<Option<&str>> = topology.first().into_iter().map(|at| topology.name(at)).collect();
+    assert_eq!(first, [Some("north"), Some("post"), Some("swift")]);
+    assert_eq!((topology.nodes[topology.start].kind, topology.nodes.len()), (Kind::Start, 6));
+    assert_eq!(carrier_quotes::Node::ALL.len(), 5);
 }

@@ -231,8 +231,9 @@ codes! {
         "`remote` and the keys of `assign` are used as they are written, so a template in them would be a text that only \
          looks computed. Write the name itself.";
 
-    NO_START = "G0101", "the start node is missing or unknown",
-        "`config.start` names the node where a run begins. It must be one of `config.nodes`.";
+    NO_START = "G0101", "the start is missing, unknown or a join",
+        "`config.start` names the node where a run begins, or several nodes, each once: a branch begins at each of them. They \
+         must be in `config.nodes`, and cannot be joins: a join waits for branches that have begun.";
     UNKNOWN_TARGET = "G0102", "an edge leads to a node that does not exist",
         "`next` names a node that is not in `config.nodes`. Correct the name, or add the node.";
     UNKNOWN_ERROR_TARGET = "G0103", "`on_error` leads to a node that does not exist",
@@ -434,7 +435,7 @@ codes! {
          node.";
     TOO_FEW_STEPS = "G0171"(Deny), "`max_steps` is too small",
         "Even the shortest path from `start` to an end visits more nodes than `max_steps` allows, so every run would fail. \
-         If an edge requires a later visit with `visit.number`, the rounds until then count too. Raise `max_steps`.";
+         The visits of all branches that surely begin count together. If an edge requires a later visit with `visit.number`, the rounds until then count too. Raise `max_steps`.";
     TOO_DEEP_GRAPHS = "G0172"(Deny), "graphs are nested deeper than `limits.depth` allows",
         "A run of the graph would fail when it begins the innermost graph. Raise `limits.depth`, or nest fewer graphs. A \
          graph that runs itself on every path, directly or through others, is too deep for any limit: add a condition with \

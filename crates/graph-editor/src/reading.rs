@@ -182,6 +182,7 @@ impl SymbolReader<'_> {
         self.words(config, |field| texts::of("`config`", field), &nowhere);
         if let Some(start) = field(config, "start") {
             self.target(start, &nowhere);
+            items(start).iter().for_each(|one| self.target(one, &nowhere));
         }
         for (key, value) in field(config, "state").map_or(&[][..], fields) {
             self.mark(&key.span, Thing::Key(key.name.clone()), true, &nowhere);

@@ -73,7 +73,7 @@ pub struct GraphTables {
     pub digest: Digest,
     /// The fingerprint of the key that signed it.
     pub signer: Fingerprint,
-    /// The node that a run begins with.
+    /// The node that a run begins with, or that begins the branches of a run that begins in several nodes.
     pub start: u16,
     /// The settings of its runs.
     pub settings: Settings,
@@ -104,6 +104,23 @@ impl GraphTables {
     #[inline]
     pub fn node(&self, at: u16) -> &CompiledNode {
         &self.nodes[usize::from(at)]
+    }
+
+    /// Whether a run begins in several nodes. The node [`start`](Self::start) begins their branches, and is not visited.
+    #[inline]
+    pub fn starts_in_branches(&self) -> bool {
+        matches!(self.node(self.start).kind, CompiledKind::Start)
+    }
+
+    /// Returns the nodes that runs can visit.
+    pub fn visited(&self) -> impl Iterator<Item = &CompiledNode> {
+        self.nodes.iter().filter(|node| !matches!(node.kind, CompiledKind::Start))
+    }
+
+    /// Returns the node that a run visits first: of several, the first one.
+    pub fn first(&self) -> u16 {
+        let first = self.starts_in_branches().then(|| self.target(self.start, 0).flatten());
+        first.flatten().unwrap_or(self.start)
     }
 
     /// Returns where an edge of a node leads, if there is such an edge: to a node, or out.

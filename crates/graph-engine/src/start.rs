@@ -129,7 +129,7 @@ impl RuntimeServices {
             ignores_cancel: begin.ignores_cancel,
             tool_settings: self.tool_settings.clone(),
         });
-        let (nodes, steps) = (code.nodes.len(), position.steps);
+        let (nodes, steps) = (code.visited().count(), position.steps);
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps };
         self.observers.iter().for_each(|observer| observer.observe(&event));
         let run = RunContext {

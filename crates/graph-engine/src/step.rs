@@ -71,7 +71,7 @@ pub enum Planned {
 #[inline]
 pub fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
     match &env.graph.node(env.at.node).kind {
-        CompiledKind::Gate => Ok(Planned::Compute),
+        CompiledKind::Gate | CompiledKind::Start => Ok(Planned::Compute),
         CompiledKind::Return(_) => Ok(Planned::Finish),
         CompiledKind::Action(call) => env.graph.request(call, &env.context, None, notes).map(Planned::Call),
         CompiledKind::Foreach(each) => match env.graph.evaluate(each.over(), &env.context, notes) {

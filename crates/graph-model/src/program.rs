@@ -180,6 +180,8 @@ pub enum Kind {
     Gate,
     /// Ends the run.
     Return,
+    /// Begins a branch for each node of a list in `config.start`. No run visits it: its visit has the number 0.
+    Start,
 }
 
 impl Kind {
@@ -187,7 +189,7 @@ impl Kind {
     pub fn tool(self) -> Option<u16> {
         match self {
             Self::Action(tool) | Self::Foreach(tool) => Some(tool),
-            Self::Gate | Self::Return => None,
+            Self::Gate | Self::Return | Self::Start => None,
         }
     }
 
@@ -203,6 +205,7 @@ impl Kind {
             Self::Foreach(_) => "foreach",
             Self::Gate => "gate",
             Self::Return => "return",
+            Self::Start => "start",
         }
     }
 
@@ -213,6 +216,7 @@ impl Kind {
             Self::Foreach(_) => "calls a tool for each item",
             Self::Gate => "computes",
             Self::Return => "ends the run",
+            Self::Start => "begins the run",
         }
     }
 }
@@ -541,7 +545,7 @@ impl NodeFacts {
         let is_plain = match body.does {
             Kind::Gate => true,
             Kind::Action(tool) => answers(tool),
-            Kind::Foreach(_) | Kind::Return => false,
+            Kind::Foreach(_) | Kind::Return | Kind::Start => false,
         };
         facts.fast = is_plain
             && !facts.visits

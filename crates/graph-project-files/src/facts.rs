@@ -156,12 +156,16 @@ impl RunProjection {
         self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
         self.keys = self.topology.keys.iter().filter_map(initial).collect();
-        let first = self.topology.name(self.topology.start).unwrap_or_default().to_owned();
-        let payload =
+        let first = self.topology.first().into_iter().filter_map(|at| self.topology.name(at));
+        self.frontier = first.map(str::to_owned).collect();
+        let first = self.frontier.first().cloned().unwrap_or_default();
+        let mut payload =
             json!({"graph_id": self.topology.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});
+        if self.frontier.len() > 1 {
+            payload["start_nodes"] = json!(self.frontier);
+        }
         self.add(additions, "graph_started", payload);
-        self.last.clone_from(&first);
-        self.frontier = vec![first];
+        self.last = first;
         if !self.is_fork {
             self.announce(additions);
         }

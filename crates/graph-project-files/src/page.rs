@@ -91,7 +91,14 @@ impl PageContents {
         let node = text(payload, "node");
         let at = topology.nodes.iter().position(|place| place.name == node);
         let line = match moment.kind {
-            "graph_started" => format!("**Started** {} — entry: {}", moment.at, code(text(payload, "start_node"))),
+            "graph_started" => {
+                self.begin(topology);
+                let first = match payload["start_nodes"].as_array() {
+                    Some(several) => several.iter().filter_map(Value::as_str).map(code).collect::<Vec<_>>().join(", "),
+                    None => code(text(payload, "start_node")),
+                };
+                format!("**Started** {} — entry: {first}", moment.at)
+            }
             "graph_resumed" => {
                 self.settle(None);
                 format!("**Resumed** {} — after {} steps", moment.at, payload["steps"])
@@ -172,12 +179,27 @@ impl PageContents {
         }
     }
 
+    /// Marks the edges to the first nodes as taken, if there are several.
+    fn begin(&mut self, topology: &Topology) {
+        let Some(place) = topology.nodes.get(topology.start).filter(|place| place.kind == Kind::Start) else { return };
+        self.rows[topology.start].mark = NodeMark::Completed;
+        for to in &place.edges {
+            *self.fired.entry((topology.start, *to)).or_default() += 1;
+        }
+    }
+
     /// Writes the page (R236), signed with `key`.
     pub(crate) fn text(&self, facts: &RunProjection, key: &dyn Signer) -> String {
         let RunProjection { topology, run, started_at, at, status, steps, version, .. } = facts;
         let (graph, status, elapsed) = (&topology.id, status.name(), duration(facts.elapsed().as_secs_f64()));
         let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
-        let rows: String = topology.nodes.iter().enumerate().map(|(at, place)| self.row(at, place)).collect();
+        let rows: String = topology
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, place)| place.kind != Kind::Start)
+            .map(|(at, place)| self.row(at, place))
+            .collect();
         let history: Vec<&str> = self.history.iter().map(String::as_str).collect();
         let dropped = match self.dropped {
             0 => String::new(),
@@ -241,8 +263,8 @@ impl PageContents {
             let (open, close) = match place.kind {
                 Kind::Action(_) => ("[", "]"),
                 Kind::Foreach(_) => ("[[", "]]"),
-                Kind::Return => ("([", "])"),
-                _ => ("{", "}"),
+                Kind::Return | Kind::Start => ("([", "])"),
+                Kind::Gate => ("{", "}"),
             };
             let mark = self.rows.get(at).map_or(NodeMark::Pending, |row| row.mark).word();
             line(format_args!("n{at}{open}\"{}\"{close}:::{mark}", drawn(&place.name)));

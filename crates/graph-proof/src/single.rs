@@ -241,7 +241,9 @@ async fn step(
 ) -> Result<Stepped, SingleError> {
     let code = tables(machine.graph());
     let Single { node, mut inject, options } = single;
-    let at = code.node_named(&node).ok_or(SingleError::NoSuchNode(node))?;
+    // The start of several nodes is not visited.
+    let at = code.node_named(&node).filter(|&at| !code.starts_in_branches() || at != code.start);
+    let at = at.ok_or(SingleError::NoSuchNode(node))?;
     let run = step_id(origin);
     let inputs = inject.shift_remove("inputs").unwrap_or(inputs);
     let place = |state: &mut Box<dyn StateFields>, position: &mut Position| {

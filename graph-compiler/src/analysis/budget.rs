@@ -28,13 +28,10 @@ pub(crate) fn budget(
 ) -> Option<Budget> {
     let start = model.start.filter(|_| model.is_whole())?;
     let shortest = match model.definition.settings.on_max_steps {
-        OnMaxSteps::Fail => flow.fewest_steps(start)?.0,
-        _ => flow.fewest_steps(start).map_or(u64::MAX, |(steps, _)| steps),
+        OnMaxSteps::Fail => flow.fewest_steps(&model.first())?.0,
+        _ => flow.fewest_steps(&model.first()).map_or(u64::MAX, |(steps, _)| steps),
     };
-    let shortest = match branches.is_empty() {
-        true => shortest,
-        false => shortest.max(Paths { model, control: flow, branches }.lightest()[start]),
-    };
+    let shortest = shortest.max(fewest_in_branches(model, branches, flow, start));
     let limit = limit(model);
     let visits: Vec<Option<u64>> =
         flow.components.iter().map(|component| visits(model, coverage, flow, component)).collect();
@@ -72,6 +69,11 @@ pub(crate) fn budget(
     })
 }
 
+/// Returns how many nodes a run visits at least in all of its branches; 0 if it has no branches.
+pub(crate) fn fewest_in_branches(model: &Model<'_>, branches: &Branches, flow: &ControlFlow, start: usize) -> u64 {
+    if branches.is_empty() { 0 } else { Paths { model, control: flow, branches }.lightest()[start] }
+}
+
 /// Returns the greatest of several numbers, or 0 if there are no numbers; `None` if one has no bound.
 fn greatest<N: Default + Ord>(mut numbers: impl Iterator<Item = Option<N>>) -> Option<N> {
     numbers.try_fold(N::default(), |most, one| Some(most.max(one?)))
@@ -95,7 +97,8 @@ fn visits(
     component: &[usize],
 ) -> Option<u64> {
     if !flow.is_cyclic(component) {
-        return Some(1);
+        let is_visited = |&node: &usize| !model.definition.nodes[node].is_start();
+        return Some(u64::from(component.iter().all(is_visited)));
     }
     // In a round of a loop that fans out, several paths are followed.
     if component.iter().any(|&node| begins(model.definition.nodes[node].next())) {
@@ -171,7 +174,7 @@ impl Paths<'_, '_> {
     }
 
     /// Returns for each node how many nodes are visited at least from there to the end of the run, or to the join or end of its
-    /// branch; `u64::MAX` if no path leads there.
+    /// branch; `u64::MAX` if no path leads there. The start of several nodes is not visited itself.
     fn lightest(&self) -> Vec<u64> {
         let count = self.control.next.len();
         let is_join = |node: usize| self.branches.place(node).is_some();
@@ -210,7 +213,8 @@ impl Paths<'_, '_> {
                     }
                 };
                 let on_error = self.model.error_successor(node).map_or(u64::MAX, after);
-                let steps = behind.min(on_error).saturating_add(1);
+                let own = u64::from(!self.model.definition.nodes[node].is_start());
+                let steps = behind.min(on_error).saturating_add(own);
                 changed |= steps < lightest[node];
                 lightest[node] = steps.min(lightest[node]);
             }

@@ -114,11 +114,11 @@ impl ControlFlow {
         Some(longest.into_iter().max().unwrap_or_default())
     }
 
-    /// Returns how many steps a run that begins at a node takes at least until it ends, and the shortest path that is
-    /// possible in that many steps; `None` if no path leads to an end.
+    /// Returns how many steps a run that begins at one of several nodes takes at least until it ends, and the shortest path
+    /// that is possible in that many steps; `None` if no path leads to an end.
     ///
     /// If an edge can be followed only on a later visit of its node, the run stays in the loop until then.
-    pub(crate) fn fewest_steps(&self, from: usize) -> Option<(u64, Vec<usize>)> {
+    pub(crate) fn fewest_steps(&self, from: &[usize]) -> Option<(u64, Vec<usize>)> {
         let bounds = self.bounds(from);
         let bound = |node: usize, to: Option<usize>| bounds.get(&(node, to)).copied().unwrap_or_default();
         let mut most: Vec<u64> = bounds.values().copied().chain([0]).collect();
@@ -126,7 +126,7 @@ impl ControlFlow {
         most.dedup();
         most.into_iter().filter(|most| *most < u64::MAX).find_map(|most| {
             let path = self.shortest(
-                &[from],
+                from,
                 |node| self.ends[node] && bound(node, None) <= most,
                 |node, to| bound(node, Some(to)) <= most,
             )?;
@@ -138,7 +138,7 @@ impl ControlFlow {
 
     /// Returns, for each edge that needs several visits of its node, how many steps a run takes at least that follows
     /// it. An end has no target.
-    fn bounds(&self, from: usize) -> HashMap<(usize, Option<usize>), u64> {
+    fn bounds(&self, from: &[usize]) -> HashMap<(usize, Option<usize>), u64> {
         let edges = |node: usize| {
             let next = self.next[node].iter().zip(&self.first[node]).map(|(&to, &first)| (Some(to), first));
             next.chain([(None, self.first_end[node])]).filter(|(_, first)| *first > 1)
@@ -154,7 +154,7 @@ impl ControlFlow {
         let to_end = self.steps_to_end();
         let mut bounds = HashMap::default();
         for node in late {
-            let before = steps(self.shortest(&[from], |at| at == node, |_, _| true));
+            let before = steps(self.shortest(from, |at| at == node, |_, _| true));
             // From the node to itself: the nodes that are visited between two of its visits, and one of the two.
             let round = steps(self.shortest(&self.next[node], |at| at == node, |_, _| true));
             for (to, first) in edges(node) {
@@ -239,12 +239,12 @@ mod tests {
         assert!(flow.is_cyclic_without(&[0, 1, 2], &[]));
         assert_eq!(flow.longest(&[0, 1, 2], &[2]), Some(2));
         assert_eq!(flow.longest(&[0, 1, 2], &[0]), Some(2));
-        assert_eq!(flow.fewest_steps(0), Some((3, vec![0, 2, 3])));
+        assert_eq!(flow.fewest_steps(&[0]), Some((3, vec![0, 2, 3])));
         // The way out is open on the third visit, and a round takes two steps.
         flow.first[2][1] = 3;
-        assert_eq!(flow.fewest_steps(0), Some((7, vec![0, 2, 3])));
+        assert_eq!(flow.fewest_steps(&[0]), Some((7, vec![0, 2, 3])));
         // A node that nothing leads back to is never visited twice.
         flow.first_end[3] = 2;
-        assert_eq!(flow.fewest_steps(0), None);
+        assert_eq!(flow.fewest_steps(&[0]), None);
     }
 }

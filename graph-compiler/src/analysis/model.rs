@@ -27,7 +27,7 @@ pub(crate) struct Model<'d> {
     pub(crate) definition: &'d Definition,
     /// The items of the tree that actions can refer to.
     pub(crate) items: &'d Items,
-    /// The first node, if `start` names one.
+    /// The first node, if `start` names one; the node that begins the first branches, if it names several.
     pub(crate) start: Option<usize>,
     /// The tools, each once, in the order of the file.
     pub(crate) tools: Vec<CalledTool<'d>>,
@@ -61,9 +61,11 @@ impl<'d> Model<'d> {
     /// Resolves the names of a definition.
     pub(crate) fn new(definition: &'d Definition, items: &'d Items) -> Self {
         let nodes = &definition.nodes;
-        let nodes_by_name: HashMap<&str, usize> =
-            nodes.iter().enumerate().map(|(at, node)| (node.name.value.as_str(), at)).collect();
-        let start = definition.start.as_ref().and_then(|start| nodes_by_name.get(start.value.as_str()).copied());
+        let named = nodes.iter().enumerate().filter(|(_, node)| !node.is_start());
+        let nodes_by_name: HashMap<&str, usize> = named.map(|(at, node)| (node.name.value.as_str(), at)).collect();
+        let start = nodes.iter().position(NodeDefinition::is_start);
+        let named = || nodes_by_name.get(definition.start.as_ref()?.value.as_str()).copied();
+        let start = start.or_else(named);
         let (tools, tools_by_place) = called_tools(definition, items);
         let inputs = definition.inputs.as_ref().map_or_else(Type::any, Type::of_schema).not_null();
         let inputs_by_name = match &inputs.kind {
@@ -120,7 +122,7 @@ impl<'d> Model<'d> {
     }
 
     pub(crate) fn node_names(&self) -> impl Iterator<Item = &'d str> {
-        self.definition.nodes.iter().map(|node| node.name.value.as_str())
+        self.definition.nodes.iter().filter(|node| !node.is_start()).map(|node| node.name.value.as_str())
     }
 
     /// Whether an edge may lead to this name. A node that could not be read counts: that is not the edge's mistake.
@@ -150,6 +152,14 @@ impl<'d> Model<'d> {
                 .all(|to| self.node(to.value.as_str()).is_some())
         };
         self.definition.is_complete && self.start.is_some() && self.definition.nodes.iter().all(targets)
+    }
+
+    /// Returns the nodes that a run visits first.
+    pub(crate) fn first(&self) -> Vec<usize> {
+        match self.start {
+            Some(start) if self.definition.nodes[start].is_start() => self.successors(start).collect(),
+            start => start.into_iter().collect(),
+        }
     }
 
     /// Returns the nodes that `next` may lead to, in order, without edges after one that always matches.
@@ -287,7 +297,7 @@ impl<'d> Model<'d> {
         let combines = || definition.written().any(|key| self.combines_name(key.value.as_str()));
         let routes = || matches!(definition.next(), RouteDefinition::Each(_) | RouteDefinition::By(_));
         match &definition.kind {
-            NodeKind::Return(_) => false,
+            NodeKind::Return(_) | NodeKind::Start(_) => false,
             // A failure that continues along the edges breaks the node only if none of them can be followed.
             NodeKind::Action(_) if self.may_skip_assign(node) => fails_without_match() || compares() || routes(),
             NodeKind::Action(_) | NodeKind::Foreach(_) => definition.on_error().is_none(),

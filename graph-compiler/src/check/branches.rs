@@ -13,7 +13,10 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let said = diagnostics.len();
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         check_sources(analysis, at, node, diagnostics);
-        check_targets(analysis, node, diagnostics);
+        // A rule of its own checks the names in `start`.
+        if !node.is_start() {
+            check_targets(analysis, node, diagnostics);
+        }
     }
     check_max_steps(analysis, diagnostics);
     // The mistakes found so far are the cause of most that would follow.
@@ -31,7 +34,9 @@ fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diag
     let model = &analysis.model;
     let names = |at: usize| model.definition.nodes[at].name.value.as_str();
     let count = model.definition.nodes.len();
-    let sources: Vec<usize> = (0..count).filter(|&source| model.onward(source).any(|next| next == at)).collect();
+    let leads = |source: &usize| model.onward(*source).any(|next| next == at);
+    let leads = |source: &usize| !model.definition.nodes[*source].is_start() && leads(source);
+    let sources: Vec<usize> = (0..count).filter(leads).collect();
     let said = diagnostics.len();
     let field = if node.quorum.is_some() { "of" } else { "waits_for" };
     let sources_of = || listed(sources.iter().map(|&at| names(at)));
@@ -178,6 +183,7 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             diagnostic.label("visited once for each branch").related(place(fan), "the branches begin here");
             ways(diagnostic, visits);
             let sources = (0..nodes.len()).filter(|&source| model.onward(source).any(|next| next == node));
+            let sources = sources.filter(|&source| !nodes[source].is_start());
             diagnostic.help(format!(
                 "let it wait for them: `waits_for: [{}]`, or lead each branch to a node of its own",
                 listed(sources.map(|source| name(source).value.as_str()))

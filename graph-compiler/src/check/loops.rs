@@ -10,6 +10,7 @@ use graph_model::template::Template;
 use super::assigned::show_path;
 use crate::analysis::Analysis;
 use crate::analysis::branches::begins;
+use crate::analysis::budget::fewest_in_branches;
 use crate::analysis::control_flow::ControlFlow;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -64,25 +65,29 @@ fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics: &mut Diagnostics) {
     let most = analysis.model.definition.settings.max_steps;
     let raises = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::Limit));
-    let Some((needed, path)) = flow.fewest_steps(start).filter(|(needed, _)| *needed > u64::from(most) && !raises)
-    else {
-        return;
-    };
-    if analysis.model.may_end_anywhere() {
+    let Some((along, path)) = flow.fewest_steps(&analysis.model.first()) else { return };
+    // Where no path leads to an end, another rule says so.
+    let in_branches = fewest_in_branches(&analysis.model, analysis.flow.branches(), flow, start);
+    let needed = along.max(if in_branches == u64::MAX { 0 } else { in_branches });
+    if needed <= u64::from(most) || raises || analysis.model.may_end_anywhere() {
         return;
     }
     let definition = analysis.model.definition;
     let span = definition.max_steps.clone().or_else(|| definition.start.as_ref().map(|start| start.span.clone()));
     let shown = show_path(path.iter().map(|&at| definition.nodes[at].name.value.as_str()));
+    let (why, label) = match along == needed {
+        true => ("the shortest path has", format!("the shortest path is {shown}")),
+        false => ("branches included, one has at least", "each visit in a branch is a step".to_owned()),
+    };
     let diagnostic = diagnostics
         .lint(
             code::TOO_FEW_STEPS,
             analysis.model.place(&span.unwrap_or_else(|| definition.head.clone())),
-            format!("no run can end within {most} steps: the shortest path has {needed}"),
+            format!("no run can end within {most} steps: {why} {needed}"),
         )
-        .label(format!("the shortest path is {shown}"))
+        .label(label)
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
-    if path.len() as u64 != needed {
+    if along == needed && path.len() as u64 != needed {
         diagnostic.note("the conditions on `visit.number` require that a node on it is visited more than once");
     }
 }

@@ -1,12 +1,50 @@
-//! `config.start` names a node.
+//! `config.start` names nodes where a run can begin.
 
+use graph_definition::definition::{START, Spanned};
 use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::hash::HashMap;
+use graph_model::name::NodeName;
 
 use crate::analysis::Analysis;
+use crate::analysis::edges::edges;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    // A missing `start` was reported when the file was parsed.
-    let Some(start) = &analysis.model.definition.start else { return };
+    let model = &analysis.model;
+    let first = model.definition.nodes.iter().find(|node| node.is_start());
+    let Some(first) = first else {
+        // A missing `start` was reported when the file was parsed.
+        model.definition.start.iter().for_each(|start| check_name(analysis, start, diagnostics));
+        return;
+    };
+    let mut known: HashMap<&str, &Spanned<NodeName>> = HashMap::default();
+    for to in edges(first.next()).into_iter().filter_map(|edge| edge.to) {
+        if let Some(before) = known.insert(to.value.as_str(), to) {
+            diagnostics
+                .error(code::NO_START, model.place(&to.span), format!("`start` names `{to}` twice"))
+                .related(model.place(&before.span), "the first")
+                .help("remove one of them: each name begins a branch");
+            continue;
+        }
+        check_name(analysis, to, diagnostics);
+        let join = model.node(to.value.as_str()).and_then(|node| model.definition.nodes[node].waits_for.last());
+        if let Some(join) = join {
+            let message = format!("the graph starts at `{to}`, which waits for branches");
+            diagnostics
+                .error(code::NO_START, model.place(&to.span), message)
+                .related(model.place(&join.span), "it waits for these")
+                .help("start at the nodes that it waits for");
+        }
+    }
+    if let Some(taken) = model.node(START) {
+        let name = &model.definition.nodes[taken].name;
+        diagnostics
+            .error(code::NO_START, model.place(&name.span), format!("a node cannot be called `{START}` in this graph"))
+            .related(model.place(&first.name.span), "the list that has this name")
+            .help("give the node another name");
+    }
+}
+
+fn check_name(analysis: &Analysis<'_>, start: &Spanned<NodeName>, diagnostics: &mut Diagnostics) {
     let name = start.value.as_str();
     if !analysis.model.is_node(name) {
         diagnostics

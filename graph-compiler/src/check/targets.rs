@@ -6,7 +6,7 @@ use crate::analysis::Analysis;
 use crate::analysis::edges::edges;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    for node in &analysis.model.definition.nodes {
+    for node in analysis.model.definition.nodes.iter().filter(|node| !node.is_start()) {
         let name = &node.name;
         let of_edges = edges(node.next()).into_iter().filter_map(|edge| edge.to).map(|to| (to, false));
         for (to, is_fewer) in of_edges.chain(node.fewer().map(|to| (to, true))) {

@@ -1,7 +1,7 @@
 //! The nodes: an enum of their names, and the program's table.
 
 use graph_model::ir::{GraphIr, KeyIr, NodeIr, ToolIr};
-use graph_model::program::{Executor, ItemType, Verb};
+use graph_model::program::{Executor, ItemType, Kind, Verb};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
@@ -13,9 +13,11 @@ use crate::graph::{CheckedGraph, CheckedNode};
 /// Expands `Node` and `PROGRAM`.
 pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
     let mut scope = Scope::new();
-    let variants: Vec<_> = graph.nodes.iter().map(|node| identifier(&scope.claim(&pascal_text(&node.name)))).collect();
-    let docs = graph.nodes.iter().map(|node| docs(&describe(graph, node)));
-    let topology = graph.nodes.iter().map(|node| {
+    // A start of several nodes is the last node, and is not visited.
+    let nodes = || graph.nodes.iter().filter(|node| node.body.does != Kind::Start);
+    let variants: Vec<_> = nodes().map(|node| identifier(&scope.claim(&pascal_text(&node.name)))).collect();
+    let docs = nodes().map(|node| docs(&describe(graph, node)));
+    let topology = nodes().map(|node| {
         let quorum = node.body.join.as_ref().and_then(|join| join.quorum);
         let others = node.body.on_error.into_iter().chain(quorum.and_then(|quorum| quorum.fewer));
         let mut targets = node.next.clone();

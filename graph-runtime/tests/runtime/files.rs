@@ -715,6 +715,24 @@ async fn files_show_the_visits_that_a_quorum_cancelled() {
 }
 
 #[tokio::test]
+async fn files_show_a_run_that_begins_in_several_nodes() {
+    let kept = Kept::new();
+    let graph = crate::forged_visits::beginning_in_two();
+    runtime(kept.store.clone(), &kept.files).start_as(id(), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+    let events = kept.events();
+    let started = events.iter().find(|event| event["event_type"] == json!("graph_started")).unwrap();
+    assert_eq!(started["payload"]["start_node"], json!("one"), "{started}");
+    assert_eq!(started["payload"]["start_nodes"], json!(["one", "two"]), "{started}");
+    let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
+    assert!(page.contains("entry: `one`, `two`"), "{page}");
+    // The start is drawn, and has no row.
+    assert!(page.contains("n3([\"config.start\"]):::completed") && page.contains("n3 ==>|\"1×\"| n1"), "{page}");
+    assert!(!page.contains("| config.start |"), "{page}");
+    assert!(proven(&kept, &graph).await.is_ok());
+    assert_rebuilds(&kept, &[(&id(), &graph)]).await;
+}
+
+#[tokio::test]
 async fn run_page_marks_the_failed_node_and_the_running_node() {
     let failing = Program { settings: "{}", ..KINDS };
     let kept = Kept::new();

@@ -329,6 +329,42 @@ pub(crate) fn racing(need: u32) -> Interpreted {
     })
 }
 
+/// A graph that begins in two nodes, both of which call a tool.
+pub(crate) fn beginning_in_two() -> Interpreted {
+    let call =
+        r#"{"line":1,"does":{"action":0},"params":{"n":1},"assign":{"paid":"${result}"},"next":[{"to":"both"}]}"#;
+    let nodes = [
+        ("one", call),
+        ("two", call),
+        ("both", r#"{"line":3,"does":"return","join":{"of":[0,1],"fan":3,"closes":true}}"#),
+        ("config.start", r#"{"line":4,"does":"start","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
+    ];
+    let program = Program { start: 3, nodes: &nodes, settings: r#"{"channels":{"paid":"sum"}}"#, ..PAYING };
+    Interpreted::new(&program, |_, params| Ok(params["n"].clone()))
+}
+
+#[tokio::test]
+async fn the_branches_of_a_start_are_those_of_visit_0() {
+    let machine = beginning_in_two();
+    let records = ran(machine.clone(), 5).await;
+    let first: Value = serde_json::from_str(&records[1].body).unwrap();
+    let visits: Vec<Value> = first["visits"].as_array().unwrap().iter().map(|visit| visit["branch"].clone()).collect();
+    assert_eq!(visits, [json!([0]), json!([1])], "{first}");
+    assert_eq!(refusal_of(&machine, &records), "");
+    // No visit is one of the start itself, or of a branch that it does not begin.
+    for forge in [
+        |step: &mut Value| step["visits"][0]["node"] = json!("config.start"),
+        |step: &mut Value| step["visits"][0]["branch"] = json!([2]),
+        |step: &mut Value| step["visits"][0]["branch"] = json!([]),
+        |step: &mut Value| step["visits"][1]["node"] = json!("one"),
+        |step: &mut Value| step["visits"][1]["fan"] = json!(1),
+        |step: &mut Value| drop(step["visits"].as_array_mut().unwrap().pop()),
+    ] {
+        let forged = edited(&records, 1, forge);
+        assert_ne!(refusal_of(&machine, &forged), "", "{}", forged[1].body);
+    }
+}
+
 /// Makes a visit a cancelled one.
 fn cancel(visit: &mut Value) {
     let members = visit.as_object_mut().unwrap();

@@ -16,6 +16,7 @@ mod reader;
 pub(crate) mod rules;
 pub(crate) mod schema;
 pub(crate) mod settings;
+mod start;
 mod subprocess;
 mod template;
 
@@ -41,6 +42,7 @@ pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
 pub use rules::SchemaRule;
 pub use schema::{Property, SchemaKind, Sink, ValueSchema};
+pub use start::START;
 pub use template::{TermDefinition, TermKind, locate};
 
 use crate::diagnostic::{Diagnostics, SourcePlace, code};
@@ -73,7 +75,7 @@ pub struct Definition {
     pub inputs: Option<ValueSchema>,
     /// The place where the file says that it is a graph. Messages about missing parts of the file point to it.
     pub head: Span,
-    /// The first node's name.
+    /// The first node's name; [`START`] if the run begins in several nodes.
     pub start: Option<Spanned<NodeName>>,
     /// The settings of a run, without its hooks.
     pub settings: Settings,
@@ -85,7 +87,7 @@ pub struct Definition {
     pub state: Vec<(Spanned<StateKey>, Spanned<Value>)>,
     /// The keys of the state whose writes are combined.
     pub channels: Vec<ChannelDefinition>,
-    /// The nodes, in the order of the file.
+    /// The nodes, in the order of the file. If a run begins in several nodes, the last one begins their branches.
     pub nodes: Vec<NodeDefinition>,
     /// The names of nodes that could not be read; edges to them are not reported.
     pub unreadable: Vec<String>,
@@ -249,8 +251,7 @@ fn read(
     let config = reader.required(&fields, "a graph", "config")?;
     let config_fields = reader.map(config, "`config`")?;
     reader.only(&config_fields, "`config`", &[CONFIG.as_slice(), &settings::FIELDS].concat(), &[]);
-    let start =
-        reader.required_text(&config_fields, "`config`", "start").and_then(|text| reader.name(text, NodeName::new));
+    let start = reader.required(&config_fields, "`config`", "start").and_then(|tree| start::parse(&mut reader, tree));
     let settings = settings::parse(&mut reader, &config_fields, fields.get("limits"));
     let hooks = config_fields.get("hooks").map(|tree| hook::parse_all(&mut reader, tree)).unwrap_or_default();
     let state = config_fields.get("state").map(|tree| initial_state(&mut reader, tree)).unwrap_or_default();
@@ -260,9 +261,11 @@ fn read(
         .and_then(|tree| node::parse_all(&mut reader, tree, &mut env));
     // Without nodes, no start is valid.
     let start = start.filter(|_| nodes.is_some());
+    let (start, first) = start.map_or((None, None), |(name, node)| (Some(name), node));
     let is_complete = file.is_whole
         && nodes.as_ref().is_some_and(|nodes: &node::Nodes| nodes.unreadable.is_empty() && !nodes.lost_target);
-    let nodes = nodes.unwrap_or_default();
+    let mut nodes = nodes.unwrap_or_default();
+    nodes.nodes.extend(first);
     reading.is_named = id.is_some() && version.is_some();
     let id = id.or_else(|| GraphId::new("unnamed").ok())?;
     let inputs_by_name = inputs.iter().flat_map(ValueSchema::properties).enumerate();

@@ -50,6 +50,8 @@ pub enum NodeKind {
     Gate(GateDefinition),
     /// Ends the run.
     Return(Return),
+    /// Begins the run in several nodes. No run visits it.
+    Start(RouteDefinition),
 }
 
 /// A node that makes a call.
@@ -196,6 +198,7 @@ impl NodeKind {
             Self::Foreach(_) => Kind::Foreach(tool),
             Self::Gate(_) => Kind::Gate,
             Self::Return(_) => Kind::Return,
+            Self::Start(_) => Kind::Start,
         }
     }
 
@@ -206,6 +209,7 @@ impl NodeKind {
             Self::Foreach(_) => "a foreach has a result for each item",
             Self::Gate(_) => "a gate calls nothing",
             Self::Return(_) => "a return node calls nothing",
+            Self::Start(_) => "`start` calls nothing",
         }
     }
 
@@ -216,6 +220,7 @@ impl NodeKind {
             Self::Foreach(_) => "the foreach collects nothing",
             Self::Gate(_) => "a gate returns nothing",
             Self::Return(_) => "a return node is visited once",
+            Self::Start(_) => "`start` is not visited",
         }
     }
 }
@@ -244,6 +249,7 @@ impl NodeDefinition {
             NodeKind::Foreach(each) => &each.next,
             NodeKind::Gate(gate) => &gate.next,
             NodeKind::Return(_) => &RouteDefinition::End,
+            NodeKind::Start(next) => next,
         }
     }
 
@@ -252,7 +258,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => &action.assign,
             NodeKind::Gate(gate) => &gate.assign,
-            NodeKind::Foreach(_) | NodeKind::Return(_) => &[],
+            NodeKind::Foreach(_) | NodeKind::Return(_) | NodeKind::Start(_) => &[],
         }
     }
 
@@ -261,7 +267,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => &action.reset,
             NodeKind::Gate(gate) => &gate.reset,
-            NodeKind::Foreach(_) | NodeKind::Return(_) => &[],
+            NodeKind::Foreach(_) | NodeKind::Return(_) | NodeKind::Start(_) => &[],
         }
     }
 
@@ -283,6 +289,11 @@ impl NodeDefinition {
         }
     }
 
+    /// Whether the node begins the run in several nodes. It is not visited.
+    pub fn is_start(&self) -> bool {
+        matches!(self.kind, NodeKind::Start(_))
+    }
+
     /// Whether a run always ends at the node.
     pub fn ends_run(&self) -> bool {
         matches!(self.kind, NodeKind::Return(_))
@@ -293,7 +304,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => action.on_error.as_ref(),
             NodeKind::Foreach(each) => each.on_error.as_ref(),
-            NodeKind::Gate(_) | NodeKind::Return(_) => None,
+            NodeKind::Gate(_) | NodeKind::Return(_) | NodeKind::Start(_) => None,
         }
     }
 
@@ -307,7 +318,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => Some(&action.call),
             NodeKind::Foreach(each) => Some(&each.call),
-            NodeKind::Gate(_) | NodeKind::Return(_) => None,
+            NodeKind::Gate(_) | NodeKind::Return(_) | NodeKind::Start(_) => None,
         }
     }
 
@@ -316,7 +327,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => Some(&action.conduct),
             NodeKind::Foreach(each) => Some(&each.conduct),
-            NodeKind::Gate(_) | NodeKind::Return(_) => None,
+            NodeKind::Gate(_) | NodeKind::Return(_) | NodeKind::Start(_) => None,
         }
     }
 }
@@ -373,7 +384,7 @@ pub fn fields_of(kind: &str) -> Vec<&'static str> {
 }
 
 /// The maximum number of edges of a node: each is analysed together with those before it.
-const MOST_EDGES: usize = 1_000;
+pub const MOST_EDGES: usize = 1_000;
 
 /// The nodes that could be read, and the names of those that could not.
 #[derive(Default)]

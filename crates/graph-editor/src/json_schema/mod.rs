@@ -172,7 +172,12 @@ impl SchemaBasis {
         let defaults = Settings::default();
         let mut config = only(&fields, |field| {
             let schema = match field {
-                "start" => return documented(self.target(), "`config`", field),
+                "start" => {
+                    let most = vocabulary::MOST_EDGES;
+                    let list =
+                        json!({ "type": "array", "items": reference("target"), "minItems": 1, "maxItems": most });
+                    return documented(json!({ "anyOf": [self.target(), list] }), "`config`", field);
+                }
                 "nodes" => json!({
                     "type": "object",
                     "propertyNames": { "pattern": patterns::NAME, "maxLength": 200 },

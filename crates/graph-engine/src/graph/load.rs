@@ -81,6 +81,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         settings,
     };
     check_indices(&loaded)?;
+    check_start(&loaded)?;
     find_channels(&mut loaded)?;
     join(&mut loaded)?;
     Ok(loaded)
@@ -115,6 +116,7 @@ impl Loader<'_> {
         let facts = self.facts(name, &body, settings)?;
         let kind = match body.does {
             program::Kind::Gate => CompiledKind::Gate,
+            program::Kind::Start => CompiledKind::Start,
             program::Kind::Return => {
                 CompiledKind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?)
             }
@@ -366,7 +368,7 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
     for (node, of_node) in (0..).zip(&graph.nodes) {
         let Some(join) = &of_node.join else { continue };
         let name = &of_node.name;
-        let fan = join.fan.ok_or_else(|| format!("node `{name}` joins the start of the run, which is one node"))?;
+        let fan = join.fan.ok_or_else(|| format!("node `{name}` joins no branches"))?;
         if !graph.fans_out(fan) {
             return Err(format!("node `{name}` joins node `{}`, which begins no branches", graph.node(fan).name));
         }
@@ -404,6 +406,22 @@ fn check_indices(graph: &GraphTables) -> Result<(), String> {
         Some(node) => Err(format!("there is no node {node}")),
         None => Ok(()),
     }
+}
+
+/// Checks that only `start` begins a run in several nodes, and that none of them waits.
+fn check_start(graph: &GraphTables) -> Result<(), String> {
+    let is_start = |node: &CompiledNode| matches!(node.kind, CompiledKind::Start);
+    let is_wrong = |(at, node): &(u16, &CompiledNode)| {
+        let begins = matches!(node.next, CompiledRoute::All(_)) && !node.next.is_empty();
+        let waits = || node.targets().any(|to| to.is_none_or(|to| graph.node(to).join.is_some()));
+        let is_conditional = || node.next.edges().iter().any(|edge| !edge.when.tests().is_empty());
+        is_start(node) && (*at != graph.start || !begins || waits() || is_conditional())
+    };
+    if let Some((_, node)) = (0..).zip(&graph.nodes).find(is_wrong) {
+        return Err(format!("node `{}` cannot begin a run in several nodes", node.name));
+    }
+    let led = graph.nodes.iter().find(|node| node.onward().any(|to| is_start(graph.node(to))));
+    led.map_or(Ok(()), |node| Err(format!("node `{}` leads to the start of several nodes", node.name)))
 }
 
 fn load_tool(tool: ToolIr) -> Result<CompiledTool, String> {
@@ -510,6 +528,27 @@ pub(crate) mod tests {
         assert_eq!(refused(r#"{"line":1,"does":"gate","join":{"of":[1]}}"#), "there is no node 1");
         assert_eq!(refused(r#"{"line":1,"does":"gate","join":{"of":[],"fan":2}}"#), "there is no node 2");
         assert!(refused(r#"{"line":1,"does":"gate","assign":{"x":"${part}"}}"#).contains("`part`"));
+    }
+
+    #[test]
+    fn a_start_of_several_nodes_is_refused_where_it_cannot_be_one() {
+        let refused = |start: &str, other: &str| load(&[("s", start), ("a", other)]).err();
+        let gate = r#"{"line":1,"does":"gate"}"#;
+        let begins = "node `s` cannot begin a run in several nodes";
+        assert_eq!(refused(r#"{"line":1,"does":"start","next":{"all":[{"to":"a"}]}}"#, gate), None);
+        for next in [r#"[{"to":"a"}]"#, r#"{"all":[]}"#, r#"{"all":[{}]}"#, r#"{"over":[],"as":"x","to":"a"}"#] {
+            let start = format!(r#"{{"line":1,"does":"start","next":{next}}}"#);
+            assert_eq!(refused(&start, gate).as_deref(), Some(begins), "{next}");
+        }
+        let when = r#"{"all":[{"to":"a","when":{"path":"inputs.x","op":"exists"}}]}"#;
+        assert_eq!(refused(&format!(r#"{{"line":1,"does":"start","next":{when}}}"#), gate).as_deref(), Some(begins));
+        let start = r#"{"line":1,"does":"start","next":{"all":[{"to":"a"}]}}"#;
+        let join = r#"{"line":1,"does":"gate","join":{"of":[],"fan":0,"closes":true}}"#;
+        assert_eq!(refused(start, join).as_deref(), Some(begins));
+        let back = r#"{"line":1,"does":"gate","next":[{"to":"s"}]}"#;
+        assert_eq!(refused(start, back).as_deref(), Some("node `a` leads to the start of several nodes"));
+        // Only the start of the run is one.
+        assert!(load(&[("a", gate), ("s", start)]).unwrap_err().contains("`s`"));
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub enum CompiledKind {
     Gate,
     /// Ends the run, which returns this term, or all keys of the state if there is no term.
     Return(Option<CompiledTerm>),
+    /// Begins the run in several nodes. It is not visited.
+    Start,
 }
 
 impl CompiledKind {
@@ -130,6 +132,7 @@ impl CompiledKind {
             Self::Foreach(each) => program::Kind::Foreach(each.call.tool),
             Self::Gate => program::Kind::Gate,
             Self::Return(_) => program::Kind::Return,
+            Self::Start => program::Kind::Start,
         }
     }
 
@@ -141,7 +144,7 @@ impl CompiledKind {
             Self::Foreach(each) => {
                 Asks::Each { tool: each.call.tool, width: each.width.max(1), collects: each.collect }
             }
-            Self::Gate | Self::Return(_) => Asks::Nothing,
+            Self::Gate | Self::Return(_) | Self::Start => Asks::Nothing,
         }
     }
 

@@ -20,13 +20,14 @@ pub struct Topology {
     pub id: GraphId,
     /// The SHA-256 of the graph that its signature covers.
     pub digest: Digest,
-    /// The index of the node that a run begins at.
+    /// The index of the node that a run begins at; [`first`](Topology::first) has them all if there are several.
     pub start: usize,
     /// The keys of the state, each with its first value.
     pub keys: Vec<(String, Option<Value>)>,
     /// The channels: the keys whose writes are combined, each with its reducer.
     pub channels: BTreeMap<String, Reducer>,
-    /// The nodes, in the order of the file.
+    /// The nodes, in the order of the file. If a run begins in several nodes, the last one is [`Kind::Start`], which leads to
+    /// them, and which no run visits.
     pub nodes: Vec<TopologyNode>,
 }
 
@@ -138,6 +139,14 @@ impl Topology {
     /// Returns the node that is called `name`.
     pub fn node(&self, name: &str) -> Option<&TopologyNode> {
         self.nodes.iter().find(|place| place.name == name)
+    }
+
+    /// Returns the indices of the nodes that a run visits first.
+    pub fn first(&self) -> Vec<usize> {
+        match self.nodes.get(self.start) {
+            Some(start) if start.kind == Kind::Start => start.edges.iter().copied().flatten().collect(),
+            _ => vec![self.start],
+        }
     }
 
     /// Returns the first value of a key; null if it has none.

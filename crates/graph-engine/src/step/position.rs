@@ -19,7 +19,7 @@ pub struct Position {
     pub steps: u64,
     /// How many activations were made. The next one gets the number after it.
     pub made: u64,
-    /// The node that was visited last; before the first visit, the start node.
+    /// The node that was visited last; before the first visit, the node that is visited first.
     pub last: u16,
     /// The activations of the next step, ordered by path.
     pub frontier: Vec<Activation>,
@@ -73,18 +73,34 @@ pub struct Memory {
     pub previous: HashMap<u16, Value>,
 }
 
+/// Begins the branches of a run that begins in several nodes. They belong to a fan-out of visit 0, which is not recorded.
+fn begin(graph: &GraphTables) -> (Vec<Activation>, Vec<OpenJoin>) {
+    let fan = Arc::new(Fan { visit: 0, node: graph.start, outer: None, list: Arc::default() });
+    let branch = |(branch, node): (u32, u16)| {
+        let frame = Some(Arc::new(Frame { fan: Arc::clone(&fan), branch }));
+        Activation { number: u64::from(branch) + 1, node, frame }
+    };
+    let closing = graph.closing_join(graph.start);
+    let joins = closing.map(|node| OpenJoin { node, fan: Arc::clone(&fan), arrived: Vec::new() });
+    ((0..).zip(graph.node(graph.start).targets().flatten()).map(branch).collect(), joins.into_iter().collect())
+}
+
 static NOTHING: LazyLock<Memory> = LazyLock::new(Memory::default);
 
 impl Position {
     /// Returns the position of a run that is about to begin.
     pub fn new(graph: &GraphTables) -> Self {
+        let (frontier, joins) = match graph.starts_in_branches() {
+            true => begin(graph),
+            false => (vec![Activation { number: 1, node: graph.start, frame: None }], Vec::new()),
+        };
         Self {
             steps: 0,
-            made: 1,
-            last: graph.start,
-            frontier: vec![Activation { number: 1, node: graph.start, frame: None }],
+            made: frontier.len() as u64,
+            last: graph.first(),
+            frontier,
             parked: Vec::new(),
-            joins: Vec::new(),
+            joins,
             root: Memory::default(),
             branches: BTreeMap::new(),
             suppressed: Vec::new(),

@@ -34,6 +34,8 @@ enum Leads {
     /// To all of these whose conditions hold, each with whether it has none.
     All(Vec<(usize, bool)>),
     Over(usize),
+    /// The run begins in all of these. Only the last node of a plan is a start; without one, a run begins at the first node.
+    Start(Vec<usize>),
 }
 
 #[derive(Debug, Clone)]
@@ -85,7 +87,27 @@ fn any_graph(random: &mut Random) -> Vec<NodePlan> {
         let handler = handler.filter(|_| !matches!(leads, Leads::Return));
         NodePlan { handler, ..NodePlan::new(leads, random.below(3) == 0) }
     };
-    (0..count).map(|_| node()).collect()
+    let mut nodes: Vec<NodePlan> = (0..count).map(|_| node()).collect();
+    if random.below(5) == 0 {
+        let mut first = vec![random.below(count), random.below(count), random.below(count)];
+        first.sort_unstable();
+        first.dedup();
+        if first.len() > 1 {
+            nodes.push(NodePlan::new(Leads::Start(first), false));
+        }
+    }
+    nodes
+}
+
+/// Lets a run begin in the nodes that the first one fans out to, instead of at the first one.
+fn start_in_branches(random: &mut Random, nodes: &mut Vec<NodePlan>) {
+    let Leads::All(branches) = &nodes[0].leads else { return };
+    let first: Vec<usize> = branches.iter().map(|(to, _)| *to).collect();
+    let is_led_to = nodes.iter().any(|node| targets(node).contains(&0));
+    if first.len() > 1 && !is_led_to && !first.iter().any(|&to| nodes[to].waits) && random.below(2) == 0 {
+        nodes[0] = NodePlan::new(Leads::Return, false);
+        nodes.push(NodePlan::new(Leads::Start(first), false));
+    }
 }
 
 /// Lets some nodes fail, and some fan-outs say what a failure in their branches does.
@@ -94,7 +116,7 @@ fn let_fail(random: &mut Random, nodes: &mut [NodePlan]) {
         return;
     }
     for node in nodes {
-        node.calls = random.below(3) == 0 && !matches!(node.leads, Leads::Return);
+        node.calls = random.below(3) == 0 && !matches!(node.leads, Leads::Return | Leads::Start(_));
         if matches!(node.leads, Leads::All(_) | Leads::Over(_)) {
             node.collects = [None, Some(true), Some(true), Some(false)][random.below(4)];
         }
@@ -145,7 +167,7 @@ fn formed_graph(random: &mut Random) -> Vec<NodePlan> {
     };
     for node in &mut nodes {
         match &mut node.leads {
-            Leads::Return => {}
+            Leads::Return | Leads::Start(_) => {}
             Leads::First(targets, _) => targets.iter_mut().for_each(|to| *to = swap(*to)),
             Leads::All(targets) => targets.iter_mut().for_each(|(to, _)| *to = swap(*to)),
             Leads::Over(to) => *to = swap(*to),
@@ -153,6 +175,7 @@ fn formed_graph(random: &mut Random) -> Vec<NodePlan> {
         node.handler = node.handler.map(swap);
     }
     let count = nodes.len();
+    start_in_branches(random, &mut nodes);
     for _ in 0..random.below(3) {
         let (at, to) = (random.below(count), random.below(count));
         match (random.below(5), &mut nodes[at].leads) {
@@ -223,7 +246,7 @@ fn part(random: &mut Random, nodes: &mut Vec<NodePlan>, depth: usize, next: usiz
 fn targets(made: &NodePlan) -> Vec<usize> {
     let mut targets = match &made.leads {
         Leads::Return => Vec::new(),
-        Leads::First(targets, _) => targets.clone(),
+        Leads::First(targets, _) | Leads::Start(targets) => targets.clone(),
         Leads::All(targets) => targets.iter().map(|(to, _)| *to).collect(),
         Leads::Over(to) => vec![*to],
     };
@@ -234,11 +257,15 @@ fn targets(made: &NodePlan) -> Vec<usize> {
 
 /// Writes a graph as its author would.
 fn yaml(nodes: &[NodePlan]) -> String {
-    let mut text =
+    let start = match nodes.last().map(|node| &node.leads) {
+        Some(Leads::Start(first)) => first.iter().map(|to| format!("n{to}")).collect::<Vec<_>>().join(", "),
+        _ => "n0".to_owned(),
+    };
+    let mut text = format!(
         "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: test\n\
-                    config:\n  start: n0\n  nodes:\n"
-            .to_owned();
-    for (at, made) in nodes.iter().enumerate() {
+         config:\n  start: [{start}]\n  nodes:\n"
+    );
+    for (at, made) in nodes.iter().enumerate().filter(|(_, made)| !matches!(made.leads, Leads::Start(_))) {
         let kind = match (&made.leads, made.handler) {
             (Leads::Return, _) => "type: return",
             (_, Some(_)) => "action: { item_id: test/tool }",
@@ -253,7 +280,7 @@ fn yaml(nodes: &[NodePlan]) -> String {
         write!(text, "    n{at}: {{ {kind}").unwrap();
         let when = |at: usize| format!("when: {{ path: inputs.i{at}, value: 1 }}");
         match &made.leads {
-            Leads::Return => {}
+            Leads::Return | Leads::Start(_) => {}
             Leads::First(targets, _) if targets.is_empty() => {}
             Leads::First(targets, is_closed) => {
                 let edge = |(place, to): (usize, &usize)| match *is_closed && place + 1 == targets.len() {
@@ -279,7 +306,7 @@ fn yaml(nodes: &[NodePlan]) -> String {
         let sources: Vec<String> = nodes
             .iter()
             .enumerate()
-            .filter(|(_, made)| targets(made).contains(&at))
+            .filter(|(_, made)| !matches!(made.leads, Leads::Start(_)) && targets(made).contains(&at))
             .map(|(source, _)| format!("n{source}"))
             .collect();
         if made.waits && !sources.is_empty() {
@@ -295,6 +322,11 @@ fn yaml(nodes: &[NodePlan]) -> String {
         text.push_str(" }\n");
     }
     text
+}
+
+/// Returns the index of the node that a run begins with, or that begins its first branches.
+fn start_of(nodes: &[NodePlan]) -> usize {
+    nodes.iter().position(|node| matches!(node.leads, Leads::Start(_))).unwrap_or_default()
 }
 
 fn define(text: &str) -> Definition {
@@ -327,9 +359,11 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
                 serde_json::json!({"all": targets.iter().map(|(target, _)| to(target)).collect::<Vec<_>>()})
             }
             Leads::Over(to) => serde_json::json!({"over": [], "as": "item", "to": format!("n{to}")}),
+            Leads::Start(first) => serde_json::json!({"all": first.iter().map(to).collect::<Vec<_>>()}),
         };
         let does = match &made.leads {
             Leads::Return => serde_json::json!("return"),
+            Leads::Start(_) => serde_json::json!("start"),
             _ => serde_json::json!({"action": 0}),
         };
         let mut body = serde_json::json!({"line": 1, "does": does, "next": next});
@@ -355,7 +389,7 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
         source: "judged.yaml",
         digest: "0000000000000000000000000000000000000000000000000000000000000000",
         signer: "0000000000000000",
-        start: 0,
+        start: u16::try_from(start_of(nodes)).unwrap(),
         settings: "{}",
         permissions: &[],
         env: &[],
@@ -401,7 +435,9 @@ const MOST_STANDS: usize = 30_000;
 impl Judge<'_> {
     fn judge(mut self) -> Option<Verdict> {
         let position = Position::new(self.graph);
-        let first = Stand { position, begun: Vec::new(), joined: Vec::new(), came: BTreeSet::new() };
+        let begun = position.frontier[0].frame.iter().map(|frame| Arc::clone(&frame.fan));
+        let begun = begun.map(|fan| (fan, (0..).take(position.frontier.len()).collect())).collect();
+        let first = Stand { position, begun, joined: Vec::new(), came: BTreeSet::new() };
         let (mut known, mut open) = (HashSet::from([self.key(&first)]), vec![first]);
         while let Some(stand) = open.pop() {
             if known.len() > MOST_STANDS {
@@ -458,7 +494,7 @@ impl Judge<'_> {
         let made = &self.nodes[usize::from(moving.node)];
         let along = |edges: TakenEdges| Way::Along { edges, suppressed: false };
         let mut ways: Vec<Way> = match &made.leads {
-            Leads::Return => vec![along(TakenEdges::None)],
+            Leads::Return | Leads::Start(_) => vec![along(TakenEdges::None)],
             Leads::First(targets, is_closed) => {
                 let end = (!is_closed || targets.is_empty()).then_some(TakenEdges::None);
                 (0..u16::try_from(targets.len()).unwrap()).map(TakenEdges::One).chain(end).map(along).collect()
@@ -638,7 +674,7 @@ enum Compared {
     /// It has a quorum, and the compiler refuses it although nothing can go wrong.
     Refused,
     /// Both say that nothing can go wrong; with the number of pairs of concurrent nodes.
-    Fine { beside: usize, has_quorum: bool, has_partial: bool },
+    Fine { beside: usize, has_quorum: bool, has_partial: bool, starts_in_branches: bool },
 }
 
 /// Compares the compiler with the engine on a graph.
@@ -652,7 +688,11 @@ fn compare(nodes: &[NodePlan], items: &Items, what: &str) -> Compared {
         return Compared::LeftOut;
     }
     let what = format!("{what}\n{text}{:?}", branches.faults());
-    let reached = super::reached(&model, 0);
+    // A rule of its own refuses a start at a join.
+    if model.first().iter().any(|&first| model.start != Some(first) && nodes[first].waits) {
+        return Compared::LeftOut;
+    }
+    let reached = super::reached(&model, start_of(nodes));
     let is_placed = |node: usize| definition.nodes[node].waits_for.is_empty() || branches.place(node).is_some();
     if (0..nodes.len()).any(|node| reached[node] && !is_placed(node)) {
         // There is no fan-out that the engine could join.
@@ -697,7 +737,8 @@ fn compare(nodes: &[NodePlan], items: &Items, what: &str) -> Compared {
             let said = concurrent(branches, nodes.len());
             let is_right = if quorums.is_empty() { said == verdict.beside } else { said.is_superset(&verdict.beside) };
             assert!(is_right, "concurrent nodes {said:?}, and {:?} were\n{what}", verdict.beside);
-            Compared::Fine { beside: said.len(), has_quorum: !quorums.is_empty(), has_partial }
+            let starts_in_branches = graph.starts_in_branches();
+            Compared::Fine { beside: said.len(), has_quorum: !quorums.is_empty(), has_partial, starts_in_branches }
         }
     }
 }
@@ -720,14 +761,14 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
     let (graphs, seed) = (number("GRAPHS", 6_000), number("SEED", 1));
     let items = Items::default();
     let (mut fine, mut faulty, mut skipped, mut partial, mut pairs) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
-    let (mut fine_quorums, mut refused, mut unmet) = (0_u64, 0_u64, 0_u64);
+    let (mut fine_quorums, mut refused, mut unmet, mut several) = (0_u64, 0_u64, 0_u64, 0_u64);
     for graph in 0..graphs {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
         random.below(2);
         let mut nodes = if graph % 3 == 0 { any_graph(&mut random) } else { formed_graph(&mut random) };
         let_fail(&mut random, &mut nodes);
         let_race(&mut random, &mut nodes);
-        if nodes.len() > 11 {
+        if nodes.len() > 12 {
             continue;
         }
         match compare(&nodes, &items, &format!("graph {graph} of seed {seed}")) {
@@ -736,16 +777,17 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
             Compared::TooLarge => skipped += 1,
             Compared::Unmet => unmet += 1,
             Compared::Refused => refused += 1,
-            Compared::Fine { beside, has_quorum, has_partial } => {
+            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches } => {
                 fine += 1;
                 partial += u64::from(has_partial);
+                several += u64::from(starts_in_branches);
                 fine_quorums += u64::from(has_quorum);
                 pairs += beside;
             }
         }
     }
     println!(
-        "{fine} fine, {partial} of them with partial joins, {faulty} faulty, {skipped} too large, {pairs} concurrent pairs; of \
+        "{fine} fine, {partial} of them with partial joins and {several} that begin in several nodes, {faulty} faulty, {skipped} too large, {pairs} concurrent pairs; of \
          {} fine graphs with a quorum {refused} are refused, and {unmet} cannot be met",
         fine_quorums + refused
     );

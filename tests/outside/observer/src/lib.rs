@@ -71,6 +71,7 @@ fn does(kind: Kind) -> &'static str {
         Kind::Foreach(_) => "calls for each",
         Kind::Gate => "decides",
         Kind::Return => "returns",
+        Kind::Start => "begins",
     }
 }
 

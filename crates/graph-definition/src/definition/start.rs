@@ -1,0 +1,57 @@
+//! Where a run begins: `config.start`.
+
+use graph_model::condition::Condition;
+use graph_model::name::NodeName;
+
+use super::node::{EdgeDefinition, EdgeList, MOST_EDGES, NodeDefinition, NodeKind, RouteDefinition};
+use super::reader::{DefinitionReader, Spanned};
+use crate::diagnostic::{SourcePlace, code};
+use crate::source::Span;
+use crate::tree::{TreeNode, YamlTree};
+
+/// The name of the node that begins the branches of a run that begins in several nodes. No edge can lead to it.
+pub const START: &str = "config.start";
+
+/// Reads `start`: the name of a node, or a list of names. For several names, it also returns the node that begins their
+/// branches, which is not one of `config.nodes`.
+pub(super) fn parse(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+) -> Option<(Spanned<NodeName>, Option<NodeDefinition>)> {
+    let TreeNode::List(list) = &tree.node else {
+        let text = reader.text(tree, "`start`")?;
+        return Some((reader.name(text, NodeName::new)?, None));
+    };
+    let refused = |reader: &mut DefinitionReader<'_>, code, span: &Span, message: &str| {
+        let place = SourcePlace::new(reader.source, span.clone());
+        reader.diagnostics.error(code, place, message).help("name the nodes where a run begins: `start: [one, other]`");
+    };
+    if let Some(beyond) = list.get(MOST_EDGES) {
+        refused(reader, code::TOO_DEEP, &beyond.span, &format!("a run begins in at most {MOST_EDGES} nodes"));
+        return None;
+    }
+    let names = list.iter().map(|tree| {
+        let text = reader.text(tree, "a name in `start`")?;
+        reader.name(text, NodeName::new)
+    });
+    let names = names.collect::<Option<Vec<_>>>()?;
+    if let [name] = names.as_slice() {
+        return Some((name.clone(), None));
+    }
+    if names.is_empty() {
+        refused(reader, code::SHAPE, &tree.span, "`start` names no node");
+        return None;
+    }
+    let edge = |to: Spanned<NodeName>| EdgeDefinition {
+        span: to.span.clone(),
+        to: Some(to),
+        when: Condition::Always,
+        written: None,
+        description: None,
+    };
+    let edges = names.into_iter().map(edge).collect();
+    let edges = EdgeList { span: tree.span.clone(), edges, width: None, on_branch_error: None };
+    let name = Spanned { value: NodeName::new(START).ok()?, span: tree.span.clone() };
+    let kind = NodeKind::Start(RouteDefinition::All(edges));
+    Some((name.clone(), Some(NodeDefinition { name, kind, waits_for: Vec::new(), quorum: None })))
+}
