@@ -12,6 +12,7 @@ graph!("tests/engines/graphs/approval_gate.yaml");
 graph!("tests/engines/graphs/batch_chunk.yaml");
 graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
 graph!("tests/engines/graphs/begins_in_several_nodes.yaml");
+graph!("tests/engines/graphs/branches_cancelled_by_a_return.yaml");
 graph!("tests/engines/graphs/branches_check_an_order.yaml");
 graph!("tests/engines/graphs/branches_end_with_failures.yaml");
 graph!("tests/engines/graphs/branches_for_each_element.yaml");
@@ -137,6 +138,11 @@ super::all_machines! {
         test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_again(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_announce(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_cancelled_by_a_return" branches_cancelled_by_a_return BranchesCancelledByAReturn {
+        test_look(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_open(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_wait(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "branches_check_an_order" branches_check_an_order BranchesCheckAnOrder {
         test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -556,6 +556,9 @@ codes! {
         "Fewer branches than the join needs may arrive: a list may be too short, a condition may not hold, or a branch may \
          fail or end before the join. Name the node that is visited instead: `fewer: name`. Values that the branches \
          write are not sure to be set there.";
+    IDLE_CANCELS = "G0218"(Warn), "a return that cancels nothing",
+        "`cancels: true` lets a run return while branches are active. Where this node is visited, no other branch can be \
+         active, and none has yet to reach a join. Remove it: the compiler then reports a branch that is added later.";
 }
 
 #[cfg(test)]

@@ -177,6 +177,7 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("channel", "reduce", "how the writes are combined"),
     ("channel", "id", "for `messages`: the field by which an object replaces an earlier one; `id` if not given"),
     ("channel", "comment", "for readers"),
+    ("node", "cancels", "`true`: the run returns here although branches are active, and cancels them"),
     ("node", "output", "what the run returns, any value with templates; without it the run returns its state"),
     ("edge", "to", "the node that the edge leads to; without it the run ends"),
     ("edge", "when", "the condition under which the edge is followed; without one, always"),

@@ -9,6 +9,7 @@ mod branches;
 mod cache_key;
 mod cached;
 mod call_result;
+mod cancelling;
 mod completed;
 mod ended;
 mod hooks;
@@ -16,7 +17,6 @@ mod journal_writer;
 mod nested;
 mod pending_calls;
 mod perform;
-mod quorums;
 mod run_state;
 mod single;
 mod walk;
@@ -431,7 +431,7 @@ impl Engine {
     fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, at);
-        let at = Activation::of(node);
+        let at = Activation { node, ..self.run_state.position.ended_at() };
         let ended = self.ended(output(&self.env(&at, &now), notes));
         (ended, now.known())
     }

@@ -93,6 +93,8 @@ pub struct GraphTables {
     pub hooks: Vec<CompiledHook>,
     /// Whether any key is a channel.
     pub has_channels: bool,
+    /// Whether any return cancels the branches that are active.
+    pub has_cancelling: bool,
     /// Whether any node asks how often it was visited.
     pub counts_visits: bool,
     /// The fan-outs that have joins.

@@ -474,6 +474,9 @@ pub struct NodeBody {
     /// A return node's output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Term>,
+    /// Whether a return node cancels the branches that are active when a run comes to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancels: bool,
     /// How a failed call is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,

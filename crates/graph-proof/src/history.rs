@@ -87,7 +87,8 @@ pub struct Visited {
     pub error: Option<String>,
     /// Whether the result came from the cache, so that nothing was called.
     pub cached: bool,
-    /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided.
+    /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided, or another
+    /// visit led to a return that cancels.
     pub cancelled: bool,
     /// The run of the nested graph.
     pub run: Option<RunId>,

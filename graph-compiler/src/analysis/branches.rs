@@ -326,8 +326,8 @@ impl Branches {
     }
 
     /// Whether a run that has no edge to follow at a node ends there, in one of its visits.
-    pub(crate) fn ends_run(&self, node: usize) -> bool {
-        if self.is_empty() {
+    pub(crate) fn ends_run(&self, model: &Model<'_>, node: usize) -> bool {
+        if self.is_empty() || model.definition.nodes[node].cancels().is_some() {
             return true;
         }
         let is_open = |frame: usize| self.closing_around(frame).is_none();
@@ -391,6 +391,10 @@ impl Branches {
         self.broken = (0..self.of_node.len()).map(|node| self.broken_of(model, node)).collect();
         let mut faults = Vec::new();
         for node in 0..self.of_node.len() {
+            // Where a return cancels everything else, one visit of it is the last of the run.
+            if model.definition.nodes[node].cancels().is_some() {
+                continue;
+            }
             if model.definition.nodes[node].waits_for.is_empty() {
                 faults.extend(self.meeting(node).map(|(fan, visits)| BranchFault::Meet { node, fan, visits }));
             }
@@ -424,6 +428,11 @@ impl Branches {
             let depth = a.iter().zip(&b).position(|(a, b)| a != b)?;
             self.is_apart([&a, &b], depth, pair).then_some((a[depth].fan, pair))
         })
+    }
+
+    /// Whether nothing can be active beside a node, and no branch around it has yet to reach a join.
+    pub(crate) fn is_alone(&self, node: usize) -> bool {
+        self.is_empty() || self.alive_at(node).is_none()
     }
 
     /// Returns a visit of a node that ends the run, and one that may be active then, or a join that was not visited by then.

@@ -177,6 +177,8 @@ impl Paths<'_, '_> {
     /// branch; `u64::MAX` if no path leads there. The start of several nodes is not visited itself.
     fn lightest(&self) -> Vec<u64> {
         let count = self.control.next.len();
+        // A return that cancels may cut all branches but the one that leads to it.
+        let is_cut = self.model.definition.nodes.iter().any(|node| node.cancels().is_some());
         let is_join = |node: usize| self.branches.place(node).is_some();
         let mut lightest = vec![u64::MAX; count];
         let mut changed = true;
@@ -186,6 +188,10 @@ impl Paths<'_, '_> {
                 let after = |next: usize| if is_join(next) { 0 } else { lightest[next] };
                 let next = self.model.definition.nodes[node].next();
                 let behind = match begins(next) {
+                    true if is_cut => {
+                        let behind = self.branches.closing(node).map_or(0, |join| lightest[join]);
+                        self.model.successors(node).map(after).min().unwrap_or(0).min(behind)
+                    }
                     true => {
                         let join = self.branches.closing(node);
                         let quorum = join.and_then(|join| self.model.definition.nodes[join].quorum.as_ref());

@@ -26,7 +26,7 @@ pub(crate) const MOST_RETURNED: usize = 500_000;
 
 /// Returns how many keys the ends of a graph that return the state return together.
 pub(crate) fn returned_keys(model: &Model<'_>, control_flow: &ControlFlow) -> usize {
-    let returns_state = |node: &NodeDefinition| !matches!(&node.kind, NodeKind::Return(Return { output: Some(_) }));
+    let returns_state = |node: &NodeDefinition| !matches!(&node.kind, NodeKind::Return(Return { output: Some(_), .. }));
     let ends = model
         .definition
         .nodes
@@ -64,7 +64,7 @@ pub(crate) fn output(env: TypeEnv<'_, '_>, exits: &[Exit]) -> Type {
 /// Returns the type of a run's output if it ends at a node: the output that the node declares, or else the state.
 fn returned(env: TypeEnv<'_, '_>, at: usize) -> Type {
     match &env.model.definition.nodes[at].kind {
-        NodeKind::Return(Return { output: Some(term) }) => env.type_of_term(at, Site::Output, term),
+        NodeKind::Return(Return { output: Some(term), .. }) => env.type_of_term(at, Site::Output, term),
         _ => state(env, at, Site::Next),
     }
 }

@@ -24,6 +24,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         causes(analysis).into_iter().for_each(|fault| report(analysis, fault, diagnostics));
         if diagnostics.len() == said {
             check_partial(analysis, diagnostics);
+            check_cancels(analysis, diagnostics);
         }
     }
 }
@@ -95,6 +96,20 @@ fn check_partial(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             "a quorum counts branches that all lead to it: branches that meet earlier begin at a fan-out of their own, inside of \
              a branch",
         );
+    }
+}
+
+/// Reports returns that cancel nothing.
+fn check_cancels(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
+        let Some(cancels) = node.cancels().filter(|_| analysis.flow.is_reached(at)) else { continue };
+        if analysis.flow.branches().is_alone(at) {
+            let message = format!("`cancels` of node `{}` does nothing: no branch can be active there", node.name);
+            diagnostics
+                .lint(code::IDLE_CANCELS, analysis.model.place(cancels), message)
+                .label("nothing to cancel")
+                .help("remove it");
+        }
     }
 }
 
@@ -214,7 +229,7 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             let diagnostic = diagnostics.error(code::RETURN_BESIDE_BRANCHES, place(node), message);
             diagnostic.label("in a branch").related(place(beside), "this is in another branch, or joins them");
             ways(diagnostic, [visit, other]);
-            diagnostic.help("return behind the join of the branches");
+            diagnostic.help("return behind the join of the branches, or cancel them: `cancels: true`");
         }
         BranchFault::OpenEnd { node, fan } => {
             let message = format!("a branch of node `{}` may end at `{}`, and no join follows", name(fan), name(node));

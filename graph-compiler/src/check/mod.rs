@@ -272,6 +272,7 @@ fn build_node(
         join: analysis.flow.joins().of(at).map(|of| join(of, analysis.model.fewer_successor(at))),
         on_error,
         output,
+        cancels: node.cancels().is_some(),
         retry: conduct.and_then(|conduct| conduct.retry.clone()),
         timeout_ms: conduct.and_then(|conduct| conduct.timeout_ms.as_ref()).map(|timeout| timeout.value),
         remote: conduct.and_then(|conduct| conduct.remote.clone()),

@@ -122,6 +122,10 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
             return;
         }
         let Some(writers) = writers.get(&key) else { return };
+        // A return that cancels the other branches is meant to see how far they are.
+        if analysis.model.definition.nodes[read.node].cancels().is_some() {
+            return;
+        }
         let mut visits = branches.visits(read.node).filter(|(_, visit)| visit.frame != OUTSIDE);
         let Some(writer) =
             visits.find_map(|(at, _)| writers.iter().copied().find(|&writer| branches.is_concurrent(at, writer)))

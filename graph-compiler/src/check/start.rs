@@ -35,6 +35,15 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 .help("start at the nodes that it waits for");
         }
     }
+    for to in edges(first.next()).into_iter().filter_map(|edge| edge.to) {
+        let node = model.node(to.value.as_str()).map(|node| &model.definition.nodes[node]);
+        if node.is_some_and(|node| node.cancels().is_some()) {
+            let message = format!("the graph starts at `{to}`, which cancels all other branches at once");
+            diagnostics
+                .error(code::NO_START, model.place(&to.span), message)
+                .help("start at this node only, or remove it from the list");
+        }
+    }
     if let Some(taken) = model.node(START) {
         let name = &model.definition.nodes[taken].name;
         diagnostics

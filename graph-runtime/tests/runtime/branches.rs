@@ -536,3 +536,67 @@ async fn a_branch_that_comes_to_its_join_several_times_counts_once() {
         audit(&graph, &id("twice"), &records, &SecretKey::from_seed(&KEY).public(), None).unwrap();
     }
 }
+
+/// A graph whose branches are calls of 10, 20 and 30 ms, and two without an end, one of which has a branch of its own. The
+/// call of 20 ms leads to a return that cancels all others.
+fn returning_first(at_once: u32) -> Interpreted {
+    let call = |n: u64, next: &str| {
+        format!(
+            r#"{{"line":1,"does":{{"action":0}},"params":{{"n":{n}}},"assign":{{"seen":{n}}},"next":[{{"to":"{next}"}}]}}"#
+        )
+    };
+    let calls = [call(1, "all"), call(2, "first"), call(3, "all"), call(4, "all")];
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"fan"},{"to":"two"},{"to":"three"}]}}"#),
+        ("one", &*calls[0]),
+        ("fan", r#"{"line":2,"does":"gate","next":{"over":[1,2],"as":"n","to":"never"}}"#),
+        ("never", &*calls[3]),
+        ("two", &*calls[1]),
+        ("three", &*calls[2]),
+        ("first", r#"{"line":6,"does":"return","cancels":true,"output":{"seen":"${state.seen}"}}"#),
+        ("all", r#"{"line":7,"does":"return","join":{"of":[1,3,5],"fan":0,"closes":true}}"#),
+    ];
+    let settings = format!(r#"{{"channels":{{"seen":"append"}},"max_concurrency":{at_once}}}"#);
+    let keys = &[Key { name: "seen", initial: Some("[]") }];
+    let program = Program { nodes: &nodes, keys, settings: &settings, ..PROGRAM };
+    Interpreted::waiting(&program, |_, params| {
+        let n = params["n"].as_u64().unwrap();
+        Box::pin(async move {
+            match n {
+                4 => std::future::pending().await,
+                n => tokio::time::sleep(Duration::from_millis(10 * n)).await,
+            }
+            Ok(json!(n))
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_return_that_cancels_drops_the_calls_in_progress() {
+    // One visit at a time: those that have not begun do not begin.
+    for (at_once, seen, elapsed) in [(10, json!([1, 2]), 20), (1, json!([1, 2]), 30)] {
+        let (whole, graph, began) = (MemoryStore::new(), returning_first(at_once), tokio::time::Instant::now());
+        let tokens = Tokens::over(&whole, u64::MAX);
+        let run = runtime(tokens.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
+        let finished = tokio::time::timeout(Duration::from_secs(60), run).await.unwrap().unwrap();
+        assert_eq!((finished.node.as_str(), &finished.output["seen"]), ("first", &seen));
+        assert_eq!(began.elapsed().as_millis(), elapsed);
+        let records = whole.load(&id("run")).await.unwrap();
+        let cancelled: Vec<String> =
+            visits(&records).into_iter().filter(|visit| visit.cancelled).map(|visit| visit.node).collect();
+        assert_eq!(cancelled, ["three"]);
+        let key = SecretKey::from_seed(&KEY).public();
+        let proven = |records: &[SignedRecord]| audit(&graph, &id("run"), records, &key, None);
+        assert_eq!(proven(&records).unwrap().status, Status::Completed);
+        let Replay { deviations, stopped, .. } = replay(&graph, &graph, &id("run"), &records, &key, None).unwrap();
+        assert!(deviations.is_empty() && stopped.is_none(), "{deviations:?} {stopped:?}");
+        // If it is cut after any record, the run returns in the end.
+        for (length, kind) in kinds(&records).iter().enumerate().skip(1).filter(|(_, kind)| *kind != "end") {
+            let cut = cut(&whole, &tokens, length).await;
+            let run = runtime(cut.clone()).resume(graph.clone(), &id("run")).await.unwrap();
+            let finished = tokio::time::timeout(Duration::from_secs(60), run).await.unwrap().unwrap();
+            assert_eq!((finished.node.as_str(), &finished.output["seen"]), ("first", &seen), "cut before a {kind}");
+            assert_eq!(proven(&cut.load(&id("run")).await.unwrap()).unwrap().status, Status::Completed);
+        }
+    }
+}

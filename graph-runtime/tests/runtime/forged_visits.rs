@@ -365,6 +365,39 @@ async fn the_branches_of_a_start_are_those_of_visit_0() {
     }
 }
 
+/// A graph that fans out to a call and to one that leads to a return, which `cancels` the other one or does not exist.
+fn returning_beside() -> Interpreted {
+    let call =
+        |next: &str| format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"n":1}},"next":[{{"to":"{next}"}}]}}"#);
+    let (one, two) = (call("first"), call("both"));
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
+        ("one", &*one),
+        ("two", &*two),
+        ("first", r#"{"line":4,"does":"return","cancels":true,"output":"${state._last_error}"}"#),
+        ("both", r#"{"line":5,"does":"return","join":{"of":[2],"fan":0,"closes":true}}"#),
+    ];
+    Interpreted::new(&Program { nodes: &nodes, ..PAYING }, |_, params| Ok(params["n"].clone()))
+}
+
+#[tokio::test]
+async fn a_visit_is_cancelled_beside_one_that_leads_to_a_return_that_cancels() {
+    let machine = returning_beside();
+    let records = ran(machine.clone(), 5).await;
+    refuses(
+        &machine,
+        &records,
+        2,
+        &[
+            // Whether a visit was done in time is known to the engine only.
+            (|step| cancel(&mut step["visits"][1]), ""),
+            // The visit that leads to the return was not cancelled.
+            (|step| cancel(&mut step["visits"][0]), "its visit was cancelled, and its branch was still needed"),
+            (|step| step["next"] = json!([{"number": 4, "node": "both"}]), "it says that both is next, and first is"),
+        ],
+    );
+}
+
 /// Makes a visit a cancelled one.
 fn cancel(visit: &mut Value) {
     let members = visit.as_object_mut().unwrap();

@@ -108,6 +108,8 @@ pub struct GateDefinition {
 pub struct Return {
     /// The result of the run; `None` if that is its state.
     pub output: Option<TermDefinition>,
+    /// Where the file says that the branches that are active then are cancelled.
+    pub cancels: Option<Span>,
 }
 
 /// A key and the value that is written to it.
@@ -294,6 +296,14 @@ impl NodeDefinition {
         matches!(self.kind, NodeKind::Start(_))
     }
 
+    /// Returns where the file says that the node cancels the branches that are active when a run returns there.
+    pub fn cancels(&self) -> Option<&Span> {
+        match &self.kind {
+            NodeKind::Return(returns) => returns.cancels.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Whether a run always ends at the node.
     pub fn ends_run(&self) -> bool {
         matches!(self.kind, NodeKind::Return(_))
@@ -377,7 +387,7 @@ pub fn fields_of(kind: &str) -> Vec<&'static str> {
         "action" => &[&CALLING, &["assign", "reset"]],
         "foreach" => &[&CALLING, &EACH],
         "gate" => &[&["assign", "reset", "next"]],
-        "return" => &[&["output"]],
+        "return" => &[&["output", "cancels"]],
         _ => &[],
     };
     COMMON.iter().chain(own.iter().copied().flatten()).copied().collect()
@@ -541,7 +551,7 @@ fn parse(
         Some(kind) => match kind.value.as_str() {
             "action" => NodeKind::Action(parse_action(reader, &name, &fields, env, lost)?),
             "gate" => NodeKind::Gate(parse_gate(reader, &name, &fields, lost)),
-            "return" => NodeKind::Return(parse_return(reader, &name, &fields)),
+            "return" => NodeKind::Return(parse_return(reader, &name, &fields, lost)),
             "foreach" => NodeKind::Foreach(parse_foreach(reader, &name, &fields, env, lost)?),
             other => {
                 let place = SourcePlace::new(reader.source, kind.span);
@@ -693,10 +703,22 @@ fn parse_gate(
     GateDefinition { assign: parse_assign(reader, fields), reset, next: parse_next(reader, fields, lost) }
 }
 
-fn parse_return(reader: &mut DefinitionReader<'_>, name: &Spanned<NodeName>, fields: &Fields<'_>) -> Return {
+fn parse_return(
+    reader: &mut DefinitionReader<'_>,
+    name: &Spanned<NodeName>,
+    fields: &Fields<'_>,
+    lost: &mut bool,
+) -> Return {
     let inert = [CALLING.as_slice(), &EACH, &["assign"]].concat();
-    only(reader, fields, &format!("the return node `{name}`"), &fields_of("return"), &inert);
-    Return { output: fields.get("output").map(|tree| template::parse(reader, tree, NamesInScope::Node)) }
+    *lost |= only(reader, fields, &format!("the return node `{name}`"), &fields_of("return"), &inert);
+    let cancels = fields.get("cancels").map(|tree| (reader.boolean(tree, "`cancels`"), &tree.span));
+    // A return that is meant to cancel branches would be reported for being beside them.
+    *lost |= matches!(cancels, Some((None, _)));
+    let cancels = cancels.filter(|(cancels, _)| *cancels == Some(true));
+    Return {
+        output: fields.get("output").map(|tree| template::parse(reader, tree, NamesInScope::Node)),
+        cancels: cancels.map(|(_, span)| span.clone()),
+    }
 }
 
 /// Reports fields that a node of this kind does not have; those that are `inert` belong to other kinds (R102, R114).

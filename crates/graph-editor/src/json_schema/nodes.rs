@@ -149,6 +149,7 @@ impl SchemaBasis {
                 json!({ "anyOf": [reference("key"), { "type": "array", "items": reference("key") }] })
             }
             "output" => return reference("value"),
+            "cancels" => with_default(json!({ "type": "boolean" }), json!(false)),
             "over" => return over(),
             "as" => element_name(),
             "collect" => self.collect(),

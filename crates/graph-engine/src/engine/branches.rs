@@ -14,7 +14,7 @@ use futures_util::future::{AbortRegistration, Abortable};
 use tokio::task::{JoinSet, yield_now};
 use tracing::Instrument;
 
-use crate::engine::quorums::Quorums;
+use crate::engine::cancelling::Cancelling;
 use crate::engine::run_state::{BoxedVisit, CallSlot, StepContext, VisitState};
 use crate::error::RunError;
 use crate::schedule::{in_run, is_others_turn};
@@ -29,7 +29,8 @@ struct ConcurrentStep {
     done: Vec<Mutex<Option<BoxedVisit>>>,
     /// Whether the run surely ends in this step, so that no further visit begins.
     ends_run: AtomicBool,
-    quorums: Option<Quorums>,
+    /// The visits that others of the step may cancel.
+    cancelling: Option<Cancelling>,
 }
 
 impl StepContext {
@@ -44,10 +45,10 @@ impl StepContext {
         }
         let frontier = &self.run_state.position.frontier;
         let most = self.graph().branches_at_once(frontier).clamp(1, frontier.len().max(1));
-        let quorums = Quorums::open(self.graph(), &self.run_state.position);
+        let cancelling = Cancelling::of(self.graph(), &self.run_state.position);
         let done = frontier.iter().map(|_| Mutex::default()).collect();
         let (begun, left, ends_run) = (AtomicUsize::new(0), AtomicUsize::new(frontier.len()), AtomicBool::new(false));
-        let shared = Arc::new(ConcurrentStep { begun, left, done, ends_run, quorums });
+        let shared = Arc::new(ConcurrentStep { begun, left, done, ends_run, cancelling });
         let mut tasks = JoinSet::new();
         for _ in 0..most {
             tasks.spawn(in_run(self.clone().visit_branches(Arc::clone(&shared))).in_current_span());
@@ -114,7 +115,7 @@ impl StepContext {
             visit.is_left_out = true;
             return;
         }
-        let is_done = match shared.quorums.as_ref().and_then(|quorums| quorums.registration(place)) {
+        let is_done = match shared.cancelling.as_ref().and_then(|visits| visits.registration(place)) {
             None => {
                 self.timed_visit(visit, slot, false).await;
                 true
@@ -127,8 +128,8 @@ impl StepContext {
             self.settle_visit(visit, slot);
             visit.is_settled = true;
             ends_run = visit.way.is_fatal();
-            if let Some(quorums) = &shared.quorums {
-                quorums.take(self.graph(), &visit.activation, &visit.way);
+            if let Some(visits) = &shared.cancelling {
+                visits.take(self.graph(), &visit.activation, &visit.way);
             }
         }
         if ends_run {
@@ -136,7 +137,7 @@ impl StepContext {
         }
     }
 
-    /// Makes a visit that the quorums of the step may cancel. Returns whether they did not.
+    /// Makes a visit that others of the step may cancel. Returns whether they did not.
     async fn visit_unless_cancelled(
         &self,
         visit: &mut VisitState,

@@ -73,6 +73,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         keys: keys.iter().map(key).collect(),
         tools,
         has_channels: false,
+        has_cancelling: nodes.iter().any(|node: &CompiledNode| node.cancels),
         counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),
         fan_outs: HashMap::new(),
         hooks,
@@ -82,6 +83,14 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
     };
     check_indices(&loaded)?;
     check_start(&loaded)?;
+    if loaded.has_cancelling {
+        let leads: Vec<bool> =
+            loaded.nodes.iter().map(|node| node.onward().any(|to| loaded.node(to).cancels)).collect();
+        for (node, leads) in loaded.nodes.iter_mut().zip(leads) {
+            // The other activations are cancelled where the whole step is known.
+            node.facts.fast &= !leads;
+        }
+    }
     find_channels(&mut loaded)?;
     join(&mut loaded)?;
     Ok(loaded)
@@ -157,6 +166,7 @@ impl Loader<'_> {
             width: of_branches.map(|width| usize::try_from(width).unwrap_or(usize::MAX).max(1)),
             on_branch_error,
             join: body.join,
+            cancels: body.cancels && body.does == program::Kind::Return,
             on_error: body.on_error,
             retry: body.retry,
             timeout,
@@ -413,7 +423,8 @@ fn check_start(graph: &GraphTables) -> Result<(), String> {
     let is_start = |node: &CompiledNode| matches!(node.kind, CompiledKind::Start);
     let is_wrong = |(at, node): &(u16, &CompiledNode)| {
         let begins = matches!(node.next, CompiledRoute::All(_)) && !node.next.is_empty();
-        let waits = || node.targets().any(|to| to.is_none_or(|to| graph.node(to).join.is_some()));
+        let waits =
+            || node.targets().any(|to| to.is_none_or(|to| graph.node(to).join.is_some() || graph.node(to).cancels));
         let is_conditional = || node.next.edges().iter().any(|edge| !edge.when.tests().is_empty());
         is_start(node) && (*at != graph.start || !begins || waits() || is_conditional())
     };

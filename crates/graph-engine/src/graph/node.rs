@@ -75,6 +75,8 @@ pub struct CompiledNode {
     pub on_branch_error: Option<OnBranchError>,
     /// How it waits for branches; `None` if it waits for nothing.
     pub join: Option<Join>,
+    /// Whether it is a return that cancels everything else that is active.
+    pub cancels: bool,
     /// The node that its failures lead to, if the node names one.
     pub on_error: Option<u16>,
     /// Its own retry policy.

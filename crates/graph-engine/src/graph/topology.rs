@@ -55,6 +55,8 @@ pub struct TopologyNode {
     pub need: Option<u32>,
     /// The node that is visited instead of it if fewer branches can arrive.
     pub fewer: Option<usize>,
+    /// Whether it is a return that cancels everything else that is active.
+    pub cancels: bool,
     /// The channels that get their first values again when it is visited.
     pub reset: Vec<String>,
 }
@@ -121,6 +123,7 @@ impl CompiledGraph {
                 need: node.quorum().map(|quorum| quorum.need),
                 fewer: node.quorum().and_then(|quorum| quorum.fewer).map(usize::from),
                 waits_for: node.join.iter().flat_map(|join| &join.of).map(|&node| usize::from(node)).collect(),
+                cancels: node.cancels,
                 reset: node.reset.iter().map(|&key| tables.keys[key].name.clone()).collect(),
             }
         };

@@ -107,7 +107,8 @@ pub enum Event<'a> {
         edge: Option<u16>,
         /// Whether the result came from the cache, so that nothing was called.
         cached: bool,
-        /// Whether the branch of the visit was cancelled before it was done, because the quorum of its fan-out was decided.
+        /// Whether the branch of the visit was cancelled before it was done, because the quorum of its fan-out was decided, or
+        /// another visit led to a return that cancels.
         cancelled: bool,
         /// The state keys that it set and that were not set before, sorted.
         new_keys: &'a [String],

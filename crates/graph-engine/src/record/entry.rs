@@ -268,8 +268,8 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// Whether the failure ended its branch, and not the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_branch: bool,
-    /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided. Its calls may
-    /// have had their effects.
+    /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided, or another
+    /// visit led to a return that cancels. Its calls may have had their effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancelled: bool,
     /// The data of a suppressed failure as the node's edges saw it in `result`, besides `status` and `error`; its secrets are

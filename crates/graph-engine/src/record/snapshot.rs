@@ -145,8 +145,20 @@ impl SnapshotDraft<'_> {
 
 impl Serialize for SnapshotDraft<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Position { steps, made: _, last, frontier, parked, joins, root, branches: _, suppressed, limit } =
-            self.position;
+        // A run that has returned takes no snapshot.
+        let Position {
+            steps,
+            made: _,
+            last,
+            returned_in: _,
+            frontier,
+            parked,
+            joins,
+            root,
+            branches: _,
+            suppressed,
+            limit,
+        } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("steps", steps)?;
@@ -285,6 +297,7 @@ impl Snapshot {
             steps: self.steps,
             made: last.unwrap_or_default().max(self.steps),
             last: node(&self.last)?,
+            returned_in: None,
             frontier,
             parked,
             joins: joins.collect::<Result<_, String>>()?,

@@ -18,6 +18,8 @@ pub(super) struct Behind {
     pub(super) closed: Vec<Arc<Fan>>,
     /// The branches behind partial joins that were visited, each with what came to the join.
     pub(super) joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
+    /// Whether the only activation is a return that cancelled all others.
+    pub(super) is_last: bool,
 }
 
 /// Follows where the visits of a step lead.
@@ -27,7 +29,8 @@ pub(super) fn follow<'v>(
     mut visits: impl Iterator<Item = SettledVisit<'v>>,
 ) -> Result<Behind, FoldError> {
     let alive = Vec::with_capacity(1);
-    let mut ways = Ways { graph, alive, joins: base.joins.clone(), closed: Vec::new(), joined: Vec::new() };
+    let mut ways =
+        Ways { graph, alive, joins: base.joins.clone(), closed: Vec::new(), joined: Vec::new(), is_last: false };
     let mut returned = None;
     visits.try_for_each(|visited| {
         if graph.node(visited.at.node).kind.ends_run() && !visited.way.is_fatal() {
@@ -35,11 +38,13 @@ pub(super) fn follow<'v>(
         }
         ways.lead(&visited)
     })?;
+    ways.cancel();
     if !ways.joins.is_empty() {
         ways.join(&base.parked)?;
+        ways.cancel();
     }
-    let is_parked = ways.parked(&base.parked).next().is_some();
-    let Ways { mut alive, joins, closed, joined, .. } = ways;
+    let is_parked = !ways.is_last && ways.parked(&base.parked).next().is_some();
+    let Ways { mut alive, joins, closed, joined, is_last, .. } = ways;
     if let Some(one) = alive.iter().find(|one| one.number != 0) {
         return Err(FoldError::Undecided { node: one.node });
     }
@@ -64,7 +69,7 @@ pub(super) fn follow<'v>(
         made += 1;
         activation.number = made;
     }
-    Ok(Behind { frontier: alive, joins, made, closed, joined })
+    Ok(Behind { frontier: alive, joins, made, closed, joined, is_last })
 }
 
 /// The state of following a step's visits.
@@ -76,9 +81,27 @@ struct Ways<'g> {
     joins: Vec<OpenJoin>,
     closed: Vec<Arc<Fan>>,
     joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
+    /// Whether a return cancelled all other activations.
+    is_last: bool,
 }
 
 impl Ways<'_> {
+    /// Cancels everything else if a return is active that says so. If there are several, the run returns at the one
+    /// with the lowest path.
+    fn cancel(&mut self) {
+        if !self.graph.has_cancelling || self.is_last {
+            return;
+        }
+        let cancels = |one: &&Activation| one.number == 0 && self.graph.node(one.node).cancels;
+        let by_path = |one: &&Activation, other: &&Activation| {
+            by_path(one.frame.as_ref(), other.frame.as_ref()).then(one.node.cmp(&other.node))
+        };
+        let Some(last) = self.alive.iter().filter(cancels).min_by(by_path).cloned() else { return };
+        self.alive = vec![last];
+        self.joins.clear();
+        self.is_last = true;
+    }
+
     /// Follows where a visit leads.
     fn lead(&mut self, visited: &SettledVisit<'_>) -> Result<(), FoldError> {
         let at = visited.at;

@@ -21,6 +21,8 @@ pub struct Position {
     pub made: u64,
     /// The node that was visited last; before the first visit, the node that is visited first.
     pub last: u16,
+    /// The branch in which the run has returned, once it has.
+    pub returned_in: Option<Arc<Frame>>,
     /// The activations of the next step, ordered by path.
     pub frontier: Vec<Activation>,
     /// Activations that wait for something from outside. They are not visited, and the joins that they can still reach wait
@@ -98,6 +100,7 @@ impl Position {
             steps: 0,
             made: frontier.len() as u64,
             last: graph.first(),
+            returned_in: None,
             frontier,
             parked: Vec::new(),
             joins,
@@ -106,6 +109,11 @@ impl Position {
             suppressed: Vec::new(),
             limit: None,
         }
+    }
+
+    /// Returns the activation that the run ended at, whose branch its output sees.
+    pub fn ended_at(&self) -> Activation {
+        Activation { number: 0, node: self.last, frame: self.returned_in.clone() }
     }
 
     /// Makes a node the only one that is visited next.
@@ -203,6 +211,9 @@ impl Position {
             self.failed(&node.name, error, visited);
         }
         self.last = *at;
+        if graph.has_cancelling && node.kind.ends_run() {
+            self.returned_in.clone_from(frame);
+        }
         if graph.counts_visits {
             let memory = self.memory_mut(frame.as_ref());
             *memory.visits.entry(*at).or_default() += 1;

@@ -24,7 +24,8 @@ pub enum Way {
     OnError(u16),
     /// Nowhere: the branch ends with the failure, and the run continues.
     EndsBranch,
-    /// Nowhere: the branch was cancelled while the node was visited, since the quorum of its fan-out was decided.
+    /// Nowhere: the branch was cancelled while the node was visited, since the quorum of its fan-out was decided, or another
+    /// visit leads to a return that cancels.
     Cancelled,
     /// Nowhere: the run ends with the failure.
     Fatal,
@@ -65,6 +66,19 @@ impl Way {
             Self::Along { edges: TakenEdges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
             Self::OnError(target) => Some(*target),
             Self::Along { .. } | Self::EndsBranch | Self::Cancelled | Self::Fatal => None,
+        }
+    }
+
+    /// Whether it leads to a return that cancels everything else that is active.
+    pub fn cancels(&self, graph: &GraphTables, at: &Activation) -> bool {
+        if !graph.has_cancelling {
+            return false;
+        }
+        let cancels = |target: u16| graph.node(target).cancels;
+        match self {
+            Self::Along { edges, .. } => graph.branches(at.node, edges).flatten().any(cancels),
+            Self::OnError(target) => cancels(*target),
+            Self::EndsBranch | Self::Cancelled | Self::Fatal => false,
         }
     }
 
@@ -168,7 +182,7 @@ pub enum FoldError {
         /// The node that ended the run.
         node: u16,
     },
-    /// A visit was cancelled, and no quorum of a fan-out around it was decided.
+    /// A visit was cancelled, and neither was a quorum of a fan-out around it decided, nor does the run return.
     Undecided {
         /// The node that was visited.
         node: u16,

@@ -64,7 +64,7 @@ impl Replayer<'_> {
             recorded
         };
         let now = Now::new(&clock);
-        let at = Activation::of(self.position.last);
+        let at = self.position.ended_at();
         let env = Env::new(self.code, &self.position, state, &at, &now);
         let mut notes = Notes::default();
         let output = match end.exhausted {

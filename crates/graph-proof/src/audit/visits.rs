@@ -69,7 +69,7 @@ impl Replayer<'_> {
         let node = self.code.node(activation.node);
         self.shape(visit, activation.node)?;
         if visit.cancelled {
-            // Any visit may be cancelled. Whether a quorum was decided shows when the step is folded.
+            // Any visit may be cancelled. Whether something cancelled it shows when the step is folded.
             return Ok(Way::Cancelled);
         }
         let Some(state) = self.state.as_deref() else { return said_way(self.code, activation, visit) };

@@ -800,7 +800,7 @@ impl ChangedRun<'_> {
         let clock = move || at;
         let recorded = end.and_then(|end| end.now).map(timestamp::from_unix_milliseconds);
         let now_recorded = Now::known_at(&clock, recorded);
-        let at = Activation::of(self.position.last);
+        let at = self.position.ended_at();
         let output = output(&self.env(&at, &now_recorded), &mut Notes::default());
         let output = hidden(self.code.settings.secrets.output.as_ref(), output);
         let (step, node) = (self.position.steps, self.code.node(self.position.last).name.clone());

@@ -49,11 +49,13 @@ struct NodePlan {
     collects: Option<bool>,
     /// How many branches it waits for, if not for all, and the node that is visited instead if fewer can arrive.
     quorum: Option<(u32, Option<usize>)>,
+    /// Whether it is a return that cancels everything else that is active.
+    cancels: bool,
 }
 
 impl NodePlan {
     fn new(leads: Leads, waits: bool) -> Self {
-        Self { leads, handler: None, waits, calls: false, collects: None, quorum: None }
+        Self { leads, handler: None, waits, calls: false, collects: None, quorum: None, cancels: false }
     }
 }
 
@@ -128,7 +130,7 @@ fn let_race(random: &mut Random, nodes: &mut [NodePlan]) {
     if random.below(3) > 0 {
         return;
     }
-    let count = nodes.len();
+    let count = nodes.iter().filter(|node| !matches!(node.leads, Leads::Start(_))).count();
     for node in nodes.iter_mut().filter(|node| node.waits) {
         if random.below(3) > 0 {
             let need = 1 + random.below(3);
@@ -139,6 +141,29 @@ fn let_race(random: &mut Random, nodes: &mut [NodePlan]) {
             };
             node.quorum = Some((u32::try_from(need).unwrap(), fewer));
         }
+    }
+}
+
+/// Lets some returns cancel branches.
+fn let_cancel(random: &mut Random, nodes: &mut Vec<NodePlan>) {
+    if random.below(4) > 0 {
+        return;
+    }
+    // Another return, to which any node may lead.
+    if random.below(2) == 0 && !matches!(nodes.last().map(|node| &node.leads), Some(Leads::Start(_))) {
+        let to = nodes.len();
+        for node in nodes.iter_mut() {
+            match &mut node.leads {
+                Leads::First(targets, _) if random.below(4) == 0 => targets.insert(0, to),
+                Leads::All(targets) if random.below(6) == 0 => targets.push((to, random.below(2) == 0)),
+                Leads::Over(_) if random.below(4) == 0 => node.handler = Some(to),
+                _ => {}
+            }
+        }
+        nodes.push(NodePlan::new(Leads::Return, false));
+    }
+    for node in nodes.iter_mut().filter(|node| matches!(node.leads, Leads::Return)) {
+        node.cancels = random.below(3) > 0;
     }
 }
 
@@ -267,6 +292,7 @@ fn yaml(nodes: &[NodePlan]) -> String {
     );
     for (at, made) in nodes.iter().enumerate().filter(|(_, made)| !matches!(made.leads, Leads::Start(_))) {
         let kind = match (&made.leads, made.handler) {
+            (Leads::Return, _) if made.cancels => "type: return, cancels: true",
             (Leads::Return, _) => "type: return",
             (_, Some(_)) => "action: { item_id: test/tool }",
             _ if made.calls => "action: { item_id: test/tool }",
@@ -370,6 +396,9 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
         if let Some(collects) = made.collects {
             body["next"]["on_branch_error"] = Value::from(if collects { "collect" } else { "stop" });
         }
+        if made.cancels {
+            body["cancels"] = Value::from(true);
+        }
         if let Some(handler) = made.handler {
             body["on_error"] = Value::from(handler);
         }
@@ -419,6 +448,8 @@ struct Verdict {
     beside: BTreeSet<(u16, u16)>,
     /// The nodes that were visited.
     visited: BTreeSet<u16>,
+    /// The returns that cancelled something.
+    cut: BTreeSet<u16>,
 }
 
 struct Judge<'g> {
@@ -427,6 +458,7 @@ struct Judge<'g> {
     branches: &'g Branches,
     beside: BTreeSet<(u16, u16)>,
     visited: BTreeSet<u16>,
+    cut: BTreeSet<u16>,
 }
 
 /// How many positions of one graph are looked at.
@@ -457,6 +489,13 @@ impl Judge<'_> {
                 for way in self.ways(moving) {
                     match self.go(&stand, at, &way) {
                         Ok(next) => {
+                            // All others are gone.
+                            if let [only] = next.position.frontier.as_slice()
+                                && self.nodes[usize::from(only.node)].cancels
+                                && (alive.len() > 1 || stand.position.joins.iter().any(|join| join.node != only.node))
+                            {
+                                self.cut.insert(only.node);
+                            }
                             if known.insert(self.key(&next)) {
                                 open.push(next);
                             }
@@ -486,7 +525,7 @@ impl Judge<'_> {
     }
 
     fn verdict(self, wrong: Option<String>) -> Verdict {
-        Verdict { wrong, beside: self.beside, visited: self.visited }
+        Verdict { wrong, beside: self.beside, visited: self.visited, cut: self.cut }
     }
 
     /// Returns every way that a visit of a node may lead.
@@ -671,10 +710,10 @@ enum Compared {
     TooLarge,
     /// It has a quorum that is never met.
     Unmet,
-    /// It has a quorum, and the compiler refuses it although nothing can go wrong.
+    /// It has a quorum or a return that cancels, and the compiler refuses it although nothing can go wrong.
     Refused,
     /// Both say that nothing can go wrong; with the number of pairs of concurrent nodes.
-    Fine { beside: usize, has_quorum: bool, has_partial: bool, starts_in_branches: bool },
+    Fine { beside: usize, has_quorum: bool, has_partial: bool, starts_in_branches: bool, cancels: bool },
 }
 
 /// Compares the compiler with the engine on a graph.
@@ -689,7 +728,7 @@ fn compare(nodes: &[NodePlan], items: &Items, what: &str) -> Compared {
     }
     let what = format!("{what}\n{text}{:?}", branches.faults());
     // A rule of its own refuses a start at a join.
-    if model.first().iter().any(|&first| model.start != Some(first) && nodes[first].waits) {
+    if model.first().iter().any(|&first| model.start != Some(first) && (nodes[first].waits || nodes[first].cancels)) {
         return Compared::LeftOut;
     }
     let reached = super::reached(&model, start_of(nodes));
@@ -717,9 +756,11 @@ fn compare(nodes: &[NodePlan], items: &Items, what: &str) -> Compared {
     }
     let is_open = quorums.iter().any(|(at, join)| !has_fewer(*at) && join.may_fall_short());
     let is_refused = !branches.faults().is_empty() || is_open;
+    let cancels = (0..nodes.len()).any(|at| reached[at] && nodes[at].cancels);
     let loaded = load(nodes, &branches);
     let (graph, branches) = (tables(&loaded), &branches);
-    let judge = Judge { nodes, graph, branches, beside: BTreeSet::new(), visited: BTreeSet::new() };
+    let judge =
+        Judge { nodes, graph, branches, beside: BTreeSet::new(), visited: BTreeSet::new(), cut: BTreeSet::new() };
     let Some(verdict) = judge.judge() else { return Compared::TooLarge };
     // The compiler refuses joins that are never visited.
     let mut unmet = quorums.iter().filter(|(_, join)| too_few(&model, join).is_some()).peekable();
@@ -731,14 +772,21 @@ fn compare(nodes: &[NodePlan], items: &Items, what: &str) -> Compared {
     match (&verdict.wrong, is_refused) {
         (Some(wrong), false) => panic!("{wrong}\n{what}"),
         (Some(_), true) => Compared::Faulty,
-        (None, true) if quorums.is_empty() => panic!("refused, and nothing goes wrong\n{what}"),
+        (None, true) if quorums.is_empty() && !cancels => panic!("refused, and nothing goes wrong\n{what}"),
         (None, true) => Compared::Refused,
         (None, false) => {
             let said = concurrent(branches, nodes.len());
-            let is_right = if quorums.is_empty() { said == verdict.beside } else { said.is_superset(&verdict.beside) };
+            let is_exact = quorums.is_empty() && !cancels;
+            let is_right = if is_exact { said == verdict.beside } else { said.is_superset(&verdict.beside) };
             assert!(is_right, "concurrent nodes {said:?}, and {:?} were\n{what}", verdict.beside);
             let starts_in_branches = graph.starts_in_branches();
-            Compared::Fine { beside: said.len(), has_quorum: !quorums.is_empty(), has_partial, starts_in_branches }
+            let (beside, has_quorum) = (said.len(), !quorums.is_empty());
+            // Whether anything is cancelled there is what the lint says.
+            let is_idle = |at: &usize| nodes[*at].cancels && reached[*at] && branches.is_alone(*at);
+            let idle: Vec<usize> = (0..nodes.len()).filter(is_idle).collect();
+            let cuts = idle.iter().find(|&&at| verdict.cut.contains(&u16::try_from(at).unwrap()));
+            assert!(cuts.is_none(), "{cuts:?} cancels\n{what}");
+            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches, cancels }
         }
     }
 }
@@ -761,13 +809,14 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
     let (graphs, seed) = (number("GRAPHS", 6_000), number("SEED", 1));
     let items = Items::default();
     let (mut fine, mut faulty, mut skipped, mut partial, mut pairs) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
-    let (mut fine_quorums, mut refused, mut unmet, mut several) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let (mut fine_quorums, mut refused, mut unmet, mut several, mut cancelling) = (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
     for graph in 0..graphs {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
         random.below(2);
         let mut nodes = if graph % 3 == 0 { any_graph(&mut random) } else { formed_graph(&mut random) };
         let_fail(&mut random, &mut nodes);
         let_race(&mut random, &mut nodes);
+        let_cancel(&mut random, &mut nodes);
         if nodes.len() > 12 {
             continue;
         }
@@ -777,18 +826,20 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
             Compared::TooLarge => skipped += 1,
             Compared::Unmet => unmet += 1,
             Compared::Refused => refused += 1,
-            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches } => {
+            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches, cancels } => {
                 fine += 1;
                 partial += u64::from(has_partial);
                 several += u64::from(starts_in_branches);
-                fine_quorums += u64::from(has_quorum);
+                fine_quorums += u64::from(has_quorum || cancels);
+                cancelling += u64::from(cancels);
                 pairs += beside;
             }
         }
     }
     println!(
-        "{fine} fine, {partial} of them with partial joins and {several} that begin in several nodes, {faulty} faulty, {skipped} too large, {pairs} concurrent pairs; of \
-         {} fine graphs with a quorum {refused} are refused, and {unmet} cannot be met",
+        "{fine} fine, {partial} of them with partial joins, {several} that begin in several nodes and {cancelling} with \
+         returns that cancel, {faulty} faulty, {skipped} too large, {pairs} concurrent pairs; of {} fine graphs with a quorum or \
+         such a return {refused} are refused, and {unmet} cannot be met",
         fine_quorums + refused
     );
     assert!(fine * 20 > graphs && faulty * 20 > graphs && skipped * 10 < graphs, "{fine} {faulty} {skipped}");

@@ -1,4 +1,4 @@
-//! The quorums of a step: a visit that decides one cancels the other visits of its fan-out.
+//! The visits of a step that others cancel: a visit that decides a quorum, or leads to a return that cancels.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,20 +8,21 @@ use crate::activation::{Activation, Fan, is_inside};
 use crate::graph::GraphTables;
 use crate::step::{Position, Tally, Way};
 
-/// The quorums that are open in a step, and the visits that they can cancel.
-pub(super) struct Quorums {
+/// The visits of a step that others of it may cancel.
+pub(super) struct Cancelling {
     /// The visits of the step, in the order of the frontier, each with the handle that cancels it.
     visits: Vec<(Activation, AbortHandle)>,
-    open: Mutex<Vec<(Arc<Fan>, Tally)>>,
+    /// The quorums that are not decided, each with the visit that fanned out.
+    quorums: Mutex<Vec<(Arc<Fan>, Tally)>>,
     /// For each visit that was not begun, its registration with its handle.
     registrations: Mutex<Vec<Option<AbortRegistration>>>,
 }
 
-impl Quorums {
-    /// Returns the quorums of a step; `None` if it has no quorum.
-    pub(super) fn open(graph: &GraphTables, position: &Position) -> Option<Self> {
-        let open = Tally::all(graph, position);
-        if open.is_empty() {
+impl Cancelling {
+    /// Returns the visits of a step; `None` if nothing can cancel them.
+    pub(super) fn of(graph: &GraphTables, position: &Position) -> Option<Self> {
+        let quorums = Tally::all(graph, position);
+        if quorums.is_empty() && !graph.has_cancelling {
             return None;
         }
         let (mut visits, mut registrations) = (Vec::new(), Vec::new());
@@ -30,7 +31,7 @@ impl Quorums {
             visits.push((at.clone(), handle));
             registrations.push(Some(registration));
         }
-        Some(Self { visits, open: Mutex::new(open), registrations: Mutex::new(registrations) })
+        Some(Self { visits, quorums: Mutex::new(quorums), registrations: Mutex::new(registrations) })
     }
 
     /// Returns the registration of the visit at a place of the frontier, which is about to begin; `None` if it was returned
@@ -41,8 +42,11 @@ impl Quorums {
 
     /// Takes a visit into account that is over and leads `way`, and cancels the visits that are not needed any more.
     pub(super) fn take(&self, graph: &GraphTables, at: &Activation, way: &Way) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain_mut(|(fan, tally)| {
+        if way.cancels(graph, at) {
+            return self.visits.iter().for_each(|(_, handle)| handle.abort());
+        }
+        let mut quorums = self.quorums.lock().unwrap_or_else(PoisonError::into_inner);
+        quorums.retain_mut(|(fan, tally)| {
             tally.take(graph, fan, at, way);
             let is_decided = tally.decision().is_some();
             if is_decided {
