@@ -176,11 +176,9 @@ fn the_topology_of_a_graph_shows_its_branches_joins_and_channels() {
     let at = |name: &str| topology.nodes.iter().position(|node| node.name == name);
     assert_eq!(node("list").route, TopologyRoute::Each);
     assert!(node("list").route.begins_branches() && !node("count").route.begins_branches());
-    assert_eq!(node("report").joins, at("list"));
-    assert_eq!(
-        node("report").waits_for.iter().map(|&one| Some(one)).collect::<Vec<_>>(),
-        [at("count"), at("unreadable")]
-    );
+    let join = node("report").join.as_ref().unwrap();
+    assert_eq!((join.fan, join.closes, join.need), (at("list"), true, None));
+    assert_eq!(join.waits_for.iter().map(|&one| Some(one)).collect::<Vec<_>>(), [at("count"), at("unreadable")]);
     let reducer = |key: &str| topology.channels.get(key).map(Reducer::name);
     assert_eq!(
         ["files", "kinds", "longest", "directory"].map(reducer),

@@ -3,12 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use graph_runtime::machine::Kind;
+use graph_runtime::machine::{Reducer, TopologyOf, TypedGraph};
 use graph_runtime::observer::Event;
 use graph_runtime::record::{Entry, Record};
-use graph_runtime::{
-    ActionError, Call, Machine, MemoryStore, Observer, RunId, Runtime, SecretKey, Status, Store, audit,
-};
+use graph_runtime::{ActionError, Call, MemoryStore, Observer, RunId, Runtime, SecretKey, Status, Store, audit};
 use state_graphs::{CarrierQuotes, carrier_quotes};
 
 /// Carriers that answer after as many milliseconds as this says; `None` for one that is out of order.
@@ -124,14 +122,17 @@ async fn too_few_carriers_decide_as_soon_as_it_is_sure() {
 
 #[test]
 fn the_topology_shows_the_start_and_the_quorum() {
+    use carrier_quotes::Node;
     let graph = CarrierQuotes::new(Carriers { waits: [("a", None); 3], dropped: Arc::default() });
-    let topology = graph.graph().topology();
-    let pick = topology.node("pick").unwrap();
-    assert_eq!((pick.need, pick.fewer), (Some(2), topology.nodes.iter().position(|node| node.name == "too_few")));
-    assert_eq!(carrier_quotes::Node::Pick.next(), [carrier_quotes::Node::TooFew]);
-    // The node that begins the branches is no node that a run visits.
-    let first: Vec<Option<&str>> = topology.first().into_iter().map(|at| topology.name(at)).collect();
-    assert_eq!(first, [Some("north"), Some("post"), Some("swift")]);
-    assert_eq!((topology.nodes[topology.start].kind, topology.nodes.len()), (Kind::Start, 6));
-    assert_eq!(carrier_quotes::Node::ALL.len(), 5);
+    let topology: TopologyOf<CarrierQuotes<Carriers>> = graph.topology();
+    let carriers = [Node::North, Node::Post, Node::Swift];
+    assert_eq!(topology.start, carriers);
+    assert_eq!(topology.nodes.iter().map(|place| place.node).collect::<Vec<_>>(), Node::ALL);
+    let joins: Vec<_> = topology.joins().collect();
+    let [(pick, join)] = joins.as_slice() else { panic!("{joins:?}") };
+    assert_eq!((pick.node, &join.waits_for[..], join.fan, join.closes), (Node::Pick, &carriers[..], None, true));
+    assert_eq!((join.need, join.fewer), (Some(2), Some(Node::TooFew)));
+    assert_eq!(topology.node("north").map(|north| north.edges.clone()), Some(vec![Some(Node::Pick)]));
+    assert_eq!(topology.channels["cheapest"], Reducer::Min);
+    assert_eq!(Node::Pick.next(), [Node::TooFew]);
 }

@@ -77,7 +77,7 @@ impl Engine {
     /// not enlarge the future of every run.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
         if self.is_new {
-            let start = self.graph().first();
+            let start = self.graph().first_of_all();
             let ended = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
             if let Some(error) = ended {
                 return Err(Box::pin(self.end_at(start, 0, Failure::permanent(error), false)).await);
@@ -195,7 +195,8 @@ impl Engine {
 
     /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
     async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
-        let node = self.run_state.position.frontier.first().map_or(self.graph().first(), |activation| activation.node);
+        let node =
+            self.run_state.position.frontier.first().map_or(self.graph().first_of_all(), |activation| activation.node);
         let (taken, most) = (self.run_state.position.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
@@ -527,7 +528,8 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        let node = self.run_state.position.frontier.first().map_or(self.graph().first(), |activation| activation.node);
+        let node =
+            self.run_state.position.frontier.first().map_or(self.graph().first_of_all(), |activation| activation.node);
         self.tell_end(node, Status::Error, Some(&message)).await;
         let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }

@@ -41,7 +41,7 @@ pub use node::{
     ArgumentTerms, Asks, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm,
     CompiledTool,
 };
-pub use topology::{Topology, TopologyNode, TopologyRoute};
+pub use topology::{Topology, TopologyJoin, TopologyNode, TopologyRoute};
 
 /// The maximum number of branches that one visit may begin.
 pub const MOST_BRANCHES: usize = program::MOST_BRANCHES as usize;
@@ -119,10 +119,16 @@ impl GraphTables {
         self.nodes.iter().filter(|node| !matches!(node.kind, CompiledKind::Start))
     }
 
-    /// Returns the node that a run visits first: of several, the first one.
-    pub fn first(&self) -> u16 {
-        let first = self.starts_in_branches().then(|| self.target(self.start, 0).flatten());
-        first.flatten().unwrap_or(self.start)
+    /// Returns the nodes that a run visits first, of which there is one at least.
+    pub fn first(&self) -> impl Iterator<Item = u16> {
+        let several = self.starts_in_branches().then(|| self.node(self.start).targets().flatten());
+        let one = several.is_none().then_some(self.start);
+        one.into_iter().chain(several.into_iter().flatten())
+    }
+
+    /// Returns the node that a run visits first, or the first one of several: messages about the start name it.
+    pub fn first_of_all(&self) -> u16 {
+        self.first().next().unwrap_or(self.start)
     }
 
     /// Returns where an edge of a node leads, if there is such an edge: to a node, or out.

@@ -106,7 +106,7 @@ pub mod __private {
     pub use serde;
 
     pub use crate::graph::CompiledGraph;
-    pub use crate::machine::{Arguments, CallFuture, StateFields, ToolCaller};
+    pub use crate::machine::{Arguments, CallFuture, StateFields, ToolCaller, TypedGraph};
     pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
     pub use crate::{
         __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,

@@ -32,6 +32,8 @@
 //!
 //! The package `tests/outside/machine` of the repository is a whole machine, with a tool.
 
+use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use graph_model::name::ItemId;
@@ -42,7 +44,7 @@ use crate::failure::Failure;
 pub use graph_model::program::{Executor, ItemType, Key, Kind, Param, Program, Tool, Verb};
 pub use graph_model::value::{AsView, View};
 
-pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyNode, TopologyRoute};
+pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyJoin, TopologyNode, TopologyRoute};
 pub use crate::state::StateFields;
 pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
 pub use graph_model::reducer::Reducer;
@@ -106,3 +108,35 @@ pub trait Graph: Machine {
     /// If the value is not of the type that the graph returns there, or no run ends there.
     fn output(&self, node: &str, value: Value) -> Result<Self::Output, Mismatch>;
 }
+
+/// The nodes of a graph as an enum, which generated code has.
+pub trait NodeEnum: Copy + Eq + Hash + fmt::Debug + 'static {
+    /// Every node, in the order of the file.
+    const ALL: &'static [Self];
+}
+
+/// A graph whose nodes are those of an enum. Generated code implements it.
+///
+/// ```no_run
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::machine::{TopologyOf, TypedGraph};
+///
+/// /// Asserts that a node joins the branches of another one.
+/// fn assert_joins<G: TypedGraph>(graph: &G, join: G::Node, fan: G::Node) {
+///     let topology: TopologyOf<G> = graph.topology();
+///     let found = topology.joins().find(|(place, _)| place.node == join);
+///     assert_eq!(found.and_then(|(_, join)| join.fan), Some(fan));
+/// }
+/// ```
+pub trait TypedGraph: Machine {
+    /// The nodes.
+    type Node: NodeEnum;
+
+    /// Returns the shape of the graph: nodes, routes, joins and channels.
+    fn topology(&self) -> TopologyOf<Self> {
+        self.graph().topology_of(|at| Self::Node::ALL[usize::from(at)])
+    }
+}
+
+/// The shape of a graph of the type `G`, which names its nodes by their enum.
+pub type TopologyOf<G> = Topology<<G as TypedGraph>::Node>;

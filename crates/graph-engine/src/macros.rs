@@ -181,6 +181,10 @@ macro_rules! __exits {
 #[macro_export]
 macro_rules! __node {
     ($name:ident) => {
+        impl $crate::machine::NodeEnum for $name {
+            const ALL: &'static [Self] = Self::ALL;
+        }
+
         impl ::std::fmt::Display for $name {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.pad(self.name())

@@ -156,7 +156,7 @@ impl RunProjection {
         self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
         self.keys = self.topology.keys.iter().filter_map(initial).collect();
-        let first = self.topology.first().into_iter().filter_map(|at| self.topology.name(at));
+        let first = self.topology.start.iter().filter_map(|&at| self.topology.name(at));
         self.frontier = first.map(str::to_owned).collect();
         let first = self.frontier.first().cloned().unwrap_or_default();
         let mut payload =

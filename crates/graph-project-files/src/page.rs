@@ -92,7 +92,6 @@ impl PageContents {
         let at = topology.nodes.iter().position(|place| place.name == node);
         let line = match moment.kind {
             "graph_started" => {
-                self.begin(topology);
                 let first = match payload["start_nodes"].as_array() {
                     Some(several) => several.iter().filter_map(Value::as_str).map(code).collect::<Vec<_>>().join(", "),
                     None => code(text(payload, "start_node")),
@@ -179,27 +178,12 @@ impl PageContents {
         }
     }
 
-    /// Marks the edges to the first nodes as taken, if there are several.
-    fn begin(&mut self, topology: &Topology) {
-        let Some(place) = topology.nodes.get(topology.start).filter(|place| place.kind == Kind::Start) else { return };
-        self.rows[topology.start].mark = NodeMark::Completed;
-        for to in &place.edges {
-            *self.fired.entry((topology.start, *to)).or_default() += 1;
-        }
-    }
-
     /// Writes the page (R236), signed with `key`.
     pub(crate) fn text(&self, facts: &RunProjection, key: &dyn Signer) -> String {
         let RunProjection { topology, run, started_at, at, status, steps, version, .. } = facts;
         let (graph, status, elapsed) = (&topology.id, status.name(), duration(facts.elapsed().as_secs_f64()));
         let (graph_id, run_id) = (scalar(graph.as_str()), scalar(run.as_str()));
-        let rows: String = topology
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, place)| place.kind != Kind::Start)
-            .map(|(at, place)| self.row(at, place))
-            .collect();
+        let rows: String = topology.nodes.iter().enumerate().map(|(at, place)| self.row(at, place)).collect();
         let history: Vec<&str> = self.history.iter().map(String::as_str).collect();
         let dropped = match self.dropped {
             0 => String::new(),
@@ -269,11 +253,17 @@ impl PageContents {
             let mark = self.rows.get(at).map_or(NodeMark::Pending, |row| row.mark).word();
             line(format_args!("n{at}{open}\"{}\"{close}:::{mark}", drawn(&place.name)));
         }
+        if topology.start.len() > 1 {
+            // A page has this node only if the run has begun.
+            line(format_args!("start([\"start\"]):::completed"));
+            topology.start.iter().for_each(|to| line(format_args!("start ==>|\"1×\"| n{to}")));
+        }
         let mut ends = false;
         for (at, place) in topology.nodes.iter().enumerate() {
             let mut ways: Vec<(Option<usize>, Option<&str>)> = Vec::new();
             let edges = place.edges.iter().map(|to| (*to, None));
-            let otherwise = [(place.on_error, "on error"), (place.fewer, "fewer")];
+            let fewer = place.join.as_ref().and_then(|join| join.fewer);
+            let otherwise = [(place.on_error, "on error"), (fewer, "fewer")];
             let otherwise = otherwise.into_iter().filter_map(|(to, why)| Some((Some(to?), Some(why))));
             for way in edges.chain(otherwise) {
                 if !ways.iter().any(|(to, _)| *to == way.0) {

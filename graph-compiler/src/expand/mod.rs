@@ -252,6 +252,10 @@ impl<'g> Module<'g> {
 
                 #read
             }
+
+            impl<A: #bounds> runtime::TypedGraph for #machine<A> {
+                type Node = Node;
+            }
         }
     }
 

@@ -726,7 +726,7 @@ async fn files_show_a_run_that_begins_in_several_nodes() {
     let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
     assert!(page.contains("entry: `one`, `two`"), "{page}");
     // The start is drawn, and has no row.
-    assert!(page.contains("n3([\"config.start\"]):::completed") && page.contains("n3 ==>|\"1×\"| n1"), "{page}");
+    assert!(page.contains("start([\"start\"]):::completed") && page.contains("start ==>|\"1×\"| n1"), "{page}");
     assert!(!page.contains("| config.start |"), "{page}");
     assert!(proven(&kept, &graph).await.is_ok());
     assert_rebuilds(&kept, &[(&id(), &graph)]).await;

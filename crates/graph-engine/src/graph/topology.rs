@@ -6,35 +6,38 @@ use crate::graph::compiled::{CompiledGraph, tables};
 use crate::graph::node::{CompiledNode, CompiledRoute};
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
-use graph_model::program::Kind;
+use graph_model::program::{Join, Kind};
 use graph_model::reducer::Reducer;
 use graph_model::value::Value;
 
 /// The shape of a graph, for code that shows it, counts it, or follows a run in it.
 ///
-/// [`CompiledGraph::topology`] has an example.
+/// It names nodes by their indices in [`Topology::nodes`], or by the enum `N` of a graph:
+/// [`TopologyOf`](crate::machine::TopologyOf). [`CompiledGraph::topology`] and
+/// [`TypedGraph`](crate::machine::TypedGraph) have examples.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Topology {
+pub struct Topology<N = usize> {
     /// The graph's id.
     pub id: GraphId,
     /// The SHA-256 of the graph that its signature covers.
     pub digest: Digest,
-    /// The index of the node that a run begins at; [`first`](Topology::first) has them all if there are several.
-    pub start: usize,
+    /// The nodes that a run visits first. If there are several, a branch begins at each.
+    pub start: Vec<N>,
     /// The keys of the state, each with its first value.
     pub keys: Vec<(String, Option<Value>)>,
     /// The channels: the keys whose writes are combined, each with its reducer.
     pub channels: BTreeMap<String, Reducer>,
-    /// The nodes, in the order of the file. If a run begins in several nodes, the last one is [`Kind::Start`], which leads to
-    /// them, and which no run visits.
-    pub nodes: Vec<TopologyNode>,
+    /// The nodes, in the order of the file.
+    pub nodes: Vec<TopologyNode<N>>,
 }
 
-/// A node and where it leads. Nodes are named by their indices in [`Topology::nodes`].
+/// A node and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TopologyNode {
+pub struct TopologyNode<N = usize> {
+    /// The node.
+    pub node: N,
     /// The node's name.
     pub name: String,
     /// Its kind.
@@ -42,23 +45,33 @@ pub struct TopologyNode {
     /// The id of the tool that it calls; empty if it calls nothing, or the id is known only at each call.
     pub action: String,
     /// Where its edges lead, in their order; `None` ends the path.
-    pub edges: Vec<Option<usize>>,
-    /// Where its failures lead, if the node says that.
-    pub on_error: Option<usize>,
+    pub edges: Vec<Option<N>>,
     /// How its edges are taken.
     pub route: TopologyRoute,
-    /// The nodes whose branches it waits for.
-    pub waits_for: Vec<usize>,
-    /// The node whose branches it joins, if it is a join.
-    pub joins: Option<usize>,
-    /// How many branches it waits for, if not for all: the others are cancelled then.
-    pub need: Option<u32>,
-    /// The node that is visited instead of it if fewer branches can arrive.
-    pub fewer: Option<usize>,
+    /// Where its failures lead, if the node says that.
+    pub on_error: Option<N>,
+    /// How it waits for branches, if it is a join.
+    pub join: Option<TopologyJoin<N>>,
     /// Whether it is a return that cancels everything else that is active.
     pub cancels: bool,
     /// The channels that get their first values again when it is visited.
     pub reset: Vec<String>,
+}
+
+/// How a node waits for the branches of a fan-out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopologyJoin<N = usize> {
+    /// The nodes that lead to it.
+    pub waits_for: Vec<N>,
+    /// The node that begins the branches; `None` if the run begins with them.
+    pub fan: Option<N>,
+    /// Whether every branch reaches it, or ends before. If not, it is a partial join.
+    pub closes: bool,
+    /// How many branches it waits for, if not for all: the others are cancelled then.
+    pub need: Option<u32>,
+    /// The node that is visited instead of it if fewer branches can arrive.
+    pub fewer: Option<N>,
 }
 
 /// How the edges of a node are taken.
@@ -103,60 +116,70 @@ impl CompiledGraph {
     /// }
     /// ```
     pub fn topology(&self) -> Topology {
+        self.topology_of(usize::from)
+    }
+
+    /// Returns the shape of the graph, with `name` for each node.
+    pub(crate) fn topology_of<N>(&self, name: impl Fn(u16) -> N) -> Topology<N> {
         let tables = tables(self);
-        let place = |node: &CompiledNode| {
+        let joins = |join: &Join| TopologyJoin {
+            waits_for: join.of.iter().map(|&node| name(node)).collect(),
+            fan: join.fan.filter(|&fan| fan != tables.start || !tables.starts_in_branches()).map(&name),
+            closes: join.closes,
+            need: join.quorum.map(|quorum| quorum.need),
+            fewer: join.quorum.and_then(|quorum| quorum.fewer).map(&name),
+        };
+        let place = |(at, node): (u16, &CompiledNode)| {
             let kind = node.kind.kind();
             let tool = kind.tool().and_then(|tool| tables.tool(tool));
             TopologyNode {
+                node: name(at),
                 name: node.name.clone(),
                 kind,
                 action: tool.map_or_else(String::new, |tool| tool.name().to_owned()),
-                edges: node.targets().map(|to| to.map(usize::from)).collect(),
-                on_error: node.on_error.map(usize::from),
+                edges: node.targets().map(|to| to.map(&name)).collect(),
                 route: match &node.next {
                     CompiledRoute::First(_) => TopologyRoute::First,
                     CompiledRoute::All(_) => TopologyRoute::All,
                     CompiledRoute::Each(_) => TopologyRoute::Each,
                     CompiledRoute::By(_) => TopologyRoute::By,
                 },
-                joins: node.join.as_ref().and_then(|join| join.fan).map(usize::from),
-                need: node.quorum().map(|quorum| quorum.need),
-                fewer: node.quorum().and_then(|quorum| quorum.fewer).map(usize::from),
-                waits_for: node.join.iter().flat_map(|join| &join.of).map(|&node| usize::from(node)).collect(),
+                on_error: node.on_error.map(&name),
+                join: node.join.as_ref().map(joins),
                 cancels: node.cancels,
                 reset: node.reset.iter().map(|&key| tables.keys[key].name.clone()).collect(),
             }
         };
+        let is_visited = |(at, _): &(u16, &CompiledNode)| *at != tables.start || !tables.starts_in_branches();
         Topology {
             id: tables.id.clone(),
             digest: tables.digest,
-            start: usize::from(tables.start),
+            start: tables.first().map(&name).collect(),
             keys: tables.keys.iter().map(|key| (key.name.clone(), key.initial.clone())).collect(),
             channels: tables.settings.channels.clone(),
-            nodes: tables.nodes.iter().map(place).collect(),
+            nodes: (0..).zip(&tables.nodes).filter(is_visited).map(place).collect(),
         }
     }
 }
 
-impl Topology {
+impl<N> Topology<N> {
     /// Returns the node that is called `name`.
-    pub fn node(&self, name: &str) -> Option<&TopologyNode> {
+    pub fn node(&self, name: &str) -> Option<&TopologyNode<N>> {
         self.nodes.iter().find(|place| place.name == name)
     }
 
-    /// Returns the indices of the nodes that a run visits first.
-    pub fn first(&self) -> Vec<usize> {
-        match self.nodes.get(self.start) {
-            Some(start) if start.kind == Kind::Start => start.edges.iter().copied().flatten().collect(),
-            _ => vec![self.start],
-        }
+    /// Returns the joins, each with the node that waits.
+    pub fn joins(&self) -> impl Iterator<Item = (&TopologyNode<N>, &TopologyJoin<N>)> {
+        self.nodes.iter().filter_map(|place| Some((place, place.join.as_ref()?)))
     }
 
     /// Returns the first value of a key; null if it has none.
     pub fn first_value(&self, key: &str) -> Value {
         self.keys.iter().find(|(name, _)| name == key).and_then(|(_, first)| first.clone()).unwrap_or_default()
     }
+}
 
+impl Topology {
     /// Returns the name of the node with that index.
     pub fn name(&self, at: usize) -> Option<&str> {
         self.nodes.get(at).map(|place| place.name.as_str())
