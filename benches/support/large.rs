@@ -47,18 +47,23 @@ pub(crate) fn run(command: &mut Command) {
 
 /// Writes the graphs `graphs/graph0.yaml` and so on of a package, and the tools that they call.
 pub(crate) fn write_tree(package: &Path, shapes: &[Shape]) {
+    let tools = shapes.iter().map(|shape| shape.tools).max().unwrap_or_default();
+    write_graphs(package, tools, shapes.iter().map(|&shape| graph(shape)));
+}
+
+/// As [`write_tree`], for graphs that are given as texts.
+pub(crate) fn write_graphs(package: &Path, tools: usize, graphs: impl Iterator<Item = String>) {
     let key = SecretKey::from_seed(&[7; 32]);
     fs::remove_dir_all(package.join("graphs")).ok();
     let owner = KeyFile::new(key.public(), "throw-away");
     let name = format!("graphs/keys/{}.toml", owner.fingerprint);
     write(package.join(name), &owner.to_signed_toml(&key, SystemTime::UNIX_EPOCH));
     let signed = |text: &str| sign(ItemKind::YAML, text, &key, SystemTime::UNIX_EPOCH).expect("the text can be signed");
-    let tools = shapes.iter().map(|shape| shape.tools).max().unwrap_or_default();
     for tool in 0..tools {
         write(package.join(format!("graphs/tools/own/tool{tool}.yaml")), &signed(&contract(tool)));
     }
-    for (at, &shape) in shapes.iter().enumerate() {
-        write(package.join(format!("graphs/graph{at}.yaml")), &signed(&graph(shape)));
+    for (at, graph) in graphs.enumerate() {
+        write(package.join(format!("graphs/graph{at}.yaml")), &signed(&graph));
     }
 }
 

@@ -60,6 +60,7 @@ graph!("tests/engines/graphs/inputs_in_texts.yaml");
 graph!("tests/engines/graphs/inputs_of_any_kind.yaml");
 graph!("tests/engines/graphs/items_are_executed_and_signed.yaml");
 graph!("tests/engines/graphs/items_are_fetched_and_found.yaml");
+graph!("tests/engines/graphs/joins_that_cancel.yaml");
 graph!("tests/engines/graphs/limits_of_steps.yaml");
 graph!("tests/engines/graphs/limits_of_time.yaml");
 graph!("tests/engines/graphs/limits_raised_by_a_hook.yaml");
@@ -311,6 +312,9 @@ super::all_machines! {
     "items_are_executed_and_signed" items_are_executed_and_signed ItemsAreExecutedAndSigned {
     }
     "items_are_fetched_and_found" items_are_fetched_and_found ItemsAreFetchedAndFound {
+    }
+    "joins_that_cancel" joins_that_cancel JoinsThatCancel {
+        test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "limits_of_steps" limits_of_steps LimitsOfSteps {
     }

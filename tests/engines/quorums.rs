@@ -1,4 +1,4 @@
-//! Branches that race for a quorum, with random delays, failures, widths and crashes, against a judge that knows the answers.
+//! Branches that race for a quorum, or for a return that cancels the others, with random delays, failures, widths and crashes, against a judge that knows the answers.
 //!
 //! `RACES=10000 SEED=7 cargo test --release --test engines races` runs more of them.
 
@@ -22,9 +22,11 @@ use super::random::Random;
 /// The calls of a branch, one after the other: how long each takes in milliseconds, and whether it succeeds.
 type Calls = Vec<(u64, bool)>;
 
-/// A fan-out with a quorum.
+/// A fan-out with a quorum, or whose first branch that is done returns.
 #[derive(Debug, Clone)]
 struct Race {
+    /// Whether the first branch that is done returns. The others are cancelled then.
+    returns: bool,
     branches: Vec<Calls>,
     need: usize,
     width: usize,
@@ -50,12 +52,14 @@ impl Race {
         let shift = usize::try_from(random.below(count.max(1))).unwrap();
         branches.rotate_left(shift);
         let most = if is_list { 4 } else { count.min(4) };
+        let returns = random.below(3) == 0;
         Self {
+            returns,
             branches,
-            need: usize::try_from(1 + random.below(most)).unwrap(),
+            need: if returns { 1 } else { usize::try_from(1 + random.below(most)).unwrap() },
             width: usize::try_from(1 + random.below(6)).unwrap(),
             is_list,
-            rounds: usize::try_from(1 + random.below(2)).unwrap(),
+            rounds: if returns { 1 } else { usize::try_from(1 + random.below(2)).unwrap() },
         }
     }
 
@@ -64,9 +68,13 @@ impl Race {
         let Self { need, width, rounds, .. } = self;
         let again = "{ to: TO, when: { path: result.more, value: true } }, { to: met }";
         let node = |name: &str, branch: &str, note: &str| {
+            let (failed, gate) = match self.returns {
+                true => (format!("on_error: {name}f, "), format!("    {name}f: {{ type: gate, next: short }}\n")),
+                false => (String::new(), String::new()),
+            };
             format!(
                 "    {name}: {{ action: {{ item_id: t/call, params: {{ branch: {branch}, at: \"${{visit.number}}\" }} }}, \
-                 assign: {{ seen: {note} }}, next: [{}] }}\n",
+                 assign: {{ seen: {note} }}, {failed}next: [{}] }}\n{gate}",
                 again.replace("TO", name)
             )
         };
@@ -79,6 +87,27 @@ impl Race {
             let nodes = names.iter().enumerate().map(|(at, name)| node(name, &at.to_string(), &at.to_string()));
             (format!("{{ all: [{}] }}", edges.join(", ")), nodes.collect(), names.join(", "))
         };
+        // A list begins with the first value of `rounds`: nothing writes beside a return.
+        let (state, ends) = match self.returns {
+            true => {
+                let failed: Vec<String> = of.split(", ").map(|name| format!("{name}f")).collect();
+                let ends = format!(
+                    "    met: {{ type: return, cancels: true, output: {{ rounds: [enough] }} }}\n    \
+                     short: {{ type: return, waits_for: [{}], output: {{ rounds: [short] }} }}\n",
+                    failed.join(", ")
+                );
+                ("channels: { seen: append }".to_owned(), ends)
+            }
+            false => {
+                let ends = format!(
+                    "    met: {{ type: gate, waits_for: {{ of: [{of}], need: {need}, rest: cancel, fewer: short }}, assign: {{ \
+                     rounds: enough }}, next: after }}\n    short: {{ type: gate, assign: {{ rounds: short }}, next: after }}\n    \
+                     after: {{ type: gate, next: [{{ to: split, when: {{ path: visit.number, op: lt, value: {rounds} }} }}, \
+                     {{}}] }}\n"
+                );
+                ("channels: { seen: append, rounds: append }".to_owned(), ends)
+            }
+        };
         format!(
             r#"version: "1.0.0"
 tool_type: graph
@@ -89,14 +118,16 @@ config:
   start: split
   max_steps: 1000
   max_concurrency: {width}
-  channels: {{ seen: append, rounds: append }}
+  {state}
   nodes:
     split: {{ type: gate, next: {next} }}
-{nodes}    met: {{ type: gate, waits_for: {{ of: [{of}], need: {need}, rest: cancel, fewer: short }}, assign: {{ rounds: enough }}, next: after }}
-    short: {{ type: gate, assign: {{ rounds: short }}, next: after }}
-    after: {{ type: gate, next: [{{ to: split, when: {{ path: visit.number, op: lt, value: {rounds} }} }}, {{}}] }}
-"#
+{nodes}{ends}"#
         )
+    }
+
+    /// Returns what the rounds came to, as the end of a run says it.
+    fn rounds<'e>(&self, end: &'e Value) -> &'e Value {
+        if self.returns { &end["output"]["rounds"] } else { &end["state"]["rounds"] }
     }
 
     /// Returns the branches that arrive if none is cancelled.
@@ -165,14 +196,16 @@ fn visits(log: &Log) -> Vec<Vec<Visit>> {
 fn judge(race: &Race, graph: &Interpreted, log: &Log, end: &Value, what: &str) {
     let is_met = race.able().len() >= race.need;
     let word = if is_met { "enough" } else { "short" };
-    assert_eq!(end["state"]["rounds"], json!(vec![word; race.rounds]), "{what}: {end}");
+    assert_eq!(*race.rounds(end), json!(vec![word; race.rounds]), "{what}: {end}");
     let steps = visits(log);
     // The writes of a round are those of the visits that were not cancelled, in the order of the branches.
     let mut seen = Vec::new();
     let (mut arrived, mut rounds, mut cancelled) = (BTreeSet::new(), 0, 0);
     for step in &steps {
         for visit in step {
-            let Some(&branch) = visit.branch.first() else {
+            // A return that cancels is visited in its branch.
+            let inside = visit.branch.first().filter(|_| visit.node != "met");
+            let Some(&branch) = inside else {
                 if visit.node == "met" {
                     assert!(arrived.len() >= race.need, "{what}: only {arrived:?} arrived");
                     assert!(arrived.is_subset(&race.able()), "{what}: {arrived:?} arrived");
@@ -186,6 +219,9 @@ fn judge(race: &Race, graph: &Interpreted, log: &Log, end: &Value, what: &str) {
             cancelled += usize::from(visit.cancelled);
             if visit.cancelled || visit.error.is_some() {
                 assert!(visit.changes.is_empty() && visit.edges.is_empty(), "{what}: {visit:?}");
+                continue;
+            }
+            if visit.node.ends_with('f') {
                 continue;
             }
             seen.push(json!(branch));
@@ -222,7 +258,8 @@ fn duration(race: &Race) -> Option<u64> {
             arrived += 1;
         }
         possible -= 1;
-        if arrived >= race.need || arrived + possible < race.need {
+        // The gate behind a failure is visited when the last call is done.
+        if arrived >= race.need || (arrived + possible < race.need && (!race.returns || possible == 0)) {
             return Some(delay);
         }
     }
@@ -268,7 +305,7 @@ fn races_have_the_same_outcome_in_every_order_and_after_every_crash() {
             let end =
                 play_again(graph.clone(), &log, length).unwrap_or_else(|error| panic!("{what}: cut {length}: {error}"));
             let word = if race.able().len() >= race.need { "enough" } else { "short" };
-            assert_eq!(end["state"]["rounds"], json!(vec![word; race.rounds]), "{what}: cut {length}");
+            assert_eq!(*race.rounds(&end), json!(vec![word; race.rounds]), "{what}: cut {length}");
             let begun = track.0.lock().unwrap().begun.clone();
             for entered in &records[..length] {
                 if let Entry::Calls(calls) = entry(&entered.signed.body) {

@@ -516,7 +516,8 @@ codes! {
          the earlier ones are still active. Let the branches meet at a node with `waits_for`, and lead back from there.";
     RETURN_BESIDE_BRANCHES = "G0205", "a run may return while a branch is active",
         "A `return` ends the run. Here it is in a branch, so other branches of the fan-out may still be active, or their \
-         join may not have been visited. Return behind the join. To end only the branch, give its last node no `next`.";
+         join may not have been visited. Return behind the join. To cancel everything else, write `cancels: true`; to end \
+         only the branch, give its last node no `next`.";
     OPEN_END = "G0206", "a branch ends, and no join follows",
         "A branch may end without a return, and nothing waits for the branches of its fan-out. Lead them to a node with \
          `waits_for`: it is visited when all of them have arrived or ended.";

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use graph_definition::definition::RouteDefinition;
+use graph_definition::definition::{RouteDefinition, TermKind};
 use graph_definition::hash::HashMap;
 use graph_model::program::OnBranchError;
+use graph_model::value::Value;
 
 use super::model::Model;
 
@@ -325,13 +326,28 @@ impl Branches {
         self.beyond.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a run that has no edge to follow at a node ends there, in one of its visits.
+    /// Whether a run may end at a node, in one of its visits: it returns there, or has no edge to follow, or no branch begins and
+    /// no join waits for one.
     pub(crate) fn ends_run(&self, model: &Model<'_>, node: usize) -> bool {
+        if !model.may_end(node) && !self.may_begin_none(model, node) {
+            return false;
+        }
         if self.is_empty() || model.definition.nodes[node].cancels().is_some() {
             return true;
         }
         let is_open = |frame: usize| self.closing_around(frame).is_none();
         self.closing(node).is_none() && self.visits(node).any(|(_, visit)| is_open(visit.frame))
+    }
+
+    /// Whether a node leads nowhere if its list has no elements.
+    fn may_begin_none(&self, model: &Model<'_>, node: usize) -> bool {
+        let RouteDefinition::Each(each) = model.definition.nodes[node].next() else { return false };
+        let is_sure = match &each.over.kind {
+            TermKind::List(list) => !list.is_empty(),
+            TermKind::Literal(Value::Array(list)) => !list.is_empty(),
+            _ => false,
+        };
+        self.closing(node).is_none() && !is_sure
     }
 
     /// Whether a node is visited inside of branches.

@@ -186,46 +186,67 @@ impl Paths<'_, '_> {
             changed = false;
             for node in (0..count).rev() {
                 let after = |next: usize| if is_join(next) { 0 } else { lightest[next] };
+                let joined = |join: usize| lightest[join].min(self.model.fewer_successor(join).map_or(u64::MAX, after));
+                let is_broken = !self.branches.broken(node).is_empty();
                 let next = self.model.definition.nodes[node].next();
                 let behind = match begins(next) {
-                    true if is_cut => {
-                        let behind = self.branches.closing(node).map_or(0, |join| lightest[join]);
-                        self.model.successors(node).map(after).min().unwrap_or(0).min(behind)
-                    }
                     true => {
                         let join = self.branches.closing(node);
                         let quorum = join.and_then(|join| self.model.definition.nodes[join].quorum.as_ref());
-                        let always = edges(next).into_iter().filter(|edge| edge.always).filter_map(|edge| edge.to);
-                        let always: Vec<usize> = always.filter_map(|to| self.model.node(to.value.as_str())).collect();
                         let at_once = self.model.successors(node).filter(|to| Some(*to) == join).count();
+                        let always: Vec<usize> = self.sure_branches(node).collect();
                         // A quorum may be decided where the branches begin, or when the first node of each was visited.
                         let most = match quorum.map(|quorum| quorum.need.value as usize) {
                             None => u64::MAX,
                             Some(need) if at_once >= need || always.len() < need => 0,
                             Some(_) => 1,
                         };
-                        let always = always.into_iter().map(|to| after(to).min(most));
-                        let join = join.map(|join| {
-                            let fewer = self.model.fewer_successor(join).map_or(u64::MAX, after);
-                            lightest[join].min(fewer)
-                        });
-                        always.chain(join).fold(0, u64::saturating_add)
+                        if is_cut {
+                            let none = if always.is_empty() { 0 } else { u64::MAX };
+                            self.lightest_cut(node, &always, most, after, join.map_or(none, joined))
+                        } else {
+                            let always = always.into_iter().map(|to| after(to).min(most));
+                            always.chain(join.map(joined)).fold(0, u64::saturating_add)
+                        }
                     }
                     false => {
-                        let is_end = self.model.may_end(node) || !self.branches.broken(node).is_empty();
-                        let ends = is_end.then_some(0);
+                        let ends = self.model.may_end(node).then_some(0);
                         let next = self.model.successors(node).map(after);
                         next.chain(ends).min().unwrap_or(u64::MAX)
                     }
                 };
                 let on_error = self.model.error_successor(node).map_or(u64::MAX, after);
                 let own = u64::from(!self.model.definition.nodes[node].is_start());
-                let steps = behind.min(on_error).saturating_add(own);
+                // A failure may end the branch.
+                let failed = if is_broken { 0 } else { on_error };
+                let steps = behind.min(failed).saturating_add(own);
                 changed |= steps < lightest[node];
                 lightest[node] = steps.min(lightest[node]);
             }
         }
         lightest
+    }
+
+    /// As [`Paths::lightest`], behind a fan-out of a graph with returns that cancel: one branch may lead to such a return, and
+    /// the others end with it. `always` are the first nodes of branches that surely begin, of which `most` nodes of each are
+    /// surely visited; `after` counts the visits from a node on, and `joined` those from the join on.
+    fn lightest_cut(&self, fan: usize, always: &[usize], most: u64, after: impl Fn(usize) -> u64, joined: u64) -> u64 {
+        let is_join = |node: usize| self.branches.place(node).is_some();
+        let cancels = |to: usize| self.model.definition.nodes[to].cancels().is_some() && !is_join(to);
+        // The first nodes of the branches are in one step, unless something cancels them before it.
+        let first = match most == 0 || self.model.successors(fan).any(cancels) {
+            true => 0,
+            false => always.iter().filter(|&&to| !is_join(to)).count() as u64,
+        };
+        let further = |to: usize| after(to).saturating_sub(u64::from(first > 0));
+        let behind = self.model.successors(fan).map(further).min().unwrap_or(0).min(joined);
+        behind.saturating_add(first)
+    }
+
+    /// Returns the first nodes of the branches that surely begin at a fan-out.
+    fn sure_branches(&self, fan: usize) -> impl Iterator<Item = usize> {
+        let always = edges(self.model.definition.nodes[fan].next()).into_iter().filter(|edge| edge.always);
+        always.filter_map(|edge| self.model.node(edge.to?.value.as_str()))
     }
 
     /// Returns how many branches begin with one edge of a fan-out; `None` if that is not known.

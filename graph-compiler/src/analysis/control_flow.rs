@@ -69,7 +69,7 @@ impl ControlFlow {
                     followed.is_open
                         || list.iter().zip(&followed.can_follow).any(|(edge, can)| *can && edge.to.is_none())
                 };
-                model.may_end(node) && branches.ends_run(model, node) && followed(node).is_none_or(leads_nowhere)
+                branches.ends_run(model, node) && (!model.may_end(node) || followed(node).is_none_or(leads_nowhere))
             })
             .collect();
         let components = strongly_connected(&next);

@@ -197,12 +197,15 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             let diagnostic = diagnostics.error(code::UNSYNCHRONISED, place(node), message);
             diagnostic.label("visited once for each branch").related(place(fan), "the branches begin here");
             ways(diagnostic, visits);
-            let sources = (0..nodes.len()).filter(|&source| model.onward(source).any(|next| next == node));
-            let sources = sources.filter(|&source| !nodes[source].is_start());
-            diagnostic.help(format!(
-                "let it wait for them: `waits_for: [{}]`, or lead each branch to a node of its own",
-                listed(sources.map(|source| name(source).value.as_str()))
-            ));
+            let sources = || (0..nodes.len()).filter(|&source| model.onward(source).any(|next| next == node));
+            if sources().any(|source| nodes[source].is_start()) {
+                diagnostic.help("remove it from `start`, or lead the other branch to a node of its own");
+            } else {
+                diagnostic.help(format!(
+                    "let it wait for them: `waits_for: [{}]`, or lead each branch to a node of its own",
+                    listed(sources().map(|source| name(source).value.as_str()))
+                ));
+            }
         }
         BranchFault::Outside { join, from, fan } => report_outside(analysis, join, from, fan, diagnostics),
         BranchFault::Circle { join } => {
@@ -229,15 +232,21 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             let diagnostic = diagnostics.error(code::RETURN_BESIDE_BRANCHES, place(node), message);
             diagnostic.label("in a branch").related(place(beside), "this is in another branch, or joins them");
             ways(diagnostic, [visit, other]);
-            diagnostic.help("return behind the join of the branches, or cancel them: `cancels: true`");
+            diagnostic.help(match model.first().contains(&node) {
+                true => "return behind the join of the branches",
+                false => "return behind the join of the branches, or cancel them: `cancels: true`",
+            });
         }
         BranchFault::OpenEnd { node, fan } => {
             let message = format!("a branch of node `{}` may end at `{}`, and no join follows", name(fan), name(node));
             diagnostics
                 .error(code::OPEN_END, place(node), message)
-                .label(match model.may_end(node) {
-                    true => "a branch may end here",
-                    false => "its failure ends the branch",
+                .label(match nodes[node].next() {
+                    RouteDefinition::Each(_) if branches.broken(node).is_empty() => {
+                        "a branch ends here if its list has no elements"
+                    }
+                    _ if model.may_end(node) => "a branch may end here",
+                    _ => "its failure ends the branch",
                 })
                 .related(place(fan), "the branches begin here")
                 .help("lead the branches to a node with `waits_for`, which may be a return node");

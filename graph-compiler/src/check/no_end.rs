@@ -9,13 +9,25 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     if !analysis.model.is_whole() || analysis.model.may_end_anywhere() {
         return;
     }
-    let count = analysis.model.definition.nodes.len();
-    let onward = |node| analysis.model.onward(node);
+    let (model, branches) = (&analysis.model, analysis.flow.branches());
+    let count = model.definition.nodes.len();
+    // Where branches do not meet properly, the joins behind them are not known.
+    let is_known = branches.faults().is_empty();
+    let onward = |node| {
+        let joins = branches.beyond(node).iter().chain(branches.broken(node)).copied();
+        model.onward(node).chain(joins.filter(move |_| is_known))
+    };
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
     for node in 0..count {
         onward(node).for_each(|next| before[next].push(node));
     }
-    let mut ends: Vec<bool> = (0..count).map(|node| analysis.model.may_end(node)).collect();
+    let mut ends: Vec<bool> =
+        (0..count).map(|node| if is_known { branches.ends_run(model, node) } else { model.may_end(node) }).collect();
+    // A return in another branch may cancel the loop.
+    let cancelling: Vec<usize> = (0..count).filter(|&node| model.definition.nodes[node].cancels().is_some()).collect();
+    for (node, ends) in ends.iter_mut().enumerate() {
+        *ends = *ends || cancelling.iter().any(|&other| branches.are_concurrent(node, other));
+    }
     let mut waiting: Vec<usize> = (0..count).filter(|&node| ends[node]).collect();
     while let Some(node) = waiting.pop() {
         waiting.extend(before[node].iter().copied().filter(|&one| !std::mem::replace(&mut ends[one], true)));

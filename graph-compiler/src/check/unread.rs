@@ -212,7 +212,7 @@ fn returns_state(analysis: &Analysis<'_>, node: usize) -> bool {
 /// Whether the run may end at a node other than a return node: some case is left open, or an edge has no target.
 fn ends_without_return(analysis: &Analysis<'_>, node: usize) -> bool {
     // The cheap test first: it decides for most nodes.
-    if !analysis.model.may_end(node) || !analysis.flow.branches().ends_run(&analysis.model, node) {
+    if !analysis.flow.branches().ends_run(&analysis.model, node) {
         return false;
     }
     let RouteDefinition::First(list) = analysis.model.definition.nodes[node].next() else { return true };

@@ -80,7 +80,7 @@ impl<'a> DefinitionReader<'a> {
 }
 
 impl DefinitionReader<'_> {
-    fn wrong_shape(&mut self, tree: &YamlTree, what: &str, needed: &str) {
+    pub(super) fn wrong_shape(&mut self, tree: &YamlTree, what: &str, needed: &str) {
         let place = SourcePlace::new(self.source, tree.span.clone());
         let found = tree.describe();
         self.diagnostics

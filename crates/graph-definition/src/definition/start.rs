@@ -19,7 +19,11 @@ pub(super) fn parse(
     tree: &YamlTree,
 ) -> Option<(Spanned<NodeName>, Option<NodeDefinition>)> {
     let TreeNode::List(list) = &tree.node else {
-        let text = reader.text(tree, "`start`")?;
+        let TreeNode::String(text) = &tree.node else {
+            reader.wrong_shape(tree, "`start`", "a string or a list");
+            return None;
+        };
+        let text = Spanned { value: text.clone(), span: tree.span.clone() };
         return Some((reader.name(text, NodeName::new)?, None));
     };
     let refused = |reader: &mut DefinitionReader<'_>, code, span: &Span, message: &str| {

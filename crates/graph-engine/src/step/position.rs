@@ -213,6 +213,8 @@ impl Position {
         self.last = *at;
         if graph.has_cancelling && node.kind.ends_run() {
             self.returned_in.clone_from(frame);
+            // The branches are over with the run.
+            self.root.last_error = self.last_error(visited.at).cloned();
         }
         if graph.counts_visits {
             let memory = self.memory_mut(frame.as_ref());

@@ -69,12 +69,13 @@ impl Way {
         }
     }
 
-    /// Whether it leads to a return that cancels everything else that is active.
+    /// Whether it leads to a return that cancels everything else that is active. A join that cancels does so when it has come,
+    /// which shows when the step is done.
     pub fn cancels(&self, graph: &GraphTables, at: &Activation) -> bool {
         if !graph.has_cancelling {
             return false;
         }
-        let cancels = |target: u16| graph.node(target).cancels;
+        let cancels = |target: u16| graph.node(target).cancels && graph.node(target).join.is_none();
         match self {
             Self::Along { edges, .. } => graph.branches(at.node, edges).flatten().any(cancels),
             Self::OnError(target) => cancels(*target),
