@@ -242,7 +242,12 @@ impl Branches {
 
     /// Whether two visits, by their indices, may happen in one run without either of them surely before the other.
     pub(crate) fn is_concurrent(&self, one: usize, other: usize) -> bool {
-        let stacks = [one, other].map(|visit| self.stack(self.visits[visit].frame));
+        let frames = [one, other].map(|visit| self.visits[visit].frame);
+        // Nothing is beside a visit outside of all branches.
+        if frames.contains(&OUTSIDE) {
+            return false;
+        }
+        let stacks = frames.map(|frame| self.stack(frame));
         self.is_apart([&stacks[0], &stacks[1]], 0, [one, other])
     }
 

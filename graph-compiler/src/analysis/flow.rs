@@ -130,18 +130,16 @@ impl Flow {
         let mut changed = true;
         while changed {
             changed = false;
-            // In this order, a node comes after all nodes that lead to it, so only edges that lead back need another pass.
+            // In this order, a node comes after all nodes that lead to it, so only edges that lead back, and branches that end
+            // behind their join in it, need another pass.
             for &node in &order {
+                if let Some(known) = flow.at_join(model, node) {
+                    changed |= flow.reach(node, known);
+                }
                 for (next, known) in flow.leaving(model, node) {
                     if flow.joins.of(next).is_none() {
                         changed |= flow.reach(next, known);
                     }
-                }
-            }
-            let joins: Vec<usize> = flow.joins.all().map(|(node, _)| node).collect();
-            for join in joins {
-                if let Some(known) = flow.at_join(model, join) {
-                    changed |= flow.reach(join, known);
                 }
             }
         }

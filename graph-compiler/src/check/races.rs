@@ -38,6 +38,12 @@ fn written<'d>(node: &'d NodeDefinition, name: &str) -> Option<&'d Spanned<State
     node.written().chain(node.reset()).find(|key| key.value.as_str() == name)
 }
 
+/// Whether the order of any writes of these nodes to a key does not matter: there may be many, and few keys need each pair.
+fn always_combine(analysis: &Analysis<'_>, key: usize, mut writers: impl Iterator<Item = usize>) -> bool {
+    let reducer = analysis.model.reducer(key).filter(|reducer| !matches!(reducer, Reducer::Last | Reducer::Merge));
+    reducer.is_some() && writers.all(|writer| combine(analysis, key, writer, writer))
+}
+
 /// Whether the order of two writes to a key does not matter, because it is a channel that combines them.
 ///
 /// The writes to a channel are combined in the order of the steps, and in a step by the branches, so the result is the
@@ -76,12 +82,16 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
     let nodes = &analysis.model.definition.nodes;
     let at = |visit: usize| branches.visit(visit).node;
     let node = |visit: usize| &nodes[at(visit)];
+    if always_combine(analysis, key, writers.iter().map(|&writer| at(writer))) {
+        return;
+    }
     let mut combined: HashMap<(usize, usize), bool> = HashMap::default();
     let mut pairs =
         writers.iter().enumerate().flat_map(|(from, &one)| writers[from..].iter().map(move |&other| (one, other)));
+    // Whether writes combine is known faster than whether they are concurrent.
     let Some((one, other)) = pairs.find(|&(one, other)| {
-        branches.is_concurrent(one, other)
-            && !*combined.entry((at(one), at(other))).or_insert_with(|| combine(analysis, key, at(one), at(other)))
+        !*combined.entry((at(one), at(other))).or_insert_with(|| combine(analysis, key, at(one), at(other)))
+            && branches.is_concurrent(one, other)
     }) else {
         return;
     };
