@@ -218,13 +218,10 @@ mod tests {
     use super::*;
     use crate::graph::load::tests::load;
 
-    /// Follows visits of the node `work`, each of which takes its only edge.
-    fn behind(visited: &[Activation]) -> Result<Vec<Activation>, FoldError> {
-        let graph = load(&[
-            ("work", r#"{"line":1,"does":"gate","next":[{"to":"end"}]}"#),
-            ("end", r#"{"line":2,"does":"return"}"#),
-        ])
-        .unwrap();
+    /// Follows visits of the node `work`, each of which takes its only edge, to a return that `cancels` or not.
+    fn behind(cancels: bool, visited: &[Activation]) -> Result<Vec<Activation>, FoldError> {
+        let end = format!(r#"{{"line":2,"does":"return","cancels":{cancels}}}"#);
+        let graph = load(&[("work", r#"{"line":1,"does":"gate","next":[{"to":"end"}]}"#), ("end", &*end)]).unwrap();
         let base = Position::new(&graph);
         let way = Way::Along { edges: TakenEdges::One(0), suppressed: false };
         let settled =
@@ -237,9 +234,12 @@ mod tests {
         let fan = Arc::new(Fan { visit: 1, node: 0, outer: None, list: Arc::default() });
         let branch =
             |branch| Activation { number: 2, node: 0, frame: Some(Arc::new(Frame { fan: Arc::clone(&fan), branch })) };
-        let frontier = behind(&[branch(1), branch(0)]).unwrap();
+        let frontier = behind(false, &[branch(1), branch(0)]).unwrap();
         assert_eq!(frontier.iter().map(Activation::branch).collect::<Vec<_>>(), [Some((1, 0)), Some((1, 1))]);
-        let is_refused = |visited: &[Activation]| matches!(behind(visited), Err(FoldError::Twice { node: 1 }));
+        // Of two returns that cancel, the first is visited.
+        let frontier = behind(true, &[branch(1), branch(0)]).unwrap();
+        assert_eq!(frontier.iter().map(|at| (at.number, at.branch())).collect::<Vec<_>>(), [(2, Some((1, 0)))]);
+        let is_refused = |visited: &[Activation]| matches!(behind(false, visited), Err(FoldError::Twice { node: 1 }));
         assert!(is_refused(&[branch(0), branch(0)]));
         assert!(is_refused(&[Activation::of(0), Activation::of(0)]));
     }
