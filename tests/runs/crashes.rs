@@ -1,5 +1,8 @@
 //! A crash at every write: each graph of the corpus is run, stopped before, at and after each write to its store, and resumed.
 //!
+//! In graphs with branches, each step is also stopped when any four of its calls, or fewer, have finished, and the others are in
+//! progress.
+//!
 //! The test proves for each: the run has the same end; its journal has the same visits and is proven; no call of a
 //! committed step is repeated; and a repeated call has the same idempotency key and the same parameters.
 
@@ -13,11 +16,12 @@ use graph_compiler::graph::TypedTool;
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::digest::Digest;
 use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
-use graph_runtime::record::{Entry, Record, SignedRecord, Visit};
+use graph_runtime::machine::TopologyNode;
+use graph_runtime::record::{Done, Entry, Record, SignedRecord, Visit};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
 use graph_runtime::{
-    ActionError, Call, Clock, EncryptionKey, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Sleeping, Status,
-    Store, Value, audit,
+    ActionError, Call, Clock, EncryptionKey, Machine, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Sleeping,
+    Status, Store, Value, audit,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -36,7 +40,11 @@ type Made = (String, u64, Option<u64>, String, String, String);
 struct Answers {
     way: u64,
     made: Arc<Mutex<Vec<Made>>>,
+    held: Arc<Mutex<BTreeSet<Held>>>,
 }
+
+/// A call of the outer run that does not return: its visit and item.
+type Held = (u64, Option<u64>);
 
 impl Tools for Answers {
     fn perform<'a>(&'a self, call: &'a Call, row: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
@@ -49,6 +57,7 @@ impl Tools for Answers {
             made.push((run, call.step(), call.item(), call.tool().to_owned(), key, Value::Object(params).to_string()));
             before
         };
+        let is_held = call.run_id() == &id() && self.held.lock().unwrap().contains(&(call.step(), call.item()));
         let fails = chance.below(10);
         let turns = chance.below(6);
         // A graph that nests itself for each element of a list must come to an end.
@@ -56,6 +65,9 @@ impl Tools for Answers {
         let length = if self.way == WAYS - 1 { 20_000 } else { 6 };
         let answer = value(&row.result, &mut chance, Size { length, most: if is_deep { 1 } else { 4 } });
         Box::pin(async move {
+            if is_held {
+                std::future::pending::<()>().await;
+            }
             for _ in 0..turns {
                 tokio::task::yield_now().await;
             }
@@ -177,6 +189,8 @@ enum Crash {
     Lies,
 }
 
+const CRASHES: [Crash; 4] = [Crash::Fails, Crash::StopsBefore, Crash::StopsAfter, Crash::Lies];
+
 /// A store that crashes at one of its writes.
 #[derive(Debug, Clone)]
 struct Crashing {
@@ -285,7 +299,7 @@ async fn recorded_visits(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
         for visit in &mut visits {
             visit.ms = 0;
             hide(&mut visit.result);
-            visit.changes.values_mut().for_each(hide);
+            visit.changes.values_mut().chain(&mut visit.list).for_each(hide);
         }
         runs.insert(summary.run, visits);
     }
@@ -307,12 +321,14 @@ struct Subject {
     graph: Interpreted,
     inputs: Map<String, Value>,
     made: Arc<Mutex<Vec<Made>>>,
+    held: Arc<Mutex<BTreeSet<Held>>>,
 }
 
 impl Subject {
     fn load(tree: &crate::tree::Tree, name: &str, way: u64) -> Self {
-        let made = Arc::default();
-        let library = Library::open(&tree.path(""), Answers { way, made: Arc::clone(&made) });
+        let (made, held) = (Arc::default(), Arc::default());
+        let answers = Answers { way, made: Arc::clone(&made), held: Arc::clone(&held) };
+        let library = Library::open(&tree.path(""), answers);
         let graph = library.graph(&tree.path(name)).unwrap_or_else(|error| panic!("{name}: {error:?}"));
         let mut chance = Chance::of(&format!("{name} {way}"));
         let mut draw = |field: &TypedField| match &field.ty.kind {
@@ -332,11 +348,37 @@ impl Subject {
             inputs.insert(field.name.clone(), draw(field));
         }
         made.lock().unwrap().clear();
-        Self { graph, inputs, made }
+        Self { graph, inputs, made, held }
     }
 
     fn calls(&self) -> Vec<Made> {
         std::mem::take(&mut *self.made.lock().unwrap())
+    }
+
+    /// Whether branches begin in the graph.
+    fn has_branches(&self) -> bool {
+        let topology = self.graph.graph().topology();
+        topology.start.len() > 1 || topology.nodes.iter().any(|place| place.route.begins_branches())
+    }
+
+    /// Whether the first calls that finish may decide what the run does.
+    fn decides_early(&self) -> bool {
+        let topology = self.graph.graph().topology();
+        let decides =
+            |place: &TopologyNode| place.cancels || place.join.as_ref().is_some_and(|join| join.need.is_some());
+        topology.nodes.iter().any(decides)
+    }
+
+    /// Runs the graph until the store crashes, or only calls that do not return are in progress, and ends the process.
+    fn crash_in_progress(&self, memory: &MemoryStore, write: u64, crash: Crash) {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        tokio.block_on(async {
+            tokio::select! {
+                () = self.crash(memory, write, crash) => {}
+                // Time passes only when nothing else can happen.
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
+        });
     }
 
     /// Runs the graph until the store crashes, or to its end.
@@ -368,6 +410,9 @@ struct Tally {
     repeated: u64,
     snapshots: u64,
     parts: u64,
+    graphs: u64,
+    subsets: u64,
+    finished: u64,
     ends: BTreeMap<String, u64>,
 }
 
@@ -377,6 +422,9 @@ impl Tally {
         self.repeated += other.repeated;
         self.snapshots += other.snapshots;
         self.parts += other.parts;
+        self.graphs += other.graphs;
+        self.subsets += other.subsets;
+        self.finished += other.finished;
         for (end, count) in other.ends {
             *self.ends.entry(end).or_default() += count;
         }
@@ -411,7 +459,7 @@ fn run_stopped_at_any_write_ends_the_same_and_repeats_no_commit() {
         threads.map(|thread| thread.join().unwrap())
     });
     let tally = tallies.into_iter().reduce(Tally::with).unwrap();
-    let Tally { crashes, repeated, snapshots, parts, ends } = tally;
+    let Tally { crashes, repeated, snapshots, parts, ends, .. } = tally;
     println!(
         "{crashes} crashes, {repeated} calls repeated, {snapshots} snapshots, {parts} parts of steps; ends: {ends:?}"
     );
@@ -420,66 +468,194 @@ fn run_stopped_at_any_write_ends_the_same_and_repeats_no_commit() {
     assert!(ends.len() >= 3, "{ends:?}");
 }
 
+/// A run that was not stopped.
+struct WholeRun {
+    end: Value,
+    visits: BTreeMap<RunId, Vec<Visit>>,
+    calls: BTreeSet<Made>,
+    store: MemoryStore,
+}
+
+impl WholeRun {
+    fn of(subject: &Subject) -> Result<Self, String> {
+        let store = MemoryStore::new();
+        let (end, visits) = process(async {
+            let run = runtime(store.clone()).start_as(id(), subject.graph.clone(), subject.inputs.clone()).await;
+            let end = came(run.map_err(|error| format!("it does not start: {error}"))?.await);
+            Ok::<_, String>((end, recorded_visits(&store).await))
+        })?;
+        Ok(Self { end, visits, calls: subject.calls().into_iter().collect(), store })
+    }
+
+    /// Resumes a run that was stopped, and compares it with this one; `before` are the calls that were made then.
+    fn compare(
+        &self,
+        subject: &Subject,
+        memory: &MemoryStore,
+        before: &[Made],
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        let committed = process(recorded_visits(memory));
+        let done = process(done(memory));
+        let again = process(async {
+            match runtime(memory.clone()).resume(subject.graph.clone(), &id()).await {
+                Ok(run) => Ok(came(run.await)),
+                // The start was not durable, and nobody was notified that there is a run.
+                Err(_) if committed.is_empty() => Err(None),
+                Err(error) => Err(Some(error.to_string())),
+            }
+        });
+        let again = match again {
+            Ok(again) => again,
+            Err(None) => return Ok(()),
+            Err(Some(error)) => return Err(format!("not resumed: {error}")),
+        };
+        let after = subject.calls();
+        if again != self.end {
+            return Err(format!("it came to\n{again}\nand not to\n{}", self.end));
+        }
+        // The resumed run has the same visits as the whole run, even if it failed before.
+        let retold = process(recorded_visits(memory));
+        if retold != self.visits {
+            return Err(format!("the journal tells\n{retold:?}\nand not\n{:?}", self.visits));
+        }
+        for call in &after {
+            let (run, step, item, ..) = call;
+            let run = RunId::new(run.as_str()).unwrap();
+            let is_committed = committed.get(&run).is_some_and(|visits| visits.iter().any(|visit| visit.step == *step));
+            if is_committed || done.contains(&(run.clone(), *step, *item)) {
+                return Err(format!("a call that was committed is made again: {call:?}"));
+            }
+            // Where a step fails, the visits that begin before that depend on time.
+            let is_whole = self.visits.get(&run).is_some_and(|visits| visits.iter().any(|visit| visit.step == *step));
+            if !self.calls.contains(call) && (is_whole || !subject.has_branches()) {
+                return Err(format!("a call that the whole run does not make: {call:?}"));
+            }
+            tally.repeated += u64::from(before.contains(call));
+        }
+        let records = process(memory.load(&id())).unwrap();
+        audit(&subject.graph, &id(), &records, &key().public(), Some(&encryption_key()))
+            .map_err(|error| error.to_string())?;
+        Ok(())
+    }
+}
+
 fn every_write(subject: &Subject, tally: &mut Tally) -> Result<(), String> {
-    let whole = MemoryStore::new();
-    let (end, visits) = process(async {
-        let run = runtime(whole.clone()).start_as(id(), subject.graph.clone(), subject.inputs.clone()).await;
-        let end = came(run.map_err(|error| format!("it does not start: {error}"))?.await);
-        Ok::<_, String>((end, recorded_visits(&whole).await))
-    })?;
-    let calls: BTreeSet<Made> = subject.calls().into_iter().collect();
-    *tally.ends.entry(end["status"].as_str().unwrap_or("?").to_owned()).or_default() += 1;
-    let writes = process(count_writes(&whole, tally));
+    let whole = WholeRun::of(subject)?;
+    *tally.ends.entry(whole.end["status"].as_str().unwrap_or("?").to_owned()).or_default() += 1;
+    let writes = process(count_writes(&whole.store, tally));
     for write in 0..writes {
-        for crash in [Crash::Fails, Crash::StopsBefore, Crash::StopsAfter, Crash::Lies] {
+        for crash in CRASHES {
             let memory = MemoryStore::new();
             process(subject.crash(&memory, write, crash));
             tally.crashes += 1;
             let before = subject.calls();
-            let committed = process(recorded_visits(&memory));
-            let done = process(done(&memory));
-            let at = format!("{crash:?} at write {write} of {writes}");
-            let again = process(async {
-                match runtime(memory.clone()).resume(subject.graph.clone(), &id()).await {
-                    Ok(run) => Ok(came(run.await)),
-                    // The start was not durable, and nobody was notified that there is a run.
-                    Err(_) if committed.is_empty() => Err(None),
-                    Err(error) => Err(Some(error.to_string())),
-                }
-            });
-            let again = match again {
-                Ok(again) => again,
-                Err(None) => continue,
-                Err(Some(error)) => return Err(format!("{at}: not resumed: {error}")),
-            };
-            let after = subject.calls();
-            if again != end {
-                return Err(format!("{at}: it came to\n{again}\nand not to\n{end}"));
-            }
-            // The resumed run has the same visits as the whole run, even if it failed before.
-            let retold = process(recorded_visits(&memory));
-            if retold != visits {
-                return Err(format!("{at}: the journal tells\n{retold:?}\nand not\n{visits:?}"));
-            }
-            for call in &after {
-                let (run, step, item, ..) = call;
-                let run = RunId::new(run.as_str()).unwrap();
-                let is_committed =
-                    committed.get(&run).is_some_and(|visits| visits.iter().any(|visit| visit.step == *step));
-                if is_committed || done.contains(&(run.clone(), *step, *item)) {
-                    return Err(format!("{at}: a call that was committed is made again: {call:?}"));
-                }
-                if !calls.contains(call) {
-                    return Err(format!("{at}: a call that the whole run does not make: {call:?}"));
-                }
-                tally.repeated += u64::from(before.contains(call));
-            }
-            let records = process(memory.load(&id())).unwrap();
-            audit(&subject.graph, &id(), &records, &key().public(), Some(&encryption_key()))
-                .map_err(|error| format!("{at}: {error}"))?;
+            let at = |why| format!("{crash:?} at write {write} of {writes}: {why}");
+            whole.compare(subject, &memory, &before, tally).map_err(at)?;
         }
     }
     Ok(())
+}
+
+/// Whether a graph needs environment variables, files, processes or threads.
+fn is_outside(text: &str) -> bool {
+    let needs = ["env_requires", "rye/bash", "rye/file-system", "rye/agent", "rye/exec"];
+    needs.iter().any(|need| text.contains(need))
+}
+
+/// How many calls of a step are held in all combinations.
+const MOST_HELD: usize = 4;
+
+/// Stops each step of several visits, at most `steps` of them, when any of its calls have finished and the others are in
+/// progress, at each write up to there.
+fn every_subset(subject: &Subject, steps: usize, tally: &mut Tally) -> Result<(), String> {
+    let whole = WholeRun::of(subject)?;
+    let mut of_steps: Vec<Vec<Held>> = Vec::new();
+    for signed in process(whole.store.load(&id())).unwrap() {
+        let Entry::Step(step) = serde_json::from_str::<Record>(&signed.body).unwrap().entry else { continue };
+        let numbers: BTreeSet<u64> = step.visits.iter().map(|visit| visit.step).collect();
+        let own = whole.calls.iter().filter(|(run, step, ..)| run == id().as_str() && numbers.contains(step));
+        let calls: BTreeSet<Held> = own.map(|(_, step, item, ..)| (*step, *item)).collect();
+        if step.visits.len() > 1 && calls.len() > 1 {
+            of_steps.push(calls.into_iter().take(MOST_HELD).collect());
+        }
+    }
+    for calls in of_steps.iter().take(steps) {
+        for subset in 1_u32..1 << calls.len() {
+            let held = calls.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1).map(|(_, call)| *call);
+            let held: BTreeSet<Held> = held.collect();
+            let hold = |held: &BTreeSet<Held>| held.clone_into(&mut subject.held.lock().unwrap());
+            hold(&held);
+            let memory = MemoryStore::new();
+            subject.crash_in_progress(&memory, u64::MAX, Crash::StopsBefore);
+            let writes = process(count_writes(&memory, &mut Tally::default()));
+            let before = subject.calls();
+            tally.subsets += 1;
+            tally.finished += process(done(&memory)).len() as u64;
+            hold(&BTreeSet::new());
+            let at = |crash: Option<(u64, Crash)>, why| format!("with {held:?} in progress, {crash:?}: {why}");
+            whole.compare(subject, &memory, &before, tally).map_err(|why| at(None, why))?;
+            // The last writes are those of the step.
+            for write in writes.saturating_sub(calls.len() as u64)..writes {
+                for crash in CRASHES {
+                    hold(&held);
+                    let memory = MemoryStore::new();
+                    subject.crash_in_progress(&memory, write, crash);
+                    let before = subject.calls();
+                    hold(&BTreeSet::new());
+                    tally.crashes += 1;
+                    whole.compare(subject, &memory, &before, tally).map_err(|why| at(Some((write, crash)), why))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn step_stopped_with_any_of_its_calls_finished_ends_the_same() {
+    let corpora = ["graphs", "tests/engines/graphs"].map(|directory| {
+        let mut corpus = Corpus::of(directory);
+        corpus.files.retain(|(_, text)| !is_outside(text));
+        let tree = corpus.tree();
+        // The others may stay, since graphs of the tree run inside of these.
+        corpus.files.retain(|(_, text)| text.contains("waits_for"));
+        (tree, corpus)
+    });
+    let is_long = std::env::var_os("CRASHES").is_some();
+    let (ways, steps): (&[u64], usize) = if is_long { (&[0, 1, 2, 3], usize::MAX) } else { (&[0], 2) };
+    let graphs = corpora.iter().flat_map(|(tree, corpus)| corpus.graphs().map(move |name| (tree, corpus, name)));
+    let graphs: Vec<_> = graphs.collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut tally = Tally::default();
+        while let Some((tree, corpus, name)) = graphs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for way in ways {
+                let subject = Subject::load(tree, name, *way);
+                // A quorum and a return that cancels depend on what finishes first.
+                if subject.has_branches() && !subject.decides_early() {
+                    tally.graphs += 1;
+                    every_write(&subject, &mut tally).unwrap_or_else(|why| panic!("{name}, way {way}: {why}"));
+                    // A call that does not return would time out.
+                    let is_timed = corpus.files.iter().any(|(one, text)| one == name && text.contains("timeout:"));
+                    let steps = if is_timed { 0 } else { steps };
+                    every_subset(&subject, steps, &mut tally).unwrap_or_else(|why| panic!("{name}, way {way}: {why}"));
+                }
+            }
+        }
+        tally
+    };
+    let tallies = thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(work));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let tally = tallies.into_iter().reduce(Tally::with).unwrap();
+    let Tally { graphs, subsets, finished, crashes, repeated, .. } = tally;
+    println!(
+        "{graphs} graphs with branches, {subsets} subsets of calls in progress beside {finished} finished ones, {crashes} \
+         crashes, {repeated} calls repeated"
+    );
+    assert!(graphs > 5 && subsets > 50 && finished > 20 && crashes > 200, "too little was met");
 }
 
 /// Returns the number of writes of a whole run, and counts their kinds.
@@ -504,16 +680,16 @@ async fn done(store: &MemoryStore) -> BTreeSet<(RunId, u64, Option<u64>)> {
     let mut all = BTreeSet::new();
     for summary in store.list().await.unwrap() {
         let records = store.load(&summary.run).await.unwrap();
+        let mut done: Vec<Done> = Vec::new();
         for signed in records {
             match serde_json::from_str::<Record>(&signed.body).unwrap().entry {
-                Entry::Calls(calls) => {
-                    all.extend(calls.done.into_iter().map(|done| (summary.run.clone(), done.step, done.item)));
-                }
+                Entry::Calls(calls) => done.extend(calls.done),
                 // A call whose result does not fit is made again.
-                Entry::End(end) if end.unfit => all.retain(|(run, ..)| *run != summary.run),
+                Entry::End(end) => done.retain(|one| !end.forgets(one)),
                 _ => {}
             }
         }
+        all.extend(done.into_iter().map(|done| (summary.run.clone(), done.step, done.item)));
     }
     all
 }

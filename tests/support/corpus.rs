@@ -15,10 +15,21 @@ pub(crate) struct Corpus {
 
 impl Corpus {
     pub(crate) fn read() -> Self {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+        Self::of("tests/corpus")
+    }
+
+    /// Returns the graphs of another directory of the repository, without their signatures.
+    pub(crate) fn of(directory: &str) -> Self {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
         let name = |file: &Path| file.strip_prefix(&directory).unwrap().to_str().unwrap().replace('\\', "/");
-        let files = yaml_files(&directory);
-        Self { files: files.iter().map(|file| (name(file), fs::read_to_string(file).unwrap())).collect() }
+        let unsigned = |text: String| match text.split_once('\n') {
+            Some((first, rest)) if first.starts_with("# rye:signed") => rest.to_owned(),
+            _ => text,
+        };
+        let text = |file: &Path| unsigned(fs::read_to_string(file).unwrap());
+        let settings = directory.join("graphs.toml");
+        let files = yaml_files(&directory).into_iter().chain(settings.exists().then_some(settings));
+        Self { files: files.map(|file| (name(&file), text(&file))).collect() }
     }
 
     /// Returns the names of the graphs; all other files are contracts.

@@ -600,3 +600,20 @@ async fn a_return_that_cancels_drops_the_calls_in_progress() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_join_of_the_first_branches_is_visited_although_all_of_them_end() {
+    let nodes = [
+        ("one", r#"{"line":1,"does":"gate","next":[{"to":"both","when":{"path":"inputs.go","value":true}}]}"#),
+        ("two", r#"{"line":1,"does":"gate"}"#),
+        ("both", r#"{"line":1,"does":"return","join":{"of":[0],"fan":3,"closes":true},"output":"both"}"#),
+        ("config.start", r#"{"line":1,"does":"start","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
+    ];
+    let graph = Interpreted::new(&Program { start: 3, nodes: &nodes, ..PROGRAM }, |_, _| Ok(Value::Null));
+    let store = MemoryStore::new();
+    let run = runtime(store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
+    let finished = run.await.unwrap();
+    assert_eq!((finished.output, finished.steps), (json!("both"), 3));
+    let records = store.load(&id("run")).await.unwrap();
+    audit(&graph, &id("run"), &records, &SecretKey::from_seed(&KEY).public(), None).unwrap();
+}

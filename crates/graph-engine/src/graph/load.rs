@@ -83,14 +83,6 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
     };
     check_indices(&loaded)?;
     check_start(&loaded)?;
-    if loaded.has_cancelling {
-        let leads: Vec<bool> =
-            loaded.nodes.iter().map(|node| node.onward().any(|to| loaded.node(to).cancels)).collect();
-        for (node, leads) in loaded.nodes.iter_mut().zip(leads) {
-            // The other activations are cancelled where the whole step is known.
-            node.facts.fast &= !leads;
-        }
-    }
     find_channels(&mut loaded)?;
     join(&mut loaded)?;
     Ok(loaded)

@@ -236,7 +236,7 @@ mod tests {
             |branch| Activation { number: 2, node: 0, frame: Some(Arc::new(Frame { fan: Arc::clone(&fan), branch })) };
         let frontier = behind(false, &[branch(1), branch(0)]).unwrap();
         assert_eq!(frontier.iter().map(Activation::branch).collect::<Vec<_>>(), [Some((1, 0)), Some((1, 1))]);
-        // Of two returns that cancel, the first is visited.
+        // The first of two returns that cancel is visited.
         let frontier = behind(true, &[branch(1), branch(0)]).unwrap();
         assert_eq!(frontier.iter().map(|at| (at.number, at.branch())).collect::<Vec<_>>(), [(2, Some((1, 0)))]);
         let is_refused = |visited: &[Activation]| matches!(behind(false, visited), Err(FoldError::Twice { node: 1 }));
