@@ -435,7 +435,8 @@ codes! {
          node.";
     TOO_FEW_STEPS = "G0171"(Deny), "`max_steps` is too small",
         "Even the shortest path from `start` to an end visits more nodes than `max_steps` allows, so every run would fail. \
-         The visits of all branches that surely begin count together. If an edge requires a later visit with `visit.number`, the rounds until then count too. Raise `max_steps`.";
+         The visits of all branches that surely begin count together. If an edge requires a later visit with \
+         `visit.number`, the rounds until then count too. Raise `max_steps`.";
     TOO_DEEP_GRAPHS = "G0172"(Deny), "graphs are nested deeper than `limits.depth` allows",
         "A run of the graph would fail when it begins the innermost graph. Raise `limits.depth`, or nest fewer graphs. A \
          graph that runs itself on every path, directly or through others, is too deep for any limit: add a condition with \

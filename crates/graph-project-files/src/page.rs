@@ -61,6 +61,7 @@ enum NodeMark {
     Running,
     Completed,
     Failed,
+    Cancelled,
 }
 
 impl NodeMark {
@@ -70,6 +71,7 @@ impl NodeMark {
             Self::Running => "🔄",
             Self::Completed => "✅",
             Self::Failed => "❌",
+            Self::Cancelled => "⊘",
         }
     }
 
@@ -79,6 +81,7 @@ impl NodeMark {
             Self::Running => "running",
             Self::Completed => "completed",
             Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -146,7 +149,7 @@ impl PageContents {
         let elapsed = payload["elapsed_s"].as_f64().unwrap_or_default();
         if is_cancelled(payload) {
             if let Some(row) = at.and_then(|at| self.rows.get_mut(at)) {
-                row.rest();
+                row.mark = NodeMark::Cancelled;
             }
             return format!("⊘ cancelled ({})", duration(elapsed));
         }
@@ -233,7 +236,9 @@ impl PageContents {
                 let (elapsed, details) = (duration(row.elapsed), row.details.join(" "));
                 format!("| {step} | {node} | {icon} | {elapsed} | {action} | {details} |\n")
             }
-            NodeMark::Pending | NodeMark::Running => format!("| {step} | {node} | {icon} | — | {action} | |\n"),
+            NodeMark::Pending | NodeMark::Running | NodeMark::Cancelled => {
+                format!("| {step} | {node} | {icon} | — | {action} | |\n")
+            }
         }
     }
 
@@ -294,6 +299,9 @@ impl PageContents {
         line(format_args!("classDef running fill:#cce5ff,stroke:#0d6efd"));
         line(format_args!("classDef pending fill:#f8f9fa,stroke:#adb5bd"));
         line(format_args!("classDef failed fill:#f8d7da,stroke:#dc3545"));
+        if self.rows.iter().any(|row| row.mark == NodeMark::Cancelled) {
+            line(format_args!("classDef cancelled fill:#f8f9fa,stroke:#adb5bd,stroke-dasharray:4"));
+        }
         drawing
     }
 }

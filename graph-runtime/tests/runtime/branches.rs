@@ -539,7 +539,7 @@ async fn a_branch_that_comes_to_its_join_several_times_counts_once() {
 
 /// A graph whose branches are calls of 10, 20 and 30 ms, and two without an end, one of which has a branch of its own. The
 /// call of 20 ms leads to a return that cancels all others.
-fn returning_first(at_once: u32) -> Interpreted {
+pub(crate) fn returning_first(at_once: u32) -> Interpreted {
     let call = |n: u64, next: &str| {
         format!(
             r#"{{"line":1,"does":{{"action":0}},"params":{{"n":{n}}},"assign":{{"seen":{n}}},"next":[{{"to":"{next}"}}]}}"#
@@ -616,4 +616,29 @@ async fn the_join_of_the_first_branches_is_visited_although_all_of_them_end() {
     assert_eq!((finished.output, finished.steps), (json!("both"), 3));
     let records = store.load(&id("run")).await.unwrap();
     audit(&graph, &id("run"), &records, &SecretKey::from_seed(&KEY).public(), None).unwrap();
+}
+
+#[tokio::test]
+async fn a_replay_names_the_visit_whose_edges_differ() {
+    let graph = |first: &str, other: &str| {
+        let edges = format!(
+            r#"{{"line":1,"does":"gate","next":[{{"to":"{first}","when":{{"path":"inputs.go","op":"exists"}}}},{{"to":"{other}"}}]}}"#
+        );
+        let nodes = [
+            ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
+            ("one", &*edges),
+            ("two", r#"{"line":3,"does":"gate","next":[{"to":"both"}]}"#),
+            ("extra", r#"{"line":4,"does":"gate","next":[{"to":"both"}]}"#),
+            ("both", r#"{"line":5,"does":"return","join":{"of":[1,2,3],"fan":0,"closes":true}}"#),
+        ];
+        Interpreted::new(&Program { nodes: &nodes, ..PROGRAM }, |_, _| Ok(Value::Null))
+    };
+    let (before, now, store) = (graph("extra", "both"), graph("both", "extra"), MemoryStore::new());
+    runtime(store.clone()).start_as(id("run"), before.clone(), Map::new()).await.unwrap().await.unwrap();
+    let records = store.load(&id("run")).await.unwrap();
+    let replayed = replay(&before, &now, &id("run"), &records, &SecretKey::from_seed(&KEY).public(), None).unwrap();
+    let said: Vec<(String, String)> =
+        replayed.deviations.iter().map(|one| (one.node.clone(), one.departure.to_string())).collect();
+    assert_eq!(said[0].0, "one", "{said:?}");
+    assert!(said[0].1.starts_with("leads to "), "{said:?}");
 }

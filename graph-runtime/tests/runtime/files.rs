@@ -709,8 +709,21 @@ async fn files_show_the_visits_that_a_quorum_cancelled() {
     assert_eq!(statuses, [&json!("cancelled"), &json!("cancelled"), &json!("ok")], "{events:#?}");
     let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
     assert_eq!(page.matches("⊘ cancelled (0.0s)").count(), 2, "{page}");
+    // The last visit of the node was not cancelled.
+    assert!(page.contains("work | ✅") && !page.contains("classDef cancelled"), "{page}");
     assert!(page.contains("n2 -.->|\"fewer\"| n3") && page.contains("n1 ==>|\"1×\"| n2"), "{page}");
     assert!(proven(&kept, &graph).await.is_ok());
+    assert_rebuilds(&kept, &[(&id(), &graph)]).await;
+}
+
+#[tokio::test]
+async fn files_show_the_nodes_that_a_return_cancelled() {
+    let kept = Kept::new();
+    let graph = crate::branches::returning_first(10);
+    runtime(kept.store.clone(), &kept.files).start_as(id(), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+    let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
+    assert!(page.contains("| 5 | three | ⊘ | — |") && page.contains("[\"three\"]:::cancelled"), "{page}");
+    assert!(page.contains("| — | never | ⏳ | — |") && page.contains("classDef cancelled"), "{page}");
     assert_rebuilds(&kept, &[(&id(), &graph)]).await;
 }
 

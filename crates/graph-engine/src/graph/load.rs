@@ -410,7 +410,7 @@ fn check_indices(graph: &GraphTables) -> Result<(), String> {
     }
 }
 
-/// Checks that only `start` begins a run in several nodes, and that none of them waits.
+/// Checks that only `start` begins a run in several nodes, after all nodes that are visited, and that none of them waits.
 fn check_start(graph: &GraphTables) -> Result<(), String> {
     let is_start = |node: &CompiledNode| matches!(node.kind, CompiledKind::Start);
     let is_wrong = |(at, node): &(u16, &CompiledNode)| {
@@ -418,7 +418,8 @@ fn check_start(graph: &GraphTables) -> Result<(), String> {
         let waits =
             || node.targets().any(|to| to.is_none_or(|to| graph.node(to).join.is_some() || graph.node(to).cancels));
         let is_conditional = || node.next.edges().iter().any(|edge| !edge.when.tests().is_empty());
-        is_start(node) && (*at != graph.start || !begins || waits() || is_conditional())
+        let is_last = usize::from(*at) + 1 == graph.nodes.len();
+        is_start(node) && (*at != graph.start || !is_last || !begins || waits() || is_conditional())
     };
     if let Some((_, node)) = (0..).zip(&graph.nodes).find(is_wrong) {
         return Err(format!("node `{}` cannot begin a run in several nodes", node.name));
@@ -452,6 +453,10 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn load(nodes: &[(&str, &str)]) -> Result<GraphTables, String> {
+        load_from(0, nodes)
+    }
+
+    fn load_from(start: u16, nodes: &[(&str, &str)]) -> Result<GraphTables, String> {
         let tool = program::Tool {
             id: "code/review",
             verb: Verb::Execute,
@@ -467,7 +472,7 @@ pub(crate) mod tests {
             source: "routes.yaml",
             digest: "0000000000000000000000000000000000000000000000000000000000000000",
             signer: "0000000000000000",
-            start: 0,
+            start,
             settings: r#"{"max_concurrency":3}"#,
             permissions: &[],
             env: &[],
@@ -535,7 +540,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_start_of_several_nodes_is_refused_where_it_cannot_be_one() {
-        let refused = |start: &str, other: &str| load(&[("s", start), ("a", other)]).err();
+        let refused = |start: &str, other: &str| load_from(1, &[("a", other), ("s", start)]).err();
         let gate = r#"{"line":1,"does":"gate"}"#;
         let begins = "node `s` cannot begin a run in several nodes";
         assert_eq!(refused(r#"{"line":1,"does":"start","next":{"all":[{"to":"a"}]}}"#, gate), None);
@@ -546,12 +551,15 @@ pub(crate) mod tests {
         let when = r#"{"all":[{"to":"a","when":{"path":"inputs.x","op":"exists"}}]}"#;
         assert_eq!(refused(&format!(r#"{{"line":1,"does":"start","next":{when}}}"#), gate).as_deref(), Some(begins));
         let start = r#"{"line":1,"does":"start","next":{"all":[{"to":"a"}]}}"#;
-        let join = r#"{"line":1,"does":"gate","join":{"of":[],"fan":0,"closes":true}}"#;
+        let join = r#"{"line":1,"does":"gate","join":{"of":[],"fan":1,"closes":true}}"#;
         assert_eq!(refused(start, join).as_deref(), Some(begins));
         let back = r#"{"line":1,"does":"gate","next":[{"to":"s"}]}"#;
         assert_eq!(refused(start, back).as_deref(), Some("node `a` leads to the start of several nodes"));
-        // Only the start of the run is one.
-        assert!(load(&[("a", gate), ("s", start)]).unwrap_err().contains("`s`"));
+        let returns = r#"{"line":1,"does":"return","cancels":true}"#;
+        assert_eq!(refused(start, returns).as_deref(), Some(begins));
+        // Only the start of the run is one, and the last node.
+        assert_eq!(load_from(0, &[("a", gate), ("s", start)]).unwrap_err(), begins);
+        assert_eq!(load_from(0, &[("s", start), ("a", gate)]).unwrap_err(), begins);
     }
 
     #[test]

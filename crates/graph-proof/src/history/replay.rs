@@ -271,6 +271,18 @@ struct RecordedCalls {
     all: Vec<Option<RecordedAnswer>>,
 }
 
+/// Returns the name of a node that an edge leads to, if it leads to one.
+fn name_of(code: &GraphTables, node: Option<u16>) -> Option<String> {
+    node.map(|node| code.node(node).name.clone())
+}
+
+/// Returns the names of the nodes that the edges of a recorded visit led to.
+fn targets(code: &GraphTables, visit: &Visit) -> Vec<Option<String>> {
+    let Some(node) = code.node_named(&visit.node) else { return Vec::new() };
+    let edges = visit.taken(code.fans_out(node));
+    code.branches(node, &edges).map(|to| name_of(code, to)).collect()
+}
+
 struct RecordedVisit {
     visit: Visit,
     at: SystemTime,
@@ -548,10 +560,18 @@ impl ChangedRun<'_> {
             && pairs.iter().all(Option::is_some)
             && self.recorded.visits[last].next != names
         {
-            let node = visits.last().map(|visit: &Visit| visit.node.clone()).unwrap_or_default();
             let recorded = self.recorded.visits[last].next.clone();
-            let number = frontier.last().map_or(self.position.steps, |at| at.number);
-            self.deviate(number, &node, Some(last), Departure::Leads { recorded, now: names });
+            // The visit that took other edges, or else the last one, whose edges may lead elsewhere.
+            let took_others = |at: &usize| {
+                let (pair, (activation, way, _)) = (pairs[*at], &settled[*at]);
+                let said = pair.map(|pair| targets(self.original, &self.recorded.visits[pair].visit));
+                said != Some(
+                    self.code.branches(activation.node, way.edges()).map(|to| name_of(self.code, to)).collect(),
+                )
+            };
+            let at = (0..pairs.len()).find(took_others).unwrap_or(pairs.len() - 1);
+            let (number, node, pair) = (frontier[at].number, visits[at].node.clone(), pairs[at]);
+            self.deviate(number, &node, pair, Departure::Leads { recorded, now: names });
         }
         let combined = candidate.take(self.code, &mut self.position, visited());
         self.replay.visits = self.position.steps;
