@@ -1,7 +1,7 @@
 //! A crash at every write: each graph of the corpus is run, stopped before, at and after each write to its store, and resumed.
 //!
-//! In graphs with branches, each step is also stopped when any four of its calls, or fewer, have finished, and the others are in
-//! progress.
+//! In graphs with branches, each step is also stopped while any of its first four calls are in progress, and the others have
+//! finished: at its own writes, and when nothing else happens.
 //!
 //! The test proves for each: the run has the same end; its journal has the same visits and is proven; no call of a
 //! committed step is repeated; and a repeated call has the same idempotency key and the same parameters.
@@ -566,8 +566,8 @@ fn is_outside(text: &str) -> bool {
 /// How many calls of a step are held in all combinations.
 const MOST_HELD: usize = 4;
 
-/// Stops each step of several visits, at most `steps` of them, when any of its calls have finished and the others are in
-/// progress, at each write up to there.
+/// Stops each step of several visits, at most `steps` of them, while any of its first calls are in progress and the others have
+/// finished: when nothing else happens, and at each write of the step.
 fn every_subset(subject: &Subject, steps: usize, tally: &mut Tally) -> Result<(), String> {
     let whole = WholeRun::of(subject)?;
     let mut of_steps: Vec<Vec<Held>> = Vec::new();

@@ -231,9 +231,10 @@ codes! {
         "`remote` and the keys of `assign` are used as they are written, so a template in them would be a text that only \
          looks computed. Write the name itself.";
 
-    NO_START = "G0101", "the start is missing, unknown or a join",
+    NO_START = "G0101", "the start is missing, or no node that a run can begin in",
         "`config.start` names the node where a run begins, or several nodes, each once: a branch begins at each of them. They \
-         must be in `config.nodes`, and cannot be joins: a join waits for branches that have begun.";
+         must be in `config.nodes`. None of them waits for branches, which have not begun, or is a return that cancels the \
+         others at once; and no node of such a graph is called `config.start` itself.";
     UNKNOWN_TARGET = "G0102", "an edge leads to a node that does not exist",
         "`next` names a node that is not in `config.nodes`. Correct the name, or add the node.";
     UNKNOWN_ERROR_TARGET = "G0103", "`on_error` leads to a node that does not exist",

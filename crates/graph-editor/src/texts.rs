@@ -22,7 +22,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ),
     ("Top level", "config_schema", "the inputs of a run"),
     ("Top level", "config", "the graph"),
-    ("`config`", "start", "the name of the first node, or a list: a branch begins at each"),
+    ("`config`", "start", "the name of the first node, or a list of names"),
     ("`config`", "nodes", "a mapping from names to nodes, at most 60,000"),
     (
         "`config`",

@@ -215,7 +215,7 @@ fn hover_shows_the_type_and_origin_of_what_is_at_a_position() {
         ),
         ("on_error: |done", "node `done`, return"),
         ("|on_error: done", "the node where the run continues if this one fails; `assign` is skipped then"),
-        ("|start: find", "the name of the first node"),
+        ("|start: find", "the name of the first node, or a list of names"),
     ] {
         assert_eq!(hover(&document, marked), expected, "{marked}");
     }

@@ -436,7 +436,7 @@ impl Branches {
         if begins(model.definition.nodes[node].next()) && self.closing(node).is_some() {
             return false;
         }
-        model.may_end(node) || self.over[node]
+        model.may_end(node) || self.may_begin_none(model, node)
     }
 
     /// Returns a fan-out of which two branches may visit a node, and the visits.

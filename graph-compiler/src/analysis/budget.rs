@@ -232,8 +232,10 @@ impl Paths<'_, '_> {
     /// surely visited; `after` counts the visits from a node on, and `joined` those from the join on.
     fn lightest_cut(&self, fan: usize, always: &[usize], most: u64, after: impl Fn(usize) -> u64, joined: u64) -> u64 {
         let is_join = |node: usize| self.branches.place(node).is_some();
-        let cancels = |to: usize| self.model.definition.nodes[to].cancels().is_some() && !is_join(to);
-        // The first nodes of the branches are in one step, unless something cancels them before it.
+        let closing = self.branches.closing(fan);
+        let cancels = |to: usize| self.model.definition.nodes[to].cancels().is_some() && Some(to) != closing;
+        // The first nodes of the branches are in one step, unless something cancels them before it. A partial join that cancels
+        // may come where the branches begin.
         let first = match most == 0 || self.model.successors(fan).any(cancels) {
             true => 0,
             false => always.iter().filter(|&&to| !is_join(to)).count() as u64,

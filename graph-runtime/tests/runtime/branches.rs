@@ -642,3 +642,38 @@ async fn a_replay_names_the_visit_whose_edges_differ() {
     assert_eq!(said[0].0, "one", "{said:?}");
     assert!(said[0].1.starts_with("leads to "), "{said:?}");
 }
+
+#[tokio::test]
+async fn a_run_is_resumed_from_a_snapshot_in_its_first_branches() {
+    let round = r#"{"line":1,"does":"gate","assign":{"seen":"${visit.number}"},
+        "next":[{"to":"round","when":{"path":"visit.number","op":"lt","value":300}},{"to":"both"}]}"#;
+    let nodes = [
+        ("round", round),
+        ("once", r#"{"line":2,"does":"gate","assign":{"seen":"${visit.branch}"},"next":[{"to":"both"}]}"#),
+        ("both", r#"{"line":3,"does":"return","join":{"of":[0,1],"fan":3,"closes":true}}"#),
+        ("config.start", r#"{"line":4,"does":"start","next":{"all":[{"to":"round"},{"to":"once"}]}}"#),
+    ];
+    let settings = r#"{"channels":{"seen":"append"},"max_steps":500}"#;
+    let keys = &[Key { name: "seen", initial: Some("[]") }];
+    let graph =
+        Interpreted::new(&Program { start: 3, nodes: &nodes, settings, keys, ..PROGRAM }, |_, _| Ok(Value::Null));
+    let whole = MemoryStore::new();
+    let tokens = Tokens::over(&whole, u64::MAX);
+    let run = runtime(tokens.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
+    let first = run.await.unwrap();
+    assert_eq!(first.steps, 302);
+    let (records, key) = (whole.load(&id("run")).await.unwrap(), SecretKey::from_seed(&KEY).public());
+    let kinds = kinds(&records);
+    let snapshot = kinds.iter().position(|kind| kind == "snapshot").expect("the run is long enough for one");
+    let body: Value = serde_json::from_str(&records[snapshot].body).unwrap();
+    assert_eq!(body["fans"][0]["node"], json!("config.start"), "{body}");
+    for length in [snapshot + 1, snapshot + 5, records.len() - 2] {
+        let cut = cut(&whole, &tokens, length).await;
+        let again = runtime(cut.clone()).resume(graph.clone(), &id("run")).await.unwrap().await.unwrap();
+        assert_eq!((&again.output, again.steps), (&first.output, first.steps), "cut at {length}");
+        audit(&graph, &id("run"), &cut.load(&id("run")).await.unwrap(), &key, None).unwrap();
+    }
+    // A snapshot that names another beginning of the branches is refused.
+    let forged = crate::forged::edited(&records, snapshot, |snapshot| snapshot["fans"][0]["node"] = json!("round"));
+    assert!(audit(&graph, &id("run"), &forged, &key, None).is_err());
+}

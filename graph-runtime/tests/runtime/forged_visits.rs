@@ -381,6 +381,24 @@ fn returning_beside() -> Interpreted {
 }
 
 #[tokio::test]
+async fn a_join_that_cancels_cancels_no_visit_of_its_step() {
+    let call =
+        |next: &str| format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"n":1}},"next":[{{"to":"{next}"}}]}}"#);
+    let (one, two) = (call("early"), call("late"));
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
+        ("one", &*one),
+        ("two", &*two),
+        ("early", r#"{"line":4,"does":"return","cancels":true,"join":{"of":[1],"fan":0}}"#),
+        ("late", r#"{"line":5,"does":"return","cancels":true,"join":{"of":[2],"fan":0}}"#),
+    ];
+    let machine = Interpreted::new(&Program { nodes: &nodes, ..PAYING }, |_, params| Ok(params["n"].clone()));
+    let records = ran(machine.clone(), 5).await;
+    let still = "its visit was cancelled, and its branch was still needed";
+    refuses(&machine, &records, 2, &[(|step| cancel(&mut step["visits"][1]), still)]);
+}
+
+#[tokio::test]
 async fn a_visit_is_cancelled_beside_one_that_leads_to_a_return_that_cancels() {
     let machine = returning_beside();
     let records = ran(machine.clone(), 5).await;

@@ -25,8 +25,8 @@ use crate::graph::channels::find_channels;
 use crate::graph::fan_out::{Member, fan_outs};
 use crate::graph::node::{
     ArgumentTerms, CallTerm, Comparison, CompiledEdge, CompiledForeach, CompiledHook, CompiledKey, CompiledKind,
-    CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, Does, ListRoute, PathBase, ResolvedPath, TextPiece,
-    ValueRoute,
+    CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, Does, EdgeCondition, ListRoute, PathBase, ResolvedPath,
+    TextPiece, ValueRoute,
 };
 
 /// Resolves a graph.
@@ -417,9 +417,10 @@ fn check_start(graph: &GraphTables) -> Result<(), String> {
         let begins = matches!(node.next, CompiledRoute::All(_)) && !node.next.is_empty();
         let waits =
             || node.targets().any(|to| to.is_none_or(|to| graph.node(to).join.is_some() || graph.node(to).cancels));
-        let is_conditional = || node.next.edges().iter().any(|edge| !edge.when.tests().is_empty());
+        let is_conditional = || node.next.edges().iter().any(|edge| !matches!(edge.when, EdgeCondition::Always));
         let is_last = usize::from(*at) + 1 == graph.nodes.len();
-        is_start(node) && (*at != graph.start || !is_last || !begins || waits() || is_conditional())
+        is_start(node)
+            && (*at != graph.start || !is_last || node.join.is_some() || !begins || waits() || is_conditional())
     };
     if let Some((_, node)) = (0..).zip(&graph.nodes).find(is_wrong) {
         return Err(format!("node `{}` cannot begin a run in several nodes", node.name));
@@ -557,6 +558,9 @@ pub(crate) mod tests {
         assert_eq!(refused(start, back).as_deref(), Some("node `a` leads to the start of several nodes"));
         let returns = r#"{"line":1,"does":"return","cancels":true}"#;
         assert_eq!(refused(start, returns).as_deref(), Some(begins));
+        let joins = r#"{"line":1,"does":"start","next":{"all":[{"to":"a"}]},"join":{"of":[],"fan":0,"closes":true}}"#;
+        let fans_out = r#"{"line":1,"does":"gate","next":{"all":[]}}"#;
+        assert_eq!(refused(joins, fans_out).as_deref(), Some(begins));
         // Only the start of the run is one, and the last node.
         assert_eq!(load_from(0, &[("a", gate), ("s", start)]).unwrap_err(), begins);
         assert_eq!(load_from(0, &[("s", start), ("a", gate)]).unwrap_err(), begins);

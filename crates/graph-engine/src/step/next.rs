@@ -41,13 +41,13 @@ pub(super) fn follow<'v>(
     ways.cancel();
     if !ways.joins.is_empty() {
         ways.join(&base.parked)?;
+        ways.all_decided()?;
+        // A join that cancels comes when the step is done, so it cancels no visit of it.
         ways.cancel();
     }
+    ways.all_decided()?;
     let is_parked = !ways.is_last && ways.parked(&base.parked).next().is_some();
     let Ways { mut alive, joins, closed, joined, is_last, .. } = ways;
-    if let Some(one) = alive.iter().find(|one| one.number != 0) {
-        return Err(FoldError::Undecided { node: one.node });
-    }
     if let Some(node) = returned.filter(|_| is_parked || !(alive.is_empty() && joins.is_empty())) {
         return Err(FoldError::Alive { node });
     }
@@ -86,6 +86,12 @@ struct Ways<'g> {
 }
 
 impl Ways<'_> {
+    /// Fails if a visit was cancelled that nothing cancelled.
+    fn all_decided(&self) -> Result<(), FoldError> {
+        let left = self.alive.iter().find(|one| one.number != 0);
+        left.map_or(Ok(()), |one| Err(FoldError::Undecided { node: one.node }))
+    }
+
     /// Cancels everything else if a return is active that says so. If there are several, the run returns at the one
     /// with the lowest path.
     fn cancel(&mut self) {

@@ -211,7 +211,7 @@ impl Position {
             self.failed(&node.name, error, visited);
         }
         self.last = *at;
-        if graph.has_cancelling && node.kind.ends_run() {
+        if frame.is_some() && node.kind.ends_run() {
             self.returned_in.clone_from(frame);
             // The branches are over with the run.
             self.root.last_error = self.last_error(visited.at).cloned();
