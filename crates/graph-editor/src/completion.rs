@@ -123,7 +123,8 @@ impl Document {
         let begins = before.rfind([' ', '\t', '{', ',', '[', '"', '\'', ':']).map_or(0, |at| at + 1);
         let written = &before[begins..];
         let front = before[..begins].trim_end_matches(['"', '\'']).trim_end();
-        let Some(front) = front.strip_suffix(':') else {
+        let field = front.strip_suffix(':').or_else(|| list_of_names(front));
+        let Some(front) = field else {
             return Some((self.parameters(before, offset)?, written.len()));
         };
         let name = front.rsplit([' ', '\t', '{', ',', '"', '\'']).next().unwrap_or_default();
@@ -131,7 +132,7 @@ impl Document {
             words.iter().map(|word| ((*word).to_owned(), CompletionKind::Word, None)).collect()
         };
         let candidates = match name {
-            "start" | "next" | "to" | "on_error" | "fewer" => {
+            "start" | "next" | "to" | "on_error" | "fewer" | "waits_for" | "of" => {
                 let nodes = self.symbols().iter().filter(|symbol| symbol.kind == SymbolKind::Node);
                 nodes.map(|node| (node.name.clone(), CompletionKind::Node, node.detail.clone())).collect()
             }
@@ -172,4 +173,12 @@ impl Document {
         let candidate = |field: TypedField| (field.name, CompletionKind::Parameter, Some(field.ty.to_string()));
         Some(fields.into_iter().map(candidate).collect())
     }
+}
+
+/// Returns the text up to the name of a field whose value is a list of names on one line, if the text ends in such a list.
+fn list_of_names(before: &str) -> Option<&str> {
+    let (front, names) = before.rsplit_once('[')?;
+    let is_open = !names.contains([']', '{', '}', ':']);
+    let front = front.trim_end().strip_suffix(':').filter(|_| is_open)?;
+    ["start", "waits_for", "of"].iter().any(|name| front.ends_with(name)).then_some(front)
 }

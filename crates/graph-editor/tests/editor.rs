@@ -279,6 +279,10 @@ fn completion_offers_the_names_that_fit() {
     for (from, to, expected) in [
         ("      next: done\n", "      next: d|\n", &["find", "pay", "done"][..]),
         ("start: find", "start: |", &["find", "pay", "done"]),
+        ("start: find", "start: [find, p|", &["find", "pay", "done"]),
+        ("      next: done\n", "      waits_for: [|\n", &["find", "pay", "done"]),
+        ("      next: done\n", "      waits_for: { of: [find, |\n", &["find", "pay", "done"]),
+        ("      next: done\n", "      waits_for: [find] |\n", &[]),
         ("${state.tries}", "${state.|}", &["tries", "found", "receipts"]),
         ("${state.tries}", "${state.t|", &["tries", "found", "receipts"]),
         ("${inputs.limit}", "${state.tries || inputs.|}", &["cards", "limit"]),
