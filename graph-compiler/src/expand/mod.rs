@@ -183,6 +183,10 @@ impl<'g> Module<'g> {
             #actions
             #head
 
+            impl<A: #bounds> runtime::TypedGraph for #machine<A> {
+                type Node = Node;
+            }
+
             impl<A: #bounds> ::graph_runtime::Machine for #machine<A> {
                 fn graph(&self) -> &runtime::CompiledGraph {
                     static GRAPH: runtime::LazyGraph = runtime::LazyGraph::new(|| runtime::CompiledGraph::compiled(&PROGRAM));
@@ -251,10 +255,6 @@ impl<'g> Module<'g> {
                 type Output = Output;
 
                 #read
-            }
-
-            impl<A: #bounds> runtime::TypedGraph for #machine<A> {
-                type Node = Node;
             }
         }
     }
