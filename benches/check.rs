@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use large::{Shape, command_line, median, run, write_graphs, write_tree};
+use large::{Shape, command_line, head, median, run, write_graphs, write_tree};
 
 /// How often each command is timed; the median counts.
 const ROUNDS: usize = 21;
@@ -75,26 +75,10 @@ enum Order {
     Nested,
 }
 
-/// Returns a graph of blocks of ten nodes, one after the other. Eight nodes of a block call a tool and write to a key of
-/// their own and to a channel.
+/// Returns a graph of blocks of ten nodes, one after the other. Eight nodes of a block call a tool and write to a channel, and
+/// half of them to a key, too.
 fn blocks(nodes: usize, order: Order) -> String {
-    let permissions: Vec<String> = (0..TOOLS).map(|tool| format!("rye.execute.tool.own.tool{tool}")).collect();
-    let mut text = format!(
-        "version: \"1.0.0\"
-tool_type: graph
-executor_id: rye/core/runtimes/state-graph/runtime
-category: bench
-permissions: [{}]
-config_schema: {{ type: object, properties: {{ name: {{ type: string }} }}, required: [name] }}
-config:
-  start: f0
-  max_steps: 100000
-  state: {{ last: none }}
-  channels: {{ notes: append }}
-  nodes:
-",
-        permissions.join(", ")
-    );
+    let mut text = head(TOOLS, "start: f0\n  state: { last: none }\n  channels: { notes: append }");
     let mut add = |line: String| writeln!(text, "    {line}").expect("a string takes all");
     let count = nodes / 10;
     for block in 0..count {

@@ -97,12 +97,10 @@ result_schema:
     )
 }
 
-/// Returns a graph in which every node calls a tool with the value that the node before it stored, and stores a value itself.
-/// Then it continues, or goes back a few times.
-fn graph(Shape { nodes, tools, keys }: Shape) -> String {
-    let permissions: Vec<String> =
-        (0..tools.min(nodes)).map(|tool| format!("rye.execute.tool.own.tool{tool}")).collect();
-    let mut text = format!(
+/// Returns the text of a graph up to its nodes, for a graph that calls these tools; `config` has lines of its `config`.
+pub(crate) fn head(tools: usize, config: &str) -> String {
+    let permissions: Vec<String> = (0..tools).map(|tool| format!("rye.execute.tool.own.tool{tool}")).collect();
+    format!(
         "version: \"1.0.0\"
 tool_type: graph
 executor_id: rye/core/runtimes/state-graph/runtime
@@ -110,12 +108,18 @@ category: bench
 permissions: [{}]
 config_schema: {{ type: object, properties: {{ name: {{ type: string }} }}, required: [name] }}
 config:
-  start: n0
+  {config}
   max_steps: 100000
   nodes:
 ",
         permissions.join(", ")
-    );
+    )
+}
+
+/// Returns a graph in which every node calls a tool with the value that the node before it stored, and stores a value itself.
+/// Then it continues, or goes back a few times.
+fn graph(Shape { nodes, tools, keys }: Shape) -> String {
+    let mut text = head(tools.min(nodes), "start: n0");
     for node in 0..nodes {
         let (tool, key, back) = (node % tools, node % keys, (node * 7) % (node + 1));
         let before =

@@ -432,6 +432,23 @@ impl Tally {
     }
 }
 
+/// Does `work` with each of these graphs, on two threads, and returns the sum of their tallies.
+fn with_each<G: Sync>(graphs: &[G], work: impl Fn(&G, &mut Tally) + Sync) -> Tally {
+    let next = AtomicUsize::new(0);
+    let one_by_one = || {
+        let mut tally = Tally::default();
+        while let Some(graph) = graphs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(graph, &mut tally);
+        }
+        tally
+    };
+    let tallies = thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(one_by_one));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    tallies.into_iter().reduce(Tally::with).unwrap()
+}
+
 #[test]
 fn run_stopped_at_any_write_ends_the_same_and_repeats_no_commit() {
     let mut corpus = Corpus::read();
@@ -443,22 +460,12 @@ fn run_stopped_at_any_write_ends_the_same_and_repeats_no_commit() {
     // All variants take some minutes.
     let ways: &[u64] = if std::env::var_os("CRASHES").is_some() { &[0, 1, 2, 3] } else { &[0, 3] };
     let graphs: Vec<&str> = corpus.graphs().collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut tally = Tally::default();
-        while let Some(name) = graphs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            for way in ways {
-                let subject = Subject::load(&tree, name, *way);
-                every_write(&subject, &mut tally).unwrap_or_else(|why| panic!("{name}, way {way}: {why}"));
-            }
+    let tally = with_each(&graphs, |name, tally| {
+        for way in ways {
+            let subject = Subject::load(&tree, name, *way);
+            every_write(&subject, tally).unwrap_or_else(|why| panic!("{name}, way {way}: {why}"));
         }
-        tally
-    };
-    let tallies = thread::scope(|scope| {
-        let threads = [(); 2].map(|()| scope.spawn(work));
-        threads.map(|thread| thread.join().unwrap())
     });
-    let tally = tallies.into_iter().reduce(Tally::with).unwrap();
     let Tally { crashes, repeated, snapshots, parts, ends, .. } = tally;
     println!(
         "{crashes} crashes, {repeated} calls repeated, {snapshots} snapshots, {parts} parts of steps; ends: {ends:?}"
@@ -626,30 +633,21 @@ fn step_stopped_with_any_of_its_calls_finished_ends_the_same() {
     let (ways, steps): (&[u64], usize) = if is_long { (&[0, 1, 2, 3], usize::MAX) } else { (&[0], 2) };
     let graphs = corpora.iter().flat_map(|(tree, corpus)| corpus.graphs().map(move |name| (tree, corpus, name)));
     let graphs: Vec<_> = graphs.collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut tally = Tally::default();
-        while let Some((tree, corpus, name)) = graphs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            for way in ways {
-                let subject = Subject::load(tree, name, *way);
-                // A quorum and a return that cancels depend on what finishes first.
-                if subject.has_branches() && !subject.decides_early() {
-                    tally.graphs += 1;
-                    every_write(&subject, &mut tally).unwrap_or_else(|why| panic!("{name}, way {way}: {why}"));
-                    // A call that does not return would time out.
-                    let is_timed = corpus.files.iter().any(|(one, text)| one == name && text.contains("timeout:"));
-                    let steps = if is_timed { 0 } else { steps };
-                    every_subset(&subject, steps, &mut tally).unwrap_or_else(|why| panic!("{name}, way {way}: {why}"));
-                }
+    let tally = with_each(&graphs, |(tree, corpus, name), tally| {
+        for way in ways {
+            let subject = Subject::load(tree, name, *way);
+            // A quorum and a return that cancels depend on what finishes first.
+            if !subject.has_branches() || subject.decides_early() {
+                continue;
             }
+            tally.graphs += 1;
+            every_write(&subject, tally).unwrap_or_else(|why| panic!("{name}, way {way}: {why}"));
+            // A call that does not return would time out.
+            let is_timed = corpus.files.iter().any(|(one, text)| one == name && text.contains("timeout:"));
+            let steps = if is_timed { 0 } else { steps };
+            every_subset(&subject, steps, tally).unwrap_or_else(|why| panic!("{name}, way {way}: {why}"));
         }
-        tally
-    };
-    let tallies = thread::scope(|scope| {
-        let threads = [(); 2].map(|()| scope.spawn(work));
-        threads.map(|thread| thread.join().unwrap())
     });
-    let tally = tallies.into_iter().reduce(Tally::with).unwrap();
     let Tally { graphs, subsets, finished, crashes, repeated, .. } = tally;
     println!(
         "{graphs} graphs with branches, {subsets} subsets of calls in progress beside {finished} finished ones, {crashes} \

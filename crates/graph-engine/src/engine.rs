@@ -77,7 +77,7 @@ impl Engine {
     /// not enlarge the future of every run.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
         if self.is_new {
-            let start = self.graph().first_of_all();
+            let start = self.graph().first_node();
             let ended = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
             if let Some(error) = ended {
                 return Err(Box::pin(self.end_at(start, 0, Failure::permanent(error), false)).await);
@@ -196,7 +196,7 @@ impl Engine {
     /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
     async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
         let node =
-            self.run_state.position.frontier.first().map_or(self.graph().first_of_all(), |activation| activation.node);
+            self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
         let (taken, most) = (self.run_state.position.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
@@ -357,7 +357,7 @@ impl Engine {
         records: &mut Vec<SignedRecord>,
     ) -> Ended {
         let mut notes = Notes::default();
-        let (ended, now) = self.end(node, at, &mut notes);
+        let (ended, now) = self.end(at, &mut notes);
         let warnings = notes.take();
         self.warn(node, &warnings);
         if let Some(visit) = visits.last_mut() {
@@ -428,11 +428,11 @@ impl Engine {
         written.map_err(|(_, mismatch)| (writer.get(), mismatch))
     }
 
-    /// Returns the end that the run has reached at a node, and the time if anything asked for it.
-    fn end(&self, node: u16, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
+    /// Returns the end that the run has reached, and the time if anything asked for it.
+    fn end(&self, at: Option<SystemTime>, notes: &mut Notes) -> (Ended, Option<SystemTime>) {
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, at);
-        let at = Activation { node, ..self.run_state.position.ended_at() };
+        let at = self.run_state.position.ended_at();
         let ended = self.ended(output(&self.env(&at, &now), notes));
         (ended, now.known())
     }
@@ -529,7 +529,7 @@ impl Engine {
             return error;
         }
         let node =
-            self.run_state.position.frontier.first().map_or(self.graph().first_of_all(), |activation| activation.node);
+            self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
         self.tell_end(node, Status::Error, Some(&message)).await;
         let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }

@@ -120,15 +120,15 @@ impl GraphTables {
     }
 
     /// Returns the nodes that a run visits first, of which there is one at least.
-    pub fn first(&self) -> impl Iterator<Item = u16> {
+    pub fn first_nodes(&self) -> impl Iterator<Item = u16> {
         let several = self.starts_in_branches().then(|| self.node(self.start).targets().flatten());
         let one = several.is_none().then_some(self.start);
         one.into_iter().chain(several.into_iter().flatten())
     }
 
-    /// Returns the node that a run visits first, or the first one of several: messages about the start name it.
-    pub fn first_of_all(&self) -> u16 {
-        self.first().next().unwrap_or(self.start)
+    /// Returns the node that a run visits first, or the first one of several: hooks and failures at the start name it.
+    pub fn first_node(&self) -> u16 {
+        self.first_nodes().next().unwrap_or(self.start)
     }
 
     /// Returns where an edge of a node leads, if there is such an edge: to a node, or out.

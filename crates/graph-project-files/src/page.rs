@@ -252,14 +252,14 @@ impl PageContents {
             let (open, close) = match place.kind {
                 Kind::Action(_) => ("[", "]"),
                 Kind::Foreach(_) => ("[[", "]]"),
-                Kind::Return | Kind::Start => ("([", "])"),
-                Kind::Gate => ("{", "}"),
+                Kind::Return => ("([", "])"),
+                _ => ("{", "}"),
             };
             let mark = self.rows.get(at).map_or(NodeMark::Pending, |row| row.mark).word();
             line(format_args!("n{at}{open}\"{}\"{close}:::{mark}", drawn(&place.name)));
         }
         if topology.start.len() > 1 {
-            // A page has this node only if the run has begun.
+            // A run that has a page has begun.
             line(format_args!("start([\"start\"]):::completed"));
             topology.start.iter().for_each(|to| line(format_args!("start ==>|\"1×\"| n{to}")));
         }

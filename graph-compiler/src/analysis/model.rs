@@ -61,11 +61,11 @@ impl<'d> Model<'d> {
     /// Resolves the names of a definition.
     pub(crate) fn new(definition: &'d Definition, items: &'d Items) -> Self {
         let nodes = &definition.nodes;
-        let named = nodes.iter().enumerate().filter(|(_, node)| !node.is_start());
-        let nodes_by_name: HashMap<&str, usize> = named.map(|(at, node)| (node.name.value.as_str(), at)).collect();
-        let start = nodes.iter().position(NodeDefinition::is_start);
+        // No edge leads to the start of several nodes, so it has no name here.
+        let of_file = nodes.iter().enumerate().filter(|(_, node)| !node.is_start());
+        let nodes_by_name: HashMap<&str, usize> = of_file.map(|(at, node)| (node.name.value.as_str(), at)).collect();
         let named = || nodes_by_name.get(definition.start.as_ref()?.value.as_str()).copied();
-        let start = start.or_else(named);
+        let start = nodes.iter().position(NodeDefinition::is_start).or_else(named);
         let (tools, tools_by_place) = called_tools(definition, items);
         let inputs = definition.inputs.as_ref().map_or_else(Type::any, Type::of_schema).not_null();
         let inputs_by_name = match &inputs.kind {

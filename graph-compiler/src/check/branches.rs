@@ -13,10 +13,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let said = diagnostics.len();
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         check_sources(analysis, at, node, diagnostics);
-        // A rule of its own checks the names in `start`.
-        if !node.is_start() {
-            check_targets(analysis, node, diagnostics);
-        }
+        check_targets(analysis, node, diagnostics);
     }
     check_max_steps(analysis, diagnostics);
     // The mistakes found so far are the cause of most that would follow.
@@ -29,15 +26,22 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// Returns the nodes of the file that lead to a node.
+fn sources(analysis: &Analysis<'_>, node: usize) -> Vec<usize> {
+    let model = &analysis.model;
+    let leads = |source: &usize| model.onward(*source).any(|next| next == node);
+    (0..model.definition.nodes.len())
+        .filter(|source| !model.definition.nodes[*source].is_start())
+        .filter(leads)
+        .collect()
+}
+
 /// Checks that a join lists exactly the nodes whose edges lead to it.
 fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diagnostics: &mut Diagnostics) {
     let Some(last) = node.waits_for.last() else { return };
     let model = &analysis.model;
     let names = |at: usize| model.definition.nodes[at].name.value.as_str();
-    let count = model.definition.nodes.len();
-    let leads = |source: &usize| model.onward(*source).any(|next| next == at);
-    let leads = |source: &usize| !model.definition.nodes[*source].is_start() && leads(source);
-    let sources: Vec<usize> = (0..count).filter(leads).collect();
+    let sources = sources(analysis, at);
     let said = diagnostics.len();
     let field = if node.quorum.is_some() { "of" } else { "waits_for" };
     let sources_of = || listed(sources.iter().map(|&at| names(at)));
@@ -87,7 +91,7 @@ fn check_partial(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (join, fan) in branches.partial() {
         let closing = branches.closing(fan).filter(|&closing| nodes[closing].quorum.is_some());
         let Some(quorum) = closing.or(nodes[join].quorum.is_some().then_some(join)) else { continue };
-        let message = format!("node `{}` waits for some branches of node `{}` only", nodes[join].name, nodes[fan].name);
+        let message = format!("node `{}` waits for some branches of {} only", nodes[join].name, called(&nodes[fan]));
         let diagnostic = diagnostics.error(code::NOT_SUPPORTED, analysis.model.place(&nodes[join].name.span), message);
         if quorum != join {
             diagnostic.related(analysis.model.place(&nodes[quorum].name.span), "this counts the branches");
@@ -158,17 +162,33 @@ fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Checks that no two edges of a fan-out lead to one node.
+/// Returns what messages call the beginning of branches: a node, or `config.start`.
+fn called(fan: &NodeDefinition) -> String {
+    if fan.is_start() { format!("`{}`", fan.name) } else { format!("node `{}`", fan.name) }
+}
+
+/// Checks that no two edges of a fan-out lead to one node, and that `start` names none twice.
 fn check_targets(analysis: &Analysis<'_>, node: &NodeDefinition, diagnostics: &mut Diagnostics) {
     let RouteDefinition::All(EdgeList { edges, .. }) = node.next() else { return };
     let mut known = HashMap::default();
     for to in edges.iter().filter_map(|edge| edge.to.as_ref()) {
         if let Some(first) = known.insert(to.value.as_str(), to) {
-            let message = format!("two branches of node `{}` begin at `{}`", node.name, to.value);
+            let (code, message, help) = match node.is_start() {
+                true => (
+                    code::NO_START,
+                    format!("`start` names `{to}` twice"),
+                    "remove one of them: each name begins a branch",
+                ),
+                false => (
+                    code::UNSYNCHRONISED,
+                    format!("two branches of node `{}` begin at `{to}`", node.name),
+                    "write one edge, with both conditions in an `any`",
+                ),
+            };
             diagnostics
-                .error(code::UNSYNCHRONISED, analysis.model.place(&to.span), message)
+                .error(code, analysis.model.place(&to.span), message)
                 .related(analysis.model.place(&first.span), "the first")
-                .help("write one edge, with both conditions in an `any`");
+                .help(help);
         }
     }
 }
@@ -193,19 +213,19 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
     match *fault {
         BranchFault::Meet { node, fan, visits } => {
             let message =
-                format!("two branches of node `{}` lead to node `{}`, which does not wait", name(fan), name(node));
+                format!("two branches of {} lead to node `{}`, which does not wait", called(&nodes[fan]), name(node));
             let diagnostic = diagnostics.error(code::UNSYNCHRONISED, place(node), message);
             diagnostic.label("visited once for each branch").related(place(fan), "the branches begin here");
             ways(diagnostic, visits);
-            let sources = || (0..nodes.len()).filter(|&source| model.onward(source).any(|next| next == node));
-            if sources().any(|source| nodes[source].is_start()) {
-                diagnostic.help("remove it from `start`, or lead the other branch to a node of its own");
-            } else {
-                diagnostic.help(format!(
+            let starts = model.definition.nodes.iter().any(NodeDefinition::is_start);
+            let is_first = starts && model.first().contains(&node);
+            diagnostic.help(match is_first {
+                true => "remove it from `start`, or lead the other branch to a node of its own".to_owned(),
+                false => format!(
                     "let it wait for them: `waits_for: [{}]`, or lead each branch to a node of its own",
-                    listed(sources().map(|source| name(source).value.as_str()))
-                ));
-            }
+                    listed(sources(analysis, node).into_iter().map(|source| name(source).value.as_str()))
+                ),
+            });
         }
         BranchFault::Outside { join, from, fan } => report_outside(analysis, join, from, fan, diagnostics),
         BranchFault::Circle { join } => {
@@ -238,7 +258,8 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             });
         }
         BranchFault::OpenEnd { node, fan } => {
-            let message = format!("a branch of node `{}` may end at `{}`, and no join follows", name(fan), name(node));
+            let message =
+                format!("a branch of {} may end at `{}`, and no join follows", called(&nodes[fan]), name(node));
             diagnostics
                 .error(code::OPEN_END, place(node), message)
                 .label(match nodes[node].next() {

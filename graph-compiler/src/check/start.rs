@@ -2,7 +2,6 @@
 
 use graph_definition::definition::{START, Spanned};
 use graph_definition::diagnostic::{Diagnostics, code};
-use graph_definition::hash::HashMap;
 use graph_model::name::NodeName;
 
 use crate::analysis::Analysis;
@@ -16,28 +15,17 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         model.definition.start.iter().for_each(|start| check_name(analysis, start, diagnostics));
         return;
     };
-    let mut known: HashMap<&str, &Spanned<NodeName>> = HashMap::default();
     for to in edges(first.next()).into_iter().filter_map(|edge| edge.to) {
-        if let Some(before) = known.insert(to.value.as_str(), to) {
-            diagnostics
-                .error(code::NO_START, model.place(&to.span), format!("`start` names `{to}` twice"))
-                .related(model.place(&before.span), "the first")
-                .help("remove one of them: each name begins a branch");
-            continue;
-        }
         check_name(analysis, to, diagnostics);
-        let join = model.node(to.value.as_str()).and_then(|node| model.definition.nodes[node].waits_for.last());
-        if let Some(join) = join {
+        let Some(node) = model.node(to.value.as_str()).map(|node| &model.definition.nodes[node]) else { continue };
+        if let Some(waited) = node.waits_for.last() {
             let message = format!("the graph starts at `{to}`, which waits for branches");
             diagnostics
                 .error(code::NO_START, model.place(&to.span), message)
-                .related(model.place(&join.span), "it waits for these")
+                .related(model.place(&waited.span), "it waits for these")
                 .help("start at the nodes that it waits for");
         }
-    }
-    for to in edges(first.next()).into_iter().filter_map(|edge| edge.to) {
-        let node = model.node(to.value.as_str()).map(|node| &model.definition.nodes[node]);
-        if node.is_some_and(|node| node.cancels().is_some()) {
+        if node.cancels().is_some() {
             let message = format!("the graph starts at `{to}`, which cancels all other branches at once");
             diagnostics
                 .error(code::NO_START, model.place(&to.span), message)

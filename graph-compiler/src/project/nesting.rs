@@ -50,8 +50,7 @@ impl Steps {
         let nodes = definition.nodes.iter().enumerate().rev();
         let by_name: HashMap<&str, usize> = nodes.map(|(at, node)| (node.name.value.as_str(), at)).collect();
         let index = |name: &str| by_name.get(name).copied();
-        let start = definition.nodes.iter().position(NodeDefinition::is_start);
-        let start = start.or_else(|| index(definition.start.as_ref()?.value.as_str()))?;
+        let start = index(definition.start.as_ref()?.value.as_str())?;
         let goes_on = definition.settings.on_error == OnError::Continue;
         let step = |node: &NodeDefinition| {
             let (targets, ends): (Vec<&str>, bool) = match node.next() {

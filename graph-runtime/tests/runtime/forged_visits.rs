@@ -365,34 +365,27 @@ async fn the_branches_of_a_start_are_those_of_visit_0() {
     }
 }
 
-/// A graph that fans out to a call and to one that leads to a return, which `cancels` the other one or does not exist.
-fn returning_beside() -> Interpreted {
+/// A graph that fans out to two calls, which lead to these two nodes.
+fn leading_to(ends: [(&str, &str); 2]) -> Interpreted {
     let call =
         |next: &str| format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"n":1}},"next":[{{"to":"{next}"}}]}}"#);
-    let (one, two) = (call("first"), call("both"));
+    let [one, two] = ends.map(|(name, _)| call(name));
     let nodes = [
         ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
         ("one", &*one),
         ("two", &*two),
-        ("first", r#"{"line":4,"does":"return","cancels":true,"output":"${state._last_error}"}"#),
-        ("both", r#"{"line":5,"does":"return","join":{"of":[2],"fan":0,"closes":true}}"#),
+        ends[0],
+        ends[1],
     ];
     Interpreted::new(&Program { nodes: &nodes, ..PAYING }, |_, params| Ok(params["n"].clone()))
 }
 
 #[tokio::test]
 async fn a_join_that_cancels_cancels_no_visit_of_its_step() {
-    let call =
-        |next: &str| format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"n":1}},"next":[{{"to":"{next}"}}]}}"#);
-    let (one, two) = (call("early"), call("late"));
-    let nodes = [
-        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"two"}]}}"#),
-        ("one", &*one),
-        ("two", &*two),
+    let machine = leading_to([
         ("early", r#"{"line":4,"does":"return","cancels":true,"join":{"of":[1],"fan":0}}"#),
         ("late", r#"{"line":5,"does":"return","cancels":true,"join":{"of":[2],"fan":0}}"#),
-    ];
-    let machine = Interpreted::new(&Program { nodes: &nodes, ..PAYING }, |_, params| Ok(params["n"].clone()));
+    ]);
     let records = ran(machine.clone(), 5).await;
     let still = "its visit was cancelled, and its branch was still needed";
     refuses(&machine, &records, 2, &[(|step| cancel(&mut step["visits"][1]), still)]);
@@ -400,7 +393,10 @@ async fn a_join_that_cancels_cancels_no_visit_of_its_step() {
 
 #[tokio::test]
 async fn a_visit_is_cancelled_beside_one_that_leads_to_a_return_that_cancels() {
-    let machine = returning_beside();
+    let machine = leading_to([
+        ("first", r#"{"line":4,"does":"return","cancels":true}"#),
+        ("both", r#"{"line":5,"does":"return","join":{"of":[2],"fan":0,"closes":true}}"#),
+    ]);
     let records = ran(machine.clone(), 5).await;
     refuses(
         &machine,

@@ -80,7 +80,7 @@ impl Engine {
             _ if is_over => (Status::Error, None),
             Some(_) => (Status::Running, None),
             None => {
-                let (ended, _) = self.end(node, at, &mut Notes::default());
+                let (ended, _) = self.end(at, &mut Notes::default());
                 (ended.status, Some(ended.hidden.map_or(ended.output, |hidden| *hidden)))
             }
         };

@@ -154,7 +154,7 @@ impl CompiledGraph {
         Topology {
             id: tables.id.clone(),
             digest: tables.digest,
-            start: tables.first().map(&name).collect(),
+            start: tables.first_nodes().map(&name).collect(),
             keys: tables.keys.iter().map(|key| (key.name.clone(), key.initial.clone())).collect(),
             channels: tables.settings.channels.clone(),
             nodes: (0..).zip(&tables.nodes).filter(is_visited).map(place).collect(),

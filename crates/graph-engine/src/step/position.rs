@@ -84,7 +84,7 @@ fn begin(graph: &GraphTables) -> (Vec<Activation>, Vec<OpenJoin>) {
     };
     let closing = graph.closing_join(graph.start);
     let joins = closing.map(|node| OpenJoin { node, fan: Arc::clone(&fan), arrived: Vec::new() });
-    ((0..).zip(graph.first()).map(branch).collect(), joins.into_iter().collect())
+    ((0..).zip(graph.first_nodes()).map(branch).collect(), joins.into_iter().collect())
 }
 
 static NOTHING: LazyLock<Memory> = LazyLock::new(Memory::default);
@@ -99,7 +99,7 @@ impl Position {
         Self {
             steps: 0,
             made: frontier.len() as u64,
-            last: graph.first_of_all(),
+            last: graph.first_node(),
             returned_in: None,
             frontier,
             parked: Vec::new(),

@@ -44,12 +44,12 @@ impl HookOutcome {
 impl Replayer<'_> {
     /// Returns the outcome of the hooks at the start of the run.
     pub(super) fn outcome_at_start(&self) -> HookOutcome {
-        self.hook_outcome(Event::GraphStarted, self.code.first_of_all(), [])
+        self.hook_outcome(Event::GraphStarted, self.code.first_node(), [])
     }
 
     /// Returns the outcome of the hooks when the run has reached its step limit.
     pub(super) fn outcome_at_limit(&self) -> HookOutcome {
-        let node = self.position.frontier.first().map_or(self.code.first_of_all(), |activation| activation.node);
+        let node = self.position.frontier.first().map_or(self.code.first_node(), |activation| activation.node);
         self.hook_outcome(Event::Limit, node, at_limit(self.position.steps, self.most_steps()))
     }
 
