@@ -76,6 +76,8 @@ enum CommandVerb {
     Diff(command::show::DiffArguments),
     /// Say where a run would have gone differently under a changed graph
     Replay(command::replay::ReplayArguments),
+    /// Change state keys of a run that is not in progress
+    Edit(command::edit::EditArguments),
     /// Begin a run where another one was
     Fork(command::fork::ForkArguments),
     /// Make the files that a project keeps of its runs again, and verify them
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         CommandVerb::Show(show) => command::show::run(&show),
         CommandVerb::Diff(diff) => command::show::diff(&diff),
         CommandVerb::Replay(replay) => command::replay::run(&replay),
+        CommandVerb::Edit(edit) => command::edit::run(&edit),
         CommandVerb::Fork(fork) => command::fork::run(&fork),
         CommandVerb::Files(files) => command::files::run(&files),
         CommandVerb::Cache(caches) => command::cache::run(&caches),

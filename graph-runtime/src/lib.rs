@@ -25,7 +25,8 @@
 //!
 //! Errors, statuses, events, records and results of runs are `#[non_exhaustive]`: a new version may add to them. Types with
 //! which a program sets options ([`Options`], [`RunFilter`](store::RunFilter), [`Page`](store::Page),
-//! [`Retention`](store::Retention), [`ResumeAll`], `Single`, `history::Fork`) are written with
+//! [`Retention`](store::Retention), [`ResumeAll`], `Single`, `history::Fork`,
+//! `history::StateEdit`) are written with
 //! `..Default::default()`, and may grow too. [`SignedRecord`](record::SignedRecord) and [`Within`](store::Within) do not change, because
 //! a store must know all of their fields.
 
@@ -65,7 +66,7 @@ pub use graph_project_files::ProjectFiles;
 pub use graph_proof::history;
 #[cfg(feature = "proof")]
 #[doc(inline)]
-pub use graph_proof::history::ForkRun;
+pub use graph_proof::history::{EditRun, ForkRun};
 #[cfg(feature = "proof")]
 #[doc(inline)]
 pub use graph_proof::{
@@ -85,9 +86,9 @@ pub mod record {
 
     #[doc(inline)]
     pub use graph_engine::record::{
-        Arrival, BranchMemory, Calls, Done, End, Entry, FIRST_VERSION, FanOut, Follower, InBranch, ItemFailure, Join,
-        JournalError, Origin, Parent, Payload, Record, Resume, SignedRecord, Snapshot, Start, Status, Step, Target,
-        VERSION, Visit, VisitFailure, head, hide_encrypted, verified_start,
+        Arrival, BranchMemory, Calls, ChangeError, Done, Edit, End, Entry, FIRST_VERSION, FanOut, Follower, InBranch,
+        ItemFailure, Join, JournalError, Origin, Parent, Payload, Record, Resume, SignedRecord, Snapshot, Start,
+        StateChanges, Status, Step, Target, VERSION, Visit, VisitFailure, head, hide_encrypted, verified_start,
     };
 }
 

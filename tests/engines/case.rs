@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use graph_runtime::history::replay;
+use graph_runtime::history::{EditError, StateEdit, replay};
 use graph_runtime::record::{Entry, Record, SignedRecord};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
 use graph_runtime::{
-    Clock, EncryptionKey, Grants, Graph, ManualClock, Map, MemoryStore, Options, Pattern, ResumeError, RunError, RunId,
-    Runtime, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit_tree,
+    Clock, EditRun, EncryptionKey, Grants, Graph, Machine, ManualClock, Map, MemoryStore, Options, Pattern,
+    ResumeError, RunError, RunId, Runtime, SecretKey, Spaces, Status, Store, TokioClock, ToolConfig, Value, audit_tree,
 };
 use graph_signing::{ItemKind, KeyFile, sign};
 use serde_json::json;
@@ -410,6 +410,16 @@ pub(crate) fn resume(
     })
 }
 
+/// Edits the run whose journal is the first `length` records of a log.
+pub(crate) fn edit(machine: &dyn Machine, log: &Log, length: usize, edit: StateEdit) -> Result<Log, EditError> {
+    within(false, async {
+        let (again, elapsed) = log.first(length).await;
+        again.begin(tokio::time::Instant::now(), elapsed);
+        virtual_runtime(Some(&again), elapsed).edit(machine, &run_id(), edit).await?;
+        Ok(again)
+    })
+}
+
 /// The result of a run of a random graph, and its duration.
 pub(crate) struct Whole {
     pub(crate) end: Value,
@@ -441,11 +451,20 @@ pub(crate) fn play_again<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
     log: &Log,
     length: usize,
 ) -> Result<Value, ResumeError> {
+    played_again(graph, log, length).map(|(end, _)| end)
+}
+
+/// As [`play_again`], and returns the log too.
+pub(crate) fn played_again<G: Graph<Inputs = Map<String, Value>, Output = Value>>(
+    graph: G,
+    log: &Log,
+    length: usize,
+) -> Result<(Value, Log), ResumeError> {
     within(false, async {
         let (again, elapsed) = log.first(length).await;
         again.begin(tokio::time::Instant::now(), elapsed);
         let run = virtual_runtime(Some(&again), elapsed).resume(graph, &run_id()).await?;
-        Ok(end(run.await))
+        Ok((end(run.await), again))
     })
 }
 

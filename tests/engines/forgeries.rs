@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_runtime::__private::CompiledGraph;
 use graph_runtime::dynamic::Library;
-use graph_runtime::history::replay;
+use graph_runtime::history::{StateEdit, replay};
 use graph_runtime::record::{Record, SignedRecord};
-use graph_runtime::{MemoryStore, Status, Store, Value, audit, audit_tree};
+use graph_runtime::{Machine, MemoryStore, Status, Store, Value, audit, audit_tree};
 use serde_json::json;
 
-use super::case::{Bench, Log, key, resume, run, run_id, within};
+use super::case::{Bench, Log, edit, key, resume, run, run_id, within};
 use super::judge::{Director, Judge, Said, comparable, is_calls};
 use super::random::Random;
 use super::script::{Case, Script, Stage};
@@ -106,7 +107,16 @@ fn forge(choices: &mut Choices, journal: &True, others: &[String]) -> Option<(Ve
 fn rearrange(choices: &mut Choices, records: &mut Vec<(String, String)>) -> Option<String> {
     let at = choices.below(records.len());
     let (run, body) = records[at].clone();
-    let what = match choices.below(5) {
+    let what = match choices.below(6) {
+        5 => {
+            let (steps, _) = resumable(&records[..at], &run)?;
+            let head = body.split(r#""kind":""#).next()?;
+            let written = [r#""set":{"a":1}"#, r#""write":{"a":1}"#, r#""set":{}"#];
+            let written = choices.one(&written)?;
+            let edit = format!(r#"{head}"kind":"edit","steps":{steps},"by":"ann","why":"forged",{written}}}"#);
+            records.insert(at, (run.clone(), edit));
+            "the run is edited before it"
+        }
         0 => {
             records.truncate(at.max(1));
             "nothing is left from there on"
@@ -149,6 +159,7 @@ fn change(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option
         "start" => change_start(choices, record, nodes),
         "step" => change_step(choices, record, nodes),
         "resume" => change_resume(choices, record),
+        "edit" => change_edit(choices, record, nodes),
         "end" => change_end(choices, record, nodes),
         _ => None,
     }
@@ -210,6 +221,47 @@ fn change_resume(choices: &mut Choices, record: &mut Value) -> Option<String> {
         other => put_number(choices, record, other, 8),
     }
     Some(name.to_owned())
+}
+
+fn change_edit(choices: &mut Choices, record: &mut Value, names: &[String]) -> Option<String> {
+    let name = *choices.one(&["steps", "by", "why", "set", "set", "write", "write"])?;
+    match name {
+        "steps" => put_number(choices, record, name, 5),
+        "set" | "write" => {
+            let keys = record.as_object_mut()?.entry(name).or_insert_with(|| json!({})).as_object_mut()?;
+            let known: Vec<String> = keys.keys().cloned().collect();
+            match (choices.one(&known), choices.below(4)) {
+                (Some(key), 0) => drop(keys.shift_remove(key)),
+                (Some(key), 1) => {
+                    let value = keys.shift_remove(key)?;
+                    let other = if name == "set" { "write" } else { "set" };
+                    record.as_object_mut()?.entry(other).or_insert_with(|| json!({}))[key] = value;
+                }
+                (Some(key), _) => twist(choices, keys.get_mut(key)?),
+                (None, _) => drop(keys.insert(choices.one(names)?.clone(), json!(choices.below(3)))),
+            }
+        }
+        other => put_text(choices, record, other, &["bob", "", "two\nlines"]),
+    }
+    Some(format!("`{name}` of an edit"))
+}
+
+/// Returns an edit of some of a graph's keys, most with values of their types.
+pub(crate) fn edit_of(choices: &mut Choices, graph: &CompiledGraph, values: &[Value]) -> StateEdit {
+    let mut edit = StateEdit { by: "ann".to_owned(), why: "by chance".to_owned(), ..StateEdit::default() };
+    let keys = graph.topology().keys;
+    for _ in 0..=choices.below(2) {
+        let Some((key, first)) = choices.one(&keys) else { break };
+        let others = [json!(1), json!("a"), json!(true), json!([]), json!(["a"]), json!({}), json!(null), json!(0.5)];
+        let value = match choices.below(3) {
+            0 => first.clone().unwrap_or_default(),
+            1 => choices.one(values).cloned().unwrap_or_default(),
+            _ => choices.one(&others).cloned().unwrap_or_default(),
+        };
+        let to = if choices.below(2) == 0 { &mut edit.set } else { &mut edit.write };
+        to.insert(key.clone(), value);
+    }
+    edit
 }
 
 fn change_end(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option<String> {
@@ -465,6 +517,16 @@ fn journals(name: &str, bench: &Bench, script: &Script, choices: &mut Choices) -
             let at = ends[choices.below(ends.len() - 1)];
             if let Ok((_, again)) = resume(case, &bench.stage, &bench.compiled, &log, at, &given) {
                 add(&again, &format!(", resumed after record {at}"));
+            }
+            let values: Vec<Value> = pool(case).into_values().flatten().collect();
+            for _ in 0..8 {
+                let asked = edit_of(choices, bench.interpreted.graph(), &values);
+                let Ok(edited) = edit(&bench.interpreted, &log, at, asked) else { continue };
+                let played = resume(case, &bench.stage, &bench.compiled, &edited, edited.len(), &given);
+                if let Ok((_, again)) = played {
+                    add(&again, &format!(", edited and resumed after record {at}"));
+                }
+                break;
             }
         }
     }

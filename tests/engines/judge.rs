@@ -14,6 +14,7 @@ use graph_model::timestamp;
 use graph_runtime::Sleeping;
 use graph_runtime::cache::{Cache, CacheFuture, Digest, MemoryCache, NodeCache};
 use graph_runtime::dynamic::{Interpreted, ToolFuture, Tools};
+use graph_runtime::history::StateEdit;
 use graph_runtime::hooks::HookContext;
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::{Record, SignedRecord};
@@ -24,7 +25,7 @@ use graph_runtime::{
 };
 use serde_json::json;
 
-use super::case::{BEGAN, Log, key, run_id, within};
+use super::case::{BEGAN, Log, edit as edit_run, key, run_id, within};
 
 /// The id of a run, and one of its records.
 pub(crate) type Said = (String, Value);
@@ -641,6 +642,14 @@ impl Judge {
             for (run, records) in said {
                 all.entry(run.clone()).or_default().extend(records.iter().cloned());
             }
+            if first["kind"] == "edit" {
+                // Nothing else happens in the meantime.
+                let is_alone = said.values().map(Vec::len).sum::<usize>() == 1;
+                let edited = log.as_ref().filter(|_| is_alone).and_then(|log| self.edited(log, &first, &all));
+                let Some(edited) = edited else { return false };
+                log = Some(edited);
+                continue;
+            }
             let is_bounded = number > 0 || !first["capabilities"].is_null();
             let tries = |ways, is_tomorrow: bool, lending: &Lending| {
                 *self.director.claims() = claims(&before, said, ways);
@@ -670,6 +679,15 @@ impl Judge {
             log = Some(written);
         }
         true
+    }
+
+    /// Lets the engine write an edit, and returns the store after it.
+    fn edited(&self, log: &Log, said: &Value, all: &ByRun) -> Option<Log> {
+        let text = |name: &str| said[name].as_str().map(str::to_owned);
+        let keys = |name: &str| said[name].as_object().cloned().unwrap_or_default().into_iter().collect();
+        let edit = StateEdit { by: text("by")?, why: text("why")?, set: keys("set"), write: keys("write") };
+        let written = edit_run(&self.graph, log, log.len(), edit).ok()?;
+        within(false, cut(&written, all, false))
     }
 
     /// Runs one session. If the engine wrote the claimed records, returns the store after it, cut to them.
@@ -817,7 +835,8 @@ fn sessions(records: &[Said]) -> Vec<Vec<ByRun>> {
     let mut outer: Vec<Vec<Value>> = vec![Vec::new()];
     let mut inside: BTreeMap<String, Vec<(usize, Vec<Value>)>> = BTreeMap::new();
     for (run, record) in records {
-        let goes_on = record["kind"] == "resume";
+        // An edit is a session of its own.
+        let goes_on = record["kind"] == "resume" || record["kind"] == "edit";
         if *run == outermost() {
             if goes_on {
                 outer.push(Vec::new());

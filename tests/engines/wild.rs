@@ -11,14 +11,14 @@ use graph_compiler::graph::TypedTool;
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_runtime::cache::{MemoryCache, NodeCache};
 use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
-use graph_runtime::{ActionError, Call, Category, Map, Options, Runtime, TokioClock, Value};
+use graph_runtime::{ActionError, Call, Category, Machine, Map, Options, Runtime, TokioClock, Value};
 use graph_signing::{ItemKind, KeyFile, SecretKey, sign};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::case::{BEGAN, Log, key, run_id, within};
-use super::forgeries::{Choices, True, is_beyond, nodes_in, timed_in};
-use super::judge::{Director, Judge};
+use super::case::{BEGAN, Log, edit, key, played_again, run_id, within};
+use super::forgeries::{Choices, True, edit_of, is_beyond, nodes_in, timed_in};
+use super::judge::{Director, Judge, is_calls};
 use super::property::random_graphs;
 
 /// Graphs without a script.
@@ -109,8 +109,31 @@ fn fields_of(choices: &mut Choices, fields: &[TypedField], depth: usize) -> Map<
     map
 }
 
+/// Cuts a run, edits its state by chance, and resumes it. Returns the journals; `None` if no edit could be made.
+fn edited(choices: &mut Choices, graph: &Interpreted, log: &Log) -> Option<Vec<(String, String)>> {
+    let ends = log.ends();
+    let at = *choices.one(&ends[..ends.len().checked_sub(1)?])?;
+    let keys = &graph.interface().keys;
+    let again = (0..8).find_map(|_| {
+        let mut asked = edit_of(choices, graph.graph(), &[]);
+        for (name, value) in &mut asked.set {
+            if let Some(key) = keys.iter().find(|key| key.name == *name && choices.below(2) == 0) {
+                *value = some(choices, &key.ty, 0);
+            }
+        }
+        edit(graph, log, at, asked).ok()
+    })?;
+    let cut = again.len();
+    let (_, again) = played_again(graph.clone(), &again, cut).ok()?;
+    let texts = again.texts();
+    // Calls that finish before their step are recorded in another order each time. The judge does not know in which of
+    // several sessions a nested run began.
+    let is_directed = |(run, body): &(String, String)| run == run_id().as_str() && !is_calls(body);
+    texts.iter().all(is_directed).then_some(texts)
+}
+
 /// Runs a graph, and returns its journals; `None` if the run does not begin.
-fn ran(graph: &Interpreted, inputs: Map<String, Value>, cache: &MemoryCache) -> Option<Vec<(String, String)>> {
+fn ran(graph: &Interpreted, inputs: Map<String, Value>, cache: &MemoryCache) -> Option<Log> {
     let log = Log::default();
     within(false, async {
         log.begin(tokio::time::Instant::now(), Duration::ZERO);
@@ -128,7 +151,7 @@ fn ran(graph: &Interpreted, inputs: Map<String, Value>, cache: &MemoryCache) -> 
         // The journal is used, however the run ends.
         tokio::time::timeout(Duration::from_secs(10_000_000), run).await.ok().map(drop)
     })?;
-    Some(log.texts())
+    Some(log)
 }
 
 /// Copies the corpus, which is not signed, into a tree, and signs it.
@@ -186,9 +209,13 @@ pub(crate) fn found(director: &Director, choices: &mut Choices, random: u32) -> 
                 if number % 2 == 0 || !text.contains("cache_result") {
                     inputs = fields_of(choices, graph.interface().inputs.as_deref().unwrap_or_default(), 0);
                 }
-                let Some(records) = ran(&graph, inputs.clone(), &cache) else { continue };
+                let Some(log) = ran(&graph, inputs.clone(), &cache) else { continue };
+                let edited = (!text.contains("cache_result")).then(|| edited(choices, &graph, &log)).flatten();
                 let pool = chance.0.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
-                journals.push(True::of(format!("{name}: by chance, {number}"), records, pool));
+                journals.push(True::of(format!("{name}: by chance, {number}"), log.texts(), pool.clone()));
+                let again =
+                    edited.map(|records| True::of(format!("{name}: by chance, {number}, edited"), records, pool));
+                journals.extend(again);
             }
             if !journals.is_empty() {
                 let judge = Judge { director: director.clone(), graph: directed, timed: timed_in(&text) };
@@ -203,19 +230,23 @@ pub(crate) fn found(director: &Director, choices: &mut Choices, random: u32) -> 
         if one.text.contains(r#""event": "error""#) {
             continue;
         }
-        let Some(records) = ran(&one.graph, one.inputs, &MemoryCache::new()) else { continue };
-        let size: usize = records.iter().map(|(_, body)| body.len()).sum();
-        if records.len() > MOST_RECORDS || size > MOST_BYTES {
-            continue;
-        }
+        let Some(log) = ran(&one.graph, one.inputs, &MemoryCache::new()) else { continue };
+        let is_small = |records: &Vec<(String, String)>| {
+            let size: usize = records.iter().map(|(_, body)| body.len()).sum();
+            records.len() <= MOST_RECORDS && size <= MOST_BYTES
+        };
+        let all_records = [Some(log.texts()), edited(choices, &one.graph, &log)].into_iter().flatten().filter(is_small);
         let name = match std::env::var_os("SHOW") {
             Some(_) => format!("random graph {number}: {}", one.text.replace('\n', " ")),
             None => format!("random graph {number}"),
         };
-        let journal = True::of(name, records, HashMap::new());
+        let journals: Vec<True> = all_records.map(|records| True::of(name.clone(), records, HashMap::new())).collect();
+        if journals.is_empty() {
+            continue;
+        }
         let known = nodes_in(&one.text).into_iter().chain(["a", "b", "c"].map(str::to_owned)).collect();
         let judge = Judge { director: director.clone(), graph: one.directed, timed: timed_in(&one.text) };
-        all.push((judge, vec![journal], known));
+        all.push((judge, journals, known));
     }
     directories.push(corpus);
     Found { graphs: all, _directories: directories }

@@ -10,6 +10,7 @@ mod fan_out;
 mod joins;
 pub(crate) mod load;
 mod node;
+mod reads;
 mod topology;
 
 use std::fmt;

@@ -4,7 +4,7 @@ use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
 use crate::graph::tables;
 use crate::machine::Graph;
-use crate::record::{End, Entry, JournalError};
+use crate::record::{End, JournalError};
 use crate::replay::{add_up, result_of};
 use crate::run::{Finished, Run};
 use crate::run_secrets::RunSecrets;
@@ -203,17 +203,17 @@ impl Runtime {
             let replayed = add_up(code, graph, &journal).map_err(misfit)?;
             let at = replayed.position.frontier.iter().map(|at| code.node(at.node).name.clone()).collect();
             let (nodes, steps) = (at, replayed.position.steps);
-            Ok(match journal.records.last().map(|record| &record.entry) {
-                Some(Entry::End(End { status: Status::Cancelled, signal, .. })) => {
+            Ok(match journal.end() {
+                Some(End { status: Status::Cancelled, signal, .. }) => {
                     RunOutcome::Cancelled { nodes, steps, signal: *signal }
                 }
-                Some(Entry::End(End { error, code, node, .. })) => RunOutcome::Failed {
+                Some(End { error, code, node, .. }) => RunOutcome::Failed {
                     error: error.clone().unwrap_or_default(),
                     code: code.clone(),
                     node: node.clone(),
                     steps,
                 },
-                _ => {
+                None => {
                     let RunSummary { holder, is_cancelling, .. } = store.find(run).await.map_err(failed)?;
                     RunOutcome::Running { nodes, steps, holder, is_cancelling }
                 }

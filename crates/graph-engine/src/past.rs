@@ -4,7 +4,10 @@ use crate::admission::initialise;
 use crate::encryption_key::EncryptionKey;
 use crate::graph::{CompiledKey, GraphTables, tables};
 use crate::machine::Machine;
-use crate::record::{End, Entry, JournalError, Record, SignedRecord, Snapshot, Start, Step, VerifiedJournal, retake};
+use crate::record::{
+    Chain, CompletedCalls, Edit, End, Entry, JournalError, Record, SignedRecord, Snapshot, Start, Step,
+    VerifiedJournal, retake,
+};
 use crate::run_secrets::{RunSecrets, hide_encrypted};
 use crate::state::StateFields;
 use crate::step::{Position, state_value};
@@ -28,11 +31,17 @@ pub struct Past<'m> {
     ahead: Option<Record>,
     /// The grants of each resume that was read.
     pub resumed: Vec<Vec<String>>,
-    /// The end that was read last, if no record followed.
+    /// The end that was read last, if nothing but edits followed.
     pub end: Option<End>,
+    /// The calls of the next step that were read and are not made again.
+    pub done: CompletedCalls,
+    /// The last record that is read; `None` for all.
+    pub until: Option<u64>,
+    /// The edits that were made.
+    pub edits: Vec<Edit>,
     /// How many steps the run may take after the record that was read last, if that differs from the graph's limit.
     pub limit: Option<u64>,
-    /// When the last step before the position was committed, and the number of its record.
+    /// When the last step before the position was committed, or the last edit made, and the number of its record.
     pub when: (String, u64),
     /// The position of the run.
     pub position: Position,
@@ -75,6 +84,10 @@ impl<'m> Past<'m> {
         let run_secrets = encryption_key
             .and_then(|encryption_key| RunSecrets::open(code, run, Some(encryption_key), true).ok().flatten());
         if let Some(run_secrets) = &run_secrets {
+            if start.encryption_key != run_secrets.fingerprint() {
+                let reason = "its secrets are encrypted with another key".to_owned();
+                return Err(JournalError::Misfit { seq: 0, reason });
+            }
             run_secrets.decrypt_start(code, &mut start)?;
         }
         let inputs = start.inputs.clone();
@@ -87,10 +100,23 @@ impl<'m> Past<'m> {
         };
         let mut position = Position::new(code);
         position.limit = start.limit.map(u64::from);
-        let (ahead, resumed, end, limit) = (None, Vec::new(), None, None);
-        let when = (started, 0);
-        let mut past =
-            Self { machine, verified, run_secrets, start, at: 1, ahead, resumed, end, limit, when, position, seen };
+        let mut past = Self {
+            machine,
+            verified,
+            run_secrets,
+            start,
+            at: 1,
+            ahead: None,
+            resumed: Vec::new(),
+            end: None,
+            done: CompletedCalls::new(),
+            until: None,
+            edits: Vec::new(),
+            limit: None,
+            when: (started, 0),
+            position,
+            seen,
+        };
         past.begin_fork()?;
         past.limit = past.position.limit;
         Ok(past)
@@ -99,6 +125,16 @@ impl<'m> Past<'m> {
     /// Returns the run's graph.
     pub fn graph(&self) -> &'m GraphTables {
         tables(self.machine.graph())
+    }
+
+    /// Returns the secrets of the run, if its graph has some and their key is there.
+    pub fn run_secrets(&self) -> Option<&Arc<RunSecrets>> {
+        self.run_secrets.as_ref()
+    }
+
+    /// Returns the end of the whole journal's chain, to which records are appended.
+    pub fn chain(&self) -> Chain {
+        self.verified.chain().clone()
     }
 
     /// Returns the state, if it can be read as the graph's types.
@@ -133,6 +169,9 @@ impl<'m> Past<'m> {
 
     /// Reads the next record.
     fn read(&mut self) -> Result<Option<Record>, JournalError> {
+        if self.until.is_some_and(|until| self.at as u64 > until) {
+            return Ok(None);
+        }
         let Some(mut record) = self.verified.record(self.at).transpose()? else { return Ok(None) };
         if let Some(run_secrets) = &self.run_secrets {
             run_secrets.decrypt_record(tables(self.machine.graph()), &mut record)?;
@@ -164,11 +203,13 @@ impl<'m> Past<'m> {
     }
 
     /// Returns the next step of the journal, if there is one, with its record's number and the time at which it was
-    /// committed.
+    /// committed. The edits before it are made then.
     pub fn next_step(&mut self) -> Result<Option<(u64, &Step, &str)>, JournalError> {
         while self.ahead.is_none() {
             let Some(record) = self.read()? else { return Ok(None) };
-            self.end = None;
+            if !matches!(record.entry, Entry::Edit(_)) {
+                self.end = None;
+            }
             match record.entry {
                 Entry::Step(ref step) => {
                     self.limit = step.limit.or(self.limit);
@@ -178,8 +219,27 @@ impl<'m> Past<'m> {
                     self.limit = resume.limit.map(u64::from).or(self.limit);
                     self.resumed.push(resume.grants);
                 }
-                Entry::End(end) => self.end = Some(end),
-                Entry::Start(_) | Entry::Calls(_) | Entry::Snapshot(_) => {}
+                Entry::End(end) => {
+                    self.done.retain(|_, done| !end.forgets(done));
+                    self.end = Some(end);
+                }
+                Entry::Calls(calls) => {
+                    self.done.extend(calls.done.into_iter().map(|done| ((done.step, done.item), done)));
+                }
+                Entry::Edit(edit) => {
+                    let (code, seq) = (tables(self.machine.graph()), record.seq);
+                    let changes = edit.changes();
+                    let edited = match &mut self.seen {
+                        Seen::Plain(state) => changes.apply(code, &mut **state),
+                        Seen::Encrypted { keys, .. } => {
+                            changes.check_keys(code).and_then(|()| changes.write_to(&code.settings.channels, keys))
+                        }
+                    };
+                    edited.map_err(|error| JournalError::Misfit { seq, reason: error.to_string() })?;
+                    self.when = (record.at, seq);
+                    self.edits.push(edit);
+                }
+                Entry::Start(_) | Entry::Snapshot(_) => {}
             }
         }
         Ok(match &self.ahead {
@@ -207,6 +267,7 @@ impl<'m> Past<'m> {
                 write_encrypted(code, keys, &step).map_err(misfit)?;
             }
         }
+        self.done.clear();
         self.when = (at, seq);
         Ok(true)
     }

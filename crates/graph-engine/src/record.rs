@@ -7,11 +7,12 @@
 //! Each record also names the SHA-256 of a token, which a store keeps only as long as the record is the last one. An
 //! attacker who removes records from the end does not have the token of the record that is then the last one.
 //!
-//! The state is the sum of the records: the inputs of the first, and the changes of every step in order. From time to time,
+//! The state is the sum of the records: the inputs of the first, and the changes of every step and edit in order. From time to time,
 //! a snapshot states that sum.
 //!
 //! `docs/journal.md` specifies the format byte for byte.
 
+mod edit;
 mod entry;
 mod journal;
 mod retake;
@@ -20,9 +21,10 @@ mod snapshot;
 mod version_2;
 mod written;
 
+pub use edit::{ChangeError, StateChanges};
 pub use entry::{
-    BranchMemory, Calls, Done, End, Entry, FanOut, InBranch, Join, Origin, Payload, Record, Resume, Snapshot, Start,
-    Step, Target, Visit, VisitFailure,
+    BranchMemory, Calls, Done, Edit, End, Entry, FanOut, InBranch, Join, Origin, Payload, Record, Resume, Snapshot,
+    Start, Step, Target, Visit, VisitFailure,
 };
 pub use journal::{FIRST_VERSION, Follower, JournalError, SignedRecord, VERSION, head, verified_start};
 

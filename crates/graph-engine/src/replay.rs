@@ -43,6 +43,9 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
             }
             Entry::End(end) => done.retain(|_, done| !end.forgets(done)),
             Entry::Resume(resume) => position.limit = resume.limit.map(u64::from).or(position.limit),
+            Entry::Edit(edit) => {
+                edit.changes().apply(code, &mut *state).map_err(|error| misfit(error.to_string()))?;
+            }
             Entry::Start(_) | Entry::Snapshot(_) => {}
         }
     }
@@ -68,9 +71,7 @@ pub(crate) fn result_of(
     journal: &Journal,
     keeps_history: bool,
 ) -> Result<Option<Ended>, JournalError> {
-    let Some(Entry::End(end)) = journal.records.last().map(|record| &record.entry) else {
-        return Ok(None);
-    };
+    let Some(end) = journal.end() else { return Ok(None) };
     let End { status, steps, output, exhausted, .. } = end;
     if !matches!(status, Status::Completed | Status::CompletedWithErrors) {
         return Ok(None);

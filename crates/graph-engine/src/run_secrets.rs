@@ -59,11 +59,11 @@ pub enum RunSecretsError {
 /// The place of an encrypted value.
 #[derive(Debug, Clone, Copy)]
 pub struct SecretLocation<'a> {
-    /// The number of the visit; 0 before the first.
+    /// The number of the visit, 0 before the first; for an edit, the number of its record.
     pub step: u64,
-    /// `inputs`, `result`, `changes`, `list`, `call`, `snapshot`, `previous` or `output`.
+    /// `inputs`, `result`, `changes`, `list`, `call`, `edit`, `snapshot`, `previous` or `output`.
     pub part: &'static str,
-    /// The key of a change or in a snapshot, the item of a call, or the node of an earlier result.
+    /// The key of a change, of an edit or in a snapshot, the item of a call, or the node of an earlier result.
     pub key: &'a str,
 }
 
@@ -272,6 +272,11 @@ impl<'a> SecretLocation<'a> {
     /// The result of a call that finished before its step was done; `item` as [`item_text`] writes it.
     pub fn call(step: u64, item: &'a str) -> Self {
         Self { step, part: "call", key: item }
+    }
+
+    /// The value that an edit gives to a key; `seq` is the number of its record.
+    pub fn edit(seq: u64, key: &'a str) -> Self {
+        Self { step: seq, part: "edit", key }
     }
 
     /// The value of a key in a snapshot, after so many visits.

@@ -13,7 +13,7 @@ use crate::objects::Object;
 use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
 use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::hide_encrypted;
-use graph_engine::record::{End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
+use graph_engine::record::{Edit, End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
 
 /// The number of steps up to which a snapshot is made after each step; then it is made after every second, fourth … step.
 /// Each snapshot lists all receipts, so this keeps the size of the files in proportion to the steps.
@@ -114,6 +114,7 @@ impl RunProjection {
                 self.add(&mut additions, "graph_resumed", json!({"steps": resume.steps}));
                 self.announce(&mut additions);
             }
+            Entry::Edit(edit) => self.edit(edit, &mut additions),
             Entry::End(end) => self.finish(end, &mut additions),
             _ => {}
         }
@@ -302,6 +303,23 @@ impl RunProjection {
         let hash = result.hash;
         additions.objects.extend([result, receipt]);
         hash
+    }
+
+    fn edit(&mut self, mut edit: Edit, additions: &mut FileAdditions) {
+        edit.set.values_mut().chain(edit.write.values_mut()).for_each(hide_encrypted);
+        if let Err(error) = edit.changes().write_to(&self.topology.channels, &mut self.keys) {
+            // No edit of a run writes a value that its channel cannot take.
+            tracing::warn!(run = %self.run, "{error}");
+        }
+        let names = |keys: &Map<String, Value>| keys.keys().cloned().collect::<Vec<_>>();
+        let payload = json!({
+            "steps": edit.steps,
+            "by": edit.by,
+            "why": edit.why,
+            "set": names(&edit.set),
+            "written": names(&edit.write),
+        });
+        self.add(additions, "state_edited", payload);
     }
 
     fn finish(&mut self, mut end: End, additions: &mut FileAdditions) {

@@ -105,6 +105,12 @@ impl PageContents {
                 self.settle(None);
                 format!("**Resumed** {} — after {} steps", moment.at, payload["steps"])
             }
+            "state_edited" => {
+                let names = |name: &str| payload[name].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let keys: Vec<String> = names("set").chain(names("written")).map(code).collect();
+                let (by, why) = (plain(text(payload, "by")), plain(text(payload, "why")));
+                format!("**Edited** {} — {} by {by}: {why}", moment.at, keys.join(", "))
+            }
             "step_started" => {
                 if let Some(row) = at.and_then(|at| self.rows.get_mut(at)) {
                     (row.mark, row.step) = (NodeMark::Running, number(payload, "step"));

@@ -16,6 +16,7 @@ use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{Audit, AuditError, audit_tree};
+use crate::edits::EditSummary;
 
 /// The payload type of the envelope.
 const PAYLOAD: &str = "application/vnd.in-toto+json";
@@ -127,6 +128,9 @@ struct Predicate {
     status: Status,
     steps: u64,
     resumes: u64,
+    /// The changes that people made to its state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    edits: Vec<EditFacts>,
     started_on: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended_on: Option<String>,
@@ -154,6 +158,22 @@ struct JournalFacts {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EditFacts {
+    record: u64,
+    edited_on: String,
+    step: u64,
+    by: String,
+    why: String,
+    /// The keys that were overwritten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    set: Vec<String>,
+    /// The keys that were written as a node writes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    written: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct InsideFacts {
     run: RunId,
     graph: GraphStatement,
@@ -170,6 +190,11 @@ fn graph_facts(audit: &Audit) -> GraphStatement {
         digest: Sha256 { sha256: audit.digest },
         signer: audit.signer.to_string(),
     }
+}
+
+fn edit_facts(edit: &EditSummary) -> EditFacts {
+    let EditSummary { record, at, step, by, why, set, written } = edit.clone();
+    EditFacts { record, edited_on: at, step, by, why, set, written }
 }
 
 fn journal_facts(audit: &Audit) -> JournalFacts {
@@ -201,6 +226,7 @@ impl Statement {
                 status: audit.status,
                 steps: audit.steps,
                 resumes: audit.resumes,
+                edits: audit.edits.iter().map(edit_facts).collect(),
                 started_on: audit.started.clone(),
                 ended_on: audit.ended.clone(),
                 grants: audit.grants.clone(),

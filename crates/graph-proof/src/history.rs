@@ -3,6 +3,7 @@
 //!
 //! All of it is read from journals, which are verified first. No tool is called.
 
+mod edit;
 mod fork;
 mod replay;
 
@@ -15,6 +16,8 @@ use graph_model::name::RunId;
 use graph_model::value::Value;
 use graph_signing::PublicKey;
 
+pub use crate::edits::{EditMisfit, EditSummary};
+pub use edit::{EditError, EditRun, StateEdit};
 pub use fork::{Fork, ForkError, ForkRun};
 pub use replay::{Departure, Deviation, Replay, Stopped, replay};
 
@@ -71,6 +74,8 @@ pub struct Checkpoint {
     pub status: Status,
     /// Why it ended there, if it ended with an error.
     pub error: Option<String>,
+    /// The changes that people made to the state there, before the run continued.
+    pub edits: Vec<EditSummary>,
 }
 
 /// A summary of a visit.
@@ -142,6 +147,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
         next: Vec::new(),
         status: Status::Running,
         error: None,
+        edits: Vec::new(),
     }];
     for record in (1..verified.count()).filter_map(|at| verified.record(at)) {
         let Record { seq, at, entry, .. } = record?;
@@ -164,6 +170,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
                     next,
                     status: Status::Running,
                     error: None,
+                    edits: Vec::new(),
                 });
             }
             // Where a fork begins.
@@ -171,6 +178,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
                 (last.step, last.record) = (snapshot.steps, seq);
                 last.next = snapshot.next.into_iter().map(|target| target.node).collect();
             }
+            Entry::Edit(edit) => last.edits.push(EditSummary::of(seq, &at, &edit)),
             Entry::Resume(_) => (last.status, last.error) = (Status::Running, None),
             Entry::End(end) => (last.status, last.error) = (end.status, end.error),
             _ => {}
@@ -187,7 +195,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
 pub struct HistoryEntry {
     /// How many nodes had been visited.
     pub step: u64,
-    /// When the step was committed, or the run begun: RFC 3339 in UTC with milliseconds.
+    /// When the step was committed, the run edited or begun: RFC 3339 in UTC with milliseconds.
     pub at: String,
     /// The state: inputs, keys that are set, `_last_error` and `_retries` where there are any. Secrets are replaced by
     /// `[secret]`.
@@ -200,7 +208,8 @@ pub struct HistoryEntry {
     pub errors: Vec<SuppressedError>,
 }
 
-/// Returns the state of a run after `step` visits, or after its last visit if no number is given.
+/// Returns the state of a run after `step` visits, or after its last visit if no number is given. It includes the edits
+/// that were made there.
 ///
 /// `machine` is the run's graph, and `encryption_key` the key that encrypted its secrets. The state is returned even without that key.
 ///
@@ -255,7 +264,11 @@ pub(crate) fn go_to(past: &mut Past<'_>, step: Option<u64>) -> Result<(), PastEr
         Some(step) if step != past.position.steps => {
             Err(PastError::Between { step, from: before + 1, to: past.position.steps })
         }
-        _ => Ok(()),
+        _ => {
+            // The edits that were made there are part of the position.
+            past.next_step()?;
+            Ok(())
+        }
     }
 }
 

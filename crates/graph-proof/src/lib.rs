@@ -1,5 +1,5 @@
 //! Proves and inspects runs from their journals: audits and attestations, the state after each step, replays under a
-//! changed graph, and forks. Also executes one node by itself.
+//! changed graph, forks and edits. Also executes one node by itself.
 //!
 //! A proof has no rules of its own. It calls the same functions in [`graph_engine::step`] as the engine, and compares their
 //! results with the journal.
@@ -10,6 +10,7 @@
 mod attest;
 mod audit;
 mod edges;
+mod edits;
 pub mod history;
 mod single;
 

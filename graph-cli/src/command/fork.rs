@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use graph_model::number::read_json;
 use graph_runtime::history::Fork;
-use graph_runtime::{EncryptionKey, ForkRun, Map, Pattern, RunId, Runtime, SqliteStore, Store, Value};
+use graph_runtime::{EncryptionKey, ForkRun, Pattern, RunId, Runtime, SqliteStore, Store};
 use serde_json::json;
 
 use super::signing_key;
+use super::state_changes::StateChangeArguments;
 use super::stored_run::own_graph;
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
@@ -23,9 +23,8 @@ pub(crate) struct ForkArguments {
     /// Fork after this many visits of the run [default: after its last]
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// Set a state key to another value, in JSON; may be given several times
-    #[arg(long = "set", value_name = "KEY=JSON", value_parser = setting)]
-    set: Vec<(String, Value)>,
+    #[command(flatten)]
+    changes: StateChangeArguments,
     /// The new run's id [default: made from the graph's name, the time and a random part]
     #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text))]
     run_id: Option<RunId>,
@@ -46,35 +45,16 @@ pub(crate) struct ForkArguments {
     json: bool,
 }
 
-/// Splits `key=json`.
-fn setting(text: &str) -> Result<(String, Value), String> {
-    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write `key=json`")?;
-    let value = read_json(value).map_err(|error| {
-        format!("the value of `{key}` is not JSON ({error}); write a text in quotes: `{key}='\"text\"'`")
-    })?;
-    Ok((key.to_owned(), value))
-}
-
 pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
     if !arguments.store.is_file() {
         return Err(Error::new(format!("there is no store at {}", arguments.store.display())));
-    }
-    let mut set = Map::new();
-    for (key, value) in &arguments.set {
-        if set.insert(key.clone(), value.clone()).is_some() {
-            return Err(Error::new(format!("the state key `{key}` is given twice")));
-        }
     }
     let key = signing_key(arguments.key.as_ref())?;
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let store = tokio.block_on(SqliteStore::open(&arguments.store))?;
     let records = tokio.block_on(store.load(&arguments.run))?;
     let graph = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
-    let is_secret = |name: &String| graph.interface().keys.iter().any(|key| key.name == *name && key.ty.has_secret());
-    if let Some(name) = set.keys().find(|name| is_secret(name)) {
-        let why = "is or contains a secret, and others see command lines";
-        return Err(Error::new(format!("the state key `{name}` {why}: it cannot be changed here")));
-    }
+    let (set, write) = arguments.changes.read(&graph)?;
     let declared = graph.permissions().patterns();
     let granted = if arguments.grants.is_empty() { declared } else { &arguments.grants };
     let mut builder = Runtime::builder().store(store).sign_with(key);
@@ -85,7 +65,7 @@ pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
         builder = builder.encrypt_with(EncryptionKey::load(path)?);
     }
     let runtime = builder.build()?;
-    let fork = Fork { step: arguments.step, set, run: arguments.run_id.clone() };
+    let fork = Fork { step: arguments.step, set, write, run: arguments.run_id.clone() };
     let run = tokio.block_on(runtime.fork(&graph, &arguments.run, fork))?;
     if arguments.json {
         out!("{}", json!({"run": run, "from": arguments.run, "step": arguments.step}));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_runtime::RunId;
-use graph_runtime::history::{Checkpoint, HistoryEntry, Visited, checkpoints, differences, entry_at};
+use graph_runtime::history::{Checkpoint, EditSummary, HistoryEntry, Visited, checkpoints, differences, entry_at};
 use serde_json::{Value, json};
 
 use super::stored_run::{OpenedStore, StoredRunArguments, graph_name, own_graph};
@@ -86,7 +86,7 @@ fn say_entry(run: &RunId, entry: &HistoryEntry) {
 }
 
 fn checkpoint_json(one: &Checkpoint) -> Value {
-    let Checkpoint { step, record, at, visits, next, status, error, .. } = one;
+    let Checkpoint { step, record, at, visits, next, status, error, edits, .. } = one;
     let visit = |visit: &Visited| {
         let Visited { node, written, edge, error, cached, cancelled, run, ms, .. } = visit;
         json!({
@@ -95,9 +95,24 @@ fn checkpoint_json(one: &Checkpoint) -> Value {
         })
     };
     let visits: Vec<Value> = visits.iter().map(visit).collect();
+    let edits: Vec<Value> = edits.iter().map(edit_json).collect();
     json!({
         "step": step, "record": record, "at": at, "visits": visits, "next": next, "status": status.name(), "error": error,
+        "edits": edits,
     })
+}
+
+/// Returns an edit as the verbs about runs print it.
+pub(super) fn edit_json(edit: &EditSummary) -> Value {
+    let EditSummary { record, at, step, by, why, set, written, .. } = edit;
+    json!({"record": record, "at": at, "step": step, "by": by, "why": why, "set": set, "written": written})
+}
+
+/// Describes an edit in one line.
+pub(super) fn edit_text(edit: &EditSummary) -> String {
+    let EditSummary { at, step, by, why, set, written, .. } = edit;
+    let keys: Vec<String> = set.iter().chain(written).map(|key| format!("`{key}`")).collect();
+    format!("edited after step {step}, at {at}: {} by {by}: {why}", keys.join(", "))
 }
 
 /// Prints a line for each visit.
@@ -122,6 +137,11 @@ fn table(all: &[Checkpoint]) {
                 next.clone(),
             ]);
         }
+        let edits = one.edits.iter().map(|edit| {
+            let wrote = edit.set.iter().chain(&edit.written).cloned().collect::<Vec<_>>().join(", ");
+            let node = format!("(edited by {}: {})", edit.by, edit.why);
+            [one.step.to_string(), edit.at.clone(), node, String::new(), String::new(), wrote, one.next.join(", ")]
+        });
         let first = one.step + 1 - one.visits.len() as u64;
         for (step, visit) in (first..).zip(&one.visits) {
             let came = match (&visit.error, visit.cached) {
@@ -140,6 +160,7 @@ fn table(all: &[Checkpoint]) {
                 next.clone(),
             ]);
         }
+        rows.extend(edits);
     }
     let mut widths = [0; 7];
     for row in &rows {

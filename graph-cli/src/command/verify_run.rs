@@ -9,6 +9,7 @@ use graph_runtime::store::StoreError;
 use graph_runtime::{Audit, AuditError, Machine, RunId, audit_tree};
 use serde_json::json;
 
+use super::show::{edit_json, edit_text};
 use super::stored_run::{OpenedStore, StoredRunArguments, not_filed, own_graph, public_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
@@ -138,6 +139,7 @@ fn say(audit: &Audit) {
          link is {link}{origin}{secrets}",
         audit.status.name()
     );
+    audit.edits.iter().for_each(|edit| out!("  {}", edit_text(edit)));
 }
 
 fn as_json(audit: &Audit) -> serde_json::Value {
@@ -149,6 +151,7 @@ fn as_json(audit: &Audit) -> serde_json::Value {
         "status": audit.status.name(),
         "steps": audit.steps,
         "resumes": audit.resumes,
+        "edits": audit.edits.iter().map(edit_json).collect::<Vec<_>>(),
         "records": audit.records,
         "link": audit.link.to_hex(),
         "from": audit.from,

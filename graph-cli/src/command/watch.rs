@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use graph_runtime::record::{End, Entry, Follower, Status, Visit};
+use graph_runtime::record::{Edit, End, Entry, Follower, Status, Visit};
 use graph_runtime::{RunId, Store};
 use serde_json::{Value, json};
 
@@ -61,7 +61,11 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
         let records = follower.read(&signed);
         let records = records.map_err(|error| Error::new(format!("run {run} in {}: {error}", path.display())))?;
         for record in records {
-            end = teller.tell(record.entry);
+            match record.entry {
+                // The status of the run stays as it is.
+                Entry::Edit(edit) => teller.edit(&edit),
+                entry => end = teller.tell(entry),
+            }
         }
         if output::is_lost() {
             return Ok(None);
@@ -102,6 +106,18 @@ impl Teller {
             _ => {}
         }
         None
+    }
+
+    fn edit(&mut self, edit: &Edit) {
+        let Edit { steps, by, why, .. } = edit;
+        let keys: Vec<&String> = edit.changes().keys().collect();
+        self.keys.extend(keys.iter().map(|key| (*key).clone()));
+        if self.json {
+            out!("{}", json!({"event": "edit", "step": steps, "by": by, "why": why, "keys": keys}));
+        } else {
+            let keys: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
+            out!("[graph:{}] after step {steps} edited {} by {by}: {why}", self.graph, keys.join(", "));
+        }
     }
 
     fn visit(&mut self, visit: &Visit, ends: bool) {

@@ -11,11 +11,12 @@ use graph_runtime::files::{
     Bound, FilesAudit, FilesAuditError, FilesError, GraphId, KeyRing, ProjectStore, PublicKey, Rules, TranscriptError,
     verify_transcript,
 };
+use graph_runtime::history::StateEdit;
 use graph_runtime::record::SignedRecord;
 use graph_runtime::store::StoreError;
 use graph_runtime::{
-    ActionError, Call, Machine, ManualClock, Map, MemoryStore, ProjectFiles, RunError, RunId, Runtime, SecretKey,
-    Status, Store, Value, audit_tree,
+    ActionError, Call, EditRun, Machine, ManualClock, Map, MemoryStore, ProjectFiles, RunError, RunId, Runtime,
+    SecretKey, Status, Store, Value, audit_tree,
 };
 use graph_signing::{self as signature, ItemKind};
 use serde_json::json;
@@ -615,6 +616,19 @@ async fn state_item_shows_a_failed_run_at_its_node_and_a_resumed_one() {
     std::fs::write(kept.path(TRANSCRIPT), &before[..before.len() - 100]).unwrap();
     std::fs::remove_file(kept.path(ITEM)).unwrap();
     let mends = Interpreted::new(&failing, |_, params| Ok(json!({"n": params["n"]})));
+    // An edit leaves the run as it is, except for its state.
+    let key =
+        item.state.as_object().unwrap().keys().find(|key| *key != "inputs" && !key.starts_with('_')).unwrap().clone();
+    let set = Map::from_iter([(key.clone(), json!(77))]);
+    let edit = StateEdit { by: "a|nn".to_owned(), why: "a *test*".to_owned(), set, ..StateEdit::default() };
+    runtime.edit(&mends, &id(), edit).await.unwrap();
+    let (item, _) = kept.files.store().verify(&graph(), &id(), &ring()).unwrap();
+    assert_eq!((item.status, item.steps, item.current_node.as_str()), (Status::Error, 2, "breaks"));
+    assert_eq!(item.state[&key], 77);
+    let edited = kept.events().into_iter().find(|event| event["event_type"] == "state_edited").unwrap();
+    let expected = json!({"steps": 2, "by": "a|nn", "why": "a *test*", "set": [key], "written": []});
+    assert_eq!(edited["payload"], expected);
+    assert_rebuilds(&kept, &[(&id(), &machine(&failing))]).await;
     runtime.resume(mends, &id()).await.unwrap().await.unwrap();
     assert!(kept.transcript().starts_with(&before));
     let (item, _) = kept.files.store().verify(&graph(), &id(), &ring()).unwrap();

@@ -140,7 +140,7 @@ async fn a_fork_names_each_key_that_it_changed() {
     let machine = Interpreted::new(&TWICE, |_, _| Ok(json!({"text": "x"})));
     runtime(&store).start_as(id("run"), machine.clone(), Map::new()).await.unwrap().await.unwrap();
     let set = Map::from_iter([("two".to_owned(), json!(50))]);
-    let fork = Fork { step: Some(1), set, run: Some(id("fork")) };
+    let fork = Fork { step: Some(1), set, run: Some(id("fork")), ..Fork::default() };
     runtime(&store).fork(&machine, &id("run"), fork).await.unwrap();
     assert_eq!(refusal(&machine, "fork", &store).await, "");
     let unnamed = changed(&store, "fork", 0, |start| without(&mut start["from"], &["changed"])).await;

@@ -191,7 +191,7 @@ async fn a_fork_begins_where_another_run_was_and_goes_its_own_way() {
     let (store, before) = ran(json!([5])).await;
     let runtime = runtime(&store);
     let set = Map::from_iter([("one".to_owned(), json!(50))]);
-    let fork = Fork { step: Some(1), set, run: Some(id("fork")) };
+    let fork = Fork { step: Some(1), set, run: Some(id("fork")), ..Fork::default() };
     assert_eq!(runtime.fork(&silent(&THREE), &id("run"), fork).await.unwrap(), id("fork"));
     assert_eq!(store.load(&id("run")).await.unwrap(), before, "the origin is not changed");
     let begun = audited(&store, "fork").await.unwrap();
@@ -242,7 +242,7 @@ async fn a_fork_that_does_not_fit_is_refused_and_leaves_nothing() {
     let runtime = runtime(&store);
     let fork = async |step, set: Value, run: &str| {
         let Value::Object(set) = set else { unreachable!() };
-        let fork = Fork { step, set, run: Some(id(run)) };
+        let fork = Fork { step, set, run: Some(id(run)), ..Fork::default() };
         runtime.fork(&silent(&THREE), &id("run"), fork).await.unwrap_err()
     };
     let error = fork(Some(1), json!({"three": 3}), "new").await;

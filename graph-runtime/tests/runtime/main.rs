@@ -8,6 +8,7 @@ mod cache;
 mod cancel;
 mod dropped;
 mod durability;
+mod edits;
 mod engine;
 #[cfg(feature = "files")]
 mod files;

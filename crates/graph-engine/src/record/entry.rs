@@ -100,12 +100,14 @@ pub enum Entry {
     Snapshot(Snapshot),
     /// The run continues in another process, or after an error.
     Resume(Resume),
+    /// A person changed the state of the run while it was not in progress. A resume follows before anything else.
+    Edit(Edit),
     /// The run ended.
     End(End),
 }
 
 /// The kinds of entries, as records name them.
-const KINDS: &[&str] = &["start", "step", "calls", "snapshot", "resume", "end"];
+const KINDS: &[&str] = &["start", "step", "calls", "snapshot", "resume", "edit", "end"];
 
 impl Entry {
     /// Reads the entry of a kind from the text of its record.
@@ -120,6 +122,7 @@ impl Entry {
             "calls" => from_str(body).map(Self::Calls),
             "snapshot" => from_str(body).map(Self::Snapshot),
             "resume" => from_str(body).map(Self::Resume),
+            "edit" => from_str(body).map(Self::Edit),
             "end" => from_str(body).map(Self::End),
             other => Err(serde_json::Error::unknown_variant(other, KINDS)),
         }
@@ -432,6 +435,37 @@ pub struct Resume {
     /// How many levels of graphs and threads may be nested below it from here on, if the caller set a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
+}
+
+/// A change that a person made to the state of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Edit {
+    /// How many visits were committed before.
+    pub steps: u64,
+    /// The name of the person who made it, as the holder of the journal's key gave it.
+    pub by: String,
+    /// Why.
+    pub why: String,
+    /// The keys that were overwritten, with their values; null unsets a key.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub set: Map<String, Value>,
+    /// The values that were written as a node writes them: a channel combines the write with its value.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub write: Map<String, Value>,
+}
+
+impl Edit {
+    /// Creates an edit of a run that has made `steps` visits.
+    pub fn new(
+        steps: u64,
+        by: impl Into<String>,
+        why: impl Into<String>,
+        set: Map<String, Value>,
+        write: Map<String, Value>,
+    ) -> Self {
+        Self { steps, by: by.into(), why: why.into(), set, write }
+    }
 }
 
 /// The end of a run.

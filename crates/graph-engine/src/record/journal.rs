@@ -10,7 +10,7 @@ use graph_model::timestamp;
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
-use crate::record::entry::{Entry, Record, Start};
+use crate::record::entry::{End, Entry, Record, Start};
 use crate::record::snapshot::Due;
 use crate::record::version_2;
 
@@ -205,6 +205,15 @@ impl Journal {
     pub fn verify(run: &RunId, signed: &[SignedRecord], key: &PublicKey) -> Result<Self, JournalError> {
         VerifiedJournal::new(run, signed, key)?.read()
     }
+
+    /// Returns the end of the run, if it was not resumed after it.
+    pub fn end(&self) -> Option<&End> {
+        let last = self.records.iter().rev().find(|record| !matches!(record.entry, Entry::Edit(_)));
+        match &last?.entry {
+            Entry::End(end) => Some(end),
+            _ => None,
+        }
+    }
 }
 
 /// Verifies a journal, and returns the entry of its first record.
@@ -256,6 +265,11 @@ impl<'s> VerifiedJournal<'s> {
             return Err(JournalError::Shortened { seq: last.seq });
         }
         Ok(Self { chain, signed, links })
+    }
+
+    /// Returns the end of the chain.
+    pub fn chain(&self) -> &Chain {
+        &self.chain
     }
 
     /// Returns how many records there are.

@@ -3,7 +3,7 @@
 use graph_model::secret::Mask;
 
 use crate::graph::GraphTables;
-use crate::record::entry::{Entry, Record, Start, Visit};
+use crate::record::entry::{Edit, Entry, Record, Start, Visit};
 use crate::record::journal::{Journal, JournalError};
 use crate::run_secrets::{NotOpened, RunSecrets, SecretLocation, called_mask, hidden, item_text, result_mask};
 
@@ -62,9 +62,34 @@ impl RunSecrets {
             Entry::End(end) => {
                 self.decrypt(secrets.output.as_ref(), SecretLocation::output(end.steps), &mut end.output)
             }
+            Entry::Edit(edit) => self.decrypt_edit(code, record.seq, edit),
             Entry::Start(_) | Entry::Resume(_) => Ok(()),
         };
         opened.map_err(|_| not_opened(record.seq))
+    }
+
+    fn decrypt_edit(&self, code: &GraphTables, seq: u64, edit: &mut Edit) -> Result<(), NotOpened> {
+        for (key, value) in &mut edit.set {
+            self.decrypt(code.settings.secrets.keys.get(key), SecretLocation::edit(seq, key), value)?;
+        }
+        for (key, value) in &mut edit.write {
+            self.decrypt(code.mask_of_write(key, value), SecretLocation::edit(seq, key), value)?;
+        }
+        Ok(())
+    }
+
+    /// Encrypts the secrets in an edit, which becomes the record `seq`, and cuts them and all others out of its texts.
+    pub fn encrypt_edit(&self, code: &GraphTables, seq: u64, edit: &mut Edit) {
+        let Edit { set, write, by, why, .. } = edit;
+        for (keys, is_write) in [(set, false), (write, true)] {
+            for (key, value) in keys {
+                let mask = if is_write { code.mask_of_write(key, value) } else { code.settings.secrets.keys.get(key) };
+                self.learn(mask, value);
+                *value = self.encrypt(mask, SecretLocation::edit(seq, key), std::mem::take(value));
+            }
+        }
+        self.scrub(by);
+        self.scrub(why);
     }
 
     fn decrypt_visit(&self, code: &GraphTables, visit: &mut Visit) -> Result<(), NotOpened> {

@@ -34,6 +34,7 @@ pub async fn suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
     a_run_is_leased_to_one(&make().await).await;
     a_lease_that_was_given_back_is_worth_nothing(&make().await).await;
     a_run_that_ended_is_held_by_nobody(&make().await).await;
+    a_run_that_failed_keeps_its_code(&make().await).await;
     runs_are_listed_newest_first_with_their_status(&make().await).await;
     runs_are_listed_by_what_they_are_and_in_pages(&make().await).await;
     runs_come_and_go_between_pages(&make().await).await;
@@ -170,6 +171,23 @@ pub async fn a_run_that_ended_is_held_by_nobody(store: &impl Store) {
     assert!(matches!(store.lease(&id).await, Err(StoreError::Leased { .. })), "and is held then");
     store.append(&new, 2, vec![record(2)], Status::Running).await.expect("and the new holder can append");
     assert!(store.find(&id).await.expect("a run can be found").holder.is_some(), "which the list shows");
+}
+
+/// A record that leaves the status as it is leaves the failure's code and the time of the last change as they are.
+pub async fn a_run_that_failed_keeps_its_code(store: &impl Store) {
+    let id = run("failed");
+    let lease = store.create(&id, "test/graph", vec![record(0)]).await.expect("a new run can be created");
+    let mut end = record(1);
+    end.body = r#"{"code":"E7"}"#.to_owned();
+    store.append(&lease, 1, vec![end], Status::Error).await.expect("its holder can append");
+    drop(lease);
+    let before = store.find(&id).await.expect("a run can be found");
+    let lease = store.lease(&id).await.expect("a run that failed can be leased");
+    store.append(&lease, 2, vec![record(2)], Status::Error).await.expect("its new holder can append");
+    drop(lease);
+    let after = store.find(&id).await.expect("a run can be found");
+    assert_eq!((after.code.as_deref(), after.records), (Some("E7"), 3), "it keeps its code and has the record");
+    assert_eq!((after.status, after.updated, after.holder), (Status::Error, before.updated, None));
 }
 
 /// A cancel request reaches the holder of a run, and nobody else.

@@ -196,13 +196,13 @@ impl Store for MemoryStore {
                 last.end = None;
             }
             SignedRecord::forget_ends(&mut records);
-            run.code = failure_code(&records, status);
+            let code = failure_code(&records, status);
             run.records.extend(records);
             if matches!(status, Status::Completed | Status::CompletedWithErrors | Status::Cancelled) {
                 run.is_cancelling = false;
             }
             if run.status != status {
-                (run.status, run.updated) = (status, SystemTime::now());
+                (run.status, run.updated, run.code) = (status, SystemTime::now(), code);
                 run.holder = (status == Status::Running).then(|| lease.cancel_request().clone());
             }
             Ok(())

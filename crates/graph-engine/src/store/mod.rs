@@ -53,7 +53,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// When this returns `Ok`, a restarted process sees all of them; on `Err` it sees all or none. `expected` is the number
     /// of records that the caller knows: another writer's record in between is [`StoreError::Conflict`]. A caller whose
     /// lease was taken over gets [`StoreError::LeaseLost`]. The same write forgets the [token](SignedRecord::end) of the record
-    /// that was the last one, and keeps that of the new last one.
+    /// that was the last one, and keeps that of the new last one. If `status` is the one that the run has already, the run
+    /// keeps its other facts: [`RunSummary::updated`] and [`RunSummary::code`].
     fn append<'a>(
         &'a self,
         lease: &'a Lease,

@@ -276,7 +276,8 @@ async fn proven_origin(
         let Some(before) = loaded(store, &from.run).await? else { return Ok(false) };
         prove(machine, &from.run, &before, key, encryption_key, false).map_err(of(&from.run))?;
         let mut origin = Past::open(machine, &from.run, &before, key, encryption_key).map_err(of(&from.run))?;
-        while origin.when.1 < from.seq && origin.go_on().map_err(of(&from.run))? {}
+        origin.until = Some(from.seq);
+        while origin.go_on().map_err(of(&from.run))? {}
         let link = usize::try_from(from.seq).ok().and_then(|seq| before.get(seq)).map(SignedRecord::link);
         let misfit = |what: &str| {
             let reason = format!("{what} where it says that it began in run `{}`", from.run);

@@ -17,6 +17,7 @@ use graph_model::value::canonical_json;
 use graph_signing::{Fingerprint, PublicKey};
 
 use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
+use crate::edits::EditSummary;
 
 /// The facts that a journal proves about a run.
 ///
@@ -38,6 +39,8 @@ pub struct Audit {
     pub steps: u64,
     /// How often it was resumed.
     pub resumes: u64,
+    /// The changes that people made to its state while it was not in progress.
+    pub edits: Vec<EditSummary>,
     /// The number of records.
     pub records: u64,
     /// The link of the last record, which covers the whole journal.
@@ -143,6 +146,7 @@ pub(super) fn prove(
     let is_recomputed = code.settings.secrets.is_empty() || run_secrets.is_some();
     let mut walk = Replayer::begin(machine, run, &start, is_recomputed, looks_inside)?;
     let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
+    let mut edits = Vec::new();
     // One record is in memory at a time: a journal is many times larger when it is parsed.
     for at in 1..verified.count() {
         let Some(record) = verified.record(at) else { break };
@@ -151,11 +155,15 @@ pub(super) fn prove(
             run_secrets.decrypt_record(code, &mut record)?;
         }
         let Record { seq, at, entry, .. } = record;
+        if let Entry::Edit(edit) = &entry {
+            edits.push(EditSummary::of(seq, &at, edit));
+        }
         let parsed = timestamp::parse(&at).ok_or_else(|| "its time cannot be read".to_owned());
         time = misfit(seq, parsed)?;
         misfit(seq, walk.take(seq, &entry, time))?;
         last = match entry {
             Entry::End(end) => Some((end, at)),
+            Entry::Edit(_) => last,
             _ => None,
         };
     }
@@ -180,6 +188,7 @@ pub(super) fn prove(
         status: walk.status,
         steps: walk.position.steps,
         resumes: walk.sessions.len() as u64 - 1,
+        edits,
         records: records.len() as u64,
         link: records.last().map_or_else(|| Digest::of([]), SignedRecord::link),
         key: key.fingerprint(),

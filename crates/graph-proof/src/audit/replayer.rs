@@ -15,7 +15,7 @@ use graph_engine::hooks::Control;
 use graph_engine::machine::Machine;
 use graph_engine::past::position_of;
 use graph_engine::record::{
-    Calls, CompletedCalls, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit, retake,
+    Calls, CompletedCalls, Edit, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit, retake,
 };
 use graph_engine::schema;
 use graph_engine::state::StateFields;
@@ -27,6 +27,7 @@ use graph_model::program::INTERNAL;
 use graph_model::value::Value;
 
 use crate::audit::dated::Dated;
+use crate::edits;
 
 /// The end of a run without a result.
 pub(super) struct Lost {
@@ -110,6 +111,7 @@ pub(super) enum Before {
     /// The snapshot with which a fork begins.
     Fork,
     Resume,
+    Edit,
     Step,
     Calls,
     Snapshot,
@@ -229,7 +231,8 @@ impl<'m> Replayer<'m> {
             _ if is_result(self.status) => return Err("the run had ended before it".to_owned()),
             // The last step and the end are written together.
             _ if self.position.frontier.is_empty() && !is_end => return self.can_stop(),
-            Entry::Resume(_) => {}
+            Entry::Resume(_) | Entry::Edit(_) => {}
+            _ if self.before == Before::Edit => return Err("the run was edited before it, and not resumed".to_owned()),
             _ if self.status != Status::Running || self.before == Before::Fork => {
                 return Err("the run had stopped before it, and was not resumed".to_owned());
             }
@@ -238,6 +241,7 @@ impl<'m> Replayer<'m> {
         self.before = match entry {
             Entry::Start(_) => Before::Start,
             Entry::Resume(resume) => self.resume(resume).map(|()| Before::Resume)?,
+            Entry::Edit(edit) => self.edit(edit).map(|()| Before::Edit)?,
             Entry::Step(step) => self.step(seq, step, at).map(|()| Before::Step)?,
             Entry::Calls(calls) => self.calls(calls).map(|()| Before::Calls)?,
             Entry::Snapshot(snapshot) => self.snapshot(snapshot).map(|()| Before::Snapshot)?,
@@ -284,6 +288,20 @@ impl<'m> Replayer<'m> {
         self.status = Status::Running;
         self.position.limit = resume.limit.map(u64::from).or(self.position.limit);
         self.session(&resume.grants, resume.depth)
+    }
+
+    /// Takes an edit, if it could be made here.
+    pub(super) fn edit(&mut self, edit: &Edit) -> Result<(), String> {
+        same("number of visits before it", edit.steps, self.position.steps)?;
+        if self.is_inside {
+            return Err("a run inside another is not edited".to_owned());
+        }
+        edits::check(edit, self.code, &self.position, &self.done).map_err(|misfit| misfit.to_string())?;
+        if let Some(state) = self.state.as_deref_mut() {
+            edit.changes().apply(self.code, state).map_err(|error| error.to_string())?;
+        }
+        self.lengths.get_mut().clear();
+        Ok(())
     }
 
     pub(super) fn all_grants(&self) -> Vec<String> {

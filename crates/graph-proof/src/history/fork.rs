@@ -4,7 +4,7 @@ use graph_engine::admission::allowed;
 use graph_engine::graph::tables;
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, Seen};
-use graph_engine::record::{Chain, Origin, SignedRecord, SnapshotDraft};
+use graph_engine::record::{Chain, ChangeError, Origin, SignedRecord, SnapshotDraft, StateChanges};
 use graph_engine::run_secrets::RunSecrets;
 use graph_engine::runtime::services;
 use graph_engine::services::RuntimeServices;
@@ -13,7 +13,7 @@ use graph_engine::store::StoreError;
 use graph_engine::{BoxFuture, Digest, Runtime, StartError};
 use graph_model::capability::Grants;
 use graph_model::name::RunId;
-use graph_model::value::{Map, Mismatch, Value};
+use graph_model::value::{Map, Value};
 
 use crate::history::{PastError, go_to};
 
@@ -26,6 +26,9 @@ pub struct Fork {
     pub step: Option<u64>,
     /// State keys and their new values; null unsets a key.
     pub set: Map<String, Value>,
+    /// State keys, and the values that are written to them as a node writes them: a channel combines the write with its
+    /// value.
+    pub write: Map<String, Value>,
     /// The new run's id; by default made of the graph's name, the time and a random part.
     pub run: Option<RunId>,
 }
@@ -63,22 +66,9 @@ pub enum ForkError {
         /// The step.
         step: u64,
     },
-    /// The graph has no such state key.
-    #[error("the graph has no state key `{key}`; it has `{}`", known.join("`, `"))]
-    UnknownKey {
-        /// The unknown key.
-        key: String,
-        /// The graph's state keys.
-        known: Vec<String>,
-    },
-    /// A value is not of the key's type.
-    #[error("the state key `{key}` cannot be changed so: {mismatch}")]
-    Value {
-        /// The key.
-        key: String,
-        /// The mismatch between the value and the key's type.
-        mismatch: Mismatch,
-    },
+    /// The state cannot be changed as asked.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
     /// The graph cannot run here.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -155,18 +145,13 @@ async fn begin_fork(
     }
     let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(SignedRecord::link);
     let link = link.unwrap_or_else(|| Digest::of([]));
-    let from = Origin::new(origin.clone(), past.when.1, link, fork.set.keys().cloned().collect());
+    let changes = StateChanges { set: &fork.set, write: &fork.write };
+    let from = Origin::new(origin.clone(), past.when.1, link, changes.keys().cloned().collect());
     let Past { position, seen, start: begun, .. } = past;
     let Seen::Plain(mut state) = seen else {
         return Err(past_error(PastError::Encrypted(begun.encryption_key.clone())));
     };
-    for (name, value) in fork.set {
-        let Some(index) = code.keys.iter().position(|key| key.name == name) else {
-            let known = code.keys.iter().map(|key| key.name.clone()).collect();
-            return Err(ForkError::UnknownKey { key: name, known });
-        };
-        state.set(index, value).map_err(|mismatch| ForkError::Value { key: name, mismatch })?;
-    }
+    changes.apply(code, &mut *state)?;
     let capabilities = begun.capabilities.clone();
     let ceiling: Vec<Grants> =
         std::iter::once(services.grants.clone()).chain(capabilities.clone().map(Grants::new)).collect();

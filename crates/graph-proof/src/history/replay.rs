@@ -9,7 +9,7 @@ use graph_engine::failure::{Category, Failure, ItemFailure};
 use graph_engine::graph::{GraphTables, Notes, Now, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, opened};
-use graph_engine::record::{End, JournalError, SignedRecord, SnapshotDraft, Visit};
+use graph_engine::record::{Edit, End, JournalError, SignedRecord, SnapshotDraft, Visit};
 use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
@@ -205,8 +205,9 @@ pub fn replay(
         past.start.from.is_some().then(|| {
             SnapshotDraft { code: past.graph(), state, position: &past.position, run_secrets: None }.to_owned()
         });
+    let before = past.position.steps;
     let recorded = RecordedCalls::read(&mut past)?;
-    let Past { start, resumed, end, limit: last_limit, .. } = past;
+    let Past { start, resumed, end, edits, limit: last_limit, .. } = past;
     let granted: Vec<Grants> =
         std::iter::once(&start.grants).chain(&resumed).map(|patterns| grants(patterns)).collect();
     let (inputs, limit) = (start.inputs, start.limit);
@@ -240,6 +241,7 @@ pub fn replay(
         replay,
         last_limit,
         cursor: 0,
+        edits: edits.into_iter().map(|edit| (edit.steps.saturating_sub(before), edit)).collect(),
     };
     walk.follow(end.as_ref())?;
     Ok(walk.replay)
@@ -429,6 +431,8 @@ struct ChangedRun<'m> {
     last_limit: Option<u64>,
     /// The number of recorded visits that the replay has passed.
     cursor: usize,
+    /// The edits that were not made yet, each with the number of recorded visits before it.
+    edits: VecDeque<(u64, Edit)>,
 }
 
 /// The recorded answers to the calls of a visit.
@@ -490,6 +494,13 @@ impl ChangedRun<'_> {
     /// Visits the next nodes. Returns `false` if the run cannot be followed any further.
     fn step(&mut self, end: Option<&End>) -> Result<bool, PastError> {
         let frontier = self.position.frontier.clone();
+        if let Err(reason) = self.make_edits() {
+            let at = frontier.first();
+            let node = at.map_or(String::new(), |at| self.code.node(at.node).name.clone());
+            let step = at.map_or(self.position.steps, |at| at.number);
+            self.replay.stopped = Some(Stopped { step, node, reason });
+            return Ok(false);
+        }
         let (mut visits, mut settled) = (Vec::new(), Vec::new());
         let mut pairs = Vec::new();
         for activation in &frontier {
@@ -578,6 +589,15 @@ impl ChangedRun<'_> {
         let changes = settled.into_iter().flat_map(|(.., changes)| changes);
         // `fold` has checked that the state accepts the values.
         Ok(write(combined, changes, &mut *self.state).is_ok())
+    }
+
+    /// Makes the edits that the recorded run had received when it had made as many of its visits.
+    fn make_edits(&mut self) -> Result<(), String> {
+        while let Some((_, edit)) = self.edits.pop_front_if(|(visits, _)| *visits <= self.cursor as u64) {
+            let misfit = |error| format!("the edit after step {} cannot be made: {error}", edit.steps);
+            edit.changes().apply(self.code, &mut *self.state).map_err(misfit)?;
+        }
+        Ok(())
     }
 
     /// Finds the recorded visit to compare with a visit of `node`, and reports visits that were skipped or added.

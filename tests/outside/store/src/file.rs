@@ -132,9 +132,9 @@ impl Contents {
             let status = serde_json::from_value(status.clone()).ok()?;
             if status != self.status {
                 self.updated = time("at")?;
+                self.code = said["code"].as_str().map(str::to_owned);
             }
             self.status = status;
-            self.code = said["code"].as_str().map(str::to_owned);
         }
         let records = said["records"].as_array().map(Vec::as_slice).unwrap_or_default();
         if let Some(before) = self.records.last_mut().filter(|_| !records.is_empty()) {

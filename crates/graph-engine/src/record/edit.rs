@@ -1,0 +1,130 @@
+//! Edits: changes that a person makes to the state of a run that is not in progress.
+
+use std::collections::BTreeMap;
+
+use graph_model::reducer::{Reducer, Uncombined};
+use graph_model::value::{Map, Mismatch, Value};
+
+use crate::graph::GraphTables;
+use crate::record::entry::Edit;
+use crate::state::StateFields;
+
+/// Values for keys of a run's state.
+#[derive(Debug, Clone, Copy)]
+pub struct StateChanges<'a> {
+    /// The keys that are overwritten; null unsets a key.
+    pub set: &'a Map<String, Value>,
+    /// The values that are written as a node writes them: a channel combines the write with its value.
+    pub write: &'a Map<String, Value>,
+}
+
+/// The reason why the state of a run cannot be changed as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// The graph has no such state key.
+    #[error("the graph has no state key `{key}`; it has `{}`", known.join("`, `"))]
+    UnknownKey {
+        /// The unknown key.
+        key: String,
+        /// The graph's state keys.
+        known: Vec<String>,
+    },
+    /// A value is not of the key's type.
+    #[error("the state key `{key}` cannot be changed so: {mismatch}")]
+    Value {
+        /// The key.
+        key: String,
+        /// The mismatch between the value and the key's type.
+        mismatch: Mismatch,
+    },
+    /// A write cannot be combined with the value of its channel.
+    #[error("the state key `{key}` cannot be written so: {reason}")]
+    Uncombined {
+        /// The key.
+        key: String,
+        /// Why not.
+        reason: Uncombined,
+    },
+    /// A key has two values.
+    #[error("the state key `{key}` is both set and written: set it to its final value")]
+    Twice {
+        /// The key.
+        key: String,
+    },
+}
+
+impl<'a> StateChanges<'a> {
+    /// Returns the names of the keys: those that are set, and then those that are written.
+    pub fn keys(self) -> impl Iterator<Item = &'a String> + Clone {
+        self.set.keys().chain(self.write.keys())
+    }
+
+    /// Makes the changes.
+    ///
+    /// # Errors
+    ///
+    /// If the graph has no such key, a key is named twice, or a value does not fit. Some of the changes may be made then.
+    pub fn apply(&self, graph: &GraphTables, state: &mut dyn StateFields) -> Result<(), ChangeError> {
+        self.check_keys(graph)?;
+        let misfit = |key: &String, mismatch| ChangeError::Value { key: key.clone(), mismatch };
+        let values = self.set.iter().map(|one| (one, false)).chain(self.write.iter().map(|one| (one, true)));
+        for ((name, value), is_write) in values {
+            let Some(key) = graph.key_named(name) else { continue };
+            let value = match graph.keys[key].reducer.as_ref().filter(|_| is_write) {
+                Some(reducer) => combined(reducer, name, state.get(key).to_plain_value(), value)?,
+                None => value.clone(),
+            };
+            state.set(key, value).map_err(|mismatch| misfit(name, mismatch))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the changes to the keys of a state whose secrets may be encrypted or hidden.
+    ///
+    /// # Errors
+    ///
+    /// If a write cannot be combined with the value of its channel.
+    pub fn write_to(
+        &self,
+        channels: &BTreeMap<String, Reducer>,
+        keys: &mut Map<String, Value>,
+    ) -> Result<(), ChangeError> {
+        keys.extend(self.set.iter().map(|(name, value)| (name.clone(), value.clone())));
+        for (name, write) in self.write {
+            let value = match channels.get(name) {
+                Some(reducer) => {
+                    let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
+                    combined(reducer, name, current, write)?
+                }
+                None => write.clone(),
+            };
+            keys.insert(name.clone(), value);
+        }
+        Ok(())
+    }
+
+    /// Fails unless each key is one of the graph and is named once.
+    pub fn check_keys(&self, graph: &GraphTables) -> Result<(), ChangeError> {
+        if let Some(key) = self.keys().find(|name| graph.key_named(name).is_none()) {
+            let known = graph.keys.iter().map(|key| key.name.clone()).collect();
+            return Err(ChangeError::UnknownKey { key: key.clone(), known });
+        }
+        match self.write.keys().find(|name| self.set.contains_key(*name)) {
+            Some(key) => Err(ChangeError::Twice { key: key.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn combined(reducer: &Reducer, key: &str, current: Value, write: &Value) -> Result<Value, ChangeError> {
+    let failed = |reason| ChangeError::Uncombined { key: key.to_owned(), reason };
+    reducer.combine(current, write.clone()).map_err(failed)
+}
+
+impl Edit {
+    /// Returns the changes.
+    pub fn changes(&self) -> StateChanges<'_> {
+        StateChanges { set: &self.set, write: &self.write }
+    }
+}

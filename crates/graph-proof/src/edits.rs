@@ -1,0 +1,137 @@
+//! Edits of runs: their summary, and when they fit a run.
+
+use graph_engine::graph::GraphTables;
+use graph_engine::record::{ChangeError, CompletedCalls, Edit};
+use graph_engine::step::Position;
+
+/// A change that a person made to the state of a run while it was not in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EditSummary {
+    /// The record.
+    pub record: u64,
+    /// When it was made: RFC 3339 in UTC with milliseconds.
+    pub at: String,
+    /// How many nodes had been visited.
+    pub step: u64,
+    /// The name of the person who made it, as the holder of the journal's key gave it.
+    pub by: String,
+    /// Why.
+    pub why: String,
+    /// The keys that were overwritten.
+    pub set: Vec<String>,
+    /// The keys that were written as a node writes them: a channel combined the write with its value.
+    pub written: Vec<String>,
+}
+
+impl EditSummary {
+    pub(crate) fn of(record: u64, at: &str, edit: &Edit) -> Self {
+        Self {
+            record,
+            at: at.to_owned(),
+            step: edit.steps,
+            by: edit.by.clone(),
+            why: edit.why.clone(),
+            set: edit.set.keys().cloned().collect(),
+            written: edit.write.keys().cloned().collect(),
+        }
+    }
+}
+
+/// The reason why a run cannot be edited as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EditMisfit {
+    /// The change does not fit the graph.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    /// It changes nothing.
+    #[error("it changes no state key")]
+    Nothing,
+    /// It does not say who makes it, or why, in one line.
+    #[error("it does not say {what} in one line of text")]
+    Unsaid {
+        /// The missing or unfit member: `who makes it` or `why it is made`.
+        what: &'static str,
+    },
+    /// A key cannot be unset.
+    #[error("the state key `{key}` cannot be unset: {why}")]
+    Unset {
+        /// The key.
+        key: String,
+        /// Why not.
+        why: String,
+    },
+    /// A call of the next step depends on the key, and has begun.
+    #[error(
+        "the state key `{key}` cannot be changed: a call of node `{node}` (visit {step}) was made with its value, and its \
+         result is kept; fork the run instead"
+    )]
+    CallMade {
+        /// The key.
+        key: String,
+        /// The node.
+        node: String,
+        /// The number of the visit.
+        step: u64,
+    },
+}
+
+/// Fails unless the edit can be made at a position of a run, whatever the run's state is. `done` are the finished calls
+/// of the next step: a key that the parameters of one of them depend on keeps its value, so that a result never belongs
+/// to other parameters.
+///
+/// # Errors
+///
+/// The first reason why not.
+pub(crate) fn check(
+    edit: &Edit,
+    graph: &GraphTables,
+    position: &Position,
+    done: &CompletedCalls,
+) -> Result<(), EditMisfit> {
+    for (text, what) in [(&edit.by, "who makes it"), (&edit.why, "why it is made")] {
+        if text.trim().is_empty() || text.chars().any(char::is_control) {
+            return Err(EditMisfit::Unsaid { what });
+        }
+    }
+    let changes = edit.changes();
+    changes.check_keys(graph)?;
+    if changes.keys().next().is_none() {
+        return Err(EditMisfit::Nothing);
+    }
+    let nulls = edit.set.iter().chain(&edit.write).filter(|(_, value)| value.is_null());
+    for (name, _) in nulls {
+        let unset = |why| Err(EditMisfit::Unset { key: name.clone(), why });
+        let Some(key) = graph.key_named(name) else { continue };
+        if graph.keys[key].reducer.is_some() {
+            return unset("it is a channel; set it to its first value".to_owned());
+        }
+        if let Some(node) = graph.reads_without_fallback(key) {
+            return unset(format!("`{node}` reads it without a fallback"));
+        }
+    }
+    keeps_calls(edit, graph, position, |step| done.keys().any(|(number, _)| *number == step))
+}
+
+/// Fails if it changes a key that the parameters of a call of the next step depend on, for the visits whose calls
+/// `have_begun`.
+///
+/// # Errors
+///
+/// [`EditMisfit::CallMade`].
+pub(crate) fn keeps_calls(
+    edit: &Edit,
+    graph: &GraphTables,
+    position: &Position,
+    have_begun: impl Fn(u64) -> bool,
+) -> Result<(), EditMisfit> {
+    for at in position.frontier.iter().filter(|at| have_begun(at.number)) {
+        let read = |name: &&String| graph.key_named(name).is_some_and(|key| graph.call_reads(at.node, key));
+        if let Some(key) = edit.changes().keys().find(read) {
+            let node = graph.node(at.node).name.clone();
+            return Err(EditMisfit::CallMade { key: key.clone(), node, step: at.number });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! `graph edit`: change state keys of a run that is not in progress.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use graph_runtime::history::StateEdit;
+use graph_runtime::{EditRun, EncryptionKey, RunId, Runtime, SqliteStore, Store};
+use serde_json::json;
+
+use super::show::{edit_json, edit_text};
+use super::signing_key;
+use super::state_changes::StateChangeArguments;
+use super::stored_run::own_graph;
+use crate::outcome::{CommandOutcome, CommandResult, Error};
+
+#[derive(Args)]
+pub(crate) struct EditArguments {
+    /// The run
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    run: RunId,
+    /// The SQLite file that holds the run
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
+    #[command(flatten)]
+    changes: StateChangeArguments,
+    /// Why the run is edited, in one line; the journal keeps it
+    #[arg(long, value_name = "TEXT")]
+    why: String,
+    /// The name of the person who edits the run; the journal keeps it [default: that of the variable `USER`]
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
+    /// The secret key that signs the store's journals [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The key that encrypts secrets in the store
+    #[arg(long, alias = "seal-key", value_name = "FILE")]
+    encryption_key: Option<PathBuf>,
+    /// Print the edit as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &EditArguments) -> CommandResult {
+    if !arguments.store.is_file() {
+        return Err(Error::new(format!("there is no store at {}", arguments.store.display())));
+    }
+    let by = match &arguments.by {
+        Some(by) => by.clone(),
+        None => std::env::var("USER").map_err(|_| Error::new("nobody says who edits the run: give `--by NAME`"))?,
+    };
+    let key = signing_key(arguments.key.as_ref())?;
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let store = tokio.block_on(SqliteStore::open(&arguments.store))?;
+    let records = tokio.block_on(store.load(&arguments.run))?;
+    let graph = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
+    let (set, write) = arguments.changes.read(&graph)?;
+    let mut builder = Runtime::builder().store(store).sign_with(key);
+    if let Some(path) = &arguments.encryption_key {
+        builder = builder.encrypt_with(EncryptionKey::load(path)?);
+    }
+    let runtime = builder.build()?;
+    let edit = StateEdit { by, why: arguments.why.clone(), set, write };
+    let edited = tokio.block_on(runtime.edit(&graph, &arguments.run, edit))?;
+    if arguments.json {
+        let mut edit = edit_json(&edited);
+        edit["run"] = json!(arguments.run);
+        out!("{edit}");
+    } else {
+        let (run, store) = (&arguments.run, arguments.store.display());
+        out!("{run}: {}; continue with `graph run GRAPH --store {store} --resume {run}`", edit_text(&edited));
+    }
+    Ok(CommandOutcome::Well)
+}

@@ -1,0 +1,58 @@
+//! The options that change state keys of a run.
+
+use clap::Args;
+use graph_model::number::read_json;
+use graph_runtime::dynamic::Interpreted;
+use graph_runtime::{Map, Value};
+
+use crate::outcome::Error;
+
+/// The options that change state keys of a run.
+#[derive(Args)]
+pub(crate) struct StateChangeArguments {
+    /// Set a state key to another value, in JSON; may be given several times
+    #[arg(long = "set", value_name = "KEY=JSON", value_parser = setting)]
+    set: Vec<(String, Value)>,
+    /// Write a value to a state key as a node does: a channel combines it with its value; may be given several times
+    #[arg(long = "write", value_name = "KEY=JSON", value_parser = setting)]
+    write: Vec<(String, Value)>,
+}
+
+/// Values of state keys.
+type KeyValues = Map<String, Value>;
+
+/// Splits `key=json`.
+fn setting(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write `key=json`")?;
+    let value = read_json(value).map_err(|error| {
+        format!("the value of `{key}` is not JSON ({error}); write a text in quotes: `{key}='\"text\"'`")
+    })?;
+    Ok((key.to_owned(), value))
+}
+
+impl StateChangeArguments {
+    /// Returns the values to set and those to write, by their keys.
+    ///
+    /// # Errors
+    ///
+    /// If a key is given twice, or is or contains a secret.
+    pub(crate) fn read(&self, graph: &Interpreted) -> Result<(KeyValues, KeyValues), Error> {
+        let (mut set, mut write) = (Map::new(), Map::new());
+        for (given, map) in [(&self.set, &mut set), (&self.write, &mut write)] {
+            for (key, value) in given {
+                if map.insert(key.clone(), value.clone()).is_some() {
+                    return Err(Error::new(format!("the state key `{key}` is given twice")));
+                }
+            }
+        }
+        let is_secret =
+            |name: &&String| graph.interface().keys.iter().any(|key| key.name == **name && key.ty.has_secret());
+        match set.keys().chain(write.keys()).find(is_secret) {
+            Some(name) => {
+                let why = "is or contains a secret, and others see command lines";
+                Err(Error::new(format!("the state key `{name}` {why}: it cannot be changed here")))
+            }
+            None => Ok((set, write)),
+        }
+    }
+}
