@@ -195,9 +195,17 @@ fn change_start(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> 
 
 fn change_step(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option<String> {
     if choices.below(6) == 0 {
-        let name = *choices.one(&["next", "next", "limit", "joins"])?;
+        let name = *choices.one(&["next", "next", "limit", "joins", "ordered", "ordered"])?;
         if name == "joins" {
             record["joins"] = json!([{"node": choices.one(nodes)?, "fan": choices.below(3)}]);
+        } else if name == "ordered" {
+            let orders = [json!([0, 1]), json!([1, 0]), json!([0, 0]), json!([5]), json!([1, 2, 0]), json!([])];
+            let from = choices.one(&orders)?.clone();
+            match record.pointer_mut("/ordered/0").and_then(Value::as_object_mut) {
+                Some(order) if choices.below(3) > 0 => order["from"] = from,
+                Some(_) => drop(record.as_object_mut()?.shift_remove("ordered")),
+                None => record["ordered"] = json!([{"key": choices.one(&["found", "words", "steps"])?, "from": from}]),
+            }
         } else if name == "limit" {
             put_number(choices, record, "limit", 700);
         } else if choices.below(3) == 0 {

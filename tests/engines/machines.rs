@@ -24,6 +24,7 @@ graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
 graph!("tests/engines/graphs/channels_combine_branches.yaml");
 graph!("tests/engines/graphs/channels_hold_deep_values.yaml");
+graph!("tests/engines/graphs/channels_in_the_order_of_branches.yaml");
 graph!("tests/engines/graphs/channels_of_any_kind.yaml");
 graph!("tests/engines/graphs/critique_without_new_research.yaml");
 graph!("tests/engines/graphs/environment_must_be_set.yaml");
@@ -193,6 +194,9 @@ super::all_machines! {
     }
     "channels_hold_deep_values" channels_hold_deep_values ChannelsHoldDeepValues {
         test_deep(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "channels_in_the_order_of_branches" channels_in_the_order_of_branches ChannelsInTheOrderOfBranches {
+        test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "channels_of_any_kind" channels_of_any_kind ChannelsOfAnyKind {
         test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -176,6 +176,11 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("node", "reset", "channels that get their first values again before `assign`: a name, or a list of names"),
     ("channel", "reduce", "how the writes are combined"),
     ("channel", "id", "for `messages`: the field by which an object replaces an earlier one; `id` if not given"),
+    (
+        "channel",
+        "order",
+        "for `append` and `extend`: `branch` puts the elements in the order of the branches when these meet",
+    ),
     ("channel", "comment", "for readers"),
     ("node", "cancels", "`true`: the run returns here although branches are active, and cancels them"),
     ("node", "output", "what the run returns, any value with templates; without it the run returns its state"),

@@ -31,7 +31,7 @@ use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::hooks::Control;
 use crate::observer::Event;
 use crate::record;
-use crate::record::{Covered, End, SignedRecord, SnapshotDraft, Step, VisitFailure, open_joins, targets};
+use crate::record::{Covered, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, targets};
 use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
@@ -570,6 +570,7 @@ impl Engine {
             visits: made.map(|(visit, covered)| visit.written(code, slot, covered)).collect(),
             next: targets(code, candidate.next()),
             joins: open_joins(code, candidate.joins(position)),
+            ordered: new_orders(code, candidate.reordered()),
             limit: position.limit,
         };
         journal.as_mut().expect("only a run with a journal signs records").sign("step", step)

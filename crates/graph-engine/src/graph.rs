@@ -96,6 +96,8 @@ pub struct GraphTables {
     pub has_channels: bool,
     /// Whether any return cancels the branches that are active.
     pub has_cancelling: bool,
+    /// Whether elements of channels are put in the order of the branches.
+    pub has_ordered: bool,
     /// Whether any node asks how often it was visited.
     pub counts_visits: bool,
     /// The fan-outs that have joins.

@@ -235,6 +235,7 @@ impl<'m> Past<'m> {
                             changes.check_keys(code).and_then(|()| changes.write_to(&code.settings.channels, keys))
                         }
                     };
+                    changes.place(code, &mut self.position);
                     edited.map_err(|error| JournalError::Misfit { seq, reason: error.to_string() })?;
                     self.when = (record.at, seq);
                     self.edits.push(edit);
@@ -279,7 +280,8 @@ fn write_encrypted(code: &GraphTables, keys: &mut Map<String, Value>, step: &Ste
         let reset = code.node_named(&visit.node).map_or(&[][..], |node| &code.node(node).reset);
         let first = |key: &CompiledKey| (key.name.clone(), key.initial.clone().unwrap_or_default());
         visit.write_to(keys, &code.settings.channels, reset.iter().map(|&key| first(&code.keys[key])))
-    })
+    })?;
+    step.ordered.iter().try_for_each(|order| order.apply(keys))
 }
 
 /// Returns the state of a run that is about to begin with inputs.

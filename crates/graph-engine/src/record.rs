@@ -23,8 +23,8 @@ mod written;
 
 pub use edit::{ChangeError, StateChanges};
 pub use entry::{
-    BranchMemory, Calls, Done, Edit, End, Entry, FanOut, InBranch, Join, Origin, Payload, Record, Resume, Snapshot,
-    Start, Step, Target, Visit, VisitFailure,
+    BranchMemory, Calls, Done, Edit, End, Entry, FanOut, InBranch, Join, NewOrder, Origin, Payload, Record, Resume,
+    Snapshot, Start, Step, Target, Visit, VisitFailure,
 };
 pub use journal::{FIRST_VERSION, Follower, JournalError, SignedRecord, VERSION, head, verified_start};
 
@@ -39,4 +39,4 @@ pub use journal::{Chain, Journal, VerifiedJournal};
 pub use retake::{has_shape, retake, said_edges, said_way};
 pub use secrets::hide_visit;
 pub use snapshot::{Due, SnapshotDraft};
-pub use written::{Changes, Covered, WrittenVisit, open_joins, targets};
+pub use written::{Changes, Covered, WrittenVisit, new_orders, open_joins, targets};

@@ -45,6 +45,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
             Entry::Resume(resume) => position.limit = resume.limit.map(u64::from).or(position.limit),
             Entry::Edit(edit) => {
                 edit.changes().apply(code, &mut *state).map_err(|error| misfit(error.to_string()))?;
+                edit.changes().place(code, &mut position);
             }
             Entry::Start(_) | Entry::Snapshot(_) => {}
         }

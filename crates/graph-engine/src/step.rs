@@ -16,6 +16,7 @@ mod fold;
 mod limit;
 mod nested;
 mod next;
+mod order;
 mod position;
 mod quorum;
 mod settle;
@@ -38,6 +39,7 @@ pub use limit::most_extended;
 pub use nested::{
     MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, nested_id, receives_secrets,
 };
+pub use order::{ElementPaths, Reordered};
 pub use position::{Branch, Memory, OpenJoin, Position};
 pub use quorum::{Decision, Tally};
 pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};

@@ -5,7 +5,7 @@
 //! graph is first used. The interpreter receives the form that such a program is read as: a
 //! [`GraphIr`](crate::ir::GraphIr).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use indexmap::IndexMap;
@@ -260,6 +260,9 @@ pub struct Settings {
     /// The channels: the keys of the state whose writes are combined.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub channels: BTreeMap<String, Reducer>,
+    /// The channels whose elements are put in the order of the branches when these meet.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub by_branch: BTreeSet<String>,
     /// The SHA-256 of the contracts of the tools whose results are cached, in hex, by the tools' indices. With another
     /// contract, a tool counts as another tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -281,6 +284,7 @@ impl Default for Settings {
             schema: None,
             secrets: Secrets::default(),
             channels: BTreeMap::new(),
+            by_branch: BTreeSet::new(),
             contracts: BTreeMap::new(),
         }
     }

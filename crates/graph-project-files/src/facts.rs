@@ -211,6 +211,12 @@ impl RunProjection {
             };
             self.visit(visit, before, next, additions);
         }
+        for order in step.ordered {
+            if let Err(error) = order.apply(&mut self.keys) {
+                // No run of the graph puts elements in order that are not there.
+                tracing::warn!(run = %self.run, "{error}");
+            }
+        }
         self.announce(additions);
     }
 

@@ -1,6 +1,6 @@
 //! The writes to a channel are values that it can combine, and reveal no secret.
 
-use graph_definition::definition::{ChannelDefinition, NodeKind, Spanned};
+use graph_definition::definition::{ChannelDefinition, NodeDefinition, NodeKind, RouteDefinition, Spanned};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::HashMap;
 use graph_definition::source::Span;
@@ -14,6 +14,7 @@ use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     check_resets(analysis, diagnostics);
+    check_orders(analysis, diagnostics);
     if analysis.model.definition.channels.is_empty() {
         return;
     }
@@ -23,6 +24,23 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         if check_write(analysis, &write, diagnostics) {
             check_kind(analysis, &write, &mut kinds, diagnostics);
             check_secrets(analysis, &write, diagnostics);
+        }
+    }
+}
+
+/// Checks that there are branches if elements are to be put in their order.
+fn check_orders(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
+    let begins = |node: &NodeDefinition| matches!(node.next(), RouteDefinition::All(_) | RouteDefinition::Each(_));
+    if definition.nodes.iter().any(begins) {
+        return;
+    }
+    for ChannelDefinition { key, by_branch, .. } in &definition.channels {
+        if let Some(order) = by_branch {
+            let message = format!("`order` of channel `{key}` does nothing: the graph has no branches");
+            diagnostics
+                .error(code::INERT_FIELD, analysis.model.place(order), message)
+                .help("the elements are in the order of the steps: remove it");
         }
     }
 }

@@ -222,6 +222,12 @@ fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interfac
                 .iter()
                 .map(|channel| (channel.key.to_string(), channel.reducer.value.clone()))
                 .collect(),
+            by_branch: definition
+                .channels
+                .iter()
+                .filter(|channel| channel.by_branch.is_some())
+                .map(|channel| channel.key.to_string())
+                .collect(),
             contracts: cached::contracts(analysis),
             ..definition.settings.clone()
         },

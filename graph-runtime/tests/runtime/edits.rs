@@ -287,6 +287,44 @@ async fn an_edit_keeps_the_parameters_of_finished_calls() {
     assert_eq!((same.deviations, same.stopped), (vec![], None));
 }
 
+#[tokio::test]
+async fn elements_that_an_edit_adds_belong_to_no_branch() {
+    const SLOW: &str = r#"{"line":2,"does":"gate","next":[{"to":"slower"}]}"#;
+    const SLOWER: &str =
+        r#"{"line":3,"does":{"action":0},"params":{"n":"${state.n}"},"assign":{"log":"a"},"next":[{"to":"end"}]}"#;
+    const QUICK: &str = r#"{"line":4,"does":"gate","assign":{"log":"b"},"next":[{"to":"end"}]}"#;
+    const JOIN: &str =
+        r#"{"line":5,"does":"return","join":{"of":[2,3],"fan":0,"closes":true},"output":"${state.log}"}"#;
+    let fan = FAN.replace("\"a\"", "\"slow\"").replace("\"b\"", "\"quick\"");
+    let program = Program {
+        settings: r#"{"channels":{"log":"append"},"by_branch":["log"]}"#,
+        keys: &[Key { name: "log", initial: Some("[]") }, Key { name: "n", initial: Some("0") }],
+        nodes: &[("fan", &fan), ("slow", SLOW), ("slower", SLOWER), ("quick", QUICK), ("end", JOIN)],
+        ..PROGRAM
+    };
+    // The changes, and the list at the end: `b` is written before the edit, and `a` after it.
+    for (set, write, expected) in [
+        (json!({"n": 1}), json!({}), json!(["a", "b"])),
+        (json!({"n": 1}), json!({"log": "x"}), json!(["a", "x", "b"])),
+        (json!({"n": 1, "log": ["x", "y"]}), json!({}), json!(["x", "y", "a"])),
+    ] {
+        let store = MemoryStore::new();
+        let (graph, _) = machine(&program);
+        let runtime = runtime(store.clone());
+        runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+        runtime.edit(&graph, &id("run"), edit(set, write)).await.unwrap();
+        let fork = runtime.fork(&graph, &id("run"), Fork::default()).await.unwrap();
+        for run in [&id("run"), &fork] {
+            let finished = runtime.resume(graph.clone(), run).await.unwrap().await.unwrap();
+            assert_eq!(finished.output, expected);
+            let all = store.load(run).await.unwrap();
+            audit_tree(Arc::new(graph.clone()), run, &store, &public(), None).await.unwrap();
+            let same = replay(&graph, &graph, run, &all, &public(), None).unwrap();
+            assert_eq!((same.deviations, same.stopped), (vec![], None));
+        }
+    }
+}
+
 /// Runs the graph [`child`] with the key `n`, which is no number at first.
 fn parent() -> Interpreted {
     const NEST: &str = r#"{"line":1,"does":{"action":0},"params":{"n":"${state.n}"},"assign":{"got":"${result.output.doubled}"},"next":[{"to":"end"}]}"#;

@@ -1143,6 +1143,27 @@ async fn each_node_of_one_step_is_listed_with_its_next_node() {
     assert_rebuilds(&kept, &[(&id(), &forks)]).await;
 }
 
+#[tokio::test]
+async fn elements_in_the_order_of_the_branches_are_in_the_files_too() {
+    let nodes = &[
+        ("fork", r#"{"line":1,"does":"gate","next":{"all":[{"to":"slow"},{"to":"quick"}]}}"#),
+        ("slow", r#"{"line":2,"does":"gate","next":[{"to":"slower"}]}"#),
+        ("slower", r#"{"line":3,"does":"gate","assign":{"log":["a","b"]},"next":[{"to":"join"}]}"#),
+        ("quick", r#"{"line":4,"does":"gate","assign":{"log":["c"]},"next":[{"to":"join"}]}"#),
+        ("join", r#"{"line":5,"does":"gate","next":[{"to":"end"}],"join":{"of":[2,3],"fan":0,"closes":true}}"#),
+        ("end", r#"{"line":6,"does":"return"}"#),
+    ];
+    let settings = r#"{"channels":{"log":"extend"},"by_branch":["log"]}"#;
+    let keys = &[Key { name: "log", initial: Some(r#"["first"]"#) }];
+    let forks = machine(&Program { nodes, settings, keys, ..PROGRAM });
+    let kept = Kept::new();
+    let run = runtime(kept.store.clone(), &kept.files).start_as(id(), forks.clone(), Map::new()).await.unwrap();
+    assert_eq!(run.await.unwrap().state["log"], json!(["first", "a", "b", "c"]));
+    let (item, _) = kept.files.store().verify(&graph(), &id(), &ring()).unwrap();
+    assert_eq!(item.state["log"], json!(["first", "a", "b", "c"]));
+    assert_rebuilds(&kept, &[(&id(), &forks)]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_runs_at_once_have_their_files_each() {
     let kept = Kept::new();

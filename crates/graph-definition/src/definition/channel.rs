@@ -5,6 +5,7 @@ use graph_model::reducer::{REDUCERS, Reducer};
 
 use super::reader::{DefinitionReader, Fields, Spanned};
 use crate::diagnostic::{SourcePlace, code};
+use crate::source::Span;
 use crate::tree::{TreeNode, YamlTree};
 
 /// A key of the state whose writes are combined.
@@ -14,10 +15,15 @@ pub struct ChannelDefinition {
     pub key: Spanned<StateKey>,
     /// How its writes are combined.
     pub reducer: Spanned<Reducer>,
+    /// Where the file says that its elements are put in the order of the branches when these meet.
+    pub by_branch: Option<Span>,
 }
 
 /// The fields of a channel that is written as a mapping.
-pub const CHANNEL: [&str; 3] = ["reduce", "id", "comment"];
+pub const CHANNEL: [&str; 4] = ["reduce", "id", "order", "comment"];
+
+/// The orders that a channel's elements may be put in.
+pub const ORDERS: [&str; 1] = ["branch"];
 
 /// Reads `channels`.
 pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<ChannelDefinition> {
@@ -26,17 +32,17 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> V
     for (key, tree) in fields.entries {
         let text = Spanned { value: key.name.clone(), span: key.span.clone() };
         let key = reader.name(text, StateKey::new);
-        if let (Some(key), Some(reducer)) = (key, parse_reducer(reader, tree)) {
-            channels.push(ChannelDefinition { key, reducer });
+        if let (Some(key), Some((reducer, by_branch))) = (key, parse_reducer(reader, tree)) {
+            channels.push(ChannelDefinition { key, reducer, by_branch });
         }
     }
     channels
 }
 
 /// Reads a reducer: its name, or a mapping with its name and options.
-fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Spanned<Reducer>> {
+fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(Spanned<Reducer>, Option<Span>)> {
     if !matches!(tree.node, TreeNode::Map(_)) {
-        return Some(Spanned { value: named(reader, tree)?, span: tree.span.clone() });
+        return Some((Spanned { value: named(reader, tree)?, span: tree.span.clone() }, None));
     }
     let fields = reader.map(tree, "a channel")?;
     reader.only(&fields, "a channel", &CHANNEL, &[]);
@@ -64,7 +70,26 @@ fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<S
             }
         }
     }
-    Some(Spanned { value, span: name.span.clone() })
+    let by_branch = match fields.get("order") {
+        Some(tree) => parse_order(reader, tree, &value)?,
+        None => None,
+    };
+    Some((Spanned { value, span: name.span.clone() }, by_branch))
+}
+
+/// Reads the order of a channel's elements; the outer `None` means a mistake.
+fn parse_order(reader: &mut DefinitionReader<'_>, tree: &YamlTree, reducer: &Reducer) -> Option<Option<Span>> {
+    let words = ORDERS.map(|order| (order, ()));
+    reader.word(tree, "`order` of a channel", &words)?;
+    if matches!(reducer, Reducer::Append | Reducer::Extend) {
+        return Some(Some(tree.span.clone()));
+    }
+    let place = SourcePlace::new(reader.source, tree.span.clone());
+    reader
+        .diagnostics
+        .error(code::INERT_FIELD, place, format!("`order` does nothing for `{}`", reducer.name()))
+        .help("only the elements of `append` and `extend` are put in order: remove it");
+    Some(None)
 }
 
 fn named(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Reducer> {

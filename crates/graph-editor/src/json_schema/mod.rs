@@ -257,12 +257,13 @@ fn value(names: PathScope, arguments: Option<&[String]>) -> Value {
 
 /// Returns the schema of a channel: the name of its reducer, or a mapping.
 fn channel() -> Value {
-    let fields = |id: Option<Value>| {
+    // The reducers of a kind, and the field that only they have.
+    let fields = |reducers: &[&str], own: Option<(&str, Value)>| {
         let mut mapping = only(&vocabulary::CHANNEL, |field| {
-            let schema = match field {
-                "reduce" if id.is_some() => json!({ "const": "messages" }),
-                "reduce" => json!({ "enum": REDUCERS }),
-                "id" => id.clone().unwrap_or_else(|| json!({ "type": "null" })),
+            let schema = match (field, &own) {
+                ("reduce", _) => json!({ "enum": reducers }),
+                (field, Some((name, schema))) if field == *name => nullable(schema.clone()),
+                ("id" | "order", _) => json!({ "type": "null" }),
                 _ => anything(),
             };
             documented(schema, "channel", field)
@@ -270,8 +271,9 @@ fn channel() -> Value {
         mapping["required"] = json!(["reduce"]);
         mapping
     };
-    let id = nullable(json!({ "type": "string" }));
-    json!({ "anyOf": [{ "enum": REDUCERS }, fields(Some(id)), fields(None)] })
+    let id = fields(&["messages"], Some(("id", json!({ "type": "string" }))));
+    let order = fields(&["append", "extend"], Some(("order", json!({ "enum": vocabulary::ORDERS }))));
+    json!({ "anyOf": [{ "enum": REDUCERS }, id, order, fields(&REDUCERS, None)] })
 }
 
 /// Returns the schema of a value that is used literally: an expression in it would stay a string.

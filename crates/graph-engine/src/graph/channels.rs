@@ -1,5 +1,7 @@
 //! The channels of a graph, and the nodes that write them.
 
+use graph_model::reducer::Reducer;
+
 use crate::graph::GraphTables;
 use crate::graph::reads::Reads;
 
@@ -8,6 +10,10 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
     let is_unknown = |name: &&String| !loaded.keys.iter().any(|key| key.name == **name);
     if let Some(name) = loaded.settings.channels.keys().find(is_unknown) {
         return Err(format!("the channel `{name}` is no state key"));
+    }
+    let adds = |name: &str| matches!(loaded.settings.channels.get(name), Some(Reducer::Append | Reducer::Extend));
+    if let Some(name) = loaded.settings.by_branch.iter().find(|name| !adds(name)) {
+        return Err(format!("the elements of `{name}` have no order of their own"));
     }
     let is_channel: Vec<bool> = loaded.keys.iter().map(|key| key.reducer.is_some()).collect();
     loaded.has_channels = is_channel.contains(&true);

@@ -61,6 +61,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         name: key.name.clone(),
         initial: key.initial.clone(),
         reducer: settings.channels.get(&key.name).cloned(),
+        by_branch: settings.by_branch.contains(&key.name),
     };
     let mut loaded = GraphTables {
         id,
@@ -73,6 +74,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         keys: keys.iter().map(key).collect(),
         tools,
         has_channels: false,
+        has_ordered: !settings.by_branch.is_empty(),
         has_cancelling: nodes.iter().any(|node: &CompiledNode| node.cancels),
         counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),
         fan_outs: HashMap::new(),

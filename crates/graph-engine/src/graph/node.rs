@@ -23,6 +23,19 @@ pub struct CompiledKey {
     pub initial: Option<Value>,
     /// How writes combine with its value, if it is a channel.
     pub reducer: Option<Reducer>,
+    /// Whether its elements are put in the order of the branches when these meet.
+    pub by_branch: bool,
+}
+
+impl CompiledKey {
+    /// Returns how many elements a write adds to a channel whose elements are put in the order of the branches.
+    pub fn added(&self, write: &Value) -> usize {
+        match (&self.reducer, write) {
+            (Some(Reducer::Append), _) if self.by_branch => 1,
+            (Some(_), Value::Array(list)) if self.by_branch => list.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// A tool that nodes and hooks call.

@@ -8,6 +8,7 @@ use graph_model::value::{Map, Mismatch, Value};
 use crate::graph::GraphTables;
 use crate::record::entry::Edit;
 use crate::state::StateFields;
+use crate::step::Position;
 
 /// Values for keys of a run's state.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +103,20 @@ impl<'a> StateChanges<'a> {
             keys.insert(name.clone(), value);
         }
         Ok(())
+    }
+
+    /// Takes the changes into account in the position of a run.
+    pub fn place(&self, graph: &GraphTables, position: &mut Position) {
+        for key in self.set.keys().filter_map(|name| graph.key_named(name)) {
+            position.paths.remove(&key);
+        }
+        for (name, write) in self.write {
+            let paths = graph.key_named(name).and_then(|key| Some((key, position.paths.get_mut(&key)?)));
+            if let Some((key, paths)) = paths {
+                // No branch wrote the elements.
+                paths.extend(std::iter::repeat_n(Vec::new(), graph.keys[key].added(write)));
+            }
+        }
     }
 
     /// Fails unless each key is one of the graph and is named once.

@@ -200,9 +200,46 @@ pub struct Step<V = Visit, T = Target> {
     /// The open joins that this step opened or that branches reached in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joins: Vec<Join>,
+    /// The channels whose last elements the step put in the order of the branches, which met in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ordered: Vec<NewOrder>,
     /// How many steps the run may take, if a hook allowed more than the graph does (R131).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+}
+
+/// The order that the last elements of a channel get in a step, after its writes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct NewOrder {
+    /// The key.
+    pub key: String,
+    /// For each of the last elements, the place among them that it had before, from 0.
+    pub from: Vec<u32>,
+}
+
+impl NewOrder {
+    /// Puts the last elements of the channel in their order, in keys whose secrets may be encrypted or hidden, after the
+    /// changes of the step's visits.
+    ///
+    /// # Errors
+    ///
+    /// If the channel does not have the elements: no run of the graph records that.
+    pub fn apply(&self, keys: &mut Map<String, Value>) -> Result<(), String> {
+        let Self { key, from } = self;
+        let list = keys.get_mut(key).and_then(Value::as_array_mut);
+        let last = list.and_then(|list| {
+            let first = list.len().checked_sub(from.len())?;
+            list.get_mut(first..)
+        });
+        let last = last.ok_or_else(|| format!("`{key}`: there are no {} elements to put in order", from.len()))?;
+        let old = last.to_vec();
+        for (place, from) in last.iter_mut().zip(from) {
+            let element = usize::try_from(*from).ok().and_then(|from| old.get(from));
+            *place = element.ok_or_else(|| format!("`{key}`: there is no element {from}"))?.clone();
+        }
+        Ok(())
+    }
 }
 
 /// A value in a record: owned when the record is read, borrowed when it is written.
@@ -611,6 +648,10 @@ pub struct Snapshot {
     /// The memory of each branch that has one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branches: Vec<BranchMemory>,
+    /// For channels whose elements are put in the order of the branches: the path of the branch that each of the last
+    /// elements belongs to, by the names of the keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub paths: BTreeMap<String, Vec<Vec<u32>>>,
 }
 
 /// A visit whose branches are not over.

@@ -6,7 +6,7 @@ use crate::activation::{Activation, Change, TakenEdges};
 use crate::failure::Category;
 use crate::graph::{Asks, GraphTables, MOST_BRANCHES};
 use crate::record::entry::{Step, Target, Visit};
-use crate::record::written::{open_joins, targets};
+use crate::record::written::{new_orders, open_joins, targets};
 use crate::state::StateFields;
 use crate::step::{FoldError, NO_WAY, Position, SettledVisit, Way, fold, write};
 
@@ -53,6 +53,9 @@ pub fn retake(
     }
     if step.joins != open_joins(graph, candidate.joins(position)) {
         return Err("it says something else of the joins than which branches came to them".to_owned());
+    }
+    if step.ordered != new_orders(graph, candidate.reordered()) {
+        return Err("it puts the elements of a channel in another order than that of the branches".to_owned());
     }
     let combined = candidate.take(graph, position, visited());
     if let Some(state) = state {

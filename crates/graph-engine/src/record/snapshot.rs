@@ -20,7 +20,7 @@ use crate::record::entry::{BranchMemory, FanOut, InBranch, Snapshot, Target};
 use crate::record::written::{open_joins, targets};
 use crate::run_secrets::{RunSecrets, SecretLocation, is_encrypted, result_mask};
 use crate::state::StateFields;
-use crate::step::{Branch, Memory, OpenJoin, Position};
+use crate::step::{Branch, ElementPaths, Memory, OpenJoin, Position};
 
 /// The minimum number of bytes that are written between two snapshots.
 const LEAST: usize = 64 * 1024;
@@ -136,6 +136,12 @@ impl SnapshotDraft<'_> {
         self.position.branches.iter().map(memory).collect()
     }
 
+    /// Returns the branches of the last elements of channels, by the names of the keys.
+    fn paths(&self) -> BTreeMap<&str, &[Vec<u32>]> {
+        let paths = self.position.paths.iter();
+        paths.map(|(key, paths)| (self.code.keys[*key].name.as_str(), paths.as_slice())).collect()
+    }
+
     /// Returns the snapshot as it is written.
     pub fn to_owned(&self) -> Snapshot {
         let read = serde_json::to_string(self).and_then(|text| serde_json::from_str(&text));
@@ -158,6 +164,7 @@ impl Serialize for SnapshotDraft<'_> {
             branches: _,
             suppressed,
             limit,
+            paths: _,
         } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
         let mut map = serializer.serialize_map(None)?;
@@ -197,6 +204,10 @@ impl Serialize for SnapshotDraft<'_> {
         let branches = self.branches();
         if !branches.is_empty() {
             map.serialize_entry("branches", &branches)?;
+        }
+        let paths = self.paths();
+        if !paths.is_empty() {
+            map.serialize_entry("paths", &paths)?;
         }
         map.end()
     }
@@ -305,7 +316,17 @@ impl Snapshot {
             branches: branches.collect::<Result<_, String>>()?,
             suppressed: self.suppressed.clone(),
             limit: self.limit,
+            paths: self.read_paths(code)?,
         })
+    }
+
+    /// Reads the branches of the last elements of channels.
+    fn read_paths(&self, code: &GraphTables) -> Result<ElementPaths, String> {
+        let key = |(name, paths): (&String, &Vec<Vec<u32>>)| {
+            let key = code.key_named(name).filter(|key| code.keys[*key].by_branch);
+            Ok((key.ok_or_else(|| format!("the elements of `{name}` are not put in order"))?, paths.clone()))
+        };
+        self.paths.iter().map(key).collect()
     }
 
     /// Reads the fan-outs whose branches are not over. Each comes after the ones around it.

@@ -5,8 +5,8 @@ use serde::{Serialize, Serializer};
 
 use crate::activation::{Activation, Change, path};
 use crate::graph::GraphTables;
-use crate::record::entry::{Join, Payload, Target, Visit};
-use crate::step::OpenJoin;
+use crate::record::entry::{Join, NewOrder, Payload, Target, Visit};
+use crate::step::{OpenJoin, Reordered};
 
 /// A visit as the engine writes it.
 pub type WrittenVisit<'a> = Visit<&'a str, View<'a>, Changes<'a>>;
@@ -69,6 +69,12 @@ pub fn targets<'a>(graph: &'a GraphTables, frontier: &[Activation]) -> Vec<Targe
         fan: at.frame.as_ref().map_or(0, |frame| frame.fan.visit),
     };
     frontier.iter().map(target).collect()
+}
+
+/// Returns the new orders of channels as they are written.
+pub fn new_orders(graph: &GraphTables, reordered: &[Reordered]) -> Vec<NewOrder> {
+    let order = |one: &Reordered| NewOrder { key: graph.keys[one.key].name.clone(), from: one.from.clone() };
+    reordered.iter().map(order).collect()
 }
 
 /// Returns joins as they are written.

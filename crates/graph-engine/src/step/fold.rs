@@ -4,6 +4,7 @@ use crate::activation::{Activation, Change, TakenEdges};
 use crate::graph::GraphTables;
 use crate::state::StateFields;
 use crate::step::next::{Behind, follow};
+use crate::step::order::{Ordered, Reordered, order};
 use crate::step::position::{OpenJoin, Position};
 use crate::step::visited::{FoldError, SettledVisit, Way};
 use crate::step::writes::StateWrites;
@@ -14,6 +15,8 @@ pub struct Candidate {
     behind: Behind,
     /// The values that it writes to the state, if the graph has channels.
     writes: Option<StateWrites>,
+    /// The channels whose elements are put in the order of the branches.
+    ordered: Ordered,
 }
 
 /// Computes where a step leads, from its visits in the order of the frontier, and checks that the state accepts the values
@@ -40,7 +43,12 @@ pub fn fold<'v, 'c: 'v>(
             }
         }
     }
-    follow(graph, base, visits).map(|behind| Candidate { behind, writes })
+    let behind = follow(graph, base, visits.clone())?;
+    let ordered = match graph.has_ordered {
+        true => order(graph, &base.paths, visits, &behind.closed),
+        false => Ordered::default(),
+    };
+    Ok(Candidate { behind, writes, ordered })
 }
 
 impl Candidate {
@@ -52,6 +60,11 @@ impl Candidate {
     /// Returns the open joins that the step opened or that branches reached in it.
     pub fn joins<'c>(&'c self, base: &'c Position) -> impl Iterator<Item = &'c OpenJoin> {
         self.behind.joins.iter().filter(|join| !base.joins.contains(join))
+    }
+
+    /// Returns the channels whose last elements get another order.
+    pub fn reordered(&self) -> &[Reordered] {
+        &self.ordered.reordered
     }
 
     /// Moves the position past the step; `visits` are the ones that it was computed from. Returns the values that the step
@@ -67,10 +80,11 @@ impl Candidate {
         joined.iter().for_each(|(frame, arrived)| position.join(frame, arrived));
         closed.iter().for_each(|fan| position.close(fan));
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
+        position.paths = self.ordered.paths;
         if is_last {
             position.parked.clear();
         }
-        self.writes
+        self.writes.map(|writes| writes.and_reorder(self.ordered.reordered))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, f
 use crate::failure::{LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
+use crate::step::order::ElementPaths;
 use crate::step::visited::SettledVisit;
 
 /// The position of a run between two steps: everything but its state. Nothing of it changes while a step is in progress.
@@ -38,6 +39,8 @@ pub struct Position {
     pub suppressed: Vec<SuppressedError>,
     /// How many steps the run may take, if a hook or the caller set another limit than the graph's.
     pub limit: Option<u64>,
+    /// The branches that wrote the last elements of channels, whose elements are put in order when the branches meet.
+    pub paths: ElementPaths,
 }
 
 /// A join that is still open, for one visit that fanned out.
@@ -108,6 +111,7 @@ impl Position {
             branches: BTreeMap::new(),
             suppressed: Vec::new(),
             limit: None,
+            paths: ElementPaths::new(),
         }
     }
 
@@ -123,6 +127,7 @@ impl Position {
             self.joins.clear();
         }
         self.parked.clear();
+        self.paths.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
         self.made = self.made.max(self.frontier[0].number);
     }

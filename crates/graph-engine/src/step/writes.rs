@@ -12,11 +12,12 @@ use graph_model::value::{Mismatch, Value, View};
 use crate::activation::Change;
 use crate::graph::GraphTables;
 use crate::state::StateFields;
+use crate::step::order::Reordered;
 use crate::step::visited::{FoldError, SettledVisit, Way};
 
 /// The values that a step writes to a state with channels.
 #[derive(Debug, Default)]
-pub struct StateWrites(BTreeMap<usize, KeyWrite>);
+pub struct StateWrites(BTreeMap<usize, KeyWrite>, Vec<Reordered>);
 
 /// The values that a step writes to a key.
 #[derive(Debug)]
@@ -110,6 +111,12 @@ impl StateWrites {
         Ok(())
     }
 
+    /// Adds new orders for the last elements of channels, as they are after the writes.
+    pub(super) fn and_reorder(mut self, reordered: Vec<Reordered>) -> Self {
+        self.1 = reordered;
+        self
+    }
+
     /// Writes the values to the state.
     fn apply(self, state: &mut dyn StateFields) -> Result<(), (usize, Mismatch)> {
         for (key, write) in self.0 {
@@ -130,6 +137,16 @@ impl StateWrites {
                         state.set_element(key, at, element).map_err(refused)?;
                     }
                 }
+            }
+        }
+        for Reordered { key, from } in self.1 {
+            let View::List(list) = state.get(key) else { continue };
+            let first = list.len().saturating_sub(from.len());
+            let moved = (first..).zip(&from).filter(|(at, from)| first + **from as usize != *at);
+            let elements: Vec<(usize, Value)> =
+                moved.map(|(at, from)| (at, list.at(first + *from as usize).to_plain_value())).collect();
+            for (at, element) in elements {
+                state.set_element(key, at, element).map_err(|mismatch| (key, mismatch))?;
             }
         }
         Ok(())

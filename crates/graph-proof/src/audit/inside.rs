@@ -303,8 +303,10 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
     };
     let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
     for key in changed {
-        begins.keys.shift_remove(key);
-        stood.keys.shift_remove(key);
+        for snapshot in [&mut begins, &mut stood] {
+            snapshot.keys.shift_remove(key);
+            snapshot.paths.remove(key);
+        }
     }
     begins == stood && state.inputs().to_plain_value() == before.inputs().to_plain_value()
 }

@@ -300,6 +300,7 @@ impl<'m> Replayer<'m> {
         if let Some(state) = self.state.as_deref_mut() {
             edit.changes().apply(self.code, state).map_err(|error| error.to_string())?;
         }
+        edit.changes().place(self.code, &mut self.position);
         self.lengths.get_mut().clear();
         Ok(())
     }

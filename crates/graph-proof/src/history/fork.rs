@@ -147,11 +147,12 @@ async fn begin_fork(
     let link = link.unwrap_or_else(|| Digest::of([]));
     let changes = StateChanges { set: &fork.set, write: &fork.write };
     let from = Origin::new(origin.clone(), past.when.1, link, changes.keys().cloned().collect());
-    let Past { position, seen, start: begun, .. } = past;
+    let Past { mut position, seen, start: begun, .. } = past;
     let Seen::Plain(mut state) = seen else {
         return Err(past_error(PastError::Encrypted(begun.encryption_key.clone())));
     };
     changes.apply(code, &mut *state)?;
+    changes.place(code, &mut position);
     let capabilities = begun.capabilities.clone();
     let ceiling: Vec<Grants> =
         std::iter::once(services.grants.clone()).chain(capabilities.clone().map(Grants::new)).collect();

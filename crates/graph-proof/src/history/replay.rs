@@ -596,6 +596,7 @@ impl ChangedRun<'_> {
         while let Some((_, edit)) = self.edits.pop_front_if(|(visits, _)| *visits <= self.cursor as u64) {
             let misfit = |error| format!("the edit after step {} cannot be made: {error}", edit.steps);
             edit.changes().apply(self.code, &mut *self.state).map_err(misfit)?;
+            edit.changes().place(self.code, &mut self.position);
         }
         Ok(())
     }

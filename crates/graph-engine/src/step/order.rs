@@ -1,0 +1,86 @@
+//! Channels whose elements get the order of the branches when these meet.
+//!
+//! Branches write at different steps, so the elements of a channel are in the order of the steps first. The position remembers
+//! in which branch each element was written that branches have added since the first fan-out that is not over. When a fan-out is
+//! over, the elements of its branches are put in the order of the branches, and belong to the branch around the fan-out from
+//! then on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::activation::{Change, Fan, path};
+use crate::graph::GraphTables;
+use crate::step::visited::{SettledVisit, Way};
+
+/// The paths of the branches that wrote the last elements of channels, by the indices of the keys.
+pub type ElementPaths = BTreeMap<usize, Vec<Vec<u32>>>;
+
+/// A new order for the last elements of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reordered {
+    /// The key.
+    pub key: usize,
+    /// For each of the last elements, the place among them that it had before.
+    pub from: Vec<u32>,
+}
+
+/// The channels of a position after a step, and what the step does to their order.
+#[derive(Debug, Default)]
+pub(super) struct Ordered {
+    pub(super) paths: ElementPaths,
+    pub(super) reordered: Vec<Reordered>,
+}
+
+/// Follows the writes of a step to the channels that are put in order, and puts those of the fan-outs in order that are over.
+pub(super) fn order<'v>(
+    graph: &GraphTables,
+    base: &ElementPaths,
+    visits: impl Iterator<Item = SettledVisit<'v>>,
+    closed: &[Arc<Fan>],
+) -> Ordered {
+    let mut paths = base.clone();
+    for visit in visits {
+        let node = graph.node(visit.at.node);
+        if matches!(visit.way, Way::Along { suppressed: false, .. }) {
+            node.reset.iter().for_each(|key| drop(paths.remove(key)));
+        }
+        for Change { key, value } in visit.changes {
+            let added = graph.keys[*key].added(value);
+            let own = path(visit.at.frame.as_ref());
+            if added > 0 && (!own.is_empty() || paths.contains_key(key)) {
+                paths.entry(*key).or_default().extend(std::iter::repeat_n(own, added));
+            }
+        }
+    }
+    let mut ordered = Ordered::default();
+    let mut over: Vec<Vec<u32>> = closed.iter().map(|fan| path(fan.outer.as_ref())).collect();
+    // The innermost first.
+    over.sort_by_key(|outer| std::cmp::Reverse(outer.len()));
+    for (key, mut paths) in paths {
+        let count = u32::try_from(paths.len()).unwrap_or(u32::MAX);
+        let mut from: Vec<u32> = (0..count).collect();
+        for outer in &over {
+            arrange(outer, &mut paths, &mut from);
+        }
+        if from.iter().zip(0..).any(|(from, at)| *from != at) {
+            ordered.reordered.push(Reordered { key, from });
+        }
+        if paths.iter().any(|path| !path.is_empty()) {
+            ordered.paths.insert(key, paths);
+        }
+    }
+    ordered
+}
+
+/// Puts the elements that the branches inside `outer` wrote in the order of the branches. Other elements keep their places.
+fn arrange(outer: &[u32], paths: &mut [Vec<u32>], from: &mut [u32]) {
+    let is_inside = |path: &Vec<u32>| path.len() > outer.len() && path.starts_with(outer);
+    let places: Vec<usize> = (0..paths.len()).filter(|at| is_inside(&paths[*at])).collect();
+    let mut sorted = places.clone();
+    sorted.sort_by(|one, other| paths[*one].cmp(&paths[*other]));
+    let moved: Vec<u32> = sorted.iter().map(|at| from[*at]).collect();
+    for (place, moved) in places.into_iter().zip(moved) {
+        from[place] = moved;
+        paths[place] = outer.to_vec();
+    }
+}
