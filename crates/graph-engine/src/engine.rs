@@ -36,8 +36,8 @@ use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Settled, UNFIT, Way, exceeded, fold, keys,
-    output, settle, state_value, write,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Settled, UNFIT, UNRETURNED, Way, exceeded, fold,
+    keys, output, settle, state_value, write,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -293,21 +293,29 @@ impl Engine {
         let kept = self.history.is_some().then(|| self.owned(visits));
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
-        if let Err((node, mismatch)) = self.take(candidate, visits) {
+        let mut ended = None;
+        let mut unfit = match self.take(candidate, visits) {
             // Reached only if the machine rejects a value that it accepted when it was checked.
+            Err((node, mismatch)) => Some((node, format!("{UNFIT}{mismatch}"))),
+            Ok(()) => None,
+        };
+        if unfit.is_none() && self.run_state.position.frontier.is_empty() {
+            let end = self.come_to_end(last, at, visits, &mut records);
+            let fits = self.machine.check_output(&end.node, &end.output);
+            unfit = fits.err().map(|mismatch| (last, format!("{UNRETURNED}{mismatch}")));
+            ended = Some(end);
+        }
+        if let Some((node, message)) = unfit {
             if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
                 (journal.chain, journal.due) = (chain, due);
             }
             // The end in the journal counts the steps that were committed.
             self.run_state().position.steps = first - 1;
-            let failure = Failure::permanent(format!("{UNFIT}{mismatch}"));
-            return Err(Box::pin(self.end_at(node, first, failure, true)).await);
+            return Err(Box::pin(self.end_at(node, first, Failure::permanent(message), true)).await);
         }
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
             history.extend(kept);
         }
-        let ended =
-            self.run_state.position.frontier.is_empty().then(|| self.come_to_end(last, at, visits, &mut records));
         self.clear_pending();
         if ended.is_none() {
             records.extend(self.sign_snapshot());

@@ -109,7 +109,7 @@ fn begun(
         let frontier = past.position.frontier.clone();
         for (visit, activation) in visits.iter().zip(&frontier) {
             let node = code.node(activation.node);
-            let Some((index, tool, is_each)) = called(activation.node) else { continue };
+            let Some((index, tool, is_each)) = called(activation.node).filter(|_| !visit.cancelled) else { continue };
             let one = |item, has_result| Begun {
                 seq,
                 parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },

@@ -67,6 +67,18 @@ pub trait Machine: Send + Sync + 'static {
     /// Makes a tool caller, which calls tools one at a time.
     fn tool_caller(&self) -> Box<dyn ToolCaller>;
 
+    /// Checks that a run which ends at `node` may return `output`. The compiler proves that it may. But a state that a person
+    /// has changed, in an edit or a fork, may have values that no node writes. A run does not end with a result that this
+    /// refuses: it fails at the node.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of the type that the graph returns there, or no run ends there.
+    fn check_output(&self, node: &str, output: &Value) -> Result<(), Mismatch> {
+        let _ = (node, output);
+        Ok(())
+    }
+
     /// Returns the graph that the tool with that index runs, if the tool is a graph (R188).
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
         let _ = tool;

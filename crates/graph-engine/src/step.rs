@@ -33,7 +33,7 @@ use crate::tool_caller::Request;
 
 pub use answer::{NO_GRAPH, denied, element, failed, judge, no_spaces, readable, timed_out};
 pub use context::Env;
-pub use ending::{CANCELLED, OVERDUE, UNFIT, exceeded};
+pub use ending::{CANCELLED, OVERDUE, UNFIT, UNRETURNED, exceeded};
 pub use fold::{Candidate, fold, take_plain};
 pub use limit::most_extended;
 pub use nested::{

@@ -222,6 +222,16 @@ impl Reducer {
         Err(Uncombined(format!("`{self}` takes {}, and found {found}", self.takes())))
     }
 
+    /// Whether a channel may hold a value: a write can be combined with it.
+    pub fn holds(&self, value: &Value) -> bool {
+        match self {
+            Self::Append | Self::Extend | Self::Union => value.is_array(),
+            Self::Messages { .. } => value.is_array() && self.check(value).is_ok(),
+            Self::Sum | Self::Max | Self::Min | Self::Merge => self.check(value).is_ok(),
+            Self::Last => true,
+        }
+    }
+
     /// Whether a text may be the message of a write that this reducer could not combine. It does not examine the value that
     /// the message names.
     pub fn may_fail_with(&self, message: &str) -> bool {

@@ -1,8 +1,12 @@
 //! Edits of runs: their summary, and when they fit a run.
 
 use graph_engine::graph::GraphTables;
-use graph_engine::record::{ChangeError, CompletedCalls, Edit};
+use graph_engine::past::Past;
+use graph_engine::record::{ChangeError, CompletedCalls, Edit, StateChanges};
 use graph_engine::step::Position;
+use graph_model::character::is_invisible;
+use graph_model::secret::Mask;
+use graph_model::value::Value;
 
 /// A change that a person made to the state of a run while it was not in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +42,9 @@ impl EditSummary {
     }
 }
 
+/// The maximum number of characters in a name and in a reason.
+const MOST_CHARACTERS: usize = 1000;
+
 /// The reason why a run cannot be edited as asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -49,10 +56,16 @@ pub enum EditMisfit {
     #[error("it changes no state key")]
     Nothing,
     /// It does not say who makes it, or why, in one line.
-    #[error("it does not say {what} in one line of text")]
+    #[error("it does not say {what} in one line of at most {MOST_CHARACTERS} visible characters")]
     Unsaid {
         /// The missing or unfit member: `who makes it` or `why it is made`.
         what: &'static str,
+    },
+    /// A value contains a secret, and the key does not keep secrets.
+    #[error("the value for the state key `{key}` contains a secret of the run, and the key does not keep secrets")]
+    Secret {
+        /// The key.
+        key: String,
     },
     /// A key cannot be unset.
     #[error("the state key `{key}` cannot be unset: {why}")]
@@ -64,8 +77,8 @@ pub enum EditMisfit {
     },
     /// A call of the next step depends on the key, and has begun.
     #[error(
-        "the state key `{key}` cannot be changed: a call of node `{node}` (visit {step}) was made with its value, and its \
-         result is kept; fork the run instead"
+        "the state key `{key}` cannot be changed: a call of node `{node}` (visit {step}) was made with its value and is not \
+         begun again; fork the run instead"
     )]
     CallMade {
         /// The key.
@@ -91,7 +104,8 @@ pub(crate) fn check(
     done: &CompletedCalls,
 ) -> Result<(), EditMisfit> {
     for (text, what) in [(&edit.by, "who makes it"), (&edit.why, "why it is made")] {
-        if text.trim().is_empty() || text.chars().any(char::is_control) {
+        let is_seen = |character: char| !character.is_control() && !is_invisible(character);
+        if text.trim().is_empty() || text.chars().count() > MOST_CHARACTERS || !text.chars().all(is_seen) {
             return Err(EditMisfit::Unsaid { what });
         }
     }
@@ -105,7 +119,7 @@ pub(crate) fn check(
         let unset = |why| Err(EditMisfit::Unset { key: name.clone(), why });
         let Some(key) = graph.key_named(name) else { continue };
         if graph.keys[key].reducer.is_some() {
-            return unset("it is a channel; set it to its first value".to_owned());
+            return unset("it is a channel; set it to a value".to_owned());
         }
         if let Some(node) = graph.reads_without_fallback(key) {
             return unset(format!("`{node}` reads it without a fallback"));
@@ -134,4 +148,13 @@ pub(crate) fn keeps_calls(
         }
     }
     Ok(())
+}
+
+/// Returns the first key whose new value has a secret of the run where the key keeps none.
+pub(crate) fn leaks(past: &Past<'_>, changes: StateChanges<'_>) -> Option<String> {
+    let (run_secrets, code) = (past.run_secrets()?, past.graph());
+    let set = changes.set.iter().map(|(key, value)| (key, value, code.settings.secrets.keys.get(key)));
+    let written = changes.write.iter().map(|(key, value)| (key, value, code.mask_of_write(key, value)));
+    let leaks = |(_, value, mask): &(_, &Value, Option<&Mask>)| run_secrets.scrub_value(&mut (*value).clone(), *mask);
+    set.chain(written).find(leaks).map(|(key, ..)| key.clone())
 }

@@ -76,6 +76,8 @@ pub struct Checkpoint {
     pub error: Option<String>,
     /// The changes that people made to the state there, before the run continued.
     pub edits: Vec<EditSummary>,
+    /// The record of the end that follows, if one does.
+    pub end: Option<u64>,
 }
 
 /// A summary of a visit.
@@ -148,6 +150,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
         status: Status::Running,
         error: None,
         edits: Vec::new(),
+        end: None,
     }];
     for record in (1..verified.count()).filter_map(|at| verified.record(at)) {
         let Record { seq, at, entry, .. } = record?;
@@ -158,7 +161,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
                     last.next = step.visits.iter().map(|visit| visit.node.clone()).collect();
                 }
                 // A step after a failure means that the failure was repaired and the run continued.
-                (last.status, last.error) = (Status::Running, None);
+                (last.status, last.error, last.end) = (Status::Running, None, None);
                 let next = step.next.iter().map(|target| target.node.clone()).collect();
                 let visits: Vec<Visited> = step.visits.iter().map(Visited::of).collect();
                 let number = last.step + visits.len() as u64;
@@ -171,6 +174,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
                     status: Status::Running,
                     error: None,
                     edits: Vec::new(),
+                    end: None,
                 });
             }
             // Where a fork begins.
@@ -179,8 +183,8 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
                 last.next = snapshot.next.into_iter().map(|target| target.node).collect();
             }
             Entry::Edit(edit) => last.edits.push(EditSummary::of(seq, &at, &edit)),
-            Entry::Resume(_) => (last.status, last.error) = (Status::Running, None),
-            Entry::End(end) => (last.status, last.error) = (end.status, end.error),
+            Entry::Resume(_) => (last.status, last.error, last.end) = (Status::Running, None, None),
+            Entry::End(end) => (last.status, last.error, last.end) = (end.status, end.error, Some(seq)),
             _ => {}
         }
     }

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use graph_runtime::history::StateEdit;
+use graph_runtime::files::ProjectFiles;
+use graph_runtime::history::{EditError, StateEdit};
 use graph_runtime::{EditRun, EncryptionKey, RunId, Runtime, SqliteStore, Store};
 use serde_json::json;
 
 use super::show::{edit_json, edit_text};
 use super::signing_key;
-use super::state_changes::StateChangeArguments;
+use super::state_changes::{StateChangeArguments, unstarted};
 use super::stored_run::own_graph;
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
@@ -29,6 +30,9 @@ pub(crate) struct EditArguments {
     /// The name of the person who edits the run; the journal keeps it [default: that of the variable `USER`]
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
+    /// The directory of a project whose .ai holds the files of the run, which are updated too
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
     /// The file of the run's graph [default: found by its id in the tree `graphs`]
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
@@ -57,20 +61,32 @@ pub(crate) fn run(arguments: &EditArguments) -> CommandResult {
     let records = tokio.block_on(store.load(&arguments.run))?;
     let graph = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
     let (set, write) = arguments.changes.read(&graph)?;
+    let files = arguments.files.as_ref().map(|project| ProjectFiles::in_directory(project, key.clone())).transpose()?;
     let mut builder = Runtime::builder().store(store).sign_with(key);
+    builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
     if let Some(path) = &arguments.encryption_key {
         builder = builder.encrypt_with(EncryptionKey::load(path)?);
     }
     let runtime = builder.build()?;
     let edit = StateEdit { by, why: arguments.why.clone(), set, write };
-    let edited = tokio.block_on(runtime.edit(&graph, &arguments.run, edit))?;
+    let edited = tokio.block_on(runtime.edit(&graph, &arguments.run, edit)).map_err(|error| match error {
+        EditError::Start(error) => unstarted(error),
+        error => Error::from(error),
+    })?;
+    for (run, error) in files.iter().flat_map(ProjectFiles::problems) {
+        let (error, store) = (Error::of(&*error), arguments.store.display());
+        err!(
+            "warning: the files of run `{run}` are not updated: {error}; `graph files rebuild {run} --store {store}` does it"
+        );
+    }
     if arguments.json {
         let mut edit = edit_json(&edited);
         edit["run"] = json!(arguments.run);
         out!("{edit}");
     } else {
         let (run, store) = (&arguments.run, arguments.store.display());
-        out!("{run}: {}; continue with `graph run GRAPH --store {store} --resume {run}`", edit_text(&edited));
+        let key = if arguments.encryption_key.is_some() { " --encryption-key FILE" } else { "" };
+        out!("{run}: {}; continue with `graph run GRAPH --store {store}{key} --resume {run}`", edit_text(&edited));
     }
     Ok(CommandOutcome::Well)
 }

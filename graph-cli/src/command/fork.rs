@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use graph_runtime::history::Fork;
+use graph_runtime::history::{Fork, ForkError};
 use graph_runtime::{EncryptionKey, ForkRun, Pattern, RunId, Runtime, SqliteStore, Store};
 use serde_json::json;
 
 use super::signing_key;
-use super::state_changes::StateChangeArguments;
+use super::state_changes::{StateChangeArguments, unstarted};
 use super::stored_run::own_graph;
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
@@ -66,7 +66,10 @@ pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
     }
     let runtime = builder.build()?;
     let fork = Fork { step: arguments.step, set, write, run: arguments.run_id.clone() };
-    let run = tokio.block_on(runtime.fork(&graph, &arguments.run, fork))?;
+    let run = tokio.block_on(runtime.fork(&graph, &arguments.run, fork)).map_err(|error| match error {
+        ForkError::Start(error) => unstarted(error),
+        error => Error::from(error),
+    })?;
     if arguments.json {
         out!("{}", json!({"run": run, "from": arguments.run, "step": arguments.step}));
     } else {

@@ -125,6 +125,17 @@ fn table(all: &[Checkpoint]) {
             (None, []) => one.status.name().to_owned(),
             (None, next) => next.join(", "),
         };
+        // The row after which the run ended: that of the step, or of the last edit before the end.
+        let ends_at = one.edits.iter().rposition(|edit| one.end.is_some_and(|end| end > edit.record));
+        let plain = one.next.join(", ");
+        let edits = one.edits.iter().enumerate().map(|(at, edit)| {
+            let wrote = edit.set.iter().chain(&edit.written).cloned().collect::<Vec<_>>().join(", ");
+            let node = format!("(edited by {}: {})", edit.by, edit.why);
+            let next = if ends_at == Some(at) { next.clone() } else { plain.clone() };
+            [one.step.to_string(), edit.at.clone(), node, String::new(), String::new(), wrote, next]
+        });
+        let edits: Vec<[String; 7]> = edits.collect();
+        let next = if ends_at.is_some() { plain } else { next };
         if one.visits.is_empty() {
             let at = one.at.clone();
             rows.push([
@@ -137,11 +148,6 @@ fn table(all: &[Checkpoint]) {
                 next.clone(),
             ]);
         }
-        let edits = one.edits.iter().map(|edit| {
-            let wrote = edit.set.iter().chain(&edit.written).cloned().collect::<Vec<_>>().join(", ");
-            let node = format!("(edited by {}: {})", edit.by, edit.why);
-            [one.step.to_string(), edit.at.clone(), node, String::new(), String::new(), wrote, one.next.join(", ")]
-        });
         let first = one.step + 1 - one.visits.len() as u64;
         for (step, visit) in (first..).zip(&one.visits) {
             let came = match (&visit.error, visit.cached) {
@@ -162,6 +168,7 @@ fn table(all: &[Checkpoint]) {
         }
         rows.extend(edits);
     }
+    rows.iter_mut().flatten().for_each(shorten);
     let mut widths = [0; 7];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -171,6 +178,18 @@ fn table(all: &[Checkpoint]) {
     for row in rows {
         let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         out!("{}", cells.join("  ").trim_end());
+    }
+}
+
+/// The maximum number of characters in a cell of the table.
+const MOST_IN_CELL: usize = 120;
+
+/// Cuts a text to its first line, and that to what a cell may have.
+fn shorten(cell: &mut String) {
+    let line = cell.lines().next().unwrap_or_default();
+    let short: String = line.chars().take(MOST_IN_CELL).collect();
+    if short.len() < cell.len() {
+        *cell = format!("{short}…");
     }
 }
 

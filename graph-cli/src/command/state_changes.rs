@@ -3,7 +3,7 @@
 use clap::Args;
 use graph_model::number::read_json;
 use graph_runtime::dynamic::Interpreted;
-use graph_runtime::{Map, Value};
+use graph_runtime::{Map, StartError, Value};
 
 use crate::outcome::Error;
 
@@ -28,6 +28,16 @@ fn setting(text: &str) -> Result<(String, Value), String> {
         format!("the value of `{key}` is not JSON ({error}); write a text in quotes: `{key}='\"text\"'`")
     })?;
     Ok((key.to_owned(), value))
+}
+
+/// Returns the error of a run whose secrets cannot be read, with the option that gives their key.
+pub(crate) fn unstarted(error: StartError) -> Error {
+    match error {
+        StartError::NoEncryptionKey { graph } => Error::new(format!(
+            "the graph `{graph}` has secrets, and their key is not there: give it with `--encryption-key FILE`"
+        )),
+        error => Error::from(error),
+    }
 }
 
 impl StateChangeArguments {

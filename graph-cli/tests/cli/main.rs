@@ -5,6 +5,8 @@
 mod check;
 #[cfg(unix)]
 mod computed;
+#[cfg(unix)]
+mod edit;
 mod new;
 #[cfg(unix)]
 mod outlive;
@@ -81,6 +83,7 @@ fn the_help_says_what_there_is() {
         &["show", "--help"],
         &["diff", "--help"],
         &["replay", "--help"],
+        &["edit", "--help"],
         &["fork", "--help"],
         &["files", "--help"],
         &["files", "rebuild", "--help"],

@@ -205,6 +205,15 @@ impl<'g> Module<'g> {
                     Box::new(#tool_caller)
                 }
 
+                fn check_output(
+                    &self,
+                    node: &str,
+                    output: &::graph_runtime::Value,
+                ) -> Result<(), runtime::Mismatch>
+                {
+                    ::graph_runtime::Graph::output(self, node, output.clone()).map(drop)
+                }
+
                 #nested
             }
         }

@@ -308,6 +308,10 @@ impl Machine for Interpreted {
         &self.loaded.code
     }
 
+    fn check_output(&self, node: &str, output: &Value) -> Result<(), Mismatch> {
+        self.output(node, output.clone()).map(drop)
+    }
+
     fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {
         let inputs = match &self.loaded.interface.inputs {
             Some(fields) => object(fields, inputs)?,

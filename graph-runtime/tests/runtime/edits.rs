@@ -169,11 +169,7 @@ async fn edits_that_do_not_fit_are_refused_and_leave_nothing() {
         ),
         (json!({}), json!({}), "it changes no state key"),
         (json!({"n": null}), json!({}), "the state key `n` cannot be unset: `second` reads it without a fallback"),
-        (
-            json!({"log": null}),
-            json!({}),
-            "the state key `log` cannot be unset: it is a channel; set it to its first value",
-        ),
+        (json!({"log": null}), json!({}), "the state key `log` cannot be unset: it is a channel; set it to a value"),
         (
             json!({}),
             json!({"sum": "a"}),
@@ -196,7 +192,10 @@ async fn edits_that_do_not_fit_are_refused_and_leave_nothing() {
     ] {
         let edit = StateEdit { by: by.to_owned(), why: why.to_owned(), ..edit(json!({"n": 1}), json!({})) };
         let error = runtime.edit(&graph, &id("run"), edit).await.unwrap_err();
-        assert_eq!(text(&error), format!("cannot edit run `run`: it does not say {what} in one line of text"));
+        assert_eq!(
+            text(&error),
+            format!("cannot edit run `run`: it does not say {what} in one line of at most 1000 visible characters")
+        );
     }
     let fine = || edit(json!({"n": 1}), json!({}));
     let other = Program { digest: "00000000000000000000000000000000000000000000000000000000000000ab", ..TWO };
@@ -275,7 +274,7 @@ async fn an_edit_keeps_the_parameters_of_finished_calls() {
     assert_eq!(kinds(&records(&store).await), ["start", "step", "calls", "end"]);
     let error = runtime.edit(&graph, &id("run"), edit(json!({"m": 2, "n": 3}), json!({}))).await.unwrap_err();
     let said = "cannot edit run `run`: the state key `n` cannot be changed: a call of node `a` (visit 2) was made with its \
-                value, and its result is kept; fork the run instead";
+                value and is not begun again; fork the run instead";
     assert_eq!(text(&error), said);
     runtime.edit(&graph, &id("run"), edit(json!({"m": 2}), json!({"log": 7}))).await.unwrap();
     let before = calls.load(Ordering::SeqCst);
@@ -365,6 +364,48 @@ async fn an_edit_keeps_the_inputs_of_runs_that_have_begun_inside() {
 }
 
 #[tokio::test]
+async fn a_run_with_a_cancelled_list_of_graphs_is_resumed() {
+    const E1: &str = r#"{"line":2,"does":{"action":0},"params":{},"next":[{"to":"end"}]}"#;
+    const E2: &str =
+        r#"{"line":3,"does":{"foreach":1},"params":{},"each":{"over":[1,2],"as":"i","width":1},"next":[{"to":"end"}]}"#;
+    let program = Program {
+        settings: r#"{"max_steps":3}"#,
+        keys: &[Key { name: "n", initial: Some("1") }],
+        tools: &[PROGRAM.tools[0], GRAPH],
+        nodes: &[
+            ("fan", r#"{"line":1,"does":"gate","next":{"all":[{"to":"e1"},{"to":"e2"}]}}"#),
+            ("e1", E1),
+            ("e2", E2),
+            ("end", r#"{"line":4,"does":"return","cancels":true,"output":"${state.n}"}"#),
+        ],
+        ..PROGRAM
+    };
+    let inner = Interpreted::waiting(
+        &Program {
+            id: "test/child",
+            nodes: &[("call", r#"{"line":1,"does":{"action":0},"params":{},"next":[]}"#)],
+            ..PROGRAM
+        },
+        |_, _| Box::pin(std::future::pending()),
+    );
+    let graph = Interpreted::waiting(&program, |_, _| {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(json!(1))
+        })
+    });
+    let graph = graph.nesting(inner);
+    let store = MemoryStore::new();
+    let runtime = runtime(store.clone());
+    runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    runtime.edit(&graph, &id("run"), edit(json!({"n": 2}), json!({}))).await.unwrap();
+    let options = Options { max_steps: Some(9), ..Options::default() };
+    let finished = runtime.resume_with(options, graph.clone(), &id("run")).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, 2);
+    audit_tree(Arc::new(graph), &id("run"), &store, &public(), None).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_lost_step_that_began_a_run_inside_keeps_its_state() {
     const GATE: &str = r#"{"line":1,"does":"gate","assign":{"got":1},"next":[{"to":"nest"}]}"#;
     const NEST: &str = r#"{"line":2,"does":{"action":0},"params":{"n":"${state.n}"},"next":[{"to":"end"}]}"#;
@@ -451,6 +492,15 @@ async fn edited_secrets_are_encrypted_and_cut_out_of_the_reason() {
         assert_eq!(entry.state["paid"], 1);
         assert_eq!((&entry.state["token"], &entry.state["tokens"]), (&json!("[secret]"), &json!(["[secret]"])));
     }
+    // A text with a secret of the run is given to no key that keeps none.
+    let note = |value: Value| edit(json!({}), json!({"paid": value}));
+    let fork = Fork { step: Some(0), set: note(json!({"of": [secret]})).write, ..Fork::default() };
+    let error = runtime.fork(&graph, &id("run"), fork).await.unwrap_err().to_string();
+    let said = "the value for the state key `paid` contains a secret of the run, and the key does not keep secrets";
+    assert_eq!(error, said);
+    let fork = runtime.fork(&graph, &id("run"), Fork { step: Some(0), ..Fork::default() }).await.unwrap();
+    let error = runtime.edit(&graph, &fork, note(json!(format!("it is {secret}")))).await.unwrap_err();
+    assert_eq!(text(&error), format!("cannot edit run `{fork}`: {said}"));
     // An encrypted value opens only in the record that it was encrypted for.
     let sealed: Value = serde_json::from_str(&all[2].body).unwrap();
     assert_ne!(sealed["set"]["token"], sealed["write"]["tokens"]);

@@ -47,6 +47,14 @@ pub enum ChangeError {
         /// Why not.
         reason: Uncombined,
     },
+    /// A channel cannot hold a value.
+    #[error("the state key `{key}` is a channel that `{reducer}` adds to, which cannot hold this")]
+    Channel {
+        /// The key.
+        key: String,
+        /// How its writes are combined.
+        reducer: Reducer,
+    },
     /// A key has two values.
     #[error("the state key `{key}` is both set and written: set it to its final value")]
     Twice {
@@ -72,9 +80,12 @@ impl<'a> StateChanges<'a> {
         let values = self.set.iter().map(|one| (one, false)).chain(self.write.iter().map(|one| (one, true)));
         for ((name, value), is_write) in values {
             let Some(key) = graph.key_named(name) else { continue };
-            let value = match graph.keys[key].reducer.as_ref().filter(|_| is_write) {
-                Some(reducer) => combined(reducer, name, state.get(key).to_plain_value(), value)?,
-                None => value.clone(),
+            let value = match &graph.keys[key].reducer {
+                Some(reducer) if is_write => combined(reducer, name, state.get(key).to_plain_value(), value)?,
+                Some(reducer) if !value.is_null() && !reducer.holds(value) => {
+                    return Err(ChangeError::Channel { key: name.clone(), reducer: reducer.clone() });
+                }
+                _ => value.clone(),
             };
             state.set(key, value).map_err(|mismatch| misfit(name, mismatch))?;
         }

@@ -9,6 +9,9 @@ pub const OVERDUE: &str = "the run took longer than it may";
 /// The beginning of the message when the state does not accept a value that a node wrote.
 pub const UNFIT: &str = "what it wrote does not fit the state: ";
 
+/// How the failure of a node begins at which the run cannot end with its output.
+pub const UNRETURNED: &str = "the run cannot end here: ";
+
 /// Returns the message of a run that has taken all the steps it may.
 pub fn exceeded(most: u64) -> String {
     format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))

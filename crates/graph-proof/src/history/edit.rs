@@ -16,7 +16,7 @@ use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 use graph_signing::PublicKey;
 
-use crate::edits::{EditMisfit, EditSummary, check, keeps_calls};
+use crate::edits::{EditMisfit, EditSummary, check, keeps_calls, leaks};
 use crate::history::{PastError, go_to};
 
 /// A change of the state of a run.
@@ -179,6 +179,9 @@ async fn edit_run(
     keeps_calls(&edit, code, &past.position, |step| begun.contains(&step)).map_err(misfit)?;
     if begun.iter().any(|step| *step > past.position.made) {
         return Err(EditError::Ahead { run: run.clone() });
+    }
+    if let Some(key) = leaks(&past, edit.changes()) {
+        return Err(misfit(EditMisfit::Secret { key }));
     }
     let Seen::Plain(state) = &mut past.seen else {
         return Err(past_error(PastError::Encrypted(past.start.encryption_key.clone())));

@@ -15,6 +15,7 @@ use graph_model::capability::Grants;
 use graph_model::name::RunId;
 use graph_model::value::{Map, Value};
 
+use crate::edits::leaks;
 use crate::history::{PastError, go_to};
 
 /// The step of another run where a fork begins, and the changes to its state.
@@ -69,6 +70,12 @@ pub enum ForkError {
     /// The state cannot be changed as asked.
     #[error(transparent)]
     Change(#[from] ChangeError),
+    /// A value contains a secret of the run, and the key does not keep secrets.
+    #[error("the value for the state key `{key}` contains a secret of the run, and the key does not keep secrets")]
+    Secret {
+        /// The key.
+        key: String,
+    },
     /// The graph cannot run here.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -147,6 +154,9 @@ async fn begin_fork(
     let link = link.unwrap_or_else(|| Digest::of([]));
     let changes = StateChanges { set: &fork.set, write: &fork.write };
     let from = Origin::new(origin.clone(), past.when.1, link, changes.keys().cloned().collect());
+    if let Some(key) = leaks(&past, changes) {
+        return Err(ForkError::Secret { key });
+    }
     let Past { mut position, seen, start: begun, .. } = past;
     let Seen::Plain(mut state) = seen else {
         return Err(past_error(PastError::Encrypted(begun.encryption_key.clone())));
