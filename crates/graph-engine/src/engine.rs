@@ -299,6 +299,10 @@ impl Engine {
             Err((node, mismatch)) => Some((node, format!("{UNFIT}{mismatch}"))),
             Ok(()) => None,
         };
+        let before_step = self.history.as_ref().map_or(0, Vec::len);
+        if let (Some(history), Some(kept)) = (&mut self.history, kept) {
+            history.extend(kept);
+        }
         if unfit.is_none() && self.run_state.position.frontier.is_empty() {
             let end = self.come_to_end(last, at, visits, &mut records);
             let fits = self.machine.check_output(&end.node, &end.output);
@@ -309,12 +313,12 @@ impl Engine {
             if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
                 (journal.chain, journal.due) = (chain, due);
             }
+            if let Some(history) = &mut self.history {
+                history.truncate(before_step);
+            }
             // The end in the journal counts the steps that were committed.
             self.run_state().position.steps = first - 1;
             return Err(Box::pin(self.end_at(node, first, Failure::permanent(message), true)).await);
-        }
-        if let (Some(history), Some(kept)) = (&mut self.history, kept) {
-            history.extend(kept);
         }
         self.clear_pending();
         if ended.is_none() {
