@@ -150,7 +150,7 @@ fn check_max_steps(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let definition = analysis.model.definition;
     let fan = definition.nodes.iter().find(|node| begins(node.next()));
     let Some(fan) = fan.filter(|_| analysis.model.may_end_anywhere()) else { return };
-    let span = definition.max_steps.clone().unwrap_or_else(|| definition.head.clone());
+    let span = definition.on_max_steps.clone().unwrap_or_else(|| definition.head.clone());
     let message = "a run that has used up its steps cannot return where branches are active";
     diagnostics
         .error(code::NOT_SUPPORTED, analysis.model.place(&span), message)
@@ -221,6 +221,10 @@ fn report(analysis: &Analysis<'_>, fault: &BranchFault, diagnostics: &mut Diagno
             let is_first = starts && model.first().contains(&node);
             diagnostic.help(match is_first {
                 true => "remove it from `start`, or lead the other branch to a node of its own".to_owned(),
+                // A join does not wait for itself.
+                false if sources(analysis, node).contains(&node) => {
+                    "lead each branch to a node of its own, and let another node wait for them".to_owned()
+                }
                 false => format!(
                     "let it wait for them: `waits_for: [{}]`, or lead each branch to a node of its own",
                     listed(sources(analysis, node).into_iter().map(|source| name(source).value.as_str()))

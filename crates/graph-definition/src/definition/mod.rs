@@ -81,6 +81,8 @@ pub struct Definition {
     pub settings: Settings,
     /// The place of `max_steps`.
     pub max_steps: Option<Span>,
+    /// The place of `on_max_steps`.
+    pub on_max_steps: Option<Span>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<HookDefinition>,
     /// The first values of state keys.
@@ -283,6 +285,7 @@ fn read(
         start,
         settings,
         max_steps: config_fields.get("max_steps").map(|tree| tree.span.clone()),
+        on_max_steps: config_fields.get("on_max_steps").map(|tree| tree.span.clone()),
         hooks,
         state,
         channels,
