@@ -70,7 +70,7 @@ impl Candidate {
     /// Moves the position past the step; `visits` are the ones that it was computed from. Returns the values that the step
     /// writes to the state, for [`write()`](super::write()); `None` if the graph has no channels.
     pub fn take<'v>(
-        self,
+        mut self,
         graph: &GraphTables,
         position: &mut Position,
         visits: impl Iterator<Item = SettledVisit<'v>>,
@@ -80,7 +80,7 @@ impl Candidate {
         joined.iter().for_each(|(frame, arrived)| position.join(frame, arrived));
         closed.iter().for_each(|fan| position.close(fan));
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
-        position.paths = self.ordered.paths;
+        self.ordered.take(&mut position.paths);
         if is_last {
             position.parked.clear();
         }

@@ -24,10 +24,21 @@ pub struct Reordered {
     pub from: Vec<u32>,
 }
 
-/// The channels of a position after a step, and what the step does to their order.
+/// A change of the elements of a channel that are put in order.
+#[derive(Debug)]
+enum Changed {
+    /// The channel has its first value again.
+    Reset(usize),
+    /// A branch has added so many elements.
+    Added(usize, Vec<u32>, usize),
+}
+
+/// The effect of a step on the channels that are put in order.
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
-    pub(super) paths: ElementPaths,
+    changes: Vec<Changed>,
+    /// The paths after the step, if a fan-out is over: then they are not those before the step with the changes.
+    paths: Option<ElementPaths>,
     pub(super) reordered: Vec<Reordered>,
 }
 
@@ -38,38 +49,61 @@ pub(super) fn order<'v>(
     visits: impl Iterator<Item = SettledVisit<'v>>,
     closed: &[Arc<Fan>],
 ) -> Ordered {
-    let mut paths = base.clone();
+    let mut ordered = Ordered::default();
     for visit in visits {
         let node = graph.node(visit.at.node);
         if matches!(visit.way, Way::Along { suppressed: false, .. }) {
-            node.reset.iter().for_each(|key| drop(paths.remove(key)));
+            ordered.changes.extend(node.reset.iter().map(|&key| Changed::Reset(key)));
         }
         for Change { key, value } in visit.changes {
-            let added = graph.keys[*key].added(value);
-            let own = path(visit.at.frame.as_ref());
-            if added > 0 && (!own.is_empty() || paths.contains_key(key)) {
-                paths.entry(*key).or_default().extend(std::iter::repeat_n(own, added));
+            let count = graph.keys[*key].added(value);
+            if count > 0 {
+                ordered.changes.push(Changed::Added(*key, path(visit.at.frame.as_ref()), count));
             }
         }
     }
-    let mut ordered = Ordered::default();
+    if closed.is_empty() {
+        return ordered;
+    }
+    let mut paths = base.clone();
+    ordered.apply(&mut paths);
     let mut over: Vec<Vec<u32>> = closed.iter().map(|fan| path(fan.outer.as_ref())).collect();
     // The innermost first.
     over.sort_by_key(|outer| std::cmp::Reverse(outer.len()));
-    for (key, mut paths) in paths {
+    for (key, paths) in &mut paths {
         let count = u32::try_from(paths.len()).unwrap_or(u32::MAX);
         let mut from: Vec<u32> = (0..count).collect();
-        for outer in &over {
-            arrange(outer, &mut paths, &mut from);
-        }
+        over.iter().for_each(|outer| arrange(outer, paths, &mut from));
         if from.iter().zip(0..).any(|(from, at)| *from != at) {
-            ordered.reordered.push(Reordered { key, from });
-        }
-        if paths.iter().any(|path| !path.is_empty()) {
-            ordered.paths.insert(key, paths);
+            ordered.reordered.push(Reordered { key: *key, from });
         }
     }
+    paths.retain(|_, paths| paths.iter().any(|path| !path.is_empty()));
+    ordered.paths = Some(paths);
     ordered
+}
+
+impl Ordered {
+    /// Moves the paths of a position past the step.
+    pub(super) fn take(&mut self, paths: &mut ElementPaths) {
+        match self.paths.take() {
+            Some(after) => *paths = after,
+            None => self.apply(paths),
+        }
+    }
+
+    fn apply(&mut self, paths: &mut ElementPaths) {
+        for change in self.changes.drain(..) {
+            match change {
+                Changed::Reset(key) => drop(paths.remove(&key)),
+                // Elements that no branch adds are followed only while there are others.
+                Changed::Added(key, path, count) if !path.is_empty() || paths.contains_key(&key) => {
+                    paths.entry(key).or_default().extend(std::iter::repeat_n(path, count));
+                }
+                Changed::Added(..) => {}
+            }
+        }
+    }
 }
 
 /// Puts the elements that the branches inside `outer` wrote in the order of the branches. Other elements keep their places.
