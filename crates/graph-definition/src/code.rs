@@ -222,7 +222,8 @@ codes! {
          such as a comparison of values that cannot be compared, ends the run. A return node ends the run too, so it \
          assigns nothing and has no `next`. A foreach collects its results with `collect`, and waits for its calls. \
          `max_concurrency` limits how many calls a foreach with `parallel: true` makes at a time. `op` and `value` belong \
-         beside a `path`. Remove the field, or move it.";
+         beside a `path`. `id` of a channel belongs to `messages`, and `order` to `append` and `extend` in a graph with \
+         branches. Remove the field, or move it.";
     BAD_DURATION = "G0038", "a duration that cannot be read",
         "A duration is a number of seconds, or a text of numbers with units: `250ms`, `30s`, `2m`, `1h30m`. It is at least \
          one millisecond.";

@@ -305,6 +305,7 @@ fn overlay(
                     return Err(SingleError::UnknownKey { key: name, known });
                 };
                 state.set(index, value).map_err(|mismatch| SingleError::Inject { key: name, mismatch })?;
+                position.paths.remove(&index);
             }
         }
     }

@@ -10,7 +10,7 @@ use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
 use graph_runtime::{
     ActionError, Attestation, Builder, Durability, EditRun, EncryptionKey, ForkRun, Map, MemoryStore, Options, RunId,
-    RunOutcome, Runtime, SecretKey, Store, Value, attest, audit, audit_tree,
+    RunOutcome, Runtime, SecretKey, Single, StepOnce, Store, Value, attest, audit, audit_tree,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -201,6 +201,9 @@ async fn edits_that_do_not_fit_are_refused_and_leave_nothing() {
     let other = Program { digest: "00000000000000000000000000000000000000000000000000000000000000ab", ..TWO };
     let error = runtime.edit(&machine(&other).0, &id("run"), fine()).await.unwrap_err();
     assert!(text(&error).contains("the graph that was brought is"), "{}", text(&error));
+    let set = edit(json!({"sum": null}), json!({})).set;
+    let error = runtime.fork(&graph, &id("run"), Fork { set, ..Fork::default() }).await.unwrap_err().to_string();
+    assert_eq!(error, "the state key `sum` is a channel that `sum` adds to, which cannot hold this");
     let error = runtime.edit(&graph, &id("other"), fine()).await.unwrap_err();
     assert!(matches!(error, EditError::Store { source: StoreError::NotFound(_), .. }));
     let bare = Runtime::builder().build().unwrap();
@@ -311,6 +314,16 @@ async fn elements_that_an_edit_adds_belong_to_no_branch() {
         let (graph, _) = machine(&program);
         let runtime = runtime(store.clone());
         runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+        // A single visit of the last node puts the list in order as the run would, unless it has another list.
+        for (inject, expected) in
+            [(json!({"n": 1}), json!(["a", "b"])), (json!({"n": 1, "log": ["z"]}), json!(["z", "a"]))]
+        {
+            let inject = inject.as_object().unwrap().clone();
+            let single =
+                Single { node: "slower".to_owned(), inject: inject.into_iter().collect(), ..Single::default() };
+            let stepped = runtime.step_once_in(Arc::new(graph.clone()), &id("run"), single).await.unwrap();
+            assert_eq!(stepped.state["log"], expected);
+        }
         runtime.edit(&graph, &id("run"), edit(set, write)).await.unwrap();
         let fork = runtime.fork(&graph, &id("run"), Fork::default()).await.unwrap();
         for run in [&id("run"), &fork] {

@@ -70,26 +70,23 @@ fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(
             }
         }
     }
-    let by_branch = match fields.get("order") {
-        Some(tree) => parse_order(reader, tree, &value)?,
-        None => None,
-    };
+    let by_branch = fields.get("order").and_then(|tree| parse_order(reader, tree, &value));
     Some((Spanned { value, span: name.span.clone() }, by_branch))
 }
 
-/// Reads the order of a channel's elements; the outer `None` means a mistake.
-fn parse_order(reader: &mut DefinitionReader<'_>, tree: &YamlTree, reducer: &Reducer) -> Option<Option<Span>> {
+/// Reads the order of a channel's elements, and returns its place.
+fn parse_order(reader: &mut DefinitionReader<'_>, tree: &YamlTree, reducer: &Reducer) -> Option<Span> {
     let words = ORDERS.map(|order| (order, ()));
     reader.word(tree, "`order` of a channel", &words)?;
     if matches!(reducer, Reducer::Append | Reducer::Extend) {
-        return Some(Some(tree.span.clone()));
+        return Some(tree.span.clone());
     }
     let place = SourcePlace::new(reader.source, tree.span.clone());
     reader
         .diagnostics
         .error(code::INERT_FIELD, place, format!("`order` does nothing for `{}`", reducer.name()))
         .help("only the elements of `append` and `extend` are put in order: remove it");
-    Some(None)
+    None
 }
 
 fn named(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Reducer> {

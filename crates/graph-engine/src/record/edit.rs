@@ -82,7 +82,7 @@ impl<'a> StateChanges<'a> {
             let Some(key) = graph.key_named(name) else { continue };
             let value = match &graph.keys[key].reducer {
                 Some(reducer) if is_write => combined(reducer, name, state.get(key).to_plain_value(), value)?,
-                Some(reducer) if !value.is_null() && !reducer.holds(value) => {
+                Some(reducer) if !reducer.holds(value) => {
                     return Err(ChangeError::Channel { key: name.clone(), reducer: reducer.clone() });
                 }
                 _ => value.clone(),

@@ -125,9 +125,9 @@ impl Position {
         let known = self.frontier.drain(..).find(|at| at.node == node);
         if known.is_none() {
             self.joins.clear();
+            self.paths.clear();
         }
         self.parked.clear();
-        self.paths.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
         self.made = self.made.max(self.frontier[0].number);
     }

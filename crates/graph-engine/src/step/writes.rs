@@ -141,7 +141,7 @@ impl StateWrites {
         }
         for Reordered { key, from } in self.1 {
             let View::List(list) = state.get(key) else { continue };
-            let first = list.len().saturating_sub(from.len());
+            let Some(first) = list.len().checked_sub(from.len()) else { continue };
             let moved = (first..).zip(&from).filter(|(at, from)| first + **from as usize != *at);
             let elements: Vec<(usize, Value)> =
                 moved.map(|(at, from)| (at, list.at(first + *from as usize).to_plain_value())).collect();
