@@ -123,7 +123,7 @@ pub trait EditRun {
     /// Finished calls of an unfinished step are kept. So a key cannot be changed that their parameters depend on, nor one
     /// that the inputs of a graph inside depend on that has begun. A call that was in progress when the run stopped is made
     /// again with the new values, and with the same idempotency key: a service that has seen the key may refuse other
-    /// values. A [fork](crate::ForkRun) has keys of its own.
+    /// values. A [fork](crate::history::ForkRun) has keys of its own.
     ///
     /// # Errors
     ///
