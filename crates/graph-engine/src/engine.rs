@@ -293,33 +293,26 @@ impl Engine {
         let kept = self.history.is_some().then(|| self.owned(visits));
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
-        let mut ended = None;
-        let mut unfit = match self.take(candidate, visits) {
-            // Reached only if the machine rejects a value that it accepted when it was checked.
-            Err((node, mismatch)) => Some((node, format!("{UNFIT}{mismatch}"))),
-            Ok(()) => None,
-        };
+        // Reached only if the machine rejects a value that it accepted when it was checked.
+        let taken = self.take(candidate, visits).map_err(|(node, mismatch)| (node, format!("{UNFIT}{mismatch}")));
         let before_step = self.history.as_ref().map_or(0, Vec::len);
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
             history.extend(kept);
         }
-        if unfit.is_none() && self.run_state.position.frontier.is_empty() {
-            let end = self.come_to_end(last, at, visits, &mut records);
-            let fits = self.machine.check_output(&end.node, &end.output);
-            unfit = fits.err().map(|mismatch| (last, format!("{UNRETURNED}{mismatch}")));
-            ended = Some(end);
-        }
-        if let Some((node, message)) = unfit {
-            if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
-                (journal.chain, journal.due) = (chain, due);
+        let ended = match taken.and_then(|()| self.reach_end(last, at, visits, &mut records)) {
+            Ok(ended) => ended,
+            Err((node, message)) => {
+                if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
+                    (journal.chain, journal.due) = (chain, due);
+                }
+                if let Some(history) = &mut self.history {
+                    history.truncate(before_step);
+                }
+                // The end in the journal counts the steps that were committed.
+                self.run_state().position.steps = first - 1;
+                return Err(Box::pin(self.end_at(node, first, Failure::permanent(message), true)).await);
             }
-            if let Some(history) = &mut self.history {
-                history.truncate(before_step);
-            }
-            // The end in the journal counts the steps that were committed.
-            self.run_state().position.steps = first - 1;
-            return Err(Box::pin(self.end_at(node, first, Failure::permanent(message), true)).await);
-        }
+        };
         self.clear_pending();
         if ended.is_none() {
             records.extend(self.sign_snapshot());
@@ -357,6 +350,23 @@ impl Engine {
             Box::pin(self.tell_end(last, ended.status, None)).await;
         }
         Ok(ended.map(Ok))
+    }
+
+    /// Returns the end of the run if the step behind it was its last. On an error, the run may not end with that output: the
+    /// node, and why.
+    fn reach_end(
+        &mut self,
+        node: u16,
+        at: Option<SystemTime>,
+        visits: &mut [BoxedVisit],
+        records: &mut Vec<SignedRecord>,
+    ) -> Result<Option<Ended>, (u16, String)> {
+        if !self.run_state.position.frontier.is_empty() {
+            return Ok(None);
+        }
+        let ended = self.come_to_end(node, at, visits, records);
+        let fits = self.machine.check_output(&ended.node, &ended.output);
+        fits.map(|()| Some(ended)).map_err(|mismatch| (node, format!("{UNRETURNED}{mismatch}")))
     }
 
     /// Returns the end that the run has reached at a node, and adds its record to those of the step. `at` is the time that

@@ -83,15 +83,14 @@ impl<'m> Past<'m> {
         }
         let run_secrets = encryption_key
             .and_then(|encryption_key| RunSecrets::open(code, run, Some(encryption_key), true).ok().flatten());
+        let first = |reason: String| JournalError::Misfit { seq: 0, reason };
         if let Some(run_secrets) = &run_secrets {
             if start.encryption_key != run_secrets.fingerprint() {
-                let reason = "its secrets are encrypted with another key".to_owned();
-                return Err(JournalError::Misfit { seq: 0, reason });
+                return Err(first("its secrets are encrypted with another key".to_owned()));
             }
             run_secrets.decrypt_start(code, &mut start)?;
         }
         let inputs = start.inputs.clone();
-        let first = |reason: String| JournalError::Misfit { seq: 0, reason };
         let seen = if run_secrets.is_some() || code.settings.secrets.is_empty() {
             Seen::Plain(opened(machine, inputs).map_err(first)?)
         } else {
@@ -228,14 +227,13 @@ impl<'m> Past<'m> {
                 }
                 Entry::Edit(edit) => {
                     let (code, seq) = (tables(self.machine.graph()), record.seq);
-                    let changes = edit.changes();
+                    let (changes, position) = (edit.changes(), &mut self.position);
                     let edited = match &mut self.seen {
-                        Seen::Plain(state) => changes.apply(code, &mut **state),
-                        Seen::Encrypted { keys, .. } => {
-                            changes.check_keys(code).and_then(|()| changes.write_to(&code.settings.channels, keys))
-                        }
+                        Seen::Plain(state) => changes.apply(code, position, Some(&mut **state)),
+                        Seen::Encrypted { keys, .. } => changes
+                            .apply(code, position, None)
+                            .and_then(|()| changes.write_to(&code.settings.channels, keys)),
                     };
-                    changes.place(code, &mut self.position);
                     edited.map_err(|error| JournalError::Misfit { seq, reason: error.to_string() })?;
                     self.when = (record.at, seq);
                     self.edits.push(edit);

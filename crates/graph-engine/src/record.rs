@@ -7,8 +7,8 @@
 //! Each record also names the SHA-256 of a token, which a store keeps only as long as the record is the last one. An
 //! attacker who removes records from the end does not have the token of the record that is then the last one.
 //!
-//! The state is the sum of the records: the inputs of the first, and the changes of every step and edit in order. From time to time,
-//! a snapshot states that sum.
+//! The state is the sum of the records: the inputs of the first, and the changes of every step and edit in order. From time
+//! to time, a snapshot states that sum.
 //!
 //! `docs/journal.md` specifies the format byte for byte.
 

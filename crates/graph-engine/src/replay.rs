@@ -44,8 +44,8 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
             Entry::End(end) => done.retain(|_, done| !end.forgets(done)),
             Entry::Resume(resume) => position.limit = resume.limit.map(u64::from).or(position.limit),
             Entry::Edit(edit) => {
-                edit.changes().apply(code, &mut *state).map_err(|error| misfit(error.to_string()))?;
-                edit.changes().place(code, &mut position);
+                let edited = edit.changes().apply(code, &mut position, Some(&mut *state));
+                edited.map_err(|error| misfit(error.to_string()))?;
             }
             Entry::Start(_) | Entry::Snapshot(_) => {}
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::When;
 use crate::path::{Path, PathNames, Root};
-use crate::reducer::Reducer;
+use crate::reducer::Channels;
 use crate::secret::Secrets;
 use crate::term::Term;
 use crate::untrusted::Untrusted;
@@ -259,7 +259,7 @@ pub struct Settings {
     pub secrets: Secrets,
     /// The channels: the keys of the state whose writes are combined.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub channels: BTreeMap<String, Reducer>,
+    pub channels: Channels,
     /// The channels whose elements are put in the order of the branches when these meet.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub by_branch: BTreeSet<String>,

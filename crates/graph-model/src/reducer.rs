@@ -5,7 +5,7 @@
 //! engine has other ways to add to a long list, and they yield the same.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,9 @@ pub enum Reducer {
     /// The last write.
     Last,
 }
+
+/// The channels of a graph: the keys of the state whose writes a reducer combines.
+pub type Channels = BTreeMap<String, Reducer>;
 
 /// The names of the reducers, as a graph writes them.
 pub const REDUCERS: [&str; 9] = ["append", "extend", "union", "sum", "max", "min", "merge", "messages", "last"];

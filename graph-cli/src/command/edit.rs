@@ -5,13 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use graph_runtime::files::ProjectFiles;
 use graph_runtime::history::{EditError, StateEdit};
-use graph_runtime::{EditRun, EncryptionKey, RunId, Runtime, SqliteStore, Store};
+use graph_runtime::{EditRun, RunId};
 use serde_json::json;
 
 use super::show::{edit_json, edit_text};
-use super::signing_key;
-use super::state_changes::{StateChangeArguments, unstarted};
-use super::stored_run::own_graph;
+use super::state_changes::{ChangeableRun, StateChangeArguments, unstarted};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -48,26 +46,20 @@ pub(crate) struct EditArguments {
 }
 
 pub(crate) fn run(arguments: &EditArguments) -> CommandResult {
-    if !arguments.store.is_file() {
-        return Err(Error::new(format!("there is no store at {}", arguments.store.display())));
-    }
     let by = match &arguments.by {
         Some(by) => by.clone(),
         None => std::env::var("USER").map_err(|_| Error::new("nobody says who edits the run: give `--by NAME`"))?,
     };
-    let key = signing_key(arguments.key.as_ref())?;
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let store = tokio.block_on(SqliteStore::open(&arguments.store))?;
-    let records = tokio.block_on(store.load(&arguments.run))?;
-    let graph = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
+    let ChangeableRun { tokio, graph, key, builder } = ChangeableRun::open(
+        &arguments.run,
+        &arguments.store,
+        arguments.graph.as_deref(),
+        arguments.key.as_ref(),
+        arguments.encryption_key.as_deref(),
+    )?;
     let (set, write) = arguments.changes.read(&graph)?;
     let files = arguments.files.as_ref().map(|project| ProjectFiles::in_directory(project, key.clone())).transpose()?;
-    let mut builder = Runtime::builder().store(store).sign_with(key);
-    builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
-    if let Some(path) = &arguments.encryption_key {
-        builder = builder.encrypt_with(EncryptionKey::load(path)?);
-    }
-    let runtime = builder.build()?;
+    let runtime = files.iter().fold(builder, |builder, files| builder.observer(files.clone())).build()?;
     let edit = StateEdit { by, why: arguments.why.clone(), set, write };
     let edited = tokio.block_on(runtime.edit(&graph, &arguments.run, edit)).map_err(|error| match error {
         EditError::Start(error) => unstarted(error),

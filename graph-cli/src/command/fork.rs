@@ -4,12 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_runtime::history::{Fork, ForkError};
-use graph_runtime::{EncryptionKey, ForkRun, Pattern, RunId, Runtime, SqliteStore, Store};
+use graph_runtime::{ForkRun, Pattern, RunId};
 use serde_json::json;
 
-use super::signing_key;
-use super::state_changes::{StateChangeArguments, unstarted};
-use super::stored_run::own_graph;
+use super::state_changes::{ChangeableRun, StateChangeArguments, unstarted};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -46,23 +44,18 @@ pub(crate) struct ForkArguments {
 }
 
 pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
-    if !arguments.store.is_file() {
-        return Err(Error::new(format!("there is no store at {}", arguments.store.display())));
-    }
-    let key = signing_key(arguments.key.as_ref())?;
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let store = tokio.block_on(SqliteStore::open(&arguments.store))?;
-    let records = tokio.block_on(store.load(&arguments.run))?;
-    let graph = own_graph(&records, arguments.graph.as_deref(), "--graph")?;
+    let ChangeableRun { tokio, graph, mut builder, .. } = ChangeableRun::open(
+        &arguments.run,
+        &arguments.store,
+        arguments.graph.as_deref(),
+        arguments.key.as_ref(),
+        arguments.encryption_key.as_deref(),
+    )?;
     let (set, write) = arguments.changes.read(&graph)?;
     let declared = graph.permissions().patterns();
     let granted = if arguments.grants.is_empty() { declared } else { &arguments.grants };
-    let mut builder = Runtime::builder().store(store).sign_with(key);
     for pattern in granted {
         builder = builder.grant(pattern.as_str())?;
-    }
-    if let Some(path) = &arguments.encryption_key {
-        builder = builder.encrypt_with(EncryptionKey::load(path)?);
     }
     let runtime = builder.build()?;
     let fork = Fork { step: arguments.step, set, write, run: arguments.run_id.clone() };

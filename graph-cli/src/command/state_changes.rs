@@ -1,10 +1,14 @@
-//! The options that change state keys of a run.
+//! The common part of the verbs that change state keys of a stored run.
+
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use graph_model::number::read_json;
 use graph_runtime::dynamic::Interpreted;
-use graph_runtime::{Map, StartError, Value};
+use graph_runtime::{Builder, EncryptionKey, Map, RunId, Runtime, SecretKey, SqliteStore, StartError, Store, Value};
 
+use super::signing_key;
+use super::stored_run::own_graph;
 use crate::outcome::Error;
 
 /// The options that change state keys of a run.
@@ -64,5 +68,39 @@ impl StateChangeArguments {
             }
             None => Ok((set, write)),
         }
+    }
+}
+
+/// A stored run whose state is to be changed, and the beginning of a runtime that does it.
+pub(crate) struct ChangeableRun {
+    pub(crate) tokio: tokio::runtime::Runtime,
+    pub(crate) graph: Interpreted,
+    pub(crate) key: SecretKey,
+    /// A runtime with the store and its keys.
+    pub(crate) builder: Builder,
+}
+
+impl ChangeableRun {
+    /// Opens the store of a run, which must exist, and loads the run's graph.
+    pub(crate) fn open(
+        run: &RunId,
+        store: &Path,
+        graph: Option<&Path>,
+        key: Option<&PathBuf>,
+        encryption_key: Option<&Path>,
+    ) -> Result<Self, Error> {
+        if !store.is_file() {
+            return Err(Error::new(format!("there is no store at {}", store.display())));
+        }
+        let key = signing_key(key)?;
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let store = tokio.block_on(SqliteStore::open(store))?;
+        let records = tokio.block_on(store.load(run))?;
+        let graph = own_graph(&records, graph, "--graph")?;
+        let mut builder = Runtime::builder().store(store).sign_with(key.clone());
+        if let Some(path) = encryption_key {
+            builder = builder.encrypt_with(EncryptionKey::load(path)?);
+        }
+        Ok(Self { tokio, graph, key, builder })
     }
 }

@@ -1,15 +1,15 @@
 //! Edits of runs that are not in progress.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{EditError, EditSummary, Fork, StateEdit, checkpoints, entry_at, replay};
 use graph_runtime::record::{SignedRecord, Status};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
+use graph_runtime::store::StoreError;
 use graph_runtime::{
-    ActionError, Attestation, Builder, Durability, EditRun, EncryptionKey, ForkRun, Map, MemoryStore, Options, RunId,
+    ActionError, Attestation, Builder, Durability, EditRun, EncryptionKey, ForkRun, Map, MemoryStore, Options,
     RunOutcome, Runtime, SecretKey, Single, StepOnce, Store, Value, attest, audit, audit_tree,
 };
 use serde_json::json;
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use crate::inside::{GRAPH, child};
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::recovery::Failing;
 use crate::support::{KEY, id, kinds, runtime};
 
 fn public() -> graph_runtime::PublicKey {
@@ -519,60 +520,15 @@ async fn edited_secrets_are_encrypted_and_cut_out_of_the_reason() {
     assert_ne!(sealed["set"]["token"], sealed["write"]["tokens"]);
 }
 
-/// A store whose next append fails: before it is made, or after.
-#[derive(Debug, Clone)]
-struct Failing {
-    store: MemoryStore,
-    fails: Arc<AtomicBool>,
-    is_made: bool,
-}
-
-impl Store for Failing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        self.store.create(run, graph, records)
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            let fails = self.fails.swap(false, Ordering::SeqCst);
-            if !fails || self.is_made {
-                self.store.append(lease, expected, records, status).await?;
-            }
-            if fails { Err(StoreError::failed("the disk is full")) } else { Ok(()) }
-        })
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        self.store.load(run)
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        self.store.lease(run)
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        self.store.runs(filter, page)
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        self.store.find(run)
-    }
-}
-
 #[tokio::test]
 async fn an_edit_is_there_or_not_when_the_store_fails() {
     for is_made in [false, true] {
-        let store = Failing { store: failed().await, fails: Arc::new(AtomicBool::new(true)), is_made };
+        let store = failed().await;
         let (graph, _) = machine(&TWO);
-        let runtime = runtime(store.clone());
-        let error = runtime.edit(&graph, &id("run"), edit(json!({"n": 1}), json!({"sum": 1}))).await.unwrap_err();
+        let failing = runtime(Failing::after(&store, 0, is_made));
+        let error = failing.edit(&graph, &id("run"), edit(json!({"n": 1}), json!({"sum": 1}))).await.unwrap_err();
         assert!(text(&error).starts_with("cannot edit run `run`: "), "{}", text(&error));
+        let runtime = runtime(store.clone());
         let count = if is_made { 4 } else { 3 };
         assert_eq!(records(&store).await.len(), count);
         audit(&graph, &id("run"), &records(&store).await, &public(), None).unwrap();

@@ -67,7 +67,7 @@ fn signing_runtime(store: impl Store, seed: u8) -> Runtime {
 
 /// A store that fails from a given write on, before or after the write is done.
 #[derive(Debug, Clone)]
-struct Failing {
+pub(crate) struct Failing {
     inner: MemoryStore,
     left: Arc<AtomicU64>,
     /// Whether the failing write is durable all the same, as after a crash between the disk and the answer.
@@ -75,7 +75,7 @@ struct Failing {
 }
 
 impl Failing {
-    fn after(inner: &MemoryStore, writes: u64, last_writes: bool) -> Self {
+    pub(crate) fn after(inner: &MemoryStore, writes: u64, last_writes: bool) -> Self {
         Self { inner: inner.clone(), left: Arc::new(AtomicU64::new(writes)), writes: last_writes }
     }
 }

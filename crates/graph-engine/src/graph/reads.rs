@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use crate::graph::GraphTables;
 use crate::graph::node::{
-    ArgumentTerms, CallTerm, CompiledKind, CompiledRoute, CompiledTerm, Does, PathBase, ResolvedPath, TextPiece,
+    ArgumentTerms, CallTerm, CompiledHook, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm, Does, PathBase,
+    ResolvedPath, TextPiece,
 };
 
 /// The keys of the state that terms and conditions read.
@@ -70,9 +71,7 @@ impl Reads {
     fn of_call(&mut self, call: &CallTerm) {
         call.id.iter().for_each(|id| self.of_term(id));
         match &call.params {
-            ArgumentTerms::Listed(terms) => terms.iter().filter_map(|(term, _)| term.as_ref()).for_each(|term| {
-                self.of_term(term);
-            }),
+            ArgumentTerms::Listed(terms) => terms.iter().flat_map(|(term, _)| term).for_each(|term| self.of_term(term)),
             ArgumentTerms::Object(term) => self.of_term(term),
         }
     }
@@ -101,7 +100,7 @@ impl GraphTables {
     /// Returns the first node or hook that reads a key of the state in a term without a fallback, or the state as a whole.
     /// Conditions do not count, because they have a result for null.
     pub fn reads_without_fallback(&self, key: usize) -> Option<&str> {
-        let of_node = self.nodes.iter().find(|node| {
+        let of_node = |node: &&CompiledNode| {
             let mut reads = Reads::default();
             reads.of_calls(&node.kind);
             match &node.kind {
@@ -112,17 +111,16 @@ impl GraphTables {
             node.assign.iter().for_each(|(_, term)| reads.of_term(term));
             reads.of_route(&node.next);
             reads.needs(key)
-        });
-        let of_hook = || {
-            self.hooks.iter().find(|hook| {
-                let mut reads = Reads::default();
-                match &hook.does {
-                    Does::Call(call) => reads.of_call(call),
-                    Does::Steer(term) => reads.of_term(term),
-                }
-                reads.needs(key)
-            })
         };
-        of_node.map(|node| node.name.as_str()).or_else(|| of_hook().map(|hook| hook.name.as_str()))
+        let of_hook = |hook: &&CompiledHook| {
+            let mut reads = Reads::default();
+            match &hook.does {
+                Does::Call(call) => reads.of_call(call),
+                Does::Steer(term) => reads.of_term(term),
+            }
+            reads.needs(key)
+        };
+        let node = self.nodes.iter().find(of_node).map(|node| node.name.as_str());
+        node.or_else(|| self.hooks.iter().find(of_hook).map(|hook| hook.name.as_str()))
     }
 }

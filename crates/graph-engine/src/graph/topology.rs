@@ -1,13 +1,11 @@
 //! The shape of a graph: its nodes and where they lead.
 
-use std::collections::BTreeMap;
-
 use crate::graph::compiled::{CompiledGraph, tables};
 use crate::graph::node::{CompiledNode, CompiledRoute};
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
 use graph_model::program::{Join, Kind};
-use graph_model::reducer::Reducer;
+use graph_model::reducer::Channels;
 use graph_model::value::Value;
 
 /// The shape of a graph, for code that shows it, counts it, or follows a run in it.
@@ -27,7 +25,7 @@ pub struct Topology<N = usize> {
     /// The keys of the state, each with its first value.
     pub keys: Vec<(String, Option<Value>)>,
     /// The channels: the keys whose writes are combined, each with its reducer.
-    pub channels: BTreeMap<String, Reducer>,
+    pub channels: Channels,
     /// The nodes, in the order of the file.
     pub nodes: Vec<TopologyNode<N>>,
 }

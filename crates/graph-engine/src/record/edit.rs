@@ -1,12 +1,10 @@
 //! Edits: changes that a person makes to the state of a run that is not in progress.
 
-use std::collections::BTreeMap;
-
-use graph_model::reducer::{Reducer, Uncombined};
+use graph_model::reducer::{Channels, Reducer, Uncombined};
 use graph_model::value::{Map, Mismatch, Value};
 
 use crate::graph::GraphTables;
-use crate::record::entry::Edit;
+use crate::record::entry::{Edit, write_keys};
 use crate::state::StateFields;
 use crate::step::Position;
 
@@ -69,25 +67,34 @@ impl<'a> StateChanges<'a> {
         self.set.keys().chain(self.write.keys())
     }
 
-    /// Makes the changes.
+    /// Makes the changes to a run: to its position, and to its state unless that is encrypted.
     ///
     /// # Errors
     ///
     /// If the graph has no such key, a key is named twice, or a value does not fit. Some of the changes may be made then.
-    pub fn apply(&self, graph: &GraphTables, state: &mut dyn StateFields) -> Result<(), ChangeError> {
+    pub fn apply(
+        &self,
+        graph: &GraphTables,
+        position: &mut Position,
+        state: Option<&mut (dyn StateFields + '_)>,
+    ) -> Result<(), ChangeError> {
         self.check_keys(graph)?;
-        let misfit = |key: &String, mismatch| ChangeError::Value { key: key.clone(), mismatch };
+        self.follow_elements(graph, position);
+        let Some(state) = state else { return Ok(()) };
         let values = self.set.iter().map(|one| (one, false)).chain(self.write.iter().map(|one| (one, true)));
         for ((name, value), is_write) in values {
             let Some(key) = graph.key_named(name) else { continue };
             let value = match &graph.keys[key].reducer {
-                Some(reducer) if is_write => combined(reducer, name, state.get(key).to_plain_value(), value)?,
+                Some(reducer) if is_write => {
+                    let combined = reducer.combine(state.get(key).to_plain_value(), value.clone());
+                    combined.map_err(|reason| ChangeError::Uncombined { key: name.clone(), reason })?
+                }
                 Some(reducer) if !reducer.holds(value) => {
                     return Err(ChangeError::Channel { key: name.clone(), reducer: reducer.clone() });
                 }
                 _ => value.clone(),
             };
-            state.set(key, value).map_err(|mismatch| misfit(name, mismatch))?;
+            state.set(key, value).map_err(|mismatch| ChangeError::Value { key: name.clone(), mismatch })?;
         }
         Ok(())
     }
@@ -97,34 +104,19 @@ impl<'a> StateChanges<'a> {
     /// # Errors
     ///
     /// If a write cannot be combined with the value of its channel.
-    pub fn write_to(
-        &self,
-        channels: &BTreeMap<String, Reducer>,
-        keys: &mut Map<String, Value>,
-    ) -> Result<(), ChangeError> {
+    pub fn write_to(&self, channels: &Channels, keys: &mut Map<String, Value>) -> Result<(), ChangeError> {
         keys.extend(self.set.iter().map(|(name, value)| (name.clone(), value.clone())));
-        for (name, write) in self.write {
-            let value = match channels.get(name) {
-                Some(reducer) => {
-                    let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
-                    combined(reducer, name, current, write)?
-                }
-                None => write.clone(),
-            };
-            keys.insert(name.clone(), value);
-        }
-        Ok(())
+        write_keys(keys, channels, self.write).map_err(|(key, reason)| ChangeError::Uncombined { key, reason })
     }
 
-    /// Takes the changes into account in the position of a run.
-    pub fn place(&self, graph: &GraphTables, position: &mut Position) {
+    /// Follows the elements of channels that are put in the order of the branches: no branch has written these.
+    fn follow_elements(&self, graph: &GraphTables, position: &mut Position) {
         for key in self.set.keys().filter_map(|name| graph.key_named(name)) {
             position.paths.remove(&key);
         }
         for (name, write) in self.write {
             let paths = graph.key_named(name).and_then(|key| Some((key, position.paths.get_mut(&key)?)));
             if let Some((key, paths)) = paths {
-                // No branch wrote the elements.
                 paths.extend(std::iter::repeat_n(Vec::new(), graph.keys[key].added(write)));
             }
         }
@@ -141,11 +133,6 @@ impl<'a> StateChanges<'a> {
             None => Ok(()),
         }
     }
-}
-
-fn combined(reducer: &Reducer, key: &str, current: Value, write: &Value) -> Result<Value, ChangeError> {
-    let failed = |reason| ChangeError::Uncombined { key: key.to_owned(), reason };
-    reducer.combine(current, write.clone()).map_err(failed)
 }
 
 impl Edit {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use graph_model::capability::Pattern;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::reducer::Reducer;
+use graph_model::reducer::{Channels, Uncombined};
 use graph_model::value::{Map, Value, View};
 use graph_signing::Fingerprint;
 use serde::de::Error as _;
@@ -354,24 +354,38 @@ impl Visit {
     pub fn write_to(
         &self,
         keys: &mut Map<String, Value>,
-        channels: &BTreeMap<String, Reducer>,
+        channels: &Channels,
         resets: impl Iterator<Item = (String, Value)>,
     ) -> Result<(), String> {
         if self.error.is_none() {
             keys.extend(resets);
         }
-        for (name, write) in &self.changes {
-            let value = match channels.get(name) {
-                Some(reducer) => {
-                    let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
-                    reducer.combine(current, write.clone()).map_err(|error| format!("`{name}`: {error}"))?
-                }
-                None => write.clone(),
-            };
-            keys.insert(name.clone(), value);
-        }
-        Ok(())
+        write_keys(keys, channels, &self.changes).map_err(|(key, error)| format!("`{key}`: {error}"))
     }
+}
+
+/// Writes values to the keys of a state, whose secrets may be encrypted or hidden. A channel combines the write with its
+/// value.
+///
+/// # Errors
+///
+/// The first key whose channel cannot combine the write.
+pub(super) fn write_keys(
+    keys: &mut Map<String, Value>,
+    channels: &Channels,
+    writes: &Map<String, Value>,
+) -> Result<(), (String, Uncombined)> {
+    for (name, write) in writes {
+        let value = match channels.get(name) {
+            Some(reducer) => {
+                let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
+                reducer.combine(current, write.clone()).map_err(|error| (name.clone(), error))?
+            }
+            None => write.clone(),
+        };
+        keys.insert(name.clone(), value);
+    }
+    Ok(())
 }
 
 /// A visit that failed and ended the run, together with others of its step.

@@ -297,10 +297,8 @@ impl<'m> Replayer<'m> {
             return Err("a run inside another is not edited".to_owned());
         }
         edits::check(edit, self.code, &self.position, &self.done).map_err(|misfit| misfit.to_string())?;
-        if let Some(state) = self.state.as_deref_mut() {
-            edit.changes().apply(self.code, state).map_err(|error| error.to_string())?;
-        }
-        edit.changes().place(self.code, &mut self.position);
+        let edited = edit.changes().apply(self.code, &mut self.position, self.state.as_deref_mut());
+        edited.map_err(|error| error.to_string())?;
         self.lengths.get_mut().clear();
         Ok(())
     }

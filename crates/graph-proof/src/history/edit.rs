@@ -186,7 +186,8 @@ async fn edit_run(
     let Seen::Plain(state) = &mut past.seen else {
         return Err(past_error(PastError::Encrypted(past.start.encryption_key.clone())));
     };
-    edit.changes().apply(code, &mut **state).map_err(|error: ChangeError| misfit(error.into()))?;
+    let edited = edit.changes().apply(code, &mut past.position, Some(&mut **state));
+    edited.map_err(|error: ChangeError| misfit(error.into()))?;
     let status = past.end.as_ref().map_or(Status::Running, |end| end.status);
     let (mut chain, run_secrets) = (past.chain(), past.run_secrets().cloned());
     drop(past);

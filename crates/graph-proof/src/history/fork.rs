@@ -161,8 +161,7 @@ async fn begin_fork(
     let Seen::Plain(mut state) = seen else {
         return Err(past_error(PastError::Encrypted(begun.encryption_key.clone())));
     };
-    changes.apply(code, &mut *state)?;
-    changes.place(code, &mut position);
+    changes.apply(code, &mut position, Some(&mut *state))?;
     let capabilities = begun.capabilities.clone();
     let ceiling: Vec<Grants> =
         std::iter::once(services.grants.clone()).chain(capabilities.clone().map(Grants::new)).collect();

@@ -543,26 +543,8 @@ impl ChangedRun<'_> {
         };
         let candidate = match fold(self.code, &self.position, Some(&*self.state), visited()) {
             Ok(candidate) => candidate,
-            Err(FoldError::Undecided { node }) => {
-                let number = frontier.iter().find(|at| at.node == node).map_or(self.position.steps, |at| at.number);
-                let reason = "its visit was cancelled, so it is not known what its call returns".to_owned();
-                self.replay.stopped = Some(Stopped { step: number, node: self.code.node(node).name.clone(), reason });
-                return Ok(false);
-            }
             Err(error) => {
-                self.replay.visits = self.position.steps + pairs.len() as u64;
-                let node = self.code.node(error.node()).name.clone();
-                let reason = match &error {
-                    FoldError::Misfit { key, mismatch, .. } => {
-                        format!("{UNFIT}`{}`: {mismatch}", self.code.keys[*key].name)
-                    }
-                    FoldError::Uncombined { key, error, .. } => {
-                        format!("{UNFIT}`state.{}`: {error}", self.code.keys[*key].name)
-                    }
-                    other => format!("{NO_WAY}{other}"),
-                };
-                let first = frontier.first().map_or(self.position.steps, |at| at.number);
-                self.deviate(first, &node, pairs.first().copied().flatten(), Departure::Fails(reason));
+                self.stop_at_fold(&error, &frontier, &pairs);
                 return Ok(false);
             }
         };
@@ -591,12 +573,33 @@ impl ChangedRun<'_> {
         Ok(write(combined, changes, &mut *self.state).is_ok())
     }
 
+    /// Reports that the visits of a step cannot be committed.
+    fn stop_at_fold(&mut self, error: &FoldError, frontier: &[Activation], pairs: &[Option<usize>]) {
+        let node = error.node();
+        let name = self.code.node(node).name.clone();
+        if let FoldError::Undecided { .. } = error {
+            let step = frontier.iter().find(|at| at.node == node).map_or(self.position.steps, |at| at.number);
+            let reason = "its visit was cancelled, so it is not known what its call returns".to_owned();
+            self.replay.stopped = Some(Stopped { step, node: name, reason });
+            return;
+        }
+        self.replay.visits = self.position.steps + pairs.len() as u64;
+        let key = |key: &usize| self.code.keys[*key].name.as_str();
+        let reason = match error {
+            FoldError::Misfit { key: at, mismatch, .. } => format!("{UNFIT}`{}`: {mismatch}", key(at)),
+            FoldError::Uncombined { key: at, error, .. } => format!("{UNFIT}`state.{}`: {error}", key(at)),
+            other => format!("{NO_WAY}{other}"),
+        };
+        let first = frontier.first().map_or(self.position.steps, |at| at.number);
+        self.deviate(first, &name, pairs.first().copied().flatten(), Departure::Fails(reason));
+    }
+
     /// Makes the edits that the recorded run had received when it had made as many of its visits.
     fn make_edits(&mut self) -> Result<(), String> {
         while let Some((_, edit)) = self.edits.pop_front_if(|(visits, _)| *visits <= self.cursor as u64) {
             let misfit = |error| format!("the edit after step {} cannot be made: {error}", edit.steps);
-            edit.changes().apply(self.code, &mut *self.state).map_err(misfit)?;
-            edit.changes().place(self.code, &mut self.position);
+            let edited = edit.changes().apply(self.code, &mut self.position, Some(&mut *self.state));
+            edited.map_err(misfit)?;
         }
         Ok(())
     }
