@@ -586,7 +586,9 @@ impl Log {
         let mut runs: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for entered in &self.written().records {
             let body: Value = serde_json::from_str(&entered.signed.body).expect("the engine writes JSON");
-            for visit in body["visits"].as_array().into_iter().flatten() {
+            let visits = body["visits"].as_array().into_iter().flatten();
+            // A visit whose failure is held is made again when the run is resumed.
+            for visit in visits.filter(|visit| visit["held"] != json!(true)) {
                 let mut visit = visit.clone();
                 // A pause that was cut begins again, so later times differ.
                 for time in ["ms", "now"] {

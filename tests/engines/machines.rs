@@ -15,6 +15,7 @@ graph!("tests/engines/graphs/begins_in_several_nodes.yaml");
 graph!("tests/engines/graphs/branches_cancelled_by_a_return.yaml");
 graph!("tests/engines/graphs/branches_check_an_order.yaml");
 graph!("tests/engines/graphs/branches_end_with_failures.yaml");
+graph!("tests/engines/graphs/branches_finish_before_a_failure.yaml");
 graph!("tests/engines/graphs/branches_for_each_element.yaml");
 graph!("tests/engines/graphs/branches_meet_before_the_others.yaml");
 graph!("tests/engines/graphs/branches_meet_in_each_round.yaml");
@@ -158,6 +159,13 @@ super::all_machines! {
         test_decide(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_handled(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_must(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "branches_finish_before_a_failure" branches_finish_before_a_failure BranchesFinishBeforeAFailure {
+        test_try(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_more(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_first(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_third(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "branches_for_each_element" branches_for_each_element BranchesForEachElement {
         test_note(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -293,6 +293,8 @@ async fn recorded_visits(store: &MemoryStore) -> BTreeMap<RunId, Vec<Visit>> {
         let mut visits = Vec::new();
         for signed in store.load(&summary.run).await.unwrap() {
             if let Entry::Step(step) = serde_json::from_str::<Record>(&signed.body).unwrap().entry {
+                // A visit whose failure was held is made again.
+                visits.retain(|before: &Visit| step.visits.iter().all(|visit| visit.step != before.step));
                 visits.extend(step.visits);
             }
         }
@@ -529,7 +531,8 @@ impl WholeRun {
         for call in &after {
             let (run, step, item, ..) = call;
             let run = RunId::new(run.as_str()).unwrap();
-            let is_committed = committed.get(&run).is_some_and(|visits| visits.iter().any(|visit| visit.step == *step));
+            let is_whole = |visit: &Visit| visit.step == *step && !visit.held;
+            let is_committed = committed.get(&run).is_some_and(|visits| visits.iter().any(is_whole));
             if is_committed || done.contains(&(run.clone(), *step, *item)) {
                 return Err(format!("a call that was committed is made again: {call:?}"));
             }
@@ -683,6 +686,10 @@ async fn done(store: &MemoryStore) -> BTreeSet<(RunId, u64, Option<u64>)> {
             match serde_json::from_str::<Record>(&signed.body).unwrap().entry {
                 Entry::Calls(calls) => done.extend(calls.done),
                 // A call whose result does not fit is made again.
+                Entry::Step(step) => {
+                    let unfit = |visit: &Visit| visit.held && visit.items.is_empty();
+                    done.retain(|one| !step.visits.iter().any(|visit| visit.step == one.step && unfit(visit)));
+                }
                 Entry::End(end) => done.retain(|one| !end.forgets(one)),
                 _ => {}
             }

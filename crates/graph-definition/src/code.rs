@@ -554,7 +554,7 @@ codes! {
          `channels`, or give it a value in `config.state`.";
     BAD_QUORUM = "G0216", "a quorum that does not fit its fan-out",
         "`need` is the number of branches that a join waits for. The fan-out begins fewer branches that lead to the join, or it \
-         says `on_branch_error: stop`, although a quorum does without some of its branches. Correct the number, or wait for \
+         says `on_branch_error: stop` or `finish`, although a quorum does without some of its branches. Correct the number, or wait for \
          all branches with `waits_for: [one, other]`.";
     MAY_FALL_SHORT = "G0217", "a quorum may fall short, and nothing says what follows",
         "Fewer branches than the join needs may arrive: a list may be too short, a condition may not hold, or a branch may \
@@ -563,6 +563,10 @@ codes! {
     IDLE_CANCELS = "G0218"(Warn), "a return that cancels nothing",
         "`cancels: true` lets a run return while branches are active. Where this node is visited, no other branch can be \
          active, and none has yet to reach a join. Remove it: the compiler then reports a branch that is added later.";
+    HELD_CALL = "G0219", "a call that is made again with other parameters",
+        "With `on_branch_error: finish`, the other branches continue after a failure, and a resumed run visits the failed \
+         node again. Its call has the same idempotency key then, so its parameters must be the same. A node of another branch \
+         may write the key that they depend on in the meantime.";
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     (
         "`next` with `all`",
         "on_branch_error",
-        "what a failure in a branch does that nothing else handles: `stop`, the run ends; or `collect`, the branch ends",
+        "what a failure in a branch does that nothing else handles: `stop`, the run ends; `finish`, it ends when the other branches are done; or `collect`, the branch ends",
     ),
     ("`next` with `all`", "comment", "for readers"),
     ("`next` with `over`", "over", "a list; each element begins a branch"),
@@ -164,7 +164,7 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     (
         "`next` with `over`",
         "on_branch_error",
-        "what a failure in a branch does that nothing else handles: `stop`, the run ends; or `collect`, the branch ends",
+        "what a failure in a branch does that nothing else handles: `stop`, the run ends; `finish`, it ends when the other branches are done; or `collect`, the branch ends",
     ),
     ("`next` with `over`", "comment", "for readers"),
     ("`next` with `by`", "by", "a path to a word of an `enum` or a boolean"),

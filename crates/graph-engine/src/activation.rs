@@ -24,6 +24,11 @@ impl Activation {
         Self { number: 0, node, frame: None }
     }
 
+    /// Compares two activations by their paths, a prefix first, and in one branch by their nodes.
+    pub fn by_path(&self, other: &Self) -> Ordering {
+        by_path(self.frame.as_ref(), other.frame.as_ref()).then(self.node.cmp(&other.node))
+    }
+
     /// Returns the key of the branch that it is in.
     #[inline]
     pub fn branch(&self) -> Option<BranchKey> {

@@ -26,7 +26,7 @@ use crate::cache::Fresh;
 use crate::call::Call;
 use crate::engine::run_state::{BoxedVisit, CallSlot, VisitState, alone};
 use crate::error::RunError;
-use crate::failure::{Failure, LastError};
+use crate::failure::{Failure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::hooks::Control;
 use crate::observer::Event;
@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::program::{self, OnMaxSteps};
-use graph_model::secret::Mask;
+use graph_model::secret::{HIDDEN, Mask};
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value, View};
 use tokio::task::yield_now;
@@ -91,6 +91,9 @@ impl Engine {
             {
                 return Err(error);
             }
+            if self.run_state.position.has_failed(self.graph()) {
+                return Err(Box::pin(self.end_held()).await);
+            }
             if !self.may_walk() || !self.walk(&mut visits).await {
                 // If the run was stopped on the fast path, no other step begins.
                 if self.facts.stop.is_set() {
@@ -115,7 +118,8 @@ impl Engine {
                 return Err(error);
             }
             self.settle(&mut visits);
-            if let Some(failed) = visits.iter().position(|visit| visit.way.is_fatal()) {
+            let fatal = visits.iter().enumerate().filter(|(_, visit)| visit.way.is_fatal());
+            if let Some((failed, _)) = fatal.min_by_key(|(_, visit)| visit.activation.number) {
                 return Err(Box::pin(self.fail(visits, failed)).await);
             }
             if let Some(ended) = self.commit(&mut visits).await? {
@@ -285,6 +289,7 @@ impl Engine {
         let before = self.journal.as_ref().map(|journal| (journal.chain.clone(), journal.due));
         let mut records = Vec::new();
         if self.is_kept {
+            records.extend(self.sign_kept_calls(visits));
             records.push(self.sign_step(visits, &candidate));
         }
         if self.is_observed() {
@@ -293,6 +298,8 @@ impl Engine {
         let kept = self.history.is_some().then(|| self.owned(visits));
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
+        let held = visits.iter().filter(|visit| visit.way.is_held());
+        self.held.extend(held.filter_map(|visit| Some((visit.activation.number, visit.failure.clone()?))));
         // Reached only if the machine rejects a value that it accepted when it was checked.
         let taken = self.take(candidate, visits).map_err(|(node, mismatch)| (node, format!("{UNFIT}{mismatch}")));
         let before_step = self.history.as_ref().map_or(0, Vec::len);
@@ -361,7 +368,7 @@ impl Engine {
         visits: &mut [BoxedVisit],
         records: &mut Vec<SignedRecord>,
     ) -> Result<Option<Ended>, (u16, String)> {
-        if !self.run_state.position.frontier.is_empty() {
+        if !self.run_state.position.is_over() {
             return Ok(None);
         }
         let ended = self.come_to_end(node, at, visits, records);
@@ -401,7 +408,7 @@ impl Engine {
             let next = match &visit.way {
                 Way::Along { edges, .. } if edges.one().is_some() => self.graph().targets(node, edges).next(),
                 Way::OnError(target) => Some(*target),
-                Way::Along { .. } | Way::EndsBranch | Way::Cancelled | Way::Fatal => None,
+                Way::Along { .. } | Way::EndsBranch | Way::Held | Way::Cancelled | Way::Fatal => None,
             };
             let next = next.map_or(Value::Null, |next| Value::from(self.graph().node(next).name.as_str()));
             let result = match &visit.failure {
@@ -491,6 +498,23 @@ impl Engine {
         self.end_with(visit.activation.node, step, *failure, visit.is_unfit, failures).await
     }
 
+    /// Ends the run with the failures that are held. A resumed run makes those visits again.
+    async fn end_held(&mut self) -> RunError {
+        let held = self.run_state.position.held.clone();
+        let several = if held.len() > 1 { &held[..] } else { &[] };
+        let failures = several.iter().map(|SuppressedError { step, node, error }| VisitFailure {
+            step: *step,
+            node: node.clone(),
+            error: error.clone(),
+            unfit: false,
+        });
+        let failures = failures.collect();
+        let SuppressedError { step, node, error } = held.into_iter().next().expect("the run has failed");
+        let node = self.graph().node_named(&node).expect("a node that was visited is in the graph");
+        let failure = self.held.drain(..).find_map(|(number, failure)| (number == step).then_some(*failure));
+        self.end_with(node, step, failure.unwrap_or_else(|| Failure::permanent(error)), false, failures).await
+    }
+
     /// Returns the failures of the visits that end the run, if there are several.
     fn failures(&self, visits: &[BoxedVisit]) -> Vec<VisitFailure> {
         let fatal = || visits.iter().filter(|visit| visit.way.is_fatal());
@@ -503,7 +527,9 @@ impl Engine {
             let node = self.graph().node(visit.activation.node).name.clone();
             VisitFailure { step: visit.activation.number, node, error: failure.message, unfit: visit.is_unfit }
         };
-        fatal().map(failure).collect()
+        let mut failures: Vec<VisitFailure> = fatal().map(failure).collect();
+        failures.sort_by_key(|failure| failure.step);
+        failures
     }
 
     /// Ends the run at a node; `unfit` if the node failed on the results of its calls.
@@ -529,14 +555,16 @@ impl Engine {
         if let Err(error) = self.end_without_result(end).await {
             return error;
         }
-        self.run_state().position.root.last_error =
-            Some(LastError { node: node.clone(), error: failure.message.clone() });
+        let position = &mut self.run_state().position;
+        let is_open = position.open().any(|at| at.number == step);
+        // The failure of a hook after a step is that of the step.
+        let steps = if is_open { position.steps } else { position.steps.min(step.saturating_sub(1)) };
+        position.root.last_error = Some(LastError { node: node.clone(), error: failure.message.clone() });
         RunError::Node {
             run: self.facts.id.clone(),
             node,
             step,
-            // A visit in a branch is not the only one of its step.
-            steps: self.run_state.position.steps.min(step.saturating_sub(1)),
+            steps,
             failure: Box::new(failure),
             state: Box::new(self.state_value()),
         }
@@ -730,11 +758,9 @@ impl StepContext {
             let mask = code.mask_of_write(name, &change.value);
             (name.clone(), cover(mask, SecretLocation::change(step, name), change.value.clone()))
         };
-        // It is not known which parts of a list are secret: all of it is encrypted.
         let list = match visit.way.edges() {
-            TakenEdges::Over(list) => {
-                Some(cover(Some(&Mask::All), SecretLocation::list(step), Value::Array(list.to_vec())))
-            }
+            TakenEdges::Over(list) if encrypts => Some(run_secrets.encrypt_list(step, Value::Array(list.to_vec()))),
+            TakenEdges::Over(_) => Some(Value::from(HIDDEN)),
             _ => None,
         };
         Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })

@@ -109,7 +109,9 @@ fn begun(
         let frontier = past.position.frontier.clone();
         for (visit, activation) in visits.iter().zip(&frontier) {
             let node = code.node(activation.node);
-            let Some((index, tool, is_each)) = called(activation.node).filter(|_| !visit.cancelled) else { continue };
+            // A visit whose failure is held is recorded again when it is made again.
+            let is_whole = !visit.cancelled && !visit.held;
+            let Some((index, tool, is_each)) = called(activation.node).filter(|_| is_whole) else { continue };
             let one = |item, has_result| Begun {
                 seq,
                 parent: Parent { run: run.clone(), step: visit.step, node: node.name.clone(), item },
@@ -134,12 +136,10 @@ fn begun(
         }
         past.go_on()?;
     }
-    let first = past.position.steps + 1;
     let mut done: Vec<&Done> = done.values().collect();
     done.sort_unstable_by_key(|done| (done.step, done.item));
     for Done { step, item, calls, run: named, now, .. } in done {
-        let at = step.checked_sub(first).and_then(|at| usize::try_from(at).ok());
-        let Some(activation) = at.and_then(|at| past.position.frontier.get(at)) else { continue };
+        let Some(activation) = past.position.open().find(|at| at.number == *step) else { continue };
         let node = code.node(activation.node);
         let Some((tool, row, _)) = called(activation.node) else { continue };
         let id = is_computed(row).then(|| computed(&past, activation, *now, *item)).flatten();

@@ -201,7 +201,7 @@ impl Runtime {
                 return Ok(RunOutcome::Done(Box::new(finished)));
             }
             let replayed = add_up(code, graph, &journal).map_err(misfit)?;
-            let at = replayed.position.frontier.iter().map(|at| code.node(at.node).name.clone()).collect();
+            let at = replayed.position.open().map(|at| code.node(at.node).name.clone()).collect();
             let (nodes, steps) = (at, replayed.position.steps);
             Ok(match journal.end() {
                 Some(End { status: Status::Cancelled, signal, .. }) => {

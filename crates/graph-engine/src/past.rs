@@ -5,7 +5,7 @@ use crate::encryption_key::EncryptionKey;
 use crate::graph::{CompiledKey, GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::{
-    Chain, CompletedCalls, Edit, End, Entry, JournalError, Record, SignedRecord, Snapshot, Start, Step,
+    Chain, CompletedCalls, Edit, End, Entry, JournalError, Record, Resume, SignedRecord, Snapshot, Start, Step,
     VerifiedJournal, retake,
 };
 use crate::run_secrets::{RunSecrets, hide_encrypted};
@@ -29,8 +29,8 @@ pub struct Past<'m> {
     at: usize,
     /// The next step, if it was read.
     ahead: Option<Record>,
-    /// The grants of each resume that was read.
-    pub resumed: Vec<Vec<String>>,
+    /// The resumes that were read.
+    pub resumed: Vec<Resume>,
     /// The end that was read last, if nothing but edits followed.
     pub end: Option<End>,
     /// The calls of the next step that were read and are not made again.
@@ -216,7 +216,8 @@ impl<'m> Past<'m> {
                 }
                 Entry::Resume(resume) => {
                     self.limit = resume.limit.map(u64::from).or(self.limit);
-                    self.resumed.push(resume.grants);
+                    self.position.resume();
+                    self.resumed.push(resume);
                 }
                 Entry::End(end) => {
                     self.done.retain(|_, done| !end.forgets(done));
@@ -266,7 +267,7 @@ impl<'m> Past<'m> {
                 write_encrypted(code, keys, &step).map_err(misfit)?;
             }
         }
-        self.done.clear();
+        step.keep_calls(&mut self.done);
         self.when = (at, seq);
         Ok(true)
     }

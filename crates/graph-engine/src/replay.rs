@@ -31,7 +31,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
         let misfit = |reason| misfit(record.seq, reason);
         match &record.entry {
             Entry::Step(step) => {
-                done.clear();
+                step.keep_calls(&mut done);
                 retake(code, Some(&mut *state), &mut position, step).map_err(misfit)?;
             }
             // A snapshot that follows other records says nothing new.
@@ -42,7 +42,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
             }
             Entry::End(end) => done.retain(|_, done| !end.forgets(done)),
-            Entry::Resume(resume) => position.limit = resume.limit.map(u64::from).or(position.limit),
+            Entry::Resume(resume) => resume.apply(&mut position),
             Entry::Edit(edit) => {
                 let edited = edit.changes().apply(code, &mut position, Some(&mut *state));
                 edited.map_err(|error| misfit(error.to_string()))?;
@@ -56,7 +56,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
 /// Adds up the records of the journal of a run that has not ended with a result.
 pub(crate) fn add_up(code: &GraphTables, machine: &dyn Machine, journal: &Journal) -> Result<Replayed, JournalError> {
     let replayed = replay(code, machine, journal)?;
-    if replayed.position.frontier.is_empty() {
+    if replayed.position.is_over() {
         // A run's last step and its end are written together: somebody removed the end.
         let reason = "the run had ended, and the record of its end is missing".to_owned();
         return Err(JournalError::Misfit { seq: journal.chain.count(), reason });

@@ -106,6 +106,7 @@ impl RuntimeServices {
             replayed = add_up(&journal)?;
         }
         let Replayed { state, mut position, done } = replayed;
+        position.resume();
         if let Some(most) = begin.max_steps {
             position.limit = Some(u64::from(most));
         }

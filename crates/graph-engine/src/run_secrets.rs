@@ -207,12 +207,49 @@ impl RunSecrets {
     /// If one of them was not encrypted, was changed or moved, or was encrypted with another key.
     pub fn decrypt(&self, mask: Option<&Mask>, place: SecretLocation<'_>, value: &mut Value) -> Result<(), NotOpened> {
         let Some(mask) = mask else { return Ok(()) };
+        self.open_all(mask, place, value)?;
+        self.learn(Some(mask), value);
+        Ok(())
+    }
+
+    fn open_all(&self, mask: &Mask, place: SecretLocation<'_>, value: &mut Value) -> Result<(), NotOpened> {
         mask.try_each(value, &is_encrypted, &mut |secret, way| {
             let text = secret.get(SEALED).and_then(Value::as_str).ok_or(NotOpened)?;
             *secret = self.decrypt_one(text, &self.bound_to(place, way))?;
             Ok(())
-        })?;
-        self.learn(Some(mask), value);
+        })
+    }
+
+    /// Encrypts the list of a visit that fanned out. No type says which of its values are secrets, so all of it is encrypted,
+    /// together with the secrets that are known to occur in it.
+    pub fn encrypt_list(&self, visit: u64, list: Value) -> Value {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let occurs = |secret: &str| {
+            let mut found = false;
+            texts(&list, &mut |text| found |= text.contains(secret));
+            found
+        };
+        let secrets = known.iter().filter(|secret| occurs(secret)).map(|secret| Value::from(secret.as_str()));
+        let secrets = Value::Array(secrets.collect());
+        drop(known);
+        let both = Map::from_iter([("list".to_owned(), list), ("secrets".to_owned(), secrets)]);
+        self.encrypt(Some(&Mask::All), SecretLocation::list(visit), Value::Object(both))
+    }
+
+    /// Opens a list that [`RunSecrets::encrypt_list`] encrypted, and remembers the secrets that occur in it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RunSecrets::decrypt`].
+    pub fn decrypt_list(&self, visit: u64, value: &mut Value) -> Result<(), NotOpened> {
+        self.open_all(&Mask::All, SecretLocation::list(visit), value)?;
+        if let Value::Object(both) = value {
+            self.learn(Some(&Mask::All), both.get("secrets").unwrap_or(&Value::Null));
+            *value = both.get_mut("list").map(Value::take).ok_or(NotOpened)?;
+        } else {
+            // An older journal does not say which secrets occur in it.
+            self.learn(Some(&Mask::All), value);
+        }
         Ok(())
     }
 
@@ -463,6 +500,25 @@ mod tests {
         let mut value = json!({"token": "hunter2", "hunter2": [{"said": "x hunter2"}], "n": 1});
         assert!(run_secrets.scrub_value(&mut value, Some(&token())));
         assert_eq!(value, json!({"token": "hunter2", "[secret]": [{"said": "x [secret]"}], "n": 1}));
+    }
+
+    #[test]
+    fn the_secrets_in_a_list_are_known_again_and_its_other_texts_are_not() {
+        let (writing, reading) = (run_secrets(1), run_secrets(1));
+        writing.learn(Some(&Mask::All), &json!(["hunter2", "another"]));
+        let list = json!([{"file": "main.rs", "url": "https://hunter2@host"}, 5]);
+        let mut value = writing.encrypt_list(3, list.clone());
+        assert!(is_encrypted(&value));
+        assert!(reading.decrypt_list(4, &mut value.clone()).is_err());
+        reading.decrypt_list(3, &mut value).unwrap();
+        assert_eq!(value, list);
+        let mut text = "main.rs hunter2 another".to_owned();
+        assert!(reading.scrub(&mut text));
+        assert_eq!(text, "main.rs [secret] another");
+        // A list that was encrypted alone.
+        let mut older = writing.encrypt(Some(&Mask::All), SecretLocation::list(3), list.clone());
+        reading.decrypt_list(3, &mut older).unwrap();
+        assert_eq!((older, reading.scrub(&mut "main.rs".to_owned())), (list, true));
     }
 
     #[test]

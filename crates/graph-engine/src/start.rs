@@ -154,6 +154,7 @@ impl RuntimeServices {
             history: self.keeps_history.then(Vec::new),
             journal,
             dropped: Vec::new(),
+            held: Vec::new(),
             turn: Instant::now(),
         }
     }

@@ -343,6 +343,8 @@ pub enum OnNoMatch {
 pub enum OnBranchError {
     /// The run ends with the failure.
     Stop,
+    /// The run ends with the failure once the other branches of the fan-out are done.
+    Finish,
     /// The branch ends, and the failure is one of the run's errors.
     Collect,
 }

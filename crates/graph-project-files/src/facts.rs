@@ -13,7 +13,7 @@ use crate::objects::Object;
 use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
 use graph_engine::machine::{Topology, TopologyNode};
 use graph_engine::record::hide_encrypted;
-use graph_engine::record::{Edit, End, Entry, Parent, Record, Snapshot, Start, Status, Step, Visit};
+use graph_engine::record::{Edit, End, Entry, Parent, Record, Snapshot, Start, Status, Step, Target, Visit};
 
 /// The number of steps up to which a snapshot is made after each step; then it is made after every second, fourth … step.
 /// Each snapshot lists all receipts, so this keeps the size of the files in proportion to the steps.
@@ -46,7 +46,9 @@ pub(crate) struct RunProjection {
     pub(crate) end: Option<End>,
     pub(crate) suppressed: Vec<Value>,
     /// The nodes to be visited next.
-    frontier: Vec<String>,
+    frontier: Vec<Next>,
+    /// The visits that are made again when the run is resumed, each with its failure.
+    held: Vec<(Next, Value)>,
     /// The node that was visited last.
     last: String,
     inputs: Value,
@@ -55,6 +57,26 @@ pub(crate) struct RunProjection {
     retries: Map<String, Value>,
     receipts: Vec<Digest>,
     state_hash: Digest,
+}
+
+/// A node that is to be visited.
+#[derive(Debug)]
+struct Next {
+    number: u64,
+    node: String,
+    /// The path: the index of each branch around it, the outermost first.
+    branch: Vec<u32>,
+}
+
+impl Next {
+    fn of(target: Target) -> Self {
+        Self { number: target.number, node: target.node, branch: target.branch }
+    }
+
+    /// Whether it is outside of the fan-out that another one is in a branch of.
+    fn is_around(&self, inner: &Self) -> bool {
+        inner.branch.len() > self.branch.len() && inner.branch.starts_with(&self.branch)
+    }
 }
 
 /// The events and objects that a record adds to the files.
@@ -82,6 +104,7 @@ impl RunProjection {
             end: None,
             suppressed: Vec::new(),
             frontier: Vec::new(),
+            held: Vec::new(),
             last: String::new(),
             inputs: Value::Null,
             keys: Map::new(),
@@ -111,6 +134,8 @@ impl RunProjection {
                 self.status = Status::Running;
                 self.turn();
                 self.end = None;
+                self.frontier.extend(std::mem::take(&mut self.held).into_iter().map(|(at, _)| at));
+                self.frontier.sort_by(|one, other| one.branch.cmp(&other.branch));
                 self.add(&mut additions, "graph_resumed", json!({"steps": resume.steps}));
                 self.announce(&mut additions);
             }
@@ -157,13 +182,17 @@ impl RunProjection {
         self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
         self.keys = self.topology.keys.iter().filter_map(initial).collect();
-        let first = self.topology.start.iter().filter_map(|&at| self.topology.name(at));
-        self.frontier = first.map(str::to_owned).collect();
-        let first = self.frontier.first().cloned().unwrap_or_default();
+        let nodes: Vec<&str> = self.topology.start.iter().filter_map(|&at| self.topology.name(at)).collect();
+        let is_alone = nodes.len() == 1;
+        let branch = |at: u32| if is_alone { Vec::new() } else { vec![at] };
+        let next =
+            |(at, node): (u32, &&str)| Next { number: u64::from(at) + 1, node: (*node).to_owned(), branch: branch(at) };
+        self.frontier = (0..).zip(&nodes).map(next).collect();
+        let first = self.frontier.first().map_or_else(String::new, |first| first.node.clone());
         let mut payload =
             json!({"graph_id": self.topology.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});
         if self.frontier.len() > 1 {
-            payload["start_nodes"] = json!(self.frontier);
+            payload["start_nodes"] = json!(nodes);
         }
         self.add(additions, "graph_started", payload);
         self.last = first;
@@ -174,14 +203,17 @@ impl RunProjection {
 
     /// Begins at a step of another run.
     fn fork(&mut self, snapshot: Snapshot, additions: &mut FileAdditions) {
-        let Snapshot { steps, last, keys, next, last_error, suppressed, retries, .. } = snapshot;
+        let Snapshot { steps, last, keys, next, last_error, suppressed, retries, parked, held, .. } = snapshot;
         let mut keys = Value::Object(keys);
         hide_encrypted(&mut keys);
         if let Value::Object(keys) = keys {
             self.keys = keys.into_iter().collect();
         }
         (self.steps, self.last, self.retries) = (steps, last, retries);
-        self.frontier = next.into_iter().map(|target| target.node).collect();
+        self.frontier = next.into_iter().map(Next::of).collect();
+        let failure = |at: &Next| held.iter().find(|failed| failed.step == at.number).map(|failed| json!(failed));
+        let parked = parked.into_iter().map(Next::of);
+        self.held = parked.filter_map(|at| failure(&at).map(|failure| (at, failure))).collect();
         self.last_error = last_error.map(|error| json!(error));
         self.suppressed = suppressed.into_iter().map(|error| json!(error)).collect();
         self.announce(additions);
@@ -190,7 +222,7 @@ impl RunProjection {
     /// Reports the nodes that are visited next. They are known as soon as the step before is committed, and reported before
     /// anything is called (R223).
     fn announce(&self, additions: &mut FileAdditions) {
-        for (step, node) in (self.steps + 1..).zip(&self.frontier) {
+        for Next { number: step, node, .. } in &self.frontier {
             let place = self.topology.node(node);
             let payload = match place.and_then(|place| word(place.kind)) {
                 Some(word) => json!({"step": step, "node": node, "node_type": word}),
@@ -203,14 +235,15 @@ impl RunProjection {
     fn step(&mut self, step: Step, additions: &mut FileAdditions) {
         let is_alone = step.visits.len() == 1;
         let before = self.state_hash;
-        self.frontier = step.next.into_iter().map(|target| target.node).collect();
+        self.frontier = step.next.into_iter().map(Next::of).collect();
         for visit in step.visits {
             let next = match self.frontier.first() {
-                next if is_alone => next.cloned(),
+                next if is_alone => next.map(|next| next.node.clone()),
                 _ => self.led_to(&visit),
             };
             self.visit(visit, before, next, additions);
         }
+        self.release(|at, next| next.iter().any(|one| one.is_around(at)));
         for order in step.ordered {
             if let Err(error) = order.apply(&mut self.keys) {
                 // No run of the graph puts elements in order that are not there.
@@ -220,12 +253,20 @@ impl RunProjection {
         self.announce(additions);
     }
 
+    /// Continues the run without the visits that are not made again: their failures are suppressed.
+    fn release(&mut self, is_over: impl Fn(&Next, &[Next]) -> bool) {
+        let (over, held) = std::mem::take(&mut self.held).into_iter().partition(|(at, _)| is_over(at, &self.frontier));
+        self.held = held;
+        let over: Vec<(Next, Value)> = over;
+        self.suppressed.extend(over.into_iter().map(|(_, failure)| failure));
+    }
+
     /// Returns where a visit led that was made together with others.
     fn led_to(&self, visit: &Visit) -> Option<String> {
         let place = self.topology.node(&visit.node)?;
         let to = match visit.edge() {
             Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
-            None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed && !visit.ends_branch),
+            None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed && !visit.ends_in_failure()),
         };
         self.topology.name(to?).map(str::to_owned)
     }
@@ -233,14 +274,20 @@ impl RunProjection {
     fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, additions: &mut FileAdditions) {
         hide_encrypted(&mut visit.result);
         visit.changes.values_mut().chain(&mut visit.list).for_each(hide_encrypted);
-        self.steps += 1;
-        self.last.clone_from(&visit.node);
-        if visit.calls > 1 {
+        if !visit.held {
+            self.steps += 1;
+            self.last.clone_from(&visit.node);
+        }
+        if visit.held {
+            let (number, node) = (visit.step, visit.node.clone());
+            let failure = json!({"step": number, "node": node, "error": visit.error});
+            self.held.push((Next { number, node, branch: visit.branch.clone() }, failure));
+        } else if visit.calls > 1 {
             self.retries.insert(visit.node.clone(), Value::from(visit.calls - 1));
         } else {
             self.retries.shift_remove(&visit.node);
         }
-        if let Some(error) = &visit.error {
+        if let Some(error) = visit.error.as_ref().filter(|_| !visit.held) {
             let one = |error: String| json!({"step": visit.step, "node": visit.node, "error": error});
             let continues = visit.suppressed || visit.ends_branch;
             if continues && visit.items.is_empty() {
@@ -332,6 +379,9 @@ impl RunProjection {
         hide_encrypted(&mut end.output);
         self.status = end.status;
         self.turn();
+        if matches!(end.status, Status::Completed | Status::CompletedWithErrors) {
+            self.release(|_, _| true);
+        }
         self.completed_at = Some(self.at.clone());
         let (steps, elapsed_s) = (end.steps, self.elapsed().as_secs_f64());
         let (kind, payload) = match end.status {
@@ -358,7 +408,7 @@ impl RunProjection {
 
     /// Returns the node at which the run continues; for a completed run, the node at which it ended.
     pub(crate) fn current_node(&self) -> &str {
-        let next = self.frontier.first().map_or(self.last.as_str(), String::as_str);
+        let next = self.frontier.first().map_or(self.last.as_str(), |next| next.node.as_str());
         match (self.status, &self.end) {
             (Status::Completed | Status::CompletedWithErrors, _) => &self.last,
             (_, Some(End { node: Some(node), .. })) => node,

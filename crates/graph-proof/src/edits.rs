@@ -140,7 +140,7 @@ pub(crate) fn keeps_calls(
     position: &Position,
     have_begun: impl Fn(u64) -> bool,
 ) -> Result<(), EditMisfit> {
-    for at in position.frontier.iter().filter(|at| have_begun(at.number)) {
+    for at in position.open().filter(|at| have_begun(at.number)) {
         let read = |name: &&String| graph.key_named(name).is_some_and(|key| graph.call_reads(at.node, key));
         if let Some(key) = edit.changes().keys().find(read) {
             let node = graph.node(at.node).name.clone();

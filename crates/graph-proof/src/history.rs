@@ -284,7 +284,7 @@ pub(crate) fn entry_of(past: &Past<'_>) -> HistoryEntry {
         step: position.steps,
         at: past.when.0.clone(),
         state: past.state_value(),
-        next: position.frontier.iter().map(|at| name(at.node)).collect(),
+        next: position.open().map(|at| name(at.node)).collect(),
         last: (position.steps > 0).then(|| name(position.last)),
         errors: position.suppressed.clone(),
     }

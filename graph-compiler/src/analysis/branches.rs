@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use graph_definition::definition::{RouteDefinition, TermKind};
+use graph_definition::definition::{NodeDefinition, RouteDefinition, TermKind};
 use graph_definition::hash::HashMap;
 use graph_model::program::OnBranchError;
 use graph_model::value::Value;
@@ -97,8 +97,8 @@ pub(crate) struct Branches {
     arrivals: HashMap<usize, Vec<usize>>,
     /// For each node, whether it fans out over a list.
     over: Vec<bool>,
-    /// For each node that fans out, whether failures in its branches end the branch; `None` if the fan-out around it says so.
-    collects: Vec<Option<bool>>,
+    /// For each node that fans out, what a failure in its branches does; `None` if the fan-out around it says that.
+    on_branch_error: Vec<Option<OnBranchError>>,
     /// For each node, the joins that may follow without an edge from it: where a branch ends, or where none begins.
     beyond: Vec<Vec<usize>>,
     /// For each node, the joins that may follow because its failure ends the branch.
@@ -127,7 +127,7 @@ impl Branches {
             of_node: vec![Vec::new(); count],
             places: vec![None; count],
             closing: vec![None; count],
-            collects: nodes.iter().map(|node| node.on_branch_error().map(|on| on == OnBranchError::Collect)).collect(),
+            on_branch_error: nodes.iter().map(NodeDefinition::on_branch_error).collect(),
             over: nodes.iter().map(|node| matches!(node.next(), RouteDefinition::Each(_))).collect(),
             ..Self::default()
         };
@@ -145,7 +145,7 @@ impl Branches {
         for (fan, join) in branches.closing.iter().enumerate() {
             // A quorum does not need every branch.
             if join.is_some_and(|join| nodes[join].quorum.is_some()) {
-                branches.collects[fan].get_or_insert(true);
+                branches.on_branch_error[fan].get_or_insert(OnBranchError::Collect);
             }
         }
         branches.find_faults(model);
@@ -379,8 +379,18 @@ impl Branches {
 
     /// Whether a failure of a visit that nothing else handles ends its branch, and not the run.
     fn breaks(&self, model: &Model<'_>, visit: Visit) -> bool {
-        let collects = self.frames(visit.frame).find_map(|frame| self.collects[frame.fan]);
-        collects == Some(true) && model.may_break(visit.node)
+        self.policy(visit) == Some(OnBranchError::Collect) && model.may_break(visit.node)
+    }
+
+    /// Whether a failure of a visit that nothing else handles is held until other branches are done. If the run is resumed
+    /// then, the visit is made again.
+    pub(crate) fn holds(&self, model: &Model<'_>, visit: Visit) -> bool {
+        self.policy(visit) == Some(OnBranchError::Finish) && model.may_break(visit.node)
+    }
+
+    /// Returns what a failure of a visit does that nothing else handles, as the innermost fan-out around it that says it does.
+    fn policy(&self, visit: Visit) -> Option<OnBranchError> {
+        self.frames(visit.frame).find_map(|frame| self.on_branch_error[frame.fan])
     }
 
     fn broken_of(&self, model: &Model<'_>, node: usize) -> Vec<usize> {

@@ -35,9 +35,11 @@ impl Quorum<'_, '_> {
         let Self { node, quorum, join, .. } = self;
         let need = quorum.need.value;
         let fan = self.fan();
-        if fan.on_branch_error() == Some(OnBranchError::Stop) {
-            let message =
-                format!("node `{}` does without some branches, and `on_branch_error: stop` needs all", node.name);
+        if let Some(OnBranchError::Stop | OnBranchError::Finish) = fan.on_branch_error() {
+            let message = format!(
+                "node `{}` does without some branches, and `on_branch_error` of node `{}` needs all",
+                node.name, fan.name
+            );
             self.report(code::BAD_QUORUM, message, diagnostics)
                 .help("remove `on_branch_error`: a failure that nothing else handles ends its branch then");
             return;

@@ -9,7 +9,7 @@ use graph_model::reducer::Reducer;
 
 use crate::analysis::Analysis;
 use crate::analysis::branches::OUTSIDE;
-use crate::analysis::reads::Site;
+use crate::analysis::reads::{PathRead, Site};
 use crate::types::TypeKind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -123,9 +123,12 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
 /// Reports nodes that read a key that a node of another branch may write meanwhile.
 fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, diagnostics: &mut Diagnostics) {
     let branches = analysis.flow.branches();
-    let mut said = HashSet::default();
+    let (mut said, mut said_held) = (HashSet::default(), HashSet::default());
     analysis.model.reads(&mut |read| {
-        let Some(name) = read.path.segments.first().filter(|_| read.path.root == Root::State) else { return };
+        if read.path.root != Root::State {
+            return;
+        }
+        let Some(name) = read.path.segments.first() else { return check_whole(analysis, &read, writers, diagnostics) };
         let Some(key) = analysis.model.key(name).filter(|_| read.site != Site::Hook) else { return };
         // A node sees its own writes; in a channel, also those of others.
         if read.site == Site::Next && !analysis.model.combines(key) && analysis.flow.touched(read.node).contains(&key) {
@@ -136,12 +139,15 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
         if analysis.model.definition.nodes[read.node].cancels().is_some() {
             return;
         }
-        let mut visits = branches.visits(read.node).filter(|(_, visit)| visit.frame != OUTSIDE);
-        let Some(writer) =
-            visits.find_map(|(at, _)| writers.iter().copied().find(|&writer| branches.is_concurrent(at, writer)))
-        else {
+        if let Some(writer) = holds_call(analysis, &read, writers) {
+            if said_held.insert((read.node, key)) {
+                held_call(analysis, &read, name, writer, diagnostics);
+            }
             return;
-        };
+        }
+        let mut visits = branches.visits(read.node).filter(|(_, visit)| visit.frame != OUTSIDE);
+        let racing = |at: usize| writers.iter().copied().find(|&writer| branches.is_concurrent(at, writer));
+        let Some(writer) = visits.find_map(|(at, _)| racing(at)) else { return };
         if !said.insert((read.node, key)) {
             return;
         }
@@ -160,4 +166,47 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
         }
         diagnostic.help("read it behind the join, or in the branch that writes it");
     });
+}
+
+/// Returns a node of another branch that may write a key before a call that depends on it is made again.
+fn holds_call(analysis: &Analysis<'_>, read: &PathRead<'_>, writers: &[usize]) -> Option<usize> {
+    let (branches, model) = (analysis.flow.branches(), &analysis.model);
+    if !matches!(read.site, Site::Params | Site::Over | Site::Item) {
+        return None;
+    }
+    let held = branches.visits(read.node).filter(|(_, visit)| branches.holds(model, *visit));
+    let racing = |at: usize| writers.iter().copied().find(|&writer| branches.is_concurrent(at, writer));
+    held.map(|(at, _)| at).find_map(racing).map(|writer| branches.visit(writer).node)
+}
+
+/// Reports a call that depends on the whole state, if a node of another branch may write to it before it is made again.
+fn check_whole(
+    analysis: &Analysis<'_>,
+    read: &PathRead<'_>,
+    writers: &HashMap<usize, Vec<usize>>,
+    diagnostics: &mut Diagnostics,
+) {
+    let mut keys: Vec<usize> = writers.keys().copied().collect();
+    keys.sort_unstable();
+    let racing = |key: &usize| Some((*key, holds_call(analysis, read, &writers[key])?));
+    if let Some((key, writer)) = keys.iter().find_map(racing) {
+        held_call(analysis, read, analysis.model.keys[key].name, writer, diagnostics);
+    }
+}
+
+/// Reports a node whose call depends on a key that a node of another branch may write before the call is made again.
+fn held_call(analysis: &Analysis<'_>, read: &PathRead<'_>, name: &str, writer: usize, diagnostics: &mut Diagnostics) {
+    let nodes = &analysis.model.definition.nodes;
+    let (reader, writer) = (&nodes[read.node], &nodes[writer]);
+    let message = format!(
+        "the call of node `{}` depends on `state.{name}`, which node `{}` of another branch writes, and may be made again \
+         behind that",
+        reader.name, writer.name
+    );
+    let diagnostic = diagnostics.error(code::HELD_CALL, read.place(analysis.model.definition), message);
+    diagnostic.label("`on_branch_error: finish` lets the other branches finish before the call is made again");
+    if let Some(key) = written(writer, name) {
+        diagnostic.related(analysis.model.place(&key.span), "written here");
+    }
+    diagnostic.help("read it in the branch that writes it, or end the run at once: `on_branch_error: stop`");
 }

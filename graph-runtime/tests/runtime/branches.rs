@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
@@ -93,6 +94,8 @@ struct Writer {
     arguments: Vec<String>,
     /// The size of the text that each node writes.
     padding: usize,
+    /// Whether fan-outs finish their other branches before a failure ends the run, except every third node.
+    finishes: bool,
 }
 
 fn name(node: usize) -> String {
@@ -132,7 +135,7 @@ impl Writer {
                         self.parts(&branch.parts, next)[0].clone()
                     })
                     .collect();
-                self.work(*node, &json!({}), json!({"all": edges}), None);
+                self.work(*node, &json!({}), self.fan_out(*node, json!({"all": edges})), None);
                 if let Some(partial) = partial {
                     let next = self.parts(&partial.parts, to_join);
                     self.work(partial.node, &json!({}), next, None);
@@ -155,11 +158,19 @@ impl Writer {
                 self.arguments.push(argument.clone());
                 let first = self.parts(parts, behind)[0]["to"].clone();
                 self.arguments.pop();
-                self.work(*node, &json!({}), json!({"over": list, "as": argument, "to": first}), None);
+                let over = json!({"over": list, "as": argument, "to": first});
+                self.work(*node, &json!({}), self.fan_out(*node, over), None);
                 self.join(*join, *node, next);
                 *node
             }
         }
+    }
+
+    fn fan_out(&self, node: usize, mut next: Value) -> Value {
+        if self.finishes && !node.is_multiple_of(3) {
+            next["on_branch_error"] = json!("finish");
+        }
+        next
     }
 
     fn join(&mut self, join: usize, fan: usize, next: Value) {
@@ -286,11 +297,15 @@ struct Made {
 }
 
 fn make(seed: u64) -> Made {
+    make_with(seed, false)
+}
+
+fn make_with(seed: u64, finishes: bool) -> Made {
     let mut maker = Maker { random: Random::new(seed), nodes: 0 };
     let parts = maker.parts(3, 1);
     let end = maker.node();
     let padding = if maker.random.below(4) == 0 { 20_000 } else { 0 };
-    let mut writer = Writer { nodes: BTreeMap::new(), arguments: Vec::new(), padding };
+    let mut writer = Writer { nodes: BTreeMap::new(), arguments: Vec::new(), padding, finishes };
     let first = writer.parts(&parts, json!([{"to": name(end)}]))[0]["to"].clone();
     writer
         .nodes
@@ -305,15 +320,18 @@ fn make(seed: u64) -> Made {
     Made { nodes, expected: judge.visits, log }
 }
 
+const PLAIN: &str = r#"{"max_steps":100000,"channels":{"log":"append"},"by_branch":["log"]}"#;
+const SECRETIVE: &str = r#"{"max_steps":100000,"channels":{"log":"append"},"by_branch":["log"],"secrets":{"keys":{"padding":"all","log":{"each":"all"}}}}"#;
+
 impl Made {
     /// The graph with a tool that returns its parameters after some turns of the scheduler.
     fn machine(&self) -> Interpreted {
-        self.machine_with(r#"{"max_steps":100000,"channels":{"log":"append"},"by_branch":["log"]}"#)
+        self.machine_with(PLAIN)
     }
 
     /// As [`Made::machine`], with a secret in the state.
     fn secretive(&self) -> Interpreted {
-        self.machine_with(r#"{"max_steps":100000,"channels":{"log":"append"},"by_branch":["log"],"secrets":{"keys":{"padding":"all","log":{"each":"all"}}}}"#)
+        self.machine_with(SECRETIVE)
     }
 
     fn machine_with(&self, settings: &str) -> Interpreted {
@@ -419,6 +437,115 @@ async fn branches_are_visited_and_joined_as_the_graph_was_made() {
         snapshots += check(seed).await;
     }
     assert!(count < 40 || snapshots > 0, "some runs are resumed from a snapshot");
+}
+
+/// The calls that tools were asked to make, by the number of the visit, with their outcomes in order.
+type Outcomes = Arc<Mutex<BTreeMap<u64, Vec<bool>>>>;
+
+impl Made {
+    /// The graph with a tool of which every third call fails when it is made first, with secrets or not.
+    fn failing(&self, outcomes: &Outcomes, is_secretive: bool) -> Interpreted {
+        let nodes: Vec<(&str, &str)> = self.nodes.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
+        let keys = [
+            Key { name: "last", initial: None },
+            Key { name: "padding", initial: None },
+            Key { name: "log", initial: Some("[]") },
+        ];
+        // A resumed run cuts the secrets that it has read out of results, so `log` is not one of them.
+        let secretive = SECRETIVE.replace(r#","log":{"each":"all"}"#, "");
+        let settings = if is_secretive { secretive.as_str() } else { PLAIN };
+        let program = Program { keys: &keys, nodes: &nodes, settings, ..PROGRAM };
+        let outcomes = Arc::clone(outcomes);
+        Interpreted::waiting(&program, move |call: &Call, params: Value| {
+            let is_told = params["fail"] == true && params["number"] == params["times"];
+            let step = call.step();
+            let mut outcomes = outcomes.lock().unwrap();
+            let before = outcomes.entry(step).or_default();
+            // A failure of a node with a handler leads there.
+            let returns = !is_told && (!step.is_multiple_of(3) || !before.is_empty() || params["fail"] == true);
+            before.push(returns);
+            Box::pin(async move {
+                for _ in 0..step * 7 % 5 {
+                    tokio::task::yield_now().await;
+                }
+                if returns { Ok(params) } else { Err(ActionError::permanent("it fails")) }
+            })
+        })
+    }
+}
+
+/// Starts or resumes a run until it ends with a result, which is returned.
+async fn finish(store: impl Store + Clone + 'static, graph: &Interpreted, mut is_new: bool) -> Option<Value> {
+    for _ in 0..100 {
+        let builder = Runtime::builder().grant("*").unwrap().sign_with(SecretKey::from_seed(&KEY)).store(store.clone());
+        let runtime = builder.encrypt_with(EncryptionKey::from_bytes([2; 32])).build().unwrap();
+        let run = match std::mem::take(&mut is_new) {
+            true => runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap(),
+            false => runtime.resume(graph.clone(), &id("run")).await.unwrap(),
+        };
+        if let Ok(finished) = run.await {
+            return Some(finished.output);
+        }
+    }
+    None
+}
+
+/// Runs a graph whose calls fail at first until it ends, from its start and from after each record, and audits and replays
+/// the journals. Returns how many failures were held.
+async fn check_held(seed: u64) -> usize {
+    let made = make_with(seed, true);
+    let what = format!("SEED={seed}\n{}", made.text());
+    let (whole, outcomes, key) = (MemoryStore::new(), Outcomes::default(), SecretKey::from_seed(&KEY).public());
+    let is_secretive = seed.is_multiple_of(2);
+    let (tokens, graph) = (Tokens::over(&whole, u64::MAX), made.failing(&outcomes, is_secretive));
+    let encryption_key = Some(EncryptionKey::from_bytes([2; 32]));
+    let prove = |records: &[SignedRecord], length: usize| {
+        for encryption_key in [encryption_key.as_ref(), None] {
+            let proven = audit(&graph, &id("run"), records, &key, encryption_key);
+            assert!(proven.is_ok(), "cut at {length}: {proven:?}: {what}");
+        }
+        let replayed = replay(&graph, &graph, &id("run"), records, &key, encryption_key.as_ref());
+        let Replay { deviations, stopped, .. } = replayed.unwrap();
+        assert!(deviations.is_empty() && stopped.is_none(), "cut at {length}: {deviations:?} {stopped:?}: {what}");
+    };
+    let output = finish(tokens.clone(), &graph, true).await.unwrap();
+    assert_eq!(output["log"], json!(made.log), "{what}");
+    let returned = |outcomes: &Outcomes| {
+        let all = outcomes.lock().unwrap();
+        all.iter().map(|(step, all)| (*step, all.iter().filter(|returns| **returns).count())).collect::<Vec<_>>()
+    };
+    // Only a call that failed is made again.
+    let once = returned(&outcomes);
+    assert!(once.iter().all(|(_, times)| *times <= 1), "{once:?}: {what}");
+    let records = whole.load(&id("run")).await.unwrap();
+    prove(&records, records.len());
+    let kinds = kinds(&records);
+    let stride = kinds.len() / 12 + 1;
+    for (length, kind) in kinds.iter().enumerate().skip(1 + usize::try_from(seed).unwrap() % stride).step_by(stride) {
+        // The run's last step and its end are written together, as are a step and its snapshot.
+        if kind == "snapshot" || (kind == "end" && length + 1 == records.len()) {
+            continue;
+        }
+        let store = cut(&whole, &tokens, length).await;
+        prove(&store.load(&id("run")).await.unwrap(), length);
+        let outcomes = Outcomes::default();
+        let output = finish(store.clone(), &made.failing(&outcomes, is_secretive), false).await.unwrap();
+        assert_eq!(output["log"], json!(made.log), "cut at {length}: {what}");
+        assert!(returned(&outcomes).iter().all(|(_, times)| *times <= 1), "cut at {length}: {what}");
+        prove(&store.load(&id("run")).await.unwrap(), length);
+    }
+    visits(&records).iter().filter(|visit| visit.held).count()
+}
+
+#[tokio::test]
+async fn failures_are_held_until_the_other_branches_are_done() {
+    let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let (count, seed) = (number("BRANCHES", 25), number("SEED", 1));
+    let mut held = 0;
+    for seed in seed..seed + count {
+        held += check_held(seed).await;
+    }
+    assert!(held as u64 > count, "{held} failures were held");
 }
 
 #[tokio::test]

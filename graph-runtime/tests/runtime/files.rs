@@ -742,6 +742,30 @@ async fn files_show_the_nodes_that_a_return_cancelled() {
 }
 
 #[tokio::test]
+async fn files_show_visits_that_are_made_again() {
+    let (kept, calls) = (Kept::new(), crate::held::Calls::default());
+    let (graph, inputs) = (crate::held::four(&calls), Map::from_iter([("n".to_owned(), json!(7))]));
+    let (inner, child) = (RunId::new("run-1-3").unwrap(), crate::held::child(&calls));
+    let started = |events: &[Value]| {
+        let started = events.iter().filter(|event| event["event_type"] == json!("step_started"));
+        let names = started.map(|event| format!("{} {}", event["payload"]["step"], event["payload"]["node"]));
+        names.collect::<Vec<_>>().join(", ").replace('"', "")
+    };
+    let run = runtime(kept.store.clone(), &kept.files).start_as(id(), graph.clone(), inputs).await.unwrap();
+    run.await.unwrap_err();
+    assert_eq!(started(&kept.events()), "1 split, 2 each, 3 nest, 4 one, 5 last, 6 two");
+    assert_rebuilds(&kept, &[(&id(), &graph), (&inner, &child)]).await;
+    let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
+    assert!(page.contains("item 1: negative"), "{page}");
+    runtime(kept.store.clone(), &kept.files).resume(graph.clone(), &id()).await.unwrap().await.unwrap();
+    let all = "1 split, 2 each, 3 nest, 4 one, 5 last, 6 two, 2 each, 3 nest, 7 end";
+    assert_eq!(started(&kept.events()), all);
+    let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
+    assert!(page.contains("7 steps") && !page.contains("errors"), "{page}");
+    assert_rebuilds(&kept, &[(&id(), &graph), (&inner, &child)]).await;
+}
+
+#[tokio::test]
 async fn files_show_a_run_that_begins_in_several_nodes() {
     let kept = Kept::new();
     let graph = crate::forged_visits::beginning_in_two();

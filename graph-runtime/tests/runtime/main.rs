@@ -16,6 +16,7 @@ mod forged;
 mod forged_ends;
 mod forged_inside;
 mod forged_visits;
+mod held;
 mod history;
 mod inputs;
 mod inside;

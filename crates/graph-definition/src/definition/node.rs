@@ -357,8 +357,8 @@ pub const ALL: [&str; 4] = ["all", "max_concurrency", "on_branch_error", "commen
 pub const OVER: [&str; 7] = ["over", "as", "to", "max_concurrency", "most", "on_branch_error", "comment"];
 
 /// The reactions to a failure in a branch.
-pub const ON_BRANCH_ERROR: [(&str, OnBranchError); 2] =
-    [("stop", OnBranchError::Stop), ("collect", OnBranchError::Collect)];
+pub const ON_BRANCH_ERROR: [(&str, OnBranchError); 3] =
+    [("stop", OnBranchError::Stop), ("finish", OnBranchError::Finish), ("collect", OnBranchError::Collect)];
 
 /// The fields of `waits_for` with a quorum.
 pub const QUORUM: [&str; 5] = ["of", "need", "rest", "fewer", "comment"];
@@ -882,18 +882,7 @@ fn parse_over(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &mut
 
 /// Reads `on_branch_error`.
 fn parse_on_branch_error(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Option<OnBranchError> {
-    let tree = fields.get("on_branch_error")?;
-    if let TreeNode::String(text) = &tree.node
-        && text == "finish"
-    {
-        let place = SourcePlace::new(reader.source, tree.span.clone());
-        reader
-            .diagnostics
-            .error(code::NOT_SUPPORTED, place, "`on_branch_error: finish` is not supported yet")
-            .help("write `collect`: the other branches continue, and the join can look at what is missing");
-        return None;
-    }
-    reader.word(tree, "`on_branch_error`", &ON_BRANCH_ERROR)
+    reader.word(fields.get("on_branch_error")?, "`on_branch_error`", &ON_BRANCH_ERROR)
 }
 
 /// Reads `next: { by: …, to: { … } }`.

@@ -84,6 +84,8 @@ pub(crate) struct Engine {
     pub(crate) slot: CallSlot,
     /// The visits that were cancelled and whose nested runs are not ended yet.
     pub(crate) dropped: Vec<u64>,
+    /// The failures that are held, by the numbers of the visits.
+    pub(crate) held: Vec<(u64, Box<Failure>)>,
     /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks
     /// share real threads.
     pub(crate) turn: Instant,
@@ -246,6 +248,7 @@ impl VisitState {
             category: failure.map(|failure| failure.category.name()),
             suppressed: self.way.is_suppressed(),
             ends_branch: self.way.ends_branch(),
+            held: self.way.is_held(),
             cancelled: self.way.is_cancelled(),
             data: data.map(AsView::view),
             cached: self.cached,

@@ -1,8 +1,10 @@
 //! Joins: the fan-out that each belongs to, and the nodes that can still reach it.
 
+use std::sync::Arc;
+
 use graph_model::program::{OnBranchError, Quorum};
 
-use crate::activation::{Activation, TakenEdges, frames};
+use crate::activation::{Activation, Frame, TakenEdges, frames};
 use crate::graph::node::CompiledRoute;
 use crate::graph::{GraphTables, MOST_BRANCHES};
 
@@ -34,11 +36,16 @@ impl GraphTables {
         taken.chain(std::iter::repeat_n(0, over).map(move |edge| self.target(node, edge).flatten()))
     }
 
-    /// Whether a failure of a visit that nothing else handles ends its branch, and not the run: the innermost fan-out around
-    /// it that says what such a failure does says so.
-    pub fn ends_branch(&self, at: &Activation) -> bool {
-        let policies = frames(at.frame.as_ref()).filter_map(|frame| self.node(frame.fan.node).on_branch_error);
-        policies.into_iter().next() == Some(OnBranchError::Collect)
+    /// Returns what a failure of a visit does that nothing else handles, and the branch of the innermost fan-out around the
+    /// visit that says it; if none does, the run ends.
+    pub fn on_branch_error<'a>(&self, at: &'a Activation) -> (OnBranchError, Option<&'a Arc<Frame>>) {
+        let said = |frame: &'a Arc<Frame>| Some((self.node(frame.fan.node).on_branch_error?, Some(frame)));
+        frames(at.frame.as_ref()).find_map(said).unwrap_or((OnBranchError::Stop, None))
+    }
+
+    /// Whether a failure of a visit that nothing else handles ends the run at once.
+    pub fn stops_run(&self, at: &Activation) -> bool {
+        self.on_branch_error(at).0 == OnBranchError::Stop
     }
 
     /// Returns how many nodes of a step are visited at a time: the minimum of the limits of the graph and its routes that

@@ -20,6 +20,7 @@ use crate::failure::{ItemFailure, LastError, SuppressedError};
 use crate::graph::MOST_BRANCHES;
 use crate::record::version_2;
 use crate::status::Status;
+use crate::step::Position;
 
 /// The members of every record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -208,6 +209,15 @@ pub struct Step<V = Visit, T = Target> {
     pub limit: Option<u64>,
 }
 
+impl Step {
+    /// Forgets the finished calls of the step, which is committed, except those that are kept for a visit that is made again.
+    pub fn keep_calls(&self, done: &mut CompletedCalls) {
+        let kept: Vec<u64> = self.visits.iter().filter(|visit| visit.keeps_calls()).map(|visit| visit.step).collect();
+        let ended = |step: &u64| self.visits.iter().any(|visit| visit.step == *step) && !kept.contains(step);
+        done.retain(|(step, _), _| !ended(step));
+    }
+}
+
 /// The order that the last elements of a channel get in a step, after its writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -308,6 +318,10 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// Whether the failure ended its branch, and not the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_branch: bool,
+    /// Whether the run ends with the failure once the other branches of a fan-out are done. A resumed run makes the visit
+    /// again, with its number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
     /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided, or another
     /// visit led to a return that cancels. Its calls may have had their effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -488,6 +502,14 @@ pub struct Resume {
     pub depth: Option<u32>,
 }
 
+impl Resume {
+    /// Moves a position to where the resumed run continues.
+    pub fn apply(&self, position: &mut Position) {
+        position.limit = self.limit.map(u64::from).or(position.limit);
+        position.resume();
+    }
+}
+
 /// A change that a person made to the state of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -605,10 +627,21 @@ impl Visit {
                 let length = length.min(MOST_BRANCHES);
                 TakenEdges::Over(Arc::new(vec![Value::Null; length]))
             }
-            (_, []) if !fans_out || self.ends_branch || self.cancelled || leads_to_handler => TakenEdges::None,
+            (_, []) if !fans_out || self.ends_in_failure() || self.cancelled || leads_to_handler => TakenEdges::None,
             (_, [edge]) if !fans_out => TakenEdges::One(*edge),
             (_, edges) => TakenEdges::Many(Arc::new(edges.to_vec())),
         }
+    }
+
+    /// Whether it failed and leads nowhere: the failure ended its branch, or is held.
+    pub fn ends_in_failure(&self) -> bool {
+        self.ends_branch || self.held
+    }
+
+    /// Whether the calls of it that finished are not made again with the visit: its failure is held, and it is that of the
+    /// other items of a foreach.
+    pub fn keeps_calls(&self) -> bool {
+        self.held && !self.items.is_empty()
     }
 
     /// Returns the edge that was taken, if there is exactly one.
@@ -650,9 +683,15 @@ pub struct Snapshot {
     /// How many steps the run may take, if that differs from the graph's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Activations that wait for something from outside.
+    /// The greatest number of an activation, if it is not in `next` or `parked`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<u64>,
+    /// Activations that wait: their failures are held.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Target>,
+    /// The failures of the visits that are parked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<SuppressedError>,
     /// The fan-outs whose branches are not over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fans: Vec<FanOut>,

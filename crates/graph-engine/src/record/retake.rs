@@ -1,5 +1,6 @@
 //! Recorded steps and visits: checking that the graph can have made them, and applying them again.
 
+use graph_model::program::OnBranchError;
 use graph_model::value::{AsView, MOST_LEVELS, Value};
 
 use crate::activation::{Activation, Change, TakenEdges};
@@ -94,7 +95,7 @@ impl<'a> Recorded<'a> {
             return Ok(Self { at, way: Way::Cancelled, changes });
         }
         let way = match (&visit.error, visit.suppressed, graph.node(node).on_error) {
-            (Some(_), false, None) if visit.ends_branch && graph.ends_branch(at) => Way::EndsBranch,
+            (Some(_), false, None) if visit.ends_in_failure() => way_of_failure(graph, at, visit)?,
             (Some(_), false, Some(target)) => Way::OnError(target),
             (Some(_), false, None) => return Err("the node failed, and nothing says where that leads".to_owned()),
             (error, suppressed, _) => {
@@ -139,6 +140,15 @@ fn is_bare(node: &str, visit: &Visit) -> Result<(), String> {
     }
 }
 
+/// Returns where the failure of a visit leads that ended its branch or is held, if the graph says so.
+fn way_of_failure(graph: &GraphTables, at: &Activation, visit: &Visit) -> Result<Way, String> {
+    match (graph.on_branch_error(at).0, visit.ends_branch, visit.held) {
+        (OnBranchError::Collect, true, false) => Ok(Way::EndsBranch),
+        (OnBranchError::Finish, false, true) => Ok(Way::Held),
+        _ => Err(format!("the failure of node `{}` ends something else", graph.node(at.node).name)),
+    }
+}
+
 /// Returns the edges that a visit says it took.
 pub fn said_edges(graph: &GraphTables, node: u16, visit: &Visit) -> TakenEdges {
     visit.taken(graph.fans_out(node))
@@ -155,10 +165,10 @@ pub fn said_way(graph: &GraphTables, activation: &Activation, visit: &Visit) -> 
     if visit.cancelled {
         return Ok(Way::Cancelled);
     }
-    if visit.ends_branch {
-        return match visit.changes.is_empty() && visit.edges.is_empty() && graph.ends_branch(activation) {
-            true => Ok(Way::EndsBranch),
-            false => Err(format!("the failure of node `{}` does not end its branch", node.name)),
+    if visit.ends_in_failure() {
+        return match visit.changes.is_empty() && visit.edges.is_empty() {
+            true => way_of_failure(graph, activation, visit),
+            false => Err(format!("node `{}` failed, and says where it leads", node.name)),
         };
     }
     if let Some(target) = node.on_error.filter(|_| visit.error.is_some()) {
@@ -201,16 +211,16 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
         return refuse("counts one call, which is not written down");
     }
     if visit.error.is_none() {
-        if visit.category.is_some() || visit.suppressed || visit.ends_branch || !visit.items.is_empty() {
+        if visit.category.is_some() || visit.suppressed || visit.ends_in_failure() || !visit.items.is_empty() {
             return refuse("did not fail, and says what its failure was");
         }
     } else if visit.category.as_deref().and_then(Category::named).is_none() {
         return refuse("failed with an unknown category");
     } else if visit.suppressed && !graph.may_suppress(at) {
         return refuse("failed, and the graph does not follow its edges then");
-    } else if visit.ends_branch && (visit.suppressed || graph.has_target(at)) {
+    } else if visit.ends_in_failure() && (visit.suppressed || graph.has_target(at)) {
         return refuse("failed, and its failure leads elsewhere");
-    } else if !visit.suppressed && !visit.ends_branch && !graph.has_target(at) {
+    } else if !visit.suppressed && !visit.ends_in_failure() && !graph.has_target(at) {
         return Err("the node failed, and nothing says where that leads".to_owned());
     }
     if visit.over.is_some() != visit.list.is_some()
@@ -225,7 +235,7 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
     }
     let calls_one = visit.run.is_some() || !visit.result.is_null();
     match asks {
-        Asks::Nothing if visit.error.is_some() && !visit.ends_branch => {
+        Asks::Nothing if visit.error.is_some() && !visit.ends_in_failure() => {
             refuse("calls nothing, and a failure of it ends the run")
         }
         Asks::Nothing if visit.calls > 0 || visit.cached || calls_one => {

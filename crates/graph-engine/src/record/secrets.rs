@@ -98,6 +98,6 @@ impl RunSecrets {
         for (key, value) in &mut visit.changes {
             self.decrypt(code.mask_of_write(key, value), SecretLocation::change(step, key), value)?;
         }
-        visit.list.as_mut().map_or(Ok(()), |list| self.decrypt(Some(&Mask::All), SecretLocation::list(step), list))
+        visit.list.as_mut().map_or(Ok(()), |list| self.decrypt_list(step, list))
     }
 }

@@ -102,8 +102,8 @@ impl SnapshotDraft<'_> {
 
     /// Returns the fan-outs that any part of the position is inside of, in their order.
     fn fans(&self) -> Vec<FanOut> {
-        let Position { frontier, parked, joins, branches, .. } = self.position;
-        let stands = frontier.iter().chain(parked).filter_map(|at| at.frame.as_ref());
+        let Position { joins, branches, .. } = self.position;
+        let stands = self.position.open().filter_map(|at| at.frame.as_ref());
         let remembered = branches.values().map(|branch| &branch.frame);
         let around = joins.iter().filter_map(|join| join.fan.outer.as_ref());
         let inside = stands.chain(remembered).chain(around).flat_map(|frame| frames(Some(frame)));
@@ -117,7 +117,7 @@ impl SnapshotDraft<'_> {
         let list = match self.run_secrets {
             _ if fan.list.is_empty() => Value::Null,
             None => list(),
-            Some(run_secrets) => run_secrets.encrypt(Some(&Mask::All), SecretLocation::list(fan.visit), list()),
+            Some(run_secrets) => run_secrets.encrypt_list(fan.visit, list()),
         };
         let outer = fan.outer.as_ref().map(|frame| InBranch { fan: frame.fan.visit, branch: frame.branch });
         FanOut { visit: fan.visit, node: self.name(fan.node).to_owned(), outer, list }
@@ -154,11 +154,12 @@ impl Serialize for SnapshotDraft<'_> {
         // A run that has returned takes no snapshot.
         let Position {
             steps,
-            made: _,
+            made,
             last,
             returned_in: _,
             frontier,
             parked,
+            held,
             joins,
             root,
             branches: _,
@@ -191,8 +192,14 @@ impl Serialize for SnapshotDraft<'_> {
         if let Some(limit) = limit {
             map.serialize_entry("limit", limit)?;
         }
+        if *made != last_made(*steps, frontier, parked) {
+            map.serialize_entry("made", made)?;
+        }
         if !parked.is_empty() {
             map.serialize_entry("parked", &targets(self.code, parked))?;
+        }
+        if !held.is_empty() {
+            map.serialize_entry("held", held)?;
         }
         let fans = self.fans();
         if !fans.is_empty() {
@@ -262,7 +269,7 @@ impl Snapshot {
             run_secrets.decrypt(previous_mask(code, name), SecretLocation::seen(self.steps, name), value)?;
         }
         for fan in &mut self.fans {
-            run_secrets.decrypt(Some(&Mask::All), SecretLocation::list(fan.visit), &mut fan.list)?;
+            run_secrets.decrypt_list(fan.visit, &mut fan.list)?;
         }
         for BranchMemory { fan, branch, previous, .. } in &mut self.branches {
             for (name, value) in previous {
@@ -293,7 +300,10 @@ impl Snapshot {
         let stands = |target: &Target| read_target(code, &fans, target);
         let frontier = self.next.iter().map(stands).collect::<Result<Vec<_>, String>>()?;
         let parked = self.parked.iter().map(stands).collect::<Result<Vec<_>, String>>()?;
-        let last = frontier.iter().chain(&parked).map(|at| at.number).max();
+        let made = self.made.unwrap_or_else(|| last_made(self.steps, &frontier, &parked));
+        if let Some(failed) = self.held.iter().find(|failed| parked.iter().all(|at| at.number != failed.step)) {
+            return Err(format!("the failure of visit {} is held, and its activation is not parked", failed.step));
+        }
         let joins = self.joins.iter().map(|join| {
             let fan = fans.get(&join.fan).ok_or_else(|| format!("visit {} began no branches", join.fan))?;
             Ok(OpenJoin { node: node(&join.node)?, fan: Arc::clone(fan), arrived: join.arrived.clone() })
@@ -306,11 +316,12 @@ impl Snapshot {
         });
         Ok(Position {
             steps: self.steps,
-            made: last.unwrap_or_default().max(self.steps),
+            made,
             last: node(&self.last)?,
             returned_in: None,
             frontier,
             parked,
+            held: self.held.clone(),
             joins: joins.collect::<Result<_, String>>()?,
             root: read_memory(code, self.last_error.as_ref(), &self.retries, &self.visits, &self.previous)?,
             branches: branches.collect::<Result<_, String>>()?,
@@ -346,6 +357,11 @@ impl Snapshot {
         }
         Ok(fans)
     }
+}
+
+/// Returns the greatest number of an activation that a position says.
+fn last_made(steps: u64, frontier: &[Activation], parked: &[Activation]) -> u64 {
+    frontier.iter().chain(parked).map(|at| at.number).max().unwrap_or_default().max(steps)
 }
 
 /// Fan-outs, by the numbers of their visits.

@@ -76,14 +76,12 @@ impl Candidate {
         visits: impl Iterator<Item = SettledVisit<'v>>,
     ) -> Option<StateWrites> {
         visits.for_each(|visited| position.take(graph, &visited));
-        let Behind { frontier, joins, made, closed, joined, is_last } = self.behind;
+        let Behind { frontier, parked, joins, made, closed, joined } = self.behind;
         joined.iter().for_each(|(frame, arrived)| position.join(frame, arrived));
         closed.iter().for_each(|fan| position.close(fan));
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
+        position.park(parked);
         self.ordered.take(&mut position.paths);
-        if is_last {
-            position.parked.clear();
-        }
         self.writes.map(|writes| writes.and_reorder(self.ordered.reordered))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::activation::{Activation, Arrival, Fan, Frame, TakenEdges, by_path, frames, is_inside};
+use crate::activation::{Activation, Arrival, Fan, Frame, TakenEdges, frames, is_inside};
 use crate::graph::GraphTables;
 use crate::step::position::{OpenJoin, Position};
 use crate::step::quorum::{Decision, Tally};
@@ -12,14 +12,14 @@ use crate::step::visited::{FoldError, SettledVisit, Way};
 #[derive(Debug)]
 pub(super) struct Behind {
     pub(super) frontier: Vec<Activation>,
+    /// The activations that were parked and still are, and those of visits whose failures are held.
+    pub(super) parked: Vec<Activation>,
     pub(super) joins: Vec<OpenJoin>,
     pub(super) made: u64,
     /// The fan-outs whose branches are over.
     pub(super) closed: Vec<Arc<Fan>>,
     /// The branches behind partial joins that were visited, each with what came to the join.
     pub(super) joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
-    /// Whether the only activation is a return that cancelled all others.
-    pub(super) is_last: bool,
 }
 
 /// Follows where the visits of a step lead.
@@ -28,9 +28,16 @@ pub(super) fn follow<'v>(
     base: &Position,
     mut visits: impl Iterator<Item = SettledVisit<'v>>,
 ) -> Result<Behind, FoldError> {
-    let alive = Vec::with_capacity(1);
-    let mut ways =
-        Ways { graph, alive, joins: base.joins.clone(), closed: Vec::new(), joined: Vec::new(), is_last: false };
+    let (alive, parked) = (Vec::with_capacity(1), base.parked.clone());
+    let mut ways = Ways {
+        graph,
+        alive,
+        parked,
+        joins: base.joins.clone(),
+        closed: Vec::new(),
+        joined: Vec::new(),
+        is_last: false,
+    };
     let mut returned = None;
     visits.try_for_each(|visited| {
         if graph.node(visited.at.node).kind.ends_run() && !visited.way.is_fatal() {
@@ -40,25 +47,24 @@ pub(super) fn follow<'v>(
     })?;
     ways.cancel();
     if !ways.joins.is_empty() {
-        ways.join(&base.parked)?;
+        ways.join()?;
         ways.all_decided()?;
         // A join that cancels comes when the step is done, so it cancels no visit of it.
         ways.cancel();
     }
     ways.all_decided()?;
-    let is_parked = !ways.is_last && ways.parked(&base.parked).next().is_some();
-    let Ways { mut alive, joins, closed, joined, is_last, .. } = ways;
-    if let Some(node) = returned.filter(|_| is_parked || !(alive.is_empty() && joins.is_empty())) {
+    let Ways { mut alive, parked, joins, closed, joined, .. } = ways;
+    if let Some(node) = returned.filter(|_| !(alive.is_empty() && parked.is_empty() && joins.is_empty())) {
         return Err(FoldError::Alive { node });
     }
     if alive.is_empty()
-        && !is_parked
+        && parked.is_empty()
         && let Some(join) = joins.first()
     {
         return Err(FoldError::Stuck { node: join.node });
     }
     if alive.len() > 1 {
-        alive.sort_by(|one, other| by_path(one.frame.as_ref(), other.frame.as_ref()).then(one.node.cmp(&other.node)));
+        alive.sort_by(Activation::by_path);
         let is_same = |pair: &&[Activation]| pair[0].node == pair[1].node && pair[0].branch() == pair[1].branch();
         if let Some(pair) = alive.windows(2).find(is_same) {
             return Err(FoldError::Twice { node: pair[0].node });
@@ -69,7 +75,7 @@ pub(super) fn follow<'v>(
         made += 1;
         activation.number = made;
     }
-    Ok(Behind { frontier: alive, joins, made, closed, joined, is_last })
+    Ok(Behind { frontier: alive, parked, joins, made, closed, joined })
 }
 
 /// The state of following a step's visits.
@@ -78,6 +84,8 @@ struct Ways<'g> {
     /// The activations of the next step, not yet numbered, and those whose visits were cancelled, with their numbers: they are
     /// active until the quorum of a fan-out around them is decided.
     alive: Vec<Activation>,
+    /// The parked activations whose fan-outs are not over.
+    parked: Vec<Activation>,
     joins: Vec<OpenJoin>,
     closed: Vec<Arc<Fan>>,
     joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
@@ -99,11 +107,11 @@ impl Ways<'_> {
             return;
         }
         let cancels = |one: &&Activation| one.number == 0 && self.graph.node(one.node).cancels;
-        let by_path = |one: &&Activation, other: &&Activation| {
-            by_path(one.frame.as_ref(), other.frame.as_ref()).then(one.node.cmp(&other.node))
+        let Some(last) = self.alive.iter().filter(cancels).min_by(|one, other| one.by_path(other)).cloned() else {
+            return;
         };
-        let Some(last) = self.alive.iter().filter(cancels).min_by(by_path).cloned() else { return };
         self.alive = vec![last];
+        self.parked.clear();
         self.joins.clear();
         self.is_last = true;
     }
@@ -113,6 +121,10 @@ impl Ways<'_> {
         let at = visited.at;
         match visited.way {
             Way::EndsBranch | Way::Fatal => Ok(()),
+            Way::Held => {
+                self.parked.push(at.clone());
+                Ok(())
+            }
             Way::Cancelled => {
                 self.alive.push(at.clone());
                 Ok(())
@@ -162,9 +174,9 @@ impl Ways<'_> {
 
     /// Activates every join that nothing alive can still reach, or whose quorum is decided. Activating a join may make another
     /// one ready.
-    fn join(&mut self, parked: &[Activation]) -> Result<(), FoldError> {
+    fn join(&mut self) -> Result<(), FoldError> {
         loop {
-            let comes = |at: usize| Some((at, self.comes(at, parked)?));
+            let comes = |at: usize| Some((at, self.comes(at)?));
             let Some((at, decision)) = (0..self.joins.len()).rev().find_map(comes) else { break };
             let OpenJoin { node, fan, arrived } = self.joins.remove(at);
             if self.graph.closing_join(fan.node) != Some(node) {
@@ -176,6 +188,7 @@ impl Ways<'_> {
             }
             // Only a quorum leaves anything inside.
             self.alive.retain(|one| !is_inside(one.frame.as_ref(), &fan));
+            self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan));
             self.joins.retain(|join| !is_inside(join.fan.outer.as_ref(), &fan));
             self.closed.push(Arc::clone(&fan));
             let frame = fan.outer.clone();
@@ -192,19 +205,14 @@ impl Ways<'_> {
         Ok(())
     }
 
-    /// Returns the parked activations whose fan-outs are not over.
-    fn parked<'p>(&'p self, parked: &'p [Activation]) -> impl Iterator<Item = &'p Activation> {
-        parked.iter().filter(|one| !self.closed.iter().any(|fan| is_inside(one.frame.as_ref(), fan)))
-    }
-
     /// Returns what a join came to, if it is ready. A join that closes its fan-out waits for everything alive inside, or until
     /// its quorum is decided; another join only for activations that can reach it.
-    fn comes(&self, at: usize, parked: &[Activation]) -> Option<Decision> {
+    fn comes(&self, at: usize) -> Option<Decision> {
         let join = &self.joins[at];
         let OpenJoin { node, fan, .. } = join;
         // A branch that ends before the closing join keeps it waiting until then.
         let closes = self.graph.closing_join(fan.node) == Some(*node);
-        let mut alive = self.alive.iter().chain(self.parked(parked));
+        let mut alive = self.alive.iter().chain(&self.parked);
         if let Some(quorum) = self.graph.quorum(fan.node).filter(|_| closes) {
             return Tally::count(quorum, join, alive, self.joins.iter()).decision();
         }

@@ -29,6 +29,9 @@ pub struct Position {
     /// Activations that wait for something from outside. They are not visited, and the joins that they can still reach wait
     /// for them.
     pub parked: Vec<Activation>,
+    /// The failures of visits that are made again if the run is resumed, ordered by the numbers of the visits. Their
+    /// activations are parked.
+    pub held: Vec<SuppressedError>,
     /// The joins that branches have reached or will reach, in the order of their fan-outs.
     pub joins: Vec<OpenJoin>,
     /// The memory outside all branches.
@@ -106,6 +109,7 @@ impl Position {
             returned_in: None,
             frontier,
             parked: Vec::new(),
+            held: Vec::new(),
             joins,
             root: Memory::default(),
             branches: BTreeMap::new(),
@@ -128,6 +132,7 @@ impl Position {
             self.paths.clear();
         }
         self.parked.clear();
+        self.held.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
         self.made = self.made.max(self.frontier[0].number);
     }
@@ -205,12 +210,18 @@ impl Position {
 
     /// Applies a committed visit.
     pub(super) fn take(&mut self, graph: &GraphTables, visited: &SettledVisit<'_>) {
+        let Activation { node: at, frame, .. } = visited.at;
+        let node = graph.node(*at);
+        if visited.way.is_held() {
+            // The visit is made again, and sees what it saw before.
+            let error = visited.error.unwrap_or_default().to_owned();
+            self.held.push(SuppressedError { step: visited.at.number, node: node.name.clone(), error });
+            return;
+        }
         self.steps += 1;
         if visited.way.is_cancelled() {
             return;
         }
-        let Activation { node: at, frame, .. } = visited.at;
-        let node = graph.node(*at);
         self.retried(graph, visited.at, visited.calls);
         if let Some(error) = visited.error {
             self.failed(&node.name, error, visited);
@@ -269,9 +280,55 @@ impl Position {
         }
     }
 
+    /// Parks activations in place of those that were parked. The run continues without the ones that are not parked any more:
+    /// if their failures were held, these are suppressed.
+    pub(super) fn park(&mut self, parked: Vec<Activation>) {
+        self.parked = parked;
+        if self.held.is_empty() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        let is_parked = |failed: &SuppressedError| self.parked.iter().any(|at| at.number == failed.step);
+        let (held, suppressed): (Vec<_>, Vec<_>) = held.into_iter().partition(is_parked);
+        self.held = held;
+        self.held.sort_by_key(|failed| failed.step);
+        self.suppressed.extend(suppressed);
+    }
+
+    /// Makes the visits whose failures were held the next ones again, besides those that are next, when the run is resumed.
+    pub fn resume(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        let is_held = |at: &Activation| held.iter().any(|failed| failed.step == at.number);
+        let (again, parked): (Vec<_>, Vec<_>) = std::mem::take(&mut self.parked).into_iter().partition(is_held);
+        self.parked = parked;
+        self.frontier.extend(again);
+        self.frontier.sort_by(Activation::by_path);
+    }
+
+    /// Returns the activations that are still to be visited, now or when the run is resumed.
+    pub fn open(&self) -> impl Iterator<Item = &Activation> {
+        self.frontier.iter().chain(&self.parked)
+    }
+
+    /// Whether nothing is left to visit, now or when the run is resumed.
+    pub fn is_over(&self) -> bool {
+        self.frontier.is_empty() && self.parked.is_empty()
+    }
+
+    /// Whether the run ends with the failures that are held: nothing is active in the fan-out of one of them any more.
+    pub fn has_failed(&self, graph: &GraphTables) -> bool {
+        self.held.iter().any(|failed| {
+            let at = self.parked.iter().find(|at| at.number == failed.step);
+            let fan = at.and_then(|at| Some(&graph.on_branch_error(at).1?.fan));
+            fan.is_none_or(|fan| !self.frontier.iter().any(|at| is_inside(at.frame.as_ref(), fan)))
+        })
+    }
+
     /// Forgets the branches of a fan-out that is over, and those inside them. The branch around it takes over their last failure.
     pub(super) fn close(&mut self, fan: &Arc<Fan>) {
-        self.parked.retain(|at| !is_inside(at.frame.as_ref(), fan));
         let mut last = None;
         self.branches.retain(|_, branch| {
             let is_over = is_inside(Some(&branch.frame), fan);

@@ -52,8 +52,7 @@ impl Tally {
             Some((join, graph.quorum(join.fan.node).filter(|_| graph.closing_join(join.fan.node) == Some(join.node))?))
         });
         let tally = |(join, quorum): (&OpenJoin, Quorum)| {
-            let active = position.frontier.iter().chain(&position.parked);
-            (Arc::clone(&join.fan), Self::count(quorum, join, active, position.joins.iter()))
+            (Arc::clone(&join.fan), Self::count(quorum, join, position.open(), position.joins.iter()))
         };
         open.map(tally).collect()
     }
@@ -81,7 +80,7 @@ impl Tally {
         let is_over = match way {
             Way::EndsBranch => true,
             Way::Along { .. } => target.is_none() && !graph.fans_out(at.node),
-            Way::OnError(_) | Way::Cancelled | Way::Fatal => false,
+            Way::OnError(_) | Way::Held | Way::Cancelled | Way::Fatal => false,
         };
         if is_innermost && is_over {
             self.active.remove(&branch);

@@ -1,5 +1,6 @@
 //! The outcome of a visit after its calls: the keys that it writes, and where it leads.
 
+use graph_model::program::OnBranchError;
 use graph_model::value::{Value, View};
 
 use crate::activation::{Change, TakenEdges};
@@ -173,8 +174,8 @@ fn fail(
     Settled { way, unfit: Some(failure) }
 }
 
-/// Decides where a failure leads: to the node's own target, along its edges, or nowhere, which ends the branch or the run
-/// (R120).
+/// Decides where a failure leads: to the node's own target, along its edges, or nowhere, which ends the branch or the run,
+/// at once or when the other branches are done (R120).
 ///
 /// A foreach whose failure is routed along its edges writes the list that it collected; nothing else is written.
 #[cold]
@@ -193,8 +194,12 @@ fn route_failure(
     if let Some(target) = node.on_error {
         return Way::OnError(target);
     }
-    // Such a failure ends the branch, if a fan-out around it says so, or else the run.
-    let unhandled = || if env.graph.ends_branch(env.at) { Way::EndsBranch } else { Way::Fatal };
+    // A fan-out around the visit says what such a failure does.
+    let unhandled = || match env.graph.on_branch_error(env.at).0 {
+        OnBranchError::Stop => Way::Fatal,
+        OnBranchError::Finish => Way::Held,
+        OnBranchError::Collect => Way::EndsBranch,
+    };
     if !env.graph.may_suppress(env.at.node) {
         return unhandled();
     }

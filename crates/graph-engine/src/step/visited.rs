@@ -24,6 +24,9 @@ pub enum Way {
     OnError(u16),
     /// Nowhere: the branch ends with the failure, and the run continues.
     EndsBranch,
+    /// Nowhere: the run ends with the failure once the other branches of a fan-out are done. A resumed run makes the visit
+    /// again.
+    Held,
     /// Nowhere: the branch was cancelled while the node was visited, since the quorum of its fan-out was decided, or another
     /// visit leads to a return that cancels.
     Cancelled,
@@ -43,7 +46,7 @@ impl Way {
     pub fn edges(&self) -> &TakenEdges {
         match self {
             Self::Along { edges, .. } => edges,
-            Self::OnError(_) | Self::EndsBranch | Self::Cancelled | Self::Fatal => &TakenEdges::None,
+            Self::OnError(_) | Self::EndsBranch | Self::Held | Self::Cancelled | Self::Fatal => &TakenEdges::None,
         }
     }
 
@@ -65,7 +68,7 @@ impl Way {
         match self {
             Self::Along { edges: TakenEdges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
             Self::OnError(target) => Some(*target),
-            Self::Along { .. } | Self::EndsBranch | Self::Cancelled | Self::Fatal => None,
+            Self::Along { .. } | Self::EndsBranch | Self::Held | Self::Cancelled | Self::Fatal => None,
         }
     }
 
@@ -79,7 +82,7 @@ impl Way {
         match self {
             Self::Along { edges, .. } => graph.branches(at.node, edges).flatten().any(cancels),
             Self::OnError(target) => cancels(*target),
-            Self::EndsBranch | Self::Cancelled | Self::Fatal => false,
+            Self::EndsBranch | Self::Held | Self::Cancelled | Self::Fatal => false,
         }
     }
 
@@ -93,6 +96,12 @@ impl Way {
     #[inline]
     pub fn ends_branch(&self) -> bool {
         matches!(self, Self::EndsBranch)
+    }
+
+    /// Whether the run ends with its failure once other branches are done.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Held)
     }
 
     /// Whether its branch was cancelled during the visit.

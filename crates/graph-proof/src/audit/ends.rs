@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use graph_engine::Status;
 use graph_engine::activation::Activation;
-use graph_engine::failure::{Failure, LastError};
+use graph_engine::failure::{Failure, LastError, SuppressedError};
 use graph_engine::graph::{Asks, Notes, Now};
 use graph_engine::hooks::Control;
 use graph_engine::record::{End, VisitFailure};
@@ -44,7 +44,7 @@ impl Replayer<'_> {
             return Err("it has a result, and says how the run failed".to_owned());
         }
         same("status", end.status.name(), self.position.status_at_end().name())?;
-        if !end.exhausted && !self.position.frontier.is_empty() {
+        if !end.exhausted && !self.position.is_over() {
             return Err("nodes were still to be visited".to_owned());
         }
         if end.exhausted && self.code.fails_at_limit() {
@@ -91,7 +91,7 @@ impl Replayer<'_> {
 
     /// Fails unless the run can have ended without a result in this way.
     fn without_result(&self, end: &End, at: SystemTime) -> Result<(), String> {
-        if self.position.frontier.is_empty() {
+        if self.position.is_over() {
             return Err("the run had come to its end".to_owned());
         }
         if !end.output.is_null() || end.now.is_some() || end.exhausted || !end.warnings.is_empty() {
@@ -106,11 +106,17 @@ impl Replayer<'_> {
         if end.signal.is_some() {
             return Err("a run that failed was not cancelled by a signal".to_owned());
         }
+        let has_failed = self.position.has_failed(self.code);
+        if has_failed && self.is_held(end) {
+            let index = end.node.as_ref().and_then(|node| self.code.node_named(node));
+            index.map_or(Ok(()), |index| self.names_code(index, end, at))?;
+            return self.hooks_go_on();
+        }
         if !end.failures.is_empty() {
             return self.several_failed(end, at);
         }
         let Some(node) = &end.node else {
-            let is_known = error == OVERDUE || self.is_exceeded(error);
+            let is_known = error == OVERDUE || (!has_failed && self.is_exceeded(error));
             return if is_known && !end.unfit && end.code.is_none() {
                 Ok(())
             } else {
@@ -135,7 +141,8 @@ impl Replayer<'_> {
         let is_behind =
             is_after && self.visited.iter().any(|(node, hook_outcome)| *node == index && hook_outcome.may_end(error));
         let is_next = |at: &Activation| at.node == index;
-        let is_limit = self.is_exhausted()
+        let is_limit = !has_failed
+            && self.is_exhausted()
             && self.position.frontier.first().is_some_and(is_next)
             && self.outcome_at_limit().may_end(error);
         // A hook names no code.
@@ -143,6 +150,22 @@ impl Replayer<'_> {
             return Ok(());
         }
         self.failed_call(index, end, at)
+    }
+
+    /// Whether this is the end of a run with the failures that are held.
+    fn is_held(&self, end: &End) -> bool {
+        let is_same = |failed: &VisitFailure, held: &SuppressedError| {
+            (failed.step, &failed.node, &failed.error, failed.unfit) == (held.step, &held.node, &held.error, false)
+        };
+        let held = &self.position.held;
+        let failures = match &end.failures[..] {
+            [] => held.len() == 1,
+            all => {
+                held.len() > 1 && held.len() == all.len() && all.iter().zip(held).all(|(one, held)| is_same(one, held))
+            }
+        };
+        let first = held.first().map(|held| (&held.node, &held.error));
+        failures && first == end.node.as_ref().zip(end.error.as_ref()) && !end.unfit
     }
 
     /// Fails unless several visits of a step can have ended the run in this way.
@@ -212,7 +235,7 @@ impl Replayer<'_> {
             }
             state_value(self.code, state, &position)
         });
-        let next = self.position.frontier.iter().map(|at| self.code.node(at.node).name.clone()).collect();
+        let next = self.position.open().map(|at| self.code.node(at.node).name.clone()).collect();
         Some(Lost { error, node, code, steps, state, next })
     }
 
@@ -227,7 +250,7 @@ impl Replayer<'_> {
             let called = Called { node, step, item, calls: 1..=u64::MAX };
             planned.is_ok_and(|mut request| self.prospects(&mut request, &called).may_have_code())
         };
-        let mut is_next = self.position.frontier.iter().filter(|activation| activation.node == node);
+        let mut is_next = self.position.open().filter(|activation| activation.node == node);
         let names = is_next.any(|activation| {
             let env = Env::new(self.code, &self.position, state, activation, &now);
             match plan(&env, &mut Notes::default()) {
@@ -249,13 +272,20 @@ impl Replayer<'_> {
         if self.before == Before::Start {
             self.outcome_at_start().goes_on()?;
         }
-        if matches!(self.before, Before::Step | Before::Snapshot) {
-            self.visited.iter().try_for_each(|(_, hook_outcome)| hook_outcome.goes_on())?;
-        }
+        self.hooks_go_on()?;
+        self.can_visit()?;
         // A call is made at the limit only if a hook allowed more.
         let needed = self.position.steps_needed();
         if self.is_exhausted() && !self.may_extend(needed) {
             return Err("the run had taken all the steps it may".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Fails if a hook certainly ended the run after the step before.
+    fn hooks_go_on(&self) -> Result<(), String> {
+        if matches!(self.before, Before::Step | Before::Snapshot) {
+            self.visited.iter().try_for_each(|(_, hook_outcome)| hook_outcome.goes_on())?;
         }
         Ok(())
     }
@@ -361,8 +391,8 @@ impl Replayer<'_> {
             let may_end = node.kind.ends_run() || self.code.may_end(index);
             return if is_same || is_hidden || (!is_known && may_end) { Ok(()) } else { refuse() };
         }
-        if self.code.ends_branch(activation) && !error.starts_with(UNFIT) && !is_hidden {
-            return Err(format!("the failure of node `{}` ends its branch, and not the run", node.name));
+        if !self.code.stops_run(activation) && !error.starts_with(UNFIT) && !is_hidden {
+            return Err(format!("the failure of node `{}` does not end the run at once", node.name));
         }
         if asks == Asks::Nothing {
             let found = self.gate_fails(&env);

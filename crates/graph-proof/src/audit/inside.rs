@@ -314,16 +314,17 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
 impl Replayer<'_> {
     /// Returns the calls of graphs that the visits of the next step may have made, which are not recorded.
     pub(super) fn open_calls(&self, seq: u64, at: SystemTime, end: Option<&End>) -> Vec<CallInside> {
-        let open = self.position.frontier.iter();
-        let all = open.flat_map(|activation| self.calls_of_graphs(seq, activation.number, None, activation, at));
+        let frontier = &self.position.frontier;
+        let all =
+            frontier.iter().flat_map(|activation| self.calls_of_graphs(seq, activation.number, None, activation, at));
         // If steps are not written at once, an earlier session can have taken them.
         let is_made = self.sessions.len() > 1 || end.is_none() || self.is_visiting;
         // If a step visits a node twice, it is not recorded at which of the visits the run ended.
-        let frontier = &self.position.frontier;
         let is_once = |node: u16| frontier.iter().filter(|activation| activation.node == node).count() == 1;
         let once = |call: &CallInside| self.code.node_named(&call.parent.node).is_some_and(is_once);
         all.map(|call| CallInside { attempts: if is_made { call.attempts } else { Some(0) }, ..call })
             .map(|call| if once(&call) { call.ended(end) } else { call })
+            .chain(self.held_inside.iter().cloned())
             .collect()
     }
 

@@ -152,6 +152,8 @@ pub(super) struct Replayer<'m> {
     pub(super) depth: u32,
     /// The calls of graphs that its visits made; `None` if they are not collected.
     pub(super) inside: Option<Vec<CallInside>>,
+    /// Those of visits whose failures were held, and which were not made again.
+    pub(super) held_inside: Vec<CallInside>,
     /// The tools that were called.
     pub(super) used: BTreeSet<u16>,
     pub(super) run: RunId,
@@ -190,6 +192,7 @@ impl<'m> Replayer<'m> {
             is_inside: start.parent.is_some(),
             depth,
             inside: looks_inside.then(Vec::new),
+            held_inside: Vec::new(),
             used: BTreeSet::new(),
             run: run.clone(),
         };
@@ -230,7 +233,7 @@ impl<'m> Replayer<'m> {
             Entry::Start(_) => return Err("a run begins once".to_owned()),
             _ if is_result(self.status) => return Err("the run had ended before it".to_owned()),
             // The last step and the end are written together.
-            _ if self.position.frontier.is_empty() && !is_end => return self.can_stop(),
+            _ if self.position.is_over() && !is_end => return self.can_stop(),
             Entry::Resume(_) | Entry::Edit(_) => {}
             _ if self.before == Before::Edit => return Err("the run was edited before it, and not resumed".to_owned()),
             _ if self.status != Status::Running || self.before == Before::Fork => {
@@ -259,9 +262,7 @@ impl<'m> Replayer<'m> {
             _ if is_end => Ok(()),
             Before::Start => self.outcome_at_start().goes_on(),
             // A snapshot is written with its step, and a run that has a result is not ended again.
-            Before::Step | Before::Snapshot
-                if !matches!(entry, Entry::Snapshot(_)) && !self.position.frontier.is_empty() =>
-            {
+            Before::Step | Before::Snapshot if !matches!(entry, Entry::Snapshot(_)) && !self.position.is_over() => {
                 self.visited.iter().try_for_each(|(_, hook_outcome)| hook_outcome.goes_on())
             }
             _ => Ok(()),
@@ -273,7 +274,7 @@ impl<'m> Replayer<'m> {
         if self.is_fork && self.before == Before::Start {
             return Err("the run began in another run, and no snapshot has its position".to_owned());
         }
-        if self.position.frontier.is_empty() && !is_result(self.status) {
+        if self.position.is_over() && !is_result(self.status) {
             return Err("the run had come to its end, and no record says so".to_owned());
         }
         Ok(())
@@ -286,7 +287,8 @@ impl<'m> Replayer<'m> {
         }
         self.items.values_mut().for_each(|items| items.last = None);
         self.status = Status::Running;
-        self.position.limit = resume.limit.map(u64::from).or(self.position.limit);
+        resume.apply(&mut self.position);
+        self.held_inside.clear();
         self.session(&resume.grants, resume.depth)
     }
 
@@ -331,6 +333,7 @@ impl<'m> Replayer<'m> {
 
     /// Takes a step, if the graph allows it.
     pub(super) fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
+        self.can_visit()?;
         let visits = step.visits.len();
         same("number of nodes that were to be visited", visits, self.position.frontier.len())?;
         let (taken, is_exhausted) = (self.position.steps + visits as u64, self.is_exhausted());
@@ -361,14 +364,19 @@ impl<'m> Replayer<'m> {
             let way = self.visit(visit, activation, at, frontier.len() == 1)?;
             self.list(visit, &way)?;
             if let Some(mut inside) = self.inside.take() {
-                inside.extend(self.calls_of_graphs(seq, visit.step, Some(visit), activation, at));
+                let calls = self.calls_of_graphs(seq, visit.step, Some(visit), activation, at);
+                if visit.held {
+                    self.held_inside.extend(calls);
+                } else {
+                    inside.extend(calls);
+                }
                 self.inside = Some(inside);
             }
             leads.push(way.next(self.code, activation));
         }
-        self.done.clear();
+        step.keep_calls(&mut self.done);
         self.lengths.get_mut().clear();
-        self.items.clear();
+        self.forget_items();
         retake(self.code, self.state.as_deref_mut(), &mut self.position, step)?;
         self.recorded = step.visits.last().and_then(|visit| visit.now);
         let name = |node: u16| self.code.node(node).name.as_str();
@@ -401,6 +409,7 @@ impl<'m> Replayer<'m> {
         if calls.done.is_empty() {
             return Err("it names no call".to_owned());
         }
+        self.can_visit()?;
         for done in &calls.done {
             let activation = self.position.frontier.iter().find(|at| at.number == done.step);
             let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
@@ -424,8 +433,21 @@ impl<'m> Replayer<'m> {
         let before = self.done.len();
         self.done.retain(|_, done| !end.forgets(done));
         if self.done.len() < before {
-            let steps: BTreeSet<u64> = self.done.keys().map(|(step, _)| *step).collect();
-            self.items.retain(|step, _| steps.contains(step));
+            self.forget_items();
+        }
+    }
+
+    /// Forgets the items of visits without finished calls.
+    fn forget_items(&mut self) {
+        let steps: BTreeSet<u64> = self.done.keys().map(|(step, _)| *step).collect();
+        self.items.retain(|step, _| steps.contains(step));
+    }
+
+    /// Fails if the run visits no more nodes before it ends and is resumed.
+    pub(super) fn can_visit(&self) -> Result<(), String> {
+        match self.position.has_failed(self.code) {
+            true => Err("the run had failed before it, and was not resumed".to_owned()),
+            false => Ok(()),
         }
     }
 
@@ -435,7 +457,7 @@ impl<'m> Replayer<'m> {
             Some(state) => snapshot.restore(self.code, state)?,
             None => position_of(snapshot, self.code)?,
         };
-        if self.position.frontier.is_empty() {
+        if self.position.is_over() {
             return Err("nothing was left to do where it began".to_owned());
         }
         self.matches_snapshot(snapshot)

@@ -163,7 +163,7 @@ impl Replayer<'_> {
         if way.is_suppressed() != visit.suppressed {
             return Err(format!("the failure of node `{}` leads elsewhere", node.name));
         }
-        if way.ends_branch() != visit.ends_branch {
+        if (way.ends_branch(), way.is_held()) != (visit.ends_branch, visit.held) {
             return Err(format!("the failure of node `{}` ends something else", node.name));
         }
         let written: Map<String, Value> =

@@ -166,7 +166,7 @@ async fn edit_run(
     let past = Past::open(machine, run, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;
     go_to(&mut past, None).map_err(past_error)?;
-    if past.position.frontier.is_empty() {
+    if past.position.is_over() {
         return Err(EditError::Ended { run: run.clone() });
     }
     if let Some(parent) = &past.start.parent {

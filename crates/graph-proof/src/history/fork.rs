@@ -147,7 +147,7 @@ async fn begin_fork(
     let past = Past::open(machine, origin, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;
     go_to(&mut past, fork.step).map_err(past_error)?;
-    if past.position.frontier.is_empty() {
+    if past.position.is_over() {
         return Err(ForkError::Ended { run: origin.clone(), step: past.position.steps });
     }
     let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(SignedRecord::link);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use graph_engine::activation::{Activation, Change};
-use graph_engine::failure::{Category, Failure, ItemFailure};
+use graph_engine::failure::{Category, Failure, ItemFailure, SuppressedError};
 use graph_engine::graph::{GraphTables, Notes, Now, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, opened};
@@ -205,11 +205,12 @@ pub fn replay(
         past.start.from.is_some().then(|| {
             SnapshotDraft { code: past.graph(), state, position: &past.position, run_secrets: None }.to_owned()
         });
-    let before = past.position.steps;
     let recorded = RecordedCalls::read(&mut past)?;
     let Past { start, resumed, end, edits, limit: last_limit, .. } = past;
-    let granted: Vec<Grants> =
-        std::iter::once(&start.grants).chain(&resumed).map(|patterns| grants(patterns)).collect();
+    let granted: Vec<Grants> = std::iter::once(&start.grants)
+        .chain(resumed.iter().map(|resume| &resume.grants))
+        .map(|patterns| grants(patterns))
+        .collect();
     let (inputs, limit) = (start.inputs, start.limit);
     let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
     let code = tables(changed.graph());
@@ -241,7 +242,7 @@ pub fn replay(
         replay,
         last_limit,
         cursor: 0,
-        edits: edits.into_iter().map(|edit| (edit.steps.saturating_sub(before), edit)).collect(),
+        edits: edits.into(),
     };
     walk.follow(end.as_ref())?;
     Ok(walk.replay)
@@ -271,6 +272,10 @@ struct RecordedCalls {
     /// The answers to each call, as indices in `all`.
     answers: HashMap<CallIdentity, VecDeque<usize>>,
     all: Vec<Option<RecordedAnswer>>,
+    /// For each resume that was not made yet, the number of visits before it.
+    resumed_at: VecDeque<usize>,
+    /// As `resumed_at`, for edits.
+    edited_at: VecDeque<usize>,
 }
 
 /// Returns the name of a node that an edge leads to, if it leads to one.
@@ -306,10 +311,19 @@ struct RecordedCall {
 impl RecordedCalls {
     /// Reads the visits, and plans each one again to reconstruct its calls.
     fn read(past: &mut Past<'_>) -> Result<Self, PastError> {
-        let mut recorded = Self { visits: Vec::new(), answers: HashMap::new(), all: Vec::new() };
+        let mut recorded = Self {
+            visits: Vec::new(),
+            answers: HashMap::new(),
+            all: Vec::new(),
+            resumed_at: VecDeque::new(),
+            edited_at: VecDeque::new(),
+        };
         loop {
-            let Some((seq, step, at)) = past.next_step()? else { return Ok(recorded) };
-            let (step, at) = (step.clone(), timestamp::parse(at));
+            let next = past.next_step()?.map(|(seq, step, at)| (seq, step.clone(), timestamp::parse(at)));
+            let before = recorded.visits.len();
+            recorded.resumed_at.resize(past.resumed.len(), before);
+            recorded.edited_at.resize(past.edits.len(), before);
+            let Some((seq, step, at)) = next else { return Ok(recorded) };
             let at = at.ok_or(JournalError::Misfit { seq, reason: "its time cannot be read".to_owned() })?;
             let next: Vec<String> = step.next.iter().map(|target| target.node.clone()).collect();
             let limit = step.limit;
@@ -431,8 +445,8 @@ struct ChangedRun<'m> {
     last_limit: Option<u64>,
     /// The number of recorded visits that the replay has passed.
     cursor: usize,
-    /// The edits that were not made yet, each with the number of recorded visits before it.
-    edits: VecDeque<(u64, Edit)>,
+    /// The edits that were not made yet.
+    edits: VecDeque<Edit>,
 }
 
 /// The recorded answers to the calls of a visit.
@@ -462,12 +476,17 @@ impl ChangedRun<'_> {
     fn follow(&mut self, end: Option<&End>) -> Result<(), PastError> {
         let is_done = end.is_some_and(|end| matches!(end.status, Status::Completed | Status::CompletedWithErrors));
         loop {
-            if self.position.frontier.is_empty() {
+            if self.position.is_over() {
                 self.finish(end.filter(|_| is_done), end.map_or(Status::Running, |end| end.status));
                 return Ok(());
             }
             // The recorded run has not come any further.
             if self.cursor == self.recorded.visits.len() && !is_done {
+                return Ok(());
+            }
+            self.resume();
+            if self.position.has_failed(self.code) {
+                self.fail(end);
                 return Ok(());
             }
             // The replay has the step limit that hooks and callers allowed the run.
@@ -594,9 +613,26 @@ impl ChangedRun<'_> {
         self.deviate(first, &name, pairs.first().copied().flatten(), Departure::Fails(reason));
     }
 
+    /// Resumes the run where the recorded run was resumed.
+    fn resume(&mut self) {
+        while self.recorded.resumed_at.pop_front_if(|visits| *visits <= self.cursor).is_some() {
+            self.position.resume();
+        }
+    }
+
+    /// Reports that the run ends with the failures that are held, where the recorded run does not.
+    fn fail(&mut self, end: Option<&End>) {
+        let Some(held) = self.position.held.first().cloned() else { return };
+        let SuppressedError { step, node, error, .. } = held;
+        let recorded = end.map_or(Status::Running, |end| end.status);
+        self.deviate(step, &node, None, Departure::Fails(error));
+        self.deviate(step, &node, None, Departure::Ends { recorded, now: Status::Error });
+    }
+
     /// Makes the edits that the recorded run had received when it had made as many of its visits.
     fn make_edits(&mut self) -> Result<(), String> {
-        while let Some((_, edit)) = self.edits.pop_front_if(|(visits, _)| *visits <= self.cursor as u64) {
+        while self.recorded.edited_at.pop_front_if(|visits| *visits <= self.cursor).is_some() {
+            let Some(edit) = self.edits.pop_front() else { break };
             let misfit = |error| format!("the edit after step {} cannot be made: {error}", edit.steps);
             let edited = edit.changes().apply(self.code, &mut self.position, Some(&mut *self.state));
             edited.map_err(misfit)?;
@@ -698,6 +734,7 @@ impl ChangedRun<'_> {
         visit.error = failure.map(|failure| failure.message);
         visit.suppressed = way.is_suppressed();
         visit.ends_branch = way.ends_branch();
+        visit.held = way.is_held();
         visit.result = result;
         visit.items = items;
         visit.edges = way.edges().as_slice().to_vec();
@@ -755,7 +792,7 @@ impl ChangedRun<'_> {
                 }
             });
         }
-        let leads_elsewhere = self.code.has_target(activation.node) || self.code.ends_branch(activation);
+        let leads_elsewhere = self.code.has_target(activation.node) || !self.code.stops_run(activation);
         // A foreach that failed and leads elsewhere does not store its collected values, and nothing reads them.
         let asks = node.kind.collects().is_some() && (answered.items.is_empty() || !leads_elsewhere);
         if is_unknown && asks {
@@ -778,7 +815,7 @@ impl ChangedRun<'_> {
     fn failed_to_route(&self, at: &Activation, pair: Option<usize>) -> Option<Failure> {
         let was = &self.recorded.visits[pair?].visit;
         let error = was.error.as_deref().filter(|_| was.items.is_empty() && !was.suppressed)?;
-        let continues = self.code.has_target(at.node) || self.code.ends_branch(at);
+        let continues = self.code.has_target(at.node) || !self.code.stops_run(at);
         let is_own = continues && self.code.may_fail_to_route(at.node, error);
         is_own.then(|| failure_of(was, error))
     }

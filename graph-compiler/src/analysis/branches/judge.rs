@@ -16,10 +16,11 @@ use graph_definition::diagnostic::Diagnostics;
 use graph_definition::source::SourceFile;
 use graph_definition::tree;
 use graph_definition::verify::DefinitionOrigin;
+use graph_definition::vocabulary;
 use graph_engine::activation::{Activation, Fan, Frame, TakenEdges, frames};
 use graph_engine::graph::{CompiledGraph, GraphTables, tables};
 use graph_engine::step::{Position, SettledVisit, Way, fold};
-use graph_model::program::{self, Executor, ItemType, Program, Verb};
+use graph_model::program::{self, Executor, ItemType, OnBranchError, Program, Verb};
 use graph_model::value::{Value, View};
 
 use super::super::budget::too_few;
@@ -48,8 +49,8 @@ struct NodePlan {
     waits: bool,
     /// Whether it calls a tool, which may fail.
     calls: bool,
-    /// Whether failures in its branches end the branch, if it begins branches.
-    collects: Option<bool>,
+    /// The reaction to a failure in its branches, if it begins branches.
+    on_branch_error: Option<OnBranchError>,
     /// How many branches it waits for, if not for all, and the node that is visited instead if fewer can arrive.
     quorum: Option<(u32, Option<usize>)>,
     /// Whether it is a return that cancels everything else that is active.
@@ -58,7 +59,7 @@ struct NodePlan {
 
 impl NodePlan {
     fn new(leads: Leads, waits: bool) -> Self {
-        Self { leads, handler: None, waits, calls: false, collects: None, quorum: None, cancels: false }
+        Self { leads, handler: None, waits, calls: false, on_branch_error: None, quorum: None, cancels: false }
     }
 }
 
@@ -115,6 +116,17 @@ fn start_in_branches(random: &mut Random, nodes: &mut Vec<NodePlan>) {
     }
 }
 
+/// Returns how a graph says what a failure in a branch does.
+fn word(on_branch_error: OnBranchError) -> &'static str {
+    let words = vocabulary::ON_BRANCH_ERROR;
+    words.iter().find(|(_, on)| *on == on_branch_error).map(|(word, _)| *word).unwrap()
+}
+
+/// Whether a fan-out needs each of its branches.
+fn needs_all(on_branch_error: OnBranchError) -> bool {
+    on_branch_error != OnBranchError::Collect
+}
+
 /// Lets some nodes fail, and some fan-outs say what a failure in their branches does.
 fn let_fail(random: &mut Random, nodes: &mut [NodePlan]) {
     if random.below(2) == 0 {
@@ -123,7 +135,8 @@ fn let_fail(random: &mut Random, nodes: &mut [NodePlan]) {
     for node in nodes {
         node.calls = random.below(3) == 0 && !matches!(node.leads, Leads::Return | Leads::Start(_));
         if matches!(node.leads, Leads::All(_) | Leads::Over(_)) {
-            node.collects = [None, Some(true), Some(true), Some(false)][random.below(4)];
+            let all = [None, Some(OnBranchError::Collect), Some(OnBranchError::Finish), Some(OnBranchError::Stop)];
+            node.on_branch_error = all[random.below(all.len())];
         }
     }
 }
@@ -301,11 +314,7 @@ fn yaml(nodes: &[NodePlan]) -> String {
             _ if made.calls => "action: { item_id: test/tool }",
             _ => "type: gate",
         };
-        let policy = match made.collects {
-            None => "",
-            Some(true) => ", on_branch_error: collect",
-            Some(false) => ", on_branch_error: stop",
-        };
+        let policy = made.on_branch_error.map_or_else(String::new, |on| format!(", on_branch_error: {}", word(on)));
         write!(text, "    n{at}: {{ {kind}").unwrap();
         let when = |at: usize| format!("when: {{ path: inputs.i{at}, value: 1 }}");
         match &made.leads {
@@ -396,8 +405,8 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
             _ => serde_json::json!({"action": 0}),
         };
         let mut body = serde_json::json!({"line": 1, "does": does, "next": next});
-        if let Some(collects) = made.collects {
-            body["next"]["on_branch_error"] = Value::from(if collects { "collect" } else { "stop" });
+        if let Some(on_branch_error) = made.on_branch_error {
+            body["next"]["on_branch_error"] = Value::from(word(on_branch_error));
         }
         if made.cancels {
             body["cancels"] = Value::from(true);
@@ -554,7 +563,11 @@ impl Judge<'_> {
         ways.extend(made.handler.map(|handler| Way::OnError(u16::try_from(handler).unwrap())));
         // A route over a list fails if its value is no list.
         let may_fail = made.handler.is_none() && (made.calls || matches!(made.leads, Leads::Over(_)));
-        ways.extend((may_fail && self.graph.ends_branch(moving)).then_some(Way::EndsBranch));
+        ways.extend(match self.graph.on_branch_error(moving).0 {
+            OnBranchError::Collect if may_fail => Some(Way::EndsBranch),
+            OnBranchError::Finish if may_fail => Some(Way::Held),
+            _ => None,
+        });
         ways
     }
 
@@ -755,7 +768,9 @@ fn compare(nodes: &[NodePlan], items: &Items, most: usize, what: &str) -> Compar
     let has_fewer = |at: usize| definition.nodes[at].fewer().is_some();
     // Rules of their own refuse a fan-out that contradicts its quorum, and an edge that is never followed.
     let is_idle = |(at, join): &(usize, &NodeJoin)| has_fewer(*at) && !join.may_fall_short();
-    if quorums.iter().any(|(_, join)| nodes[join.fan].collects == Some(false)) || quorums.iter().any(is_idle) {
+    if quorums.iter().any(|(_, join)| nodes[join.fan].on_branch_error.is_some_and(needs_all))
+        || quorums.iter().any(is_idle)
+    {
         return Compared::LeftOut;
     }
     let is_open = quorums.iter().any(|(at, join)| !has_fewer(*at) && join.may_fall_short());

@@ -50,7 +50,7 @@ fn plan_of(definition: &Definition, model: &Model<'_>) -> Option<Vec<NodePlan>> 
         Some(NodePlan {
             handler: node.on_error().and_then(|name| to(name.value.as_str())),
             calls: node.call().is_some(),
-            collects: node.on_branch_error().map(|on| on == OnBranchError::Collect),
+            on_branch_error: node.on_branch_error(),
             quorum,
             cancels: node.cancels().is_some(),
             ..NodePlan::new(leads, !node.waits_for.is_empty())
@@ -139,9 +139,9 @@ fn mutants(nodes: &[NodePlan], stride: usize) -> Vec<(String, Vec<NodePlan>)> {
             nodes[at].leads = leads;
         });
         add(format!("n{at}: its failure leads nowhere"), &|nodes| nodes[at].handler = None);
-        for collects in [None, Some(true), Some(false)] {
+        for on in [None, Some(OnBranchError::Collect), Some(OnBranchError::Finish), Some(OnBranchError::Stop)] {
             if matches!(node.leads, Leads::All(_) | Leads::Over(_)) {
-                add(format!("n{at}: collects {collects:?}"), &|nodes| nodes[at].collects = collects);
+                add(format!("n{at}: on a failure {on:?}"), &|nodes| nodes[at].on_branch_error = on);
             }
         }
         if node.waits {
@@ -164,7 +164,7 @@ fn mutants(nodes: &[NodePlan], stride: usize) -> Vec<(String, Vec<NodePlan>)> {
 fn is_written(nodes: &[NodePlan]) -> bool {
     let are_distinct = |targets: &[usize]| targets.iter().collect::<BTreeSet<_>>().len() == targets.len();
     let begins = |node: &NodePlan| matches!(node.leads, Leads::All(_) | Leads::Over(_));
-    if nodes.iter().any(|node| node.collects.is_some() && !begins(node)) {
+    if nodes.iter().any(|node| node.on_branch_error.is_some() && !begins(node)) {
         return false;
     }
     nodes.iter().all(|node| match &node.leads {

@@ -20,8 +20,11 @@ impl Judge<'_> {
     fn play(&self, random: &mut Random) -> Result<Option<u64>, String> {
         let mut position = Position::new(self.graph);
         for _ in 0..MOST_STEPS {
-            if position.frontier.is_empty() {
+            if position.is_over() {
                 return Ok(Some(position.steps));
+            }
+            if position.has_failed(self.graph) {
+                position.resume();
             }
             let frontier = position.frontier.clone();
             let ways = self.settle(&position, random);
