@@ -23,6 +23,7 @@ graph!("tests/engines/graphs/branches_run_inside.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
 graph!("tests/engines/graphs/channels_combine_branches.yaml");
+graph!("tests/engines/graphs/channels_combined_by_the_program.yaml");
 graph!("tests/engines/graphs/channels_hold_deep_values.yaml");
 graph!("tests/engines/graphs/channels_in_the_order_of_branches.yaml");
 graph!("tests/engines/graphs/channels_of_any_kind.yaml");
@@ -191,6 +192,9 @@ super::all_machines! {
     "channels_combine_branches" channels_combine_branches ChannelsCombineBranches {
         test_measure(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "channels_combined_by_the_program" channels_combined_by_the_program ChannelsCombinedByTheProgram {
+        test_number(channels_combined_by_the_program::TestNumber { value: "value", list: "list" }) -> channels_combined_by_the_program::TestNumberResult;
     }
     "channels_hold_deep_values" channels_hold_deep_values ChannelsHoldDeepValues {
         test_deep(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -563,6 +563,10 @@ codes! {
     IDLE_CANCELS = "G0218"(Warn), "a return that cancels nothing",
         "`cancels: true` lets a run return while branches are active. Where this node is visited, no other branch can be \
          active, and none has yet to reach a join. Remove it: the compiler then reports a branch that is added later.";
+    BAD_REDUCER = "G0219", "a reducer that cannot be used",
+        "`reduce: { item_id: … }` names a function of the program. A contract in the tree's `tools` directory, with \
+         `tool_type: reducer`, describes one write in `config_schema`, and the channel's value in `result_schema`, neither of them \
+         secret. A tool does not combine writes, and an action does not call a reducer.";
 }
 
 #[cfg(test)]

@@ -174,7 +174,11 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("node", "env_requires", "environment variables that must be set: a list of names, or one"),
     ("node", "assign", "state keys and the values that they get, in the order of the file; values may hold templates"),
     ("node", "reset", "channels that get their first values again before `assign`: a name, or a list of names"),
-    ("channel", "reduce", "how the writes are combined"),
+    (
+        "channel",
+        "reduce",
+        "how the writes are combined: a reducer, or `item_id` with the id of a function of the program",
+    ),
     ("channel", "id", "for `messages`: the field by which an object replaces an earlier one; `id` if not given"),
     (
         "channel",
@@ -182,6 +186,8 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
         "for `append` and `extend`: `branch` puts the elements in the order of the branches when these meet",
     ),
     ("channel", "comment", "for readers"),
+    ("reducer", "item_id", "the contract of a function of the program, with `tool_type: reducer`"),
+    ("reducer", "comment", "for readers"),
     ("node", "cancels", "`true`: the run returns here although branches are active, and cancels them"),
     ("node", "output", "what the run returns, any value with templates; without it the run returns its state"),
     ("edge", "to", "the node that the edge leads to; without it the run ends"),

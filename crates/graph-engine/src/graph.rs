@@ -34,6 +34,7 @@ use crate::graph::fan_out::FanOuts;
 use crate::graph::node::{
     CallTerm, Comparison, Does, EdgeCondition, ListRoute, PathBase, ResolvedPath, TextPiece, ValueRoute,
 };
+use crate::state::combine;
 use crate::tool_caller::{Arguments, Request};
 
 pub use compiled::{CompiledGraph, LoadError, tables};
@@ -94,6 +95,8 @@ pub struct GraphTables {
     pub hooks: Vec<CompiledHook>,
     /// Whether any key is a channel.
     pub has_channels: bool,
+    /// Whether the reducer of any channel is a function of the program.
+    pub has_functions: bool,
     /// Whether any return cancels the branches that are active.
     pub has_cancelling: bool,
     /// Whether elements of channels are put in the order of the branches.
@@ -224,17 +227,18 @@ impl GraphTables {
         changes: &mut Vec<Change>,
     ) -> Result<TakenEdges, Box<Failure>> {
         let node = self.node(node);
+        notes.forget_reduced();
         let mut seen: Vec<SeenKey<'_>> = Vec::new();
         for &key in &node.reset {
             seen.push(SeenKey { key, value: Seen::Value(self.keys[key].initial.clone().unwrap_or_default()) });
         }
         for change in &*changes {
-            self.see(node, context, change, &mut seen)?;
+            self.see(node, context, change, notes, &mut seen)?;
         }
         for (key, term) in &node.assign {
             let value = Scope { seen: &seen, result, ..self.scope(context) }.evaluate(term, notes);
             let change = Change { key: *key, value };
-            self.see(node, context, &change, &mut seen)?;
+            self.see(node, context, &change, notes, &mut seen)?;
             changes.push(change);
         }
         Scope { seen: &seen, result, ..self.scope(context) }.route(node, notes)
@@ -246,6 +250,7 @@ impl GraphTables {
         node: &CompiledNode,
         context: &EvalContext<'s>,
         change: &Change,
+        notes: &mut Notes,
         seen: &mut Vec<SeenKey<'s>>,
     ) -> Result<(), Box<Failure>> {
         let key = change.key;
@@ -271,14 +276,17 @@ impl GraphTables {
                         list.writes.write(reducer, list.committed, change.value.clone());
                         Seen::List(list)
                     }
-                    (Some(Seen::Value(value)), _) => {
-                        Seen::Value(reducer.combine(value, change.value.clone()).map_err(failed)?)
-                    }
-                    (None, committed) => {
-                        let value = committed.to_plain_value();
-                        let value = reducer.combine(value, change.value.clone()).map_err(failed)?;
+                    (before, committed) => {
+                        let value = match before {
+                            Some(Seen::Value(value)) => value,
+                            _ => committed.to_plain_value(),
+                        };
+                        let value = combine(context.state, key, reducer, value, &change.value).map_err(failed)?;
                         if !is_read {
                             return Ok(());
+                        }
+                        if reducer.function().is_some() {
+                            notes.reduced(key, value.clone());
                         }
                         Seen::Value(value)
                     }

@@ -279,6 +279,7 @@ fn write_encrypted(code: &GraphTables, keys: &mut Map<String, Value>, step: &Ste
         let first = |key: &CompiledKey| (key.name.clone(), key.initial.clone().unwrap_or_default());
         visit.write_to(keys, &code.settings.channels, reset.iter().map(|&key| first(&code.keys[key])))
     })?;
+    keys.extend(step.reduced.iter().map(|(name, value)| (name.clone(), value.clone())));
     step.ordered.iter().try_for_each(|order| order.apply(keys))
 }
 

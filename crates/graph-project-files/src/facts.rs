@@ -211,6 +211,7 @@ impl RunProjection {
             };
             self.visit(visit, before, next, additions);
         }
+        self.keys.extend(step.reduced);
         for order in step.ordered {
             if let Err(error) = order.apply(&mut self.keys) {
                 // No run of the graph puts elements in order that are not there.

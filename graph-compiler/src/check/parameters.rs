@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use graph_definition::definition::{Spanned, TermDefinition, TermKind, locate};
+use graph_definition::definition::{Contract, Spanned, TermDefinition, TermKind, locate};
 use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
 use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
@@ -10,8 +10,8 @@ use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
-use crate::analysis::calls::CalledTool;
 use crate::analysis::reads::Site;
+use crate::items::Nested;
 use crate::types::{Misfit, Type, TypeKind, TypedField, is_member};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -34,7 +34,7 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
         let (node, site) = caller.site();
-        let given = ParameterCheck { analysis, node, site, tool, looks };
+        let given = ParameterCheck { analysis, node, site, contract: tool.contract, graph: tool.graph, looks };
         if let Some((term, _)) = call.computed() {
             let text = Type::of(TypeKind::String);
             given.check_value(term, &text, &"an `item_id`", false, diagnostics);
@@ -51,14 +51,33 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
             _ => given.check_value(&call.params, params, &whose, false, diagnostics),
         }
     }
+    check_writes(analysis, looks, diagnostics);
 }
 
-/// A call, with the tool that it calls.
+/// Checks the writes to channels whose reducer is a function of the program against the function's contract.
+fn check_writes(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
+    let model = &analysis.model;
+    for (node, definition) in model.definition.nodes.iter().enumerate() {
+        for (index, assignment) in definition.assign().iter().enumerate() {
+            let key = model.key(assignment.key.value.as_str()).map(|key| &model.keys[key]);
+            let Some(function) = key.and_then(|key| key.function.as_ref()) else { continue };
+            let (site, contract) = (Site::Assign(index), function.contract);
+            let given = ParameterCheck { analysis, node, site, contract, graph: None, looks };
+            let whose = format_args!("channel `{}`", assignment.key);
+            if !is_null(&assignment.value) {
+                given.check_value(&assignment.value, &function.write, &whose, false, diagnostics);
+            }
+        }
+    }
+}
+
+/// A call, with the contract of the tool or the graph that it calls; or a write, with the contract of its reducer.
 struct ParameterCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
-    tool: &'f CalledTool<'d>,
+    contract: Option<&'d Contract>,
+    graph: Option<&'d Nested>,
     looks: Looks,
 }
 
@@ -314,9 +333,9 @@ impl ParameterCheck<'_, '_> {
                 diagnostic.fix(format!("\"{text}\""), false);
             }
         }
-        if let Some(contract) = self.tool.contract {
+        if let Some(contract) = self.contract {
             diagnostic.note(format!("the contract is `{}`", contract.source.name));
-        } else if let Some(graph) = self.tool.graph {
+        } else if let Some(graph) = self.graph {
             diagnostic.note(format!("the graph is `{}`", graph.file));
         }
     }

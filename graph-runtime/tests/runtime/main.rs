@@ -28,6 +28,7 @@ mod meaning;
 #[path = "../../../tests/support/random.rs"]
 mod random;
 mod recovery;
+mod reducers;
 mod service;
 mod single;
 mod support;

@@ -1,6 +1,6 @@
 //! Channels: keys of the state whose writes are combined.
 
-use graph_model::name::StateKey;
+use graph_model::name::{ItemId, StateKey};
 use graph_model::reducer::{REDUCERS, Reducer};
 
 use super::reader::{DefinitionReader, Fields, Spanned};
@@ -21,6 +21,9 @@ pub struct ChannelDefinition {
 
 /// The fields of a channel that is written as a mapping.
 pub const CHANNEL: [&str; 4] = ["reduce", "id", "order", "comment"];
+
+/// The fields of a reducer that is a function of the program.
+pub const FUNCTION: [&str; 2] = ["item_id", "comment"];
 
 /// The orders that a channel's elements may be put in.
 pub const ORDERS: [&str; 1] = ["branch"];
@@ -47,7 +50,10 @@ fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(
     let fields = reader.map(tree, "a channel")?;
     reader.only(&fields, "a channel", &CHANNEL, &[]);
     let name = reader.required(&fields, "a channel", "reduce")?;
-    let mut value = named(reader, name)?;
+    let Spanned { mut value, span } = match name.node {
+        TreeNode::Map(_) => function(reader, name)?,
+        _ => Spanned { value: named(reader, name)?, span: name.span.clone() },
+    };
     if let Some(tree) = fields.get("id") {
         let field = reader.text(tree, "`id` of a channel")?;
         if field.value.is_empty() {
@@ -61,17 +67,27 @@ fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(
         match &mut value {
             Reducer::Messages { id } => *id = field.value,
             other => {
-                let name = other.name();
+                let message = format!("`id` does nothing for `{other}`");
                 let place = SourcePlace::new(reader.source, field.span);
                 reader
                     .diagnostics
-                    .error(code::INERT_FIELD, place, format!("`id` does nothing for `{name}`"))
+                    .error(code::INERT_FIELD, place, message)
                     .help("only `messages` replaces elements by their `id`: remove it");
             }
         }
     }
     let by_branch = fields.get("order").and_then(|tree| parse_order(reader, tree, &value));
-    Some((Spanned { value, span: name.span.clone() }, by_branch))
+    Some((Spanned { value, span }, by_branch))
+}
+
+/// Reads a reducer that is a function of the program: the id of its contract.
+fn function(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Spanned<Reducer>> {
+    let fields = reader.map(tree, "a reducer")?;
+    reader.only(&fields, "a reducer", &FUNCTION, &[]);
+    let item_id = reader.required_text(&fields, "a reducer", "item_id")?;
+    let span = item_id.span.clone();
+    let item_id = reader.name(item_id, ItemId::new)?.value;
+    Some(Spanned { value: Reducer::Program { item_id }, span })
 }
 
 /// Reads the order of a channel's elements, and returns its place.

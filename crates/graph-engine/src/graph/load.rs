@@ -74,6 +74,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         keys: keys.iter().map(key).collect(),
         tools,
         has_channels: false,
+        has_functions: settings.channels.values().any(|reducer| reducer.function().is_some()),
         has_ordered: !settings.by_branch.is_empty(),
         has_cancelling: nodes.iter().any(|node: &CompiledNode| node.cancels),
         counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),

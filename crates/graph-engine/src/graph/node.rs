@@ -79,7 +79,7 @@ pub struct CompiledNode {
     /// Whether it writes or resets a channel.
     pub has_channels: bool,
     /// Those of the channels that it writes or resets whose values its assignments or its route read.
-    pub(super) seen: Vec<usize>,
+    pub(crate) seen: Vec<usize>,
     /// Where it leads.
     pub next: CompiledRoute,
     /// How many nodes of its branches are visited at a time, if its route limits that.

@@ -77,6 +77,11 @@ pub fn new_orders(graph: &GraphTables, reordered: &[Reordered]) -> Vec<NewOrder>
     reordered.iter().map(order).collect()
 }
 
+/// Returns the values of channels that a function of the program combined writes with, as they are written.
+pub fn reduced<'v>(graph: &GraphTables, values: impl Iterator<Item = (usize, &'v Value)>) -> Map<String, Value> {
+    values.map(|(key, value)| (graph.keys[key].name.clone(), value.clone())).collect()
+}
+
 /// Returns joins as they are written.
 pub fn open_joins<'j>(graph: &GraphTables, joins: impl IntoIterator<Item = &'j OpenJoin>) -> Vec<Join> {
     let join = |OpenJoin { node, fan, arrived }: &OpenJoin| Join {
