@@ -34,7 +34,7 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
         let (node, site) = caller.site();
-        let given = ParameterCheck { analysis, node, site, contract: tool.contract, graph: tool.graph, looks };
+        let given = ParameterCheck { analysis, node, site, part: "parameter", contract: tool.contract, graph: tool.graph, looks };
         if let Some((term, _)) = call.computed() {
             let text = Type::of(TypeKind::String);
             given.check_value(term, &text, &"an `item_id`", false, diagnostics);
@@ -62,7 +62,7 @@ fn check_writes(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnos
             let key = model.key(assignment.key.value.as_str()).map(|key| &model.keys[key]);
             let Some(function) = key.and_then(|key| key.function.as_ref()) else { continue };
             let (site, contract) = (Site::Assign(index), function.contract);
-            let given = ParameterCheck { analysis, node, site, contract, graph: None, looks };
+            let given = ParameterCheck { analysis, node, site, part: "field", contract, graph: None, looks };
             let whose = format_args!("channel `{}`", assignment.key);
             if !is_null(&assignment.value) {
                 given.check_value(&assignment.value, &function.write, &whose, false, diagnostics);
@@ -76,6 +76,8 @@ struct ParameterCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
+    /// The word for a field of the value.
+    part: &'static str,
     contract: Option<&'d Contract>,
     graph: Option<&'d Nested>,
     looks: Looks,
@@ -114,11 +116,11 @@ impl ParameterCheck<'_, '_> {
                     diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&key.span), String::new());
                 }
                 None => {
-                    let message = format!("{whose} takes no parameter `{}`", key.value);
+                    let message = format!("{whose} takes no {} `{}`", self.part, key.value);
                     let diagnostic =
                         diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&key.span), message);
                     diagnostic
-                        .label("unknown parameter")
+                        .label(format!("unknown {}", self.part))
                         .suggest(&key.value, fields.iter().map(|field| field.name.as_str()));
                     if diagnostic.help.is_none() {
                         let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
@@ -134,7 +136,7 @@ impl ParameterCheck<'_, '_> {
         given.sort_unstable();
         for field in fields.iter().filter(|field| field.is_required()) {
             if given.binary_search(&field.name.as_str()).is_err() {
-                let message = format!("{whose} needs the parameter `{}`", field.name);
+                let message = format!("{whose} needs the {} `{}`", self.part, field.name);
                 let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.analysis.model.place(place), message);
                 diagnostic.label(format!("needs `{}`, {}", field.name, field.ty));
                 if let Some(description) = &field.description {

@@ -28,6 +28,7 @@ use graph_model::reducer::REDUCERS;
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
+use actions::id_of_an_item;
 use hooks::{hook, reaction};
 use names::KnownNames;
 pub(crate) use names::argument;
@@ -281,7 +282,7 @@ fn channel() -> Value {
     let order =
         fields(&json!({ "enum": ["append", "extend"] }), Some(("order", json!({ "enum": vocabulary::ORDERS }))));
     let mut function = only(&vocabulary::FUNCTION, |field| {
-        let schema = if field == "item_id" { json!({ "type": "string" }) } else { anything() };
+        let schema = if field == "item_id" { id_of_an_item() } else { anything() };
         documented(schema, "reducer", field)
     });
     function["required"] = json!(["item_id"]);
