@@ -26,6 +26,7 @@ graph!("tests/engines/graphs/channels_combine_branches.yaml");
 graph!("tests/engines/graphs/channels_combined_by_the_program.yaml");
 graph!("tests/engines/graphs/channels_hold_deep_values.yaml");
 graph!("tests/engines/graphs/channels_in_the_order_of_branches.yaml");
+graph!("tests/engines/graphs/channels_kept_for_a_while.yaml");
 graph!("tests/engines/graphs/channels_of_any_kind.yaml");
 graph!("tests/engines/graphs/critique_without_new_research.yaml");
 graph!("tests/engines/graphs/environment_must_be_set.yaml");
@@ -201,6 +202,9 @@ super::all_machines! {
     }
     "channels_in_the_order_of_branches" channels_in_the_order_of_branches ChannelsInTheOrderOfBranches {
         test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "channels_kept_for_a_while" channels_kept_for_a_while ChannelsKeptForAWhile {
+        test_number(channels_kept_for_a_while::TestNumber { value: "value", list: "list" }) -> channels_kept_for_a_while::TestNumberResult;
     }
     "channels_of_any_kind" channels_of_any_kind ChannelsOfAnyKind {
         test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -185,6 +185,11 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
         "order",
         "for `append` and `extend`: `branch` puts the elements in the order of the branches when these meet",
     ),
+    (
+        "channel",
+        "keep",
+        "`step`: it has its value in the step after a write only; `memory`: no journal has it, and only `params` may read it",
+    ),
     ("channel", "comment", "for readers"),
     ("reducer", "item_id", "the contract of a function of the program, with `tool_type: reducer`"),
     ("reducer", "comment", "for readers"),

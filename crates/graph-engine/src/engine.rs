@@ -741,7 +741,7 @@ impl StepContext {
             }
             _ => None,
         };
-        Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })
+        Some(Covered { result, changes: record::recorded(code, &visit.changes).map(change).collect(), list })
     }
 
     fn warn(&self, node: u16, warnings: &[String]) {

@@ -21,7 +21,7 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::path;
 use graph_model::program::{self, Event, OnNoMatch, Settings};
-use graph_model::reducer::{ListWrites, Reducer, Uncombined};
+use graph_model::reducer::{Keep, ListWrites, Reducer, Uncombined};
 use graph_model::secret::Mask;
 use graph_model::template::InputReference;
 use graph_model::value::{AsView, Map, NamedFields, Sequence, Value, View, describe};
@@ -97,6 +97,8 @@ pub struct GraphTables {
     pub has_channels: bool,
     /// Whether the reducer of any channel is a function of the program.
     pub has_functions: bool,
+    /// The channels that have their values in the step after a write only.
+    pub kept_for_a_step: Vec<usize>,
     /// Whether any return cancels the branches that are active.
     pub has_cancelling: bool,
     /// Whether elements of channels are put in the order of the branches.
@@ -260,6 +262,14 @@ impl GraphTables {
             (None, _) => Seen::Value(change.value.clone()),
             (Some(reducer), before) => {
                 reducer.check(&change.value).map_err(failed)?;
+                let before = match self.keys[key].keep {
+                    // Nothing else depends on the value.
+                    Some(Keep::Memory) => return Ok(()),
+                    Some(Keep::Step) if before.is_none() => {
+                        Some(Seen::Value(self.keys[key].initial.clone().unwrap_or_default()))
+                    }
+                    Some(Keep::Step) | None => before,
+                };
                 let is_read = node.seen.contains(&key);
                 match (before, context.state.get(key)) {
                     (_, _) if *reducer == Reducer::Last => Seen::Value(change.value.clone()),
@@ -572,10 +582,13 @@ impl Scope<'_> {
         }
     }
 
-    /// Returns all keys that are set.
+    /// Returns all keys that are set, except those that do not keep their values.
     fn keys(&self) -> Value {
         let mut map = Map::new();
-        for (key, CompiledKey { name, .. }) in self.graph.keys.iter().enumerate() {
+        for (key, CompiledKey { name, keep, .. }) in self.graph.keys.iter().enumerate() {
+            if keep.is_some() {
+                continue;
+            }
             let view = self.key(key);
             if !view.is_null() {
                 map.insert(name.clone(), view.to_plain_value());
@@ -600,8 +613,10 @@ impl Scope<'_> {
     /// it cannot exist then.
     #[cold]
     fn found_nothing(&self, references: &[ResolvedPath], notes: &mut Notes) {
-        // Nor is there a note if the graph gives the key null as its first value.
+        // Nor is there a note if the graph gives the key null as its first value, or if no journal has the key: the note would
+        // depend on whether the run was resumed.
         let is_meant = |reference: &ResolvedPath| match reference.root {
+            PathBase::Key(key) if self.graph.keys[key].is_in_memory() => true,
             PathBase::Key(key) => reference.segments.is_empty() && self.graph.keys[key].initial == Some(Value::Null),
             _ => false,
         };

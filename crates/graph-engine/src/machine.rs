@@ -47,7 +47,7 @@ pub use graph_model::value::{AsView, View};
 pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyJoin, TopologyNode, TopologyRoute};
 pub use crate::state::StateFields;
 pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
-pub use graph_model::reducer::{Reducer, ReducerError};
+pub use graph_model::reducer::{Keep, Reducer, ReducerError};
 
 /// A graph that can run: generated, interpreted from a checked graph, or written by hand. The engine does not distinguish
 /// them.

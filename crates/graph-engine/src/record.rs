@@ -41,4 +41,4 @@ pub use recorded_state::RecordedState;
 pub use retake::{combines_as_recorded, has_shape, retake, said_edges, said_way};
 pub use secrets::hide_visit;
 pub use snapshot::{Due, SnapshotDraft};
-pub use written::{Changes, Covered, WrittenVisit, new_orders, open_joins, reduced, targets};
+pub use written::{Changes, Covered, WrittenVisit, new_orders, open_joins, recorded, reduced, targets};

@@ -48,6 +48,24 @@ pub enum Reducer {
     },
 }
 
+/// How long a channel has its value, if not for the rest of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// In the step after the write only: in each step the writes are combined with the first value.
+    Step,
+    /// In memory only: no journal has it, so a run that is resumed does not have it.
+    Memory,
+}
+
+impl Keep {
+    /// The values, each with its name, as a graph writes them.
+    pub const TABLE: [(&'static str, Self); 2] = [("step", Self::Step), ("memory", Self::Memory)];
+}
+
+/// The channels that do not have their values for the rest of the run.
+pub type KeptChannels = BTreeMap<String, Keep>;
+
 /// The channels of a graph: the keys of the state whose writes a reducer combines.
 pub type Channels = BTreeMap<String, Reducer>;
 

@@ -14,6 +14,7 @@ use graph_model::name::ItemId;
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
+use graph_model::reducer::Keep;
 use graph_model::value::Value;
 
 use super::calls::{CalledTool, Caller, Need, calls, need, tool_key};
@@ -59,6 +60,17 @@ pub(crate) struct StateKey<'d> {
     pub(crate) channel: Option<&'d ChannelDefinition>,
     /// The function of the program that combines its writes, if its reducer is one.
     pub(crate) function: Option<Function<'d>>,
+}
+
+impl StateKey<'_> {
+    /// Returns how long it has its value, if not for the rest of the run.
+    pub(crate) fn keep(&self) -> Option<Keep> {
+        keep_of(self.channel)
+    }
+}
+
+fn keep_of(channel: Option<&ChannelDefinition>) -> Option<Keep> {
+    channel?.keep.as_ref().map(|keep| keep.value)
 }
 
 /// A function of the program that combines the writes to channels.
@@ -388,7 +400,9 @@ fn state_keys<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<StateKey
     for (name, initial) in initial.chain(channels).chain(written) {
         by_name.entry(name).or_insert_with(|| {
             let channel = definition.channels.iter().find(|channel| channel.key.value.as_str() == name);
+            let is_in_memory = keep_of(channel) == Some(Keep::Memory);
             let first = || channel.and_then(|channel| channel.reducer.value.first()).map(Cow::Owned);
+            let first = || first().filter(|_| !is_in_memory);
             let function = channel.and_then(|channel| channel.reducer.value.function());
             let function = function.map(|id| Function::new(id, items));
             keys.push(StateKey { name, initial: initial.or_else(first), channel, function });

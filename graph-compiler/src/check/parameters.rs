@@ -34,7 +34,15 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
         let (node, site) = caller.site();
-        let given = ParameterCheck { analysis, node, site, part: "parameter", contract: tool.contract, graph: tool.graph, looks };
+        let given = ParameterCheck {
+            analysis,
+            node,
+            site,
+            part: "parameter",
+            contract: tool.contract,
+            graph: tool.graph,
+            looks,
+        };
         if let Some((term, _)) = call.computed() {
             let text = Type::of(TypeKind::String);
             given.check_value(term, &text, &"an `item_id`", false, diagnostics);

@@ -21,6 +21,7 @@ mod inputs;
 mod inside;
 mod interpreted;
 mod journal;
+mod keeps;
 #[cfg(unix)]
 mod killed;
 mod language;

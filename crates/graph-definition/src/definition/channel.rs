@@ -1,7 +1,7 @@
 //! Channels: keys of the state whose writes are combined.
 
 use graph_model::name::{ItemId, StateKey};
-use graph_model::reducer::{REDUCERS, Reducer};
+use graph_model::reducer::{Keep, REDUCERS, Reducer};
 
 use super::reader::{DefinitionReader, Fields, Spanned};
 use crate::diagnostic::{SourcePlace, code};
@@ -17,10 +17,12 @@ pub struct ChannelDefinition {
     pub reducer: Spanned<Reducer>,
     /// Where the file says that its elements are put in the order of the branches when these meet.
     pub by_branch: Option<Span>,
+    /// How long it has its value, if not for the rest of the run.
+    pub keep: Option<Spanned<Keep>>,
 }
 
 /// The fields of a channel that is written as a mapping.
-pub const CHANNEL: [&str; 4] = ["reduce", "id", "order", "comment"];
+pub const CHANNEL: [&str; 5] = ["reduce", "id", "order", "keep", "comment"];
 
 /// The fields of a reducer that is a function of the program.
 pub const FUNCTION: [&str; 2] = ["item_id", "comment"];
@@ -35,17 +37,20 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> V
     for (key, tree) in fields.entries {
         let text = Spanned { value: key.name.clone(), span: key.span.clone() };
         let key = reader.name(text, StateKey::new);
-        if let (Some(key), Some((reducer, by_branch))) = (key, parse_reducer(reader, tree)) {
-            channels.push(ChannelDefinition { key, reducer, by_branch });
+        if let (Some(key), Some((reducer, by_branch, keep))) = (key, parse_reducer(reader, tree)) {
+            channels.push(ChannelDefinition { key, reducer, by_branch, keep });
         }
     }
     channels
 }
 
+/// A reducer, where its elements are said to be put in order, and how long the channel has its value.
+type ReducerOptions = (Spanned<Reducer>, Option<Span>, Option<Spanned<Keep>>);
+
 /// Reads a reducer: its name, or a mapping with its name and options.
-fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(Spanned<Reducer>, Option<Span>)> {
+fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<ReducerOptions> {
     if !matches!(tree.node, TreeNode::Map(_)) {
-        return Some((Spanned { value: named(reader, tree)?, span: tree.span.clone() }, None));
+        return Some((Spanned { value: named(reader, tree)?, span: tree.span.clone() }, None, None));
     }
     let fields = reader.map(tree, "a channel")?;
     reader.only(&fields, "a channel", &CHANNEL, &[]);
@@ -77,7 +82,20 @@ fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(
         }
     }
     let by_branch = fields.get("order").and_then(|tree| parse_order(reader, tree, &value));
-    Some((Spanned { value, span }, by_branch))
+    let keep = fields.get("keep").and_then(|tree| {
+        let value = reader.word(tree, "`keep` of a channel", &Keep::TABLE)?;
+        Some(Spanned { value, span: tree.span.clone() })
+    });
+    if let (Some(order), Some(keep)) = (&by_branch, &keep) {
+        let (place, kept) =
+            (SourcePlace::new(reader.source, order.clone()), SourcePlace::new(reader.source, keep.span.clone()));
+        reader
+            .diagnostics
+            .error(code::INERT_FIELD, place, "`order` does nothing beside `keep`")
+            .related(kept, "the channel has no value when branches meet")
+            .help("remove one of them");
+    }
+    Some((Spanned { value, span }, by_branch, keep))
 }
 
 /// Reads a reducer that is a function of the program: the id of its contract.

@@ -24,7 +24,7 @@ use graph_compiler::source::SourceFile;
 use graph_compiler::{tree, vocabulary};
 use graph_model::capability::Capability;
 use graph_model::program::{Event, ItemType, Settings, Verb};
-use graph_model::reducer::REDUCERS;
+use graph_model::reducer::{Keep, REDUCERS};
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
@@ -271,6 +271,7 @@ fn channel() -> Value {
                 ("reduce", _) => reduce.clone(),
                 (field, Some((name, schema))) if field == *name => nullable(schema.clone()),
                 ("id" | "order", _) => json!({ "type": "null" }),
+                ("keep", _) => nullable(json!({ "enum": Keep::TABLE.map(|(name, _)| name) })),
                 _ => anything(),
             };
             documented(schema, "channel", field)

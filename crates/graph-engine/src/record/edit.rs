@@ -61,6 +61,12 @@ pub enum ChangeError {
     /// The record of the change has other channels whose reducers are functions of the program.
     #[error("it does not have the values of the channels that functions of the program combine")]
     Unrecorded,
+    /// No journal has the key, which is kept in memory only.
+    #[error("the state key `{key}` is kept in memory only, and a run that is resumed does not have it")]
+    InMemory {
+        /// The key.
+        key: String,
+    },
     /// A key has two values.
     #[error("the state key `{key}` is both set and written: set it to its final value")]
     Twice {
@@ -165,6 +171,10 @@ impl<'a> StateChanges<'a> {
         if let Some(key) = self.keys().find(|name| graph.key_named(name).is_none()) {
             let known = graph.keys.iter().map(|key| key.name.clone()).collect();
             return Err(ChangeError::UnknownKey { key: key.clone(), known });
+        }
+        let is_in_memory = |name: &&String| graph.key_named(name).is_some_and(|key| graph.keys[key].is_in_memory());
+        if let Some(key) = self.keys().find(is_in_memory) {
+            return Err(ChangeError::InMemory { key: key.clone() });
         }
         match self.write.keys().find(|name| self.set.contains_key(*name)) {
             Some(key) => Err(ChangeError::Twice { key: key.clone() }),

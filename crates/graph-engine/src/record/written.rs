@@ -30,11 +30,17 @@ pub enum Changes<'a> {
     Covered(&'a Map<String, Value>),
 }
 
+/// Returns the changes that a journal has: all but those of keys that are kept in memory only.
+pub fn recorded<'c>(graph: &'c GraphTables, changes: &'c [Change]) -> impl Iterator<Item = &'c Change> {
+    changes.iter().filter(|change| !graph.keys[change.key].is_in_memory())
+}
+
 impl Serialize for Changes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Plain(graph, changes) => {
-                serializer.collect_map(changes.iter().map(|change| (&graph.keys[change.key].name, &change.value)))
+                let recorded = recorded(graph, changes);
+                serializer.collect_map(recorded.map(|change| (&graph.keys[change.key].name, &change.value)))
             }
             Self::Covered(changes) => changes.serialize(serializer),
         }
@@ -44,7 +50,7 @@ impl Serialize for Changes<'_> {
 impl Payload for Changes<'_> {
     fn is_blank(&self) -> bool {
         match self {
-            Self::Plain(_, changes) => changes.is_empty(),
+            Self::Plain(graph, changes) => recorded(graph, changes).next().is_none(),
             Self::Covered(changes) => changes.is_empty(),
         }
     }

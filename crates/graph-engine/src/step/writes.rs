@@ -50,17 +50,14 @@ impl StateWrites {
         let mut writes = Self::default();
         // The fields that the visits have merged into each channel.
         let mut merged: BTreeSet<(usize, &'v str)> = BTreeSet::new();
+        for &key in &graph.kept_for_a_step {
+            writes.keys.insert(key, first_write(graph, key));
+        }
         for visit in visits {
             let node = visit.at.node;
             if matches!(visit.way, Way::Along { suppressed: false, .. }) {
                 for &key in &graph.node(node).reset {
-                    let first = graph.keys[key].initial.clone().unwrap_or_default();
-                    let makes_list = graph.keys[key].reducer.as_ref().is_some_and(Reducer::makes_list);
-                    let write = match first {
-                        Value::Array(list) if makes_list => KeyWrite::Reset(list, ListWrites::default()),
-                        first => KeyWrite::Set(first),
-                    };
-                    writes.keys.insert(key, write);
+                    writes.keys.insert(key, first_write(graph, key));
                     merged.retain(|(one, _)| *one != key);
                 }
             }
@@ -71,6 +68,14 @@ impl StateWrites {
                     writes.keys.insert(*key, KeyWrite::Set(value.clone()));
                     continue;
                 };
+                if graph.keys[*key].is_in_memory() {
+                    // The journal does not have the value, so nothing may depend on whether writes combine.
+                    if writes.add(state, *key, reducer, value).is_err() {
+                        writes.keys.insert(*key, KeyWrite::Set(Value::Null));
+                    }
+                    writes.reduced.remove(key);
+                    continue;
+                }
                 if let (Reducer::Merge, Value::Object(fields)) = (reducer, value) {
                     // A field that is null counts as absent.
                     let mut given = fields.iter().filter(|(_, field)| !field.is_null()).map(|(name, _)| name);
@@ -166,6 +171,15 @@ impl StateWrites {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the write that gives a channel its first value.
+fn first_write(graph: &GraphTables, key: usize) -> KeyWrite {
+    let makes_list = graph.keys[key].reducer.as_ref().is_some_and(Reducer::makes_list);
+    match graph.keys[key].initial.clone().unwrap_or_default() {
+        Value::Array(list) if makes_list => KeyWrite::Reset(list, ListWrites::default()),
+        first => KeyWrite::Set(first),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use graph_engine::activation::Activation;
 use graph_engine::failure::{Category, Failure, ItemFailure};
 use graph_engine::graph::{Asks, CompiledNode, CompiledTool, Notes, Now};
-use graph_engine::record::{Done, RecordedState, Visit, has_shape, reduced, said_edges, said_way};
+use graph_engine::record::{Done, RecordedState, Visit, has_shape, recorded, reduced, said_edges, said_way};
 use graph_engine::state::StateFields;
 use graph_engine::step::{
     CallFacts, Env, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed, nested_id,
@@ -171,8 +171,8 @@ impl Replayer<'_> {
         if way.ends_branch() != visit.ends_branch {
             return Err(format!("the failure of node `{}` ends something else", node.name));
         }
-        let written: Map<String, Value> =
-            changes.into_iter().map(|change| (code.keys[change.key].name.clone(), change.value)).collect();
+        let written = recorded(code, &changes).map(|change| (code.keys[change.key].name.clone(), change.value.clone()));
+        let written: Map<String, Value> = written.collect();
         if written != visit.changes {
             let names = written.keys().chain(visit.changes.keys());
             let different = names.into_iter().find(|name| written.get(*name) != visit.changes.get(*name));

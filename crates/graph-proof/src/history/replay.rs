@@ -730,6 +730,8 @@ impl ChangedRun<'_> {
         let env = Env::new(self.code, &self.position, &proving, activation, &now);
         let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut changes);
         self.is_known(proving, pair.is_some()).map_err(Halt::Stopped)?;
+        // The recorded calls are planned without the keys that no journal has, and so are these.
+        changes.retain(|change| !self.code.keys[change.key].is_in_memory());
         let failure = failure.or(unfit.map(|unfit| *unfit));
         if way.is_fatal() {
             return Err(Halt::Failed(failure.map(|failure| failure.message).unwrap_or_default()));
