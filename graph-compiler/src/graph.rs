@@ -42,6 +42,8 @@ pub struct Interface {
     pub keys: Vec<TypedKey>,
     /// The tools that it calls, each once, in the order of the file.
     pub tools: Vec<TypedTool>,
+    /// The functions of the program that combine the writes to its channels, each once, in the order of the channels.
+    pub reducers: Vec<TypedReducer>,
     /// The type of a run's output, wherever the run ends. A graph that nests this one sees this type.
     pub output: Type,
     /// The nodes at which a run can end, in the order of the file; empty if a run that has used up its steps ends
@@ -93,7 +95,7 @@ pub struct InnerGraph {
     pub module: String,
     /// Whether the other graph runs inside it too, so that neither can be compiled first.
     pub returns: bool,
-    /// Whether it needs nothing of the program: its own tools are all built in.
+    /// Whether it needs nothing of the program: its own tools are all built in, and it has no reducers.
     pub builtin: bool,
     /// The capability patterns that its own calls need.
     pub needs: Vec<String>,
@@ -139,6 +141,21 @@ pub struct TypedTool {
     pub params: Option<Vec<TypedField>>,
     /// The type of its result.
     pub result: Type,
+}
+
+/// A function of the program that combines the writes to channels.
+#[derive(Debug, Clone)]
+pub struct TypedReducer {
+    /// The id of its contract.
+    pub id: String,
+    /// The author's description.
+    pub description: Option<String>,
+    /// The indices of the keys whose writes it combines.
+    pub keys: Vec<usize>,
+    /// The type of a write.
+    pub write: Type,
+    /// The type of the value.
+    pub value: Type,
 }
 
 /// A node of a checked graph.
@@ -202,13 +219,15 @@ impl Interface {
         }
     }
 
-    /// Whether a run needs nothing of the program: all tools are built in, including those of the graphs inside.
+    /// Whether a run needs nothing of the program: all tools are built in, including those of the graphs inside, and there are
+    /// no reducers.
     pub fn is_builtin(&self) -> bool {
         self.own_tools_are_builtin() && self.inner.iter().all(|inner| inner.builtin)
     }
 
-    /// Whether all of its own tools are built in, without those of the graphs inside.
+    /// Whether all of its own tools are built in and it has no reducers, without those of the graphs inside.
     pub(crate) fn own_tools_are_builtin(&self) -> bool {
-        self.tools.iter().filter(|tool| tool.by == Executor::Program).all(|tool| tool.builtin)
+        self.reducers.is_empty()
+            && self.tools.iter().filter(|tool| tool.by == Executor::Program).all(|tool| tool.builtin)
     }
 }

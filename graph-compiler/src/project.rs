@@ -333,7 +333,7 @@ impl Project {
             let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return (examined, None) };
             examined.inner = self.inside(definition.executed());
             let caller = &definition.source().path;
-            let ids = definition.executed();
+            let ids: BTreeSet<&ItemId> = definition.executed().into_iter().chain(definition.functions()).collect();
             let (mut items, mut contracts) = self.items(&ids, caller, &examined.inner, is_review, diagnostics);
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
@@ -567,6 +567,9 @@ impl Project {
         }
         Ok(match (graphs.first(), &found.contract) {
             (Some(graph), _) => Resolved::Graph(graph.clone()),
+            (None, Some(contract)) if contract.is_reducer() => {
+                return Err(format!("`{id}` is a reducer, and no tool"));
+            }
             (None, Some(contract)) => Resolved::Tool(Box::new(check::tool_of(id, contract))),
             (None, None) => Resolved::Unknown,
         })

@@ -43,9 +43,9 @@ pub use graph_engine::{
     Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, EncryptionKeyError, Failure,
     Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap, ItemId,
     KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, Number, Observer, Options,
-    OutcomeError, Pattern, PerformItems, Progress, PublicKey, ResumeAll, ResumeError, Resumed, Run, RunError, RunId,
-    RunOutcome, Runtime, Secret, SecretKey, Sleeping, StartError, StateFields, Status, Store, SuppressedError,
-    SystemClock, Thread, Threads, TokioClock, ToolCaller, ToolSettings, Value, When,
+    OutcomeError, Pattern, PerformItems, Progress, PublicKey, ReducerError, ResumeAll, ResumeError, Resumed, Run,
+    RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, Sleeping, StartError, StateFields, Status, Store,
+    SuppressedError, SystemClock, Thread, Threads, TokioClock, ToolCaller, ToolSettings, Value, When,
 };
 #[doc(inline)]
 pub use graph_engine::{cache, classify, hooks, machine, observer, threads};

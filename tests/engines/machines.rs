@@ -24,8 +24,10 @@ graph!("tests/engines/graphs/branches_run_inside.yaml");
 graph!("tests/engines/graphs/cancelled_between_steps.yaml");
 graph!("tests/engines/graphs/cancelled_in_typed_steps.yaml");
 graph!("tests/engines/graphs/channels_combine_branches.yaml");
+graph!("tests/engines/graphs/channels_combined_by_the_program.yaml");
 graph!("tests/engines/graphs/channels_hold_deep_values.yaml");
 graph!("tests/engines/graphs/channels_in_the_order_of_branches.yaml");
+graph!("tests/engines/graphs/channels_kept_for_a_while.yaml");
 graph!("tests/engines/graphs/channels_of_any_kind.yaml");
 graph!("tests/engines/graphs/critique_without_new_research.yaml");
 graph!("tests/engines/graphs/environment_must_be_set.yaml");
@@ -200,11 +202,17 @@ super::all_machines! {
         test_measure(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
+    "channels_combined_by_the_program" channels_combined_by_the_program ChannelsCombinedByTheProgram {
+        test_number(channels_combined_by_the_program::TestNumber { value: "value", list: "list" }) -> channels_combined_by_the_program::TestNumberResult;
+    }
     "channels_hold_deep_values" channels_hold_deep_values ChannelsHoldDeepValues {
         test_deep(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "channels_in_the_order_of_branches" channels_in_the_order_of_branches ChannelsInTheOrderOfBranches {
         test_part(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "channels_kept_for_a_while" channels_kept_for_a_while ChannelsKeptForAWhile {
+        test_number(channels_kept_for_a_while::TestNumber { value: "value", list: "list" }) -> channels_kept_for_a_while::TestNumberResult;
     }
     "channels_of_any_kind" channels_of_any_kind ChannelsOfAnyKind {
         test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

@@ -16,6 +16,7 @@ mod property;
 mod quorums;
 #[path = "../support/random.rs"]
 mod random;
+mod reducers;
 mod script;
 mod wild;
 
@@ -80,6 +81,10 @@ impl Machine for Erased {
 
     fn missing_tools(&self) -> Vec<String> {
         self.machine.missing_tools()
+    }
+
+    fn missing_reducers(&self) -> Vec<String> {
+        self.machine.missing_reducers()
     }
 }
 

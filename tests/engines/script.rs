@@ -8,7 +8,7 @@ use std::time::Duration;
 use graph_compiler::graph::TypedTool;
 use graph_runtime::dynamic::{ToolFuture, Toolbox, Tools};
 use graph_runtime::threads::{Thread, ThreadFuture};
-use graph_runtime::{ActionError, Call, Category, FromValue, Map, Threads, Value};
+use graph_runtime::{ActionError, Call, Category, FromValue, Map, ReducerError, Threads, Value};
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::json;
@@ -353,6 +353,14 @@ impl Tools for Stage {
         }
         let answer = self.answer(call, Value::Object(params));
         Box::pin(async move { answer?.give().await })
+    }
+
+    fn reduce(&self, id: &str, value: Option<Value>, write: &Value) -> Option<Result<Value, ReducerError>> {
+        crate::reducers::reduce(id, value, write)
+    }
+
+    fn reduces(&self, id: &str) -> bool {
+        id.starts_with("scoring/")
     }
 }
 

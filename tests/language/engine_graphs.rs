@@ -99,8 +99,10 @@ fn methods(one: &Compilation) -> (String, String, Vec<String>) {
             syn::Item::Mod(module) => {
                 found.0 = module.ident.to_string();
                 let items = module.content.unwrap().1;
-                let actions =
-                    items.iter().find_map(|item| if let syn::Item::Trait(found) = item { Some(found) } else { None });
+                let actions = items.iter().find_map(|item| match item {
+                    syn::Item::Trait(found) if found.ident == "Actions" => Some(found),
+                    _ => None,
+                });
                 found.2 = actions.unwrap().items.iter().filter_map(|item| asked(item, &found.0, one, &items)).collect();
             }
             syn::Item::Use(used) => {

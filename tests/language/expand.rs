@@ -35,6 +35,16 @@ fn each_graph_expands_to_its_snapshot() {
 }
 
 #[test]
+fn a_graph_with_reducers_of_the_program_expands_to_its_snapshot() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = package.join("tests/engines/graphs/channels_combined_by_the_program.yaml");
+    let compilation = Project::around(package, &file).compile(&file);
+    insta::with_settings!({ prepend_module_to_snapshot => false, snapshot_path => "../expand", omit_expression => true }, {
+        insta::assert_snapshot!(compilation.name.clone(), format(&compilation.expand()));
+    });
+}
+
+#[test]
 fn the_macro_and_the_build_script_write_the_same_bytes() {
     let written = fs::read_to_string(Path::new(env!("OUT_DIR")).join(MODULES)).unwrap();
     let mut rest = written.as_str();

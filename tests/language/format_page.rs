@@ -20,11 +20,23 @@ fn graphs(name: &str, page: &str) -> Vec<(String, Block)> {
     blocks.filter_map(named).collect()
 }
 
+/// Returns the contracts of a page, with the names of their files: the blocks whose first line is `# contract ID`.
+fn contracts(name: &str, page: &str) -> Vec<(String, Block)> {
+    let named = |block: Block| {
+        let id = block.text.lines().next()?.strip_prefix("# contract ")?.trim();
+        Some((format!("tools/{id}.yaml"), block))
+    };
+    page::blocks(name, page).into_iter().filter_map(named).collect()
+}
+
 /// Returns the diagnostics of the graphs of a page; an empty text if they compile.
 ///
 /// Tools without a contract accept any parameters, so a page need not show the contracts of the tools in its examples.
 fn problems(name: &str, page: &str) -> String {
     let tree = Tree::new();
+    for (file, block) in contracts(name, page) {
+        tree.write(&file, sign(&block.text));
+    }
     let mut problems = String::new();
     let graphs = graphs(name, page);
     for (file, block) in &graphs {

@@ -2,7 +2,7 @@
 //!
 //! | block | check |
 //! |---|---|
-//! | `yaml`, first line `# graph` | it compiles (`format_page.rs`) |
+//! | `yaml`, first line `# graph` | it compiles (`format_page.rs`), with the page's contracts, whose first line is `# contract ID` |
 //! | `yaml`, first line `# fragment` | in one of the places of a graph where it can be, or as a contract, it has no unknown field and no wrong shape |
 //! | any, below `<!-- from: PATH -->` | it is a part of that file, which is compiled or checked elsewhere |
 //! | `text`, below `<!-- output: NAME -->` | it is what a test below prints |
@@ -178,7 +178,7 @@ fn block_error(block: &Block) -> Option<String> {
         return (output.trim_end() != text.trim_end()).then(|| format!("the output is\n{output}"));
     }
     match language.as_str() {
-        "yaml" if text.starts_with("# graph") => None,
+        "yaml" if text.starts_with("# graph") || text.starts_with("# contract ") => None,
         "yaml" => match text.strip_prefix("# fragment\n") {
             Some(fragment) => fragment_error(fragment),
             None => Some("it is neither a `# graph` nor a `# fragment`".to_owned()),

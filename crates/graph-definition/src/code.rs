@@ -567,6 +567,14 @@ codes! {
         "With `on_branch_error: finish`, the other branches continue after a failure, and a resumed run visits the failed \
          node again. Its call has the same idempotency key then, so its parameters must be the same. A node of another branch \
          may write the key that they depend on in the meantime.";
+    BAD_REDUCER = "G0220", "a reducer that cannot be used",
+        "`reduce: { item_id: … }` names a function of the program. A contract in the tree's `tools` directory, with \
+         `tool_type: reducer`, describes one write in `config_schema`, and the channel's value in `result_schema`, neither of them \
+         secret. A tool does not combine writes, and an action does not call a reducer.";
+    BAD_KEEP = "G0221", "a channel is read where it has no value",
+        "A channel with `keep: step` has its value in the step after the write only: it is read by a node that each of its edges \
+         comes to from a node that writes it, and that is no join. One with `keep: memory` is in no journal: only the `params` of \
+         a call of a tool may read it, which are not cached, and nothing collects into it.";
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Completions for a place in a file.
 
-use graph_compiler::project::Project;
+use graph_compiler::project::{OfferedKind, Project};
 use graph_compiler::source::Span;
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_compiler::vocabulary::{NODE_TYPES, REST, SCHEMA_TYPES};
@@ -137,7 +137,9 @@ impl Document {
                 nodes.map(|node| (node.name.clone(), CompletionKind::Node, node.detail.clone())).collect()
             }
             "item_id" => {
+                let is_reducer = self.is_of_reducer(before, offset);
                 let offered = project.offered().into_iter();
+                let offered = offered.filter(|item| (item.kind == OfferedKind::Reducer) == is_reducer);
                 offered.map(|item| (item.id.to_string(), CompletionKind::Item, item.description)).collect()
             }
             "path" => return Some(self.path(written, &self.place(offset), false)),
@@ -151,6 +153,13 @@ impl Document {
             _ => return None,
         };
         Some((candidates, written.len()))
+    }
+
+    /// Whether an `item_id` is that of a reducer: it is in `reduce: { … }`, or on a line below `reduce:`.
+    fn is_of_reducer(&self, before: &str, offset: usize) -> bool {
+        let above = self.source.text[..offset - before.len()].lines().rev().find(|line| !line.trim().is_empty());
+        let is_within = before.rsplit_once("reduce:").is_some_and(|(_, rest)| !rest.contains('}'));
+        is_within || (!before.contains('{') && above.is_some_and(|line| line.trim_end().ends_with("reduce:")))
     }
 
     /// Completes a parameter's name, on a line of its own below `params:`.

@@ -109,12 +109,20 @@ impl Document {
         if let Some(contract) = self.items.contracts.get(&id) {
             let by = match &**contract {
                 contract if contract.builtin() => "a tool of the runtime",
+                contract if contract.is_reducer() => "a reducer of the program",
                 Contract { by: ContractKind::Subprocess(_), .. } => "a tool that is a program",
                 _ => "a tool of the program",
             };
             write!(text, ", {by}").ok()?;
             if let Some(description) = &contract.description {
                 write!(text, "\n\n{description}").ok()?;
+            }
+            if contract.is_reducer() {
+                let value = contract.result.as_ref().map_or_else(Type::any, Type::of_schema);
+                let write = Type::of_schema(&contract.params);
+                write!(text, "\n\nA write is {write}{}", parts(&write)).ok()?;
+                write!(text, "\n\nThe value is {value}{}", parts(&value)).ok()?;
+                return Some(text);
             }
         } else if let Some(graph) = self.items.graphs.get(&id) {
             write!(text, ", the graph in `{}`", graph.file).ok()?;

@@ -191,7 +191,13 @@ impl SymbolReader<'_> {
         for (key, value) in field(config, "channels").map_or(&[][..], fields) {
             self.mark(&key.span, Thing::Key(key.name.clone()), true, &nowhere);
             self.words(value, |field| texts::of("channel", field), &nowhere);
-            let reducer = text(field(value, "reduce").unwrap_or(value)).map(str::to_owned);
+            let reduce = field(value, "reduce").unwrap_or(value);
+            self.words(reduce, |field| texts::of("reducer", field), &nowhere);
+            let function = field(reduce, "item_id");
+            if let Some((tree, id)) = function.and_then(|tree| Some((tree, text(tree)?))) {
+                self.mark(&tree.span, Thing::Item(id.to_owned()), false, &nowhere);
+            }
+            let reducer = text(function.unwrap_or(reduce)).map(str::to_owned);
             self.reading.symbols.push(Symbol::new(SymbolKind::Key, &key.name, reducer, whole(key, value), &key.span));
         }
         for tree in field(config, "hooks").map_or(&[][..], items) {

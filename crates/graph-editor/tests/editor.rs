@@ -317,6 +317,32 @@ fn completion_offers_the_names_that_fit() {
 }
 
 #[test]
+fn a_reducer_of_the_program_is_described_found_and_offered_to_channels_only() {
+    let shop = Shop::new();
+    let contract = "tool_type: reducer\ndescription: Adds points.\nconfig_schema: { type: integer }\n\
+                    result_schema: { type: object, properties: { sum: { type: integer } }, required: [sum] }\n";
+    shop.tree.write("tools/shop/points.yaml", sign(contract));
+    let shop = Shop { project: shop.tree.project(), ..shop };
+    let text =
+        GRAPH.replacen("  state:\n", "  channels:\n    points: { reduce: { item_id: shop/points } }\n  state:\n", 1);
+    let document = shop.open(&text);
+    let hover = hover(&document, "item_id: |shop/points");
+    assert!(hover.contains("a reducer of the program\n\nAdds points.\n\nA write is an integer"), "{hover}");
+    assert!(hover.contains("The value is an object\n\n- `sum`, an integer"), "{hover}");
+    assert_eq!(definition(&document, "item_id: |shop/points").len(), 1);
+    let offered = |text: &str, at: &str| {
+        let at = text.find(at).unwrap() + at.len();
+        labels(&shop.open(text).completions(&shop.project, at)).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(offered(&text, "reduce: { item_id: shop/"), ["shop/points"]);
+    let below =
+        text.replacen("{ reduce: { item_id: shop/points } }", "\n      reduce:\n        item_id: shop/points", 1);
+    assert_eq!(offered(&below, "reduce:\n        item_id: shop/"), ["shop/points"]);
+    let of_action = offered(&text, "action: { item_id: shop/");
+    assert!(of_action.contains(&"shop/charge".to_owned()) && !of_action.contains(&"shop/points".to_owned()));
+}
+
+#[test]
 fn an_incomplete_line_hides_no_other_symbols() {
     let shop = Shop::new();
     for (from, to) in [

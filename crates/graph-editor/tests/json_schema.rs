@@ -31,7 +31,7 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// The mistakes that no schema finds: the code, a part of the message, the text at the place, and the reason.
-const UNSEEN: [(&str, &str, &str, &str); 17] = [
+const UNSEEN: [(&str, &str, &str, &str); 19] = [
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
     ("G0034", "characters that can be seen", "", "which characters nobody sees is a long table"),
@@ -43,6 +43,8 @@ const UNSEEN: [(&str, &str, &str, &str); 17] = [
     ("G0037", "the graph has no branches", "branch", "one part of a graph is compared with others"),
     ("G0110", "the default of `{input:…}`", "", "a part of a text"),
     ("G0111", "is not a namespace", "thing", "in a foreach the name is the one that `as` gives"),
+    ("G0120", "channel `", "", "the contract of a reducer"),
+    ("G0121", "channel `", "", "the contract of a reducer"),
     ("G0122", "takes", "${", "the type of what a template reads"),
     ("G0122", "takes", "inputs.", "the type of what an alternative of `||` reads"),
     ("G0126", "into the name of its own variable", "", "two names are compared"),

@@ -67,6 +67,11 @@ pub fn allowed(machine: &dyn Machine, ceiling: &[Grants]) -> Result<Vec<bool>, S
         let tools = missing.iter().map(|id| format!("`{id}`")).collect();
         return Err(StartError::MissingTools { graph: graph(), tools });
     }
+    let missing = machine.missing_reducers();
+    if !missing.is_empty() {
+        let reducers = missing.iter().map(|id| format!("`{id}`")).collect();
+        return Err(StartError::MissingReducers { graph: graph(), reducers });
+    }
     Ok(code.tools.iter().map(|tool| tool.id.is_some()).collect())
 }
 

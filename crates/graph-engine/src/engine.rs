@@ -31,7 +31,9 @@ use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::hooks::Control;
 use crate::observer::Event;
 use crate::record;
-use crate::record::{Covered, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, targets};
+use crate::record::{
+    Covered, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, reduced, targets,
+};
 use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
@@ -621,6 +623,7 @@ impl Engine {
             next: targets(code, candidate.next()),
             joins: open_joins(code, candidate.joins(position)),
             ordered: new_orders(code, candidate.reordered()),
+            reduced: reduced(code, candidate.reduced()),
             limit: position.limit,
         };
         journal.as_mut().expect("only a run with a journal signs records").sign("step", step)
@@ -740,6 +743,7 @@ impl StepContext {
             (visit.is_unfit, visit.failure) = (true, unfit);
         }
         visit.at = now.known();
+        visit.reduced = notes.take_reduced();
         visit.warnings.append(&mut notes.take());
         self.warn(visit.activation.node, &visit.warnings);
     }
@@ -763,7 +767,7 @@ impl StepContext {
             TakenEdges::Over(_) => Some(Value::from(HIDDEN)),
             _ => None,
         };
-        Some(Covered { result, changes: visit.changes.iter().map(change).collect(), list })
+        Some(Covered { result, changes: record::recorded(code, &visit.changes).map(change).collect(), list })
     }
 
     fn warn(&self, node: u16, warnings: &[String]) {

@@ -61,6 +61,18 @@ pub enum StartError {
         /// The tools' ids, each with backticks.
         tools: Vec<String>,
     },
+    /// Channels of the graph are combined by functions of the program that are not there.
+    #[error(
+        "channels of the graph `{graph}` are combined by {}, functions of a program: run it in that program, or give the \
+         library these reducers",
+        reducers.join(" and ")
+    )]
+    MissingReducers {
+        /// The graph.
+        graph: String,
+        /// The ids of the reducers, each with backticks.
+        reducers: Vec<String>,
+    },
     /// Inputs that the graph requires are missing (R49).
     #[error("the inputs do not fit the graph `{graph}`: {}", missing_inputs(missing))]
     MissingInputs {

@@ -21,7 +21,7 @@ use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId};
 use graph_model::path;
 use graph_model::program::{self, Event, OnNoMatch, Settings};
-use graph_model::reducer::{ListWrites, Reducer, Uncombined};
+use graph_model::reducer::{Keep, ListWrites, Reducer, Uncombined};
 use graph_model::secret::Mask;
 use graph_model::template::InputReference;
 use graph_model::value::{AsView, Map, NamedFields, Sequence, Value, View, describe};
@@ -34,6 +34,7 @@ use crate::graph::fan_out::FanOuts;
 use crate::graph::node::{
     CallTerm, Comparison, Does, EdgeCondition, ListRoute, PathBase, ResolvedPath, TextPiece, ValueRoute,
 };
+use crate::state::combine;
 use crate::tool_caller::{Arguments, Request};
 
 pub use compiled::{CompiledGraph, LoadError, tables};
@@ -94,6 +95,10 @@ pub struct GraphTables {
     pub hooks: Vec<CompiledHook>,
     /// Whether any key is a channel.
     pub has_channels: bool,
+    /// Whether the reducer of any channel is a function of the program.
+    pub has_functions: bool,
+    /// The channels that have their values in the step after a write only.
+    pub kept_for_a_step: Vec<usize>,
     /// Whether any return cancels the branches that are active.
     pub has_cancelling: bool,
     /// Whether elements of channels are put in the order of the branches.
@@ -224,17 +229,18 @@ impl GraphTables {
         changes: &mut Vec<Change>,
     ) -> Result<TakenEdges, Box<Failure>> {
         let node = self.node(node);
+        notes.forget_reduced();
         let mut seen: Vec<SeenKey<'_>> = Vec::new();
         for &key in &node.reset {
             seen.push(SeenKey { key, value: Seen::Value(self.keys[key].initial.clone().unwrap_or_default()) });
         }
         for change in &*changes {
-            self.see(node, context, change, &mut seen)?;
+            self.see(node, context, change, notes, &mut seen)?;
         }
         for (key, term) in &node.assign {
             let value = Scope { seen: &seen, result, ..self.scope(context) }.evaluate(term, notes);
             let change = Change { key: *key, value };
-            self.see(node, context, &change, &mut seen)?;
+            self.see(node, context, &change, notes, &mut seen)?;
             changes.push(change);
         }
         Scope { seen: &seen, result, ..self.scope(context) }.route(node, notes)
@@ -246,6 +252,7 @@ impl GraphTables {
         node: &CompiledNode,
         context: &EvalContext<'s>,
         change: &Change,
+        notes: &mut Notes,
         seen: &mut Vec<SeenKey<'s>>,
     ) -> Result<(), Box<Failure>> {
         let key = change.key;
@@ -255,6 +262,14 @@ impl GraphTables {
             (None, _) => Seen::Value(change.value.clone()),
             (Some(reducer), before) => {
                 reducer.check(&change.value).map_err(failed)?;
+                let before = match self.keys[key].keep {
+                    // Nothing else depends on the value.
+                    Some(Keep::Memory) => return Ok(()),
+                    Some(Keep::Step) if before.is_none() => {
+                        Some(Seen::Value(self.keys[key].initial.clone().unwrap_or_default()))
+                    }
+                    Some(Keep::Step) | None => before,
+                };
                 let is_read = node.seen.contains(&key);
                 match (before, context.state.get(key)) {
                     (_, _) if *reducer == Reducer::Last => Seen::Value(change.value.clone()),
@@ -271,14 +286,17 @@ impl GraphTables {
                         list.writes.write(reducer, list.committed, change.value.clone());
                         Seen::List(list)
                     }
-                    (Some(Seen::Value(value)), _) => {
-                        Seen::Value(reducer.combine(value, change.value.clone()).map_err(failed)?)
-                    }
-                    (None, committed) => {
-                        let value = committed.to_plain_value();
-                        let value = reducer.combine(value, change.value.clone()).map_err(failed)?;
+                    (before, committed) => {
+                        let value = match before {
+                            Some(Seen::Value(value)) => value,
+                            _ => committed.to_plain_value(),
+                        };
+                        let value = combine(context.state, key, reducer, value, &change.value).map_err(failed)?;
                         if !is_read {
                             return Ok(());
+                        }
+                        if reducer.function().is_some() {
+                            notes.reduced(key, value.clone());
                         }
                         Seen::Value(value)
                     }
@@ -564,10 +582,13 @@ impl Scope<'_> {
         }
     }
 
-    /// Returns all keys that are set.
+    /// Returns all keys that are set, except those that do not keep their values.
     fn keys(&self) -> Value {
         let mut map = Map::new();
-        for (key, CompiledKey { name, .. }) in self.graph.keys.iter().enumerate() {
+        for (key, CompiledKey { name, keep, .. }) in self.graph.keys.iter().enumerate() {
+            if keep.is_some() {
+                continue;
+            }
             let view = self.key(key);
             if !view.is_null() {
                 map.insert(name.clone(), view.to_plain_value());
@@ -592,8 +613,10 @@ impl Scope<'_> {
     /// it cannot exist then.
     #[cold]
     fn found_nothing(&self, references: &[ResolvedPath], notes: &mut Notes) {
-        // Nor is there a note if the graph gives the key null as its first value.
+        // Nor is there a note if the graph gives the key null as its first value, or if no journal has the key: the note would
+        // depend on whether the run was resumed.
         let is_meant = |reference: &ResolvedPath| match reference.root {
+            PathBase::Key(key) if self.graph.keys[key].is_in_memory() => true,
             PathBase::Key(key) => reference.segments.is_empty() && self.graph.keys[key].initial == Some(Value::Null),
             _ => false,
         };

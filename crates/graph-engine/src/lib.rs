@@ -56,6 +56,7 @@ pub use graph_model::digest::Digest;
 pub use graph_model::name::{GraphId, ItemId, RunId};
 pub use graph_model::number::Number;
 pub use graph_model::program::Edge;
+pub use graph_model::reducer::ReducerError;
 pub use graph_model::secret::Secret;
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 pub use graph_signing::{Fingerprint, KeyError, PublicKey, SecretKey};
@@ -94,6 +95,7 @@ pub struct Builtins;
 /// | `Struct`, `fits`, `put`, `put_element`, `view`, `blank`, `from_value` | the expansion of those macros: fields by index, with no code for each type in each program |
 /// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | the part of that expansion that is the same for all types |
 /// | `NoTools`, `no_such_tool` | the tool caller of a graph without tools; an index that only a journal of another graph has |
+/// | `Reducing`, `reduced` | the state of a graph with reducers of the program, and the calls of these |
 /// | `stand_in` | the body of all functions of a graph with mistakes, so that the compiler finds no other mistakes in the program |
 /// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
 ///
@@ -107,7 +109,9 @@ pub mod __private {
 
     pub use crate::graph::CompiledGraph;
     pub use crate::machine::{Arguments, CallFuture, StateFields, ToolCaller, TypedGraph};
-    pub use crate::macros::{NoTools, debug_cells, deserialize, no_such_exit, no_such_tool, stand_in};
+    pub use crate::macros::{
+        NoTools, Reducing, debug_cells, deserialize, no_such_exit, no_such_tool, reduced, stand_in,
+    };
     pub use crate::{
         __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,
     };

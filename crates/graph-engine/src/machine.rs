@@ -47,7 +47,7 @@ pub use graph_model::value::{AsView, View};
 pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyJoin, TopologyNode, TopologyRoute};
 pub use crate::state::StateFields;
 pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
-pub use graph_model::reducer::Reducer;
+pub use graph_model::reducer::{Keep, Reducer, ReducerError};
 
 /// A graph that can run: generated, interpreted from a checked graph, or written by hand. The engine does not distinguish
 /// them.
@@ -99,6 +99,12 @@ pub trait Machine: Send + Sync + 'static {
     /// Returns the ids of the tools that the graph, or one inside it, calls by a known id and that nothing performs. If
     /// there are any, no run is started.
     fn missing_tools(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the ids of the reducers of the graph, and of the graphs inside it, that are functions of the program and not
+    /// there. If there are any, no run is started.
+    fn missing_reducers(&self) -> Vec<String> {
         Vec::new()
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use graph_model::value::{FromValue, Mismatch, Value, View};
+use graph_model::reducer::ReducerError;
+use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
 use serde::{Deserialize, Deserializer};
 
 use crate::call::Call;
@@ -332,6 +333,67 @@ impl ToolCaller for NoTools {
     fn restore(&mut self, tool: u16, _: Value) -> Result<(), Mismatch> {
         no_such_tool(tool)
     }
+}
+
+/// A state whose channels functions of the program combine.
+pub struct Reducing<S> {
+    /// The state without them.
+    pub state: S,
+    /// Calls the function of a key, if it has one, with the value and a write.
+    pub reduce: fn(usize, Value, Value) -> Option<Result<Value, ReducerError>>,
+}
+
+impl<S: fmt::Debug> fmt::Debug for Reducing<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)
+    }
+}
+
+impl<S: StateFields> StateFields for Reducing<S> {
+    fn inputs(&self) -> View<'_> {
+        self.state.inputs()
+    }
+
+    fn get(&self, key: usize) -> View<'_> {
+        self.state.get(key)
+    }
+
+    fn check(&self, key: usize, value: &Value) -> Result<(), Mismatch> {
+        self.state.check(key, value)
+    }
+
+    fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
+        self.state.set(key, value)
+    }
+
+    fn check_element(&self, key: usize, element: &Value) -> Result<(), Mismatch> {
+        self.state.check_element(key, element)
+    }
+
+    fn set_element(&mut self, key: usize, at: usize, element: Value) -> Result<(), Mismatch> {
+        self.state.set_element(key, at, element)
+    }
+
+    fn reduce(&self, key: usize, value: View<'_>, write: &Value) -> Option<Result<Value, ReducerError>> {
+        (self.reduce)(key, value.to_plain_value(), write.clone())
+    }
+}
+
+/// Calls a function of the program that combines a write with a value.
+///
+/// # Errors
+///
+/// If the values are not of its types, or it fails.
+pub fn reduced<T: FromValue + AsView, W: FromValue>(
+    function: fn(Option<T>, W) -> Result<T, ReducerError>,
+    value: Value,
+    write: Value,
+) -> Result<Value, ReducerError> {
+    let misfit = |what: &str, mismatch: Mismatch| ReducerError::new(format!("its {what} does not fit: {mismatch}"));
+    let value =
+        if value.is_null() { None } else { Some(T::from_value(value).map_err(|error| misfit("value", error))?) };
+    let write = W::from_value(write).map_err(|error| misfit("write", error))?;
+    function(value, write).map(|combined| combined.view().to_plain_value())
 }
 
 /// Replaces the functions of a graph with mistakes; the program around it does not compile.

@@ -275,11 +275,15 @@ impl<'m> Past<'m> {
 
 /// Writes the changes of a step to the keys of a state whose secrets are encrypted.
 fn write_encrypted(code: &GraphTables, keys: &mut Map<String, Value>, step: &Step) -> Result<(), String> {
+    for key in code.kept_for_a_step.iter().map(|key| &code.keys[*key]) {
+        keys.insert(key.name.clone(), key.initial.clone().unwrap_or_default());
+    }
     step.visits.iter().try_for_each(|visit| {
         let reset = code.node_named(&visit.node).map_or(&[][..], |node| &code.node(node).reset);
         let first = |key: &CompiledKey| (key.name.clone(), key.initial.clone().unwrap_or_default());
         visit.write_to(keys, &code.settings.channels, reset.iter().map(|&key| first(&code.keys[key])))
     })?;
+    keys.extend(step.reduced.iter().map(|(name, value)| (name.clone(), value.clone())));
     step.ordered.iter().try_for_each(|order| order.apply(keys))
 }
 

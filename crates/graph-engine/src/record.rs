@@ -15,6 +15,7 @@
 mod edit;
 mod entry;
 mod journal;
+mod recorded_state;
 mod retake;
 mod secrets;
 mod snapshot;
@@ -36,7 +37,8 @@ pub use crate::status::Status;
 
 pub use entry::CompletedCalls;
 pub use journal::{Chain, Journal, VerifiedJournal};
-pub use retake::{has_shape, retake, said_edges, said_way};
+pub use recorded_state::RecordedState;
+pub use retake::{combines_as_recorded, has_shape, retake, said_edges, said_way};
 pub use secrets::hide_visit;
 pub use snapshot::{Due, SnapshotDraft};
-pub use written::{Changes, Covered, WrittenVisit, new_orders, open_joins, targets};
+pub use written::{Changes, Covered, WrittenVisit, new_orders, open_joins, recorded, reduced, targets};

@@ -1,6 +1,11 @@
 //! The state of a run: its inputs and its keys.
 
-use graph_model::value::{FromValue, Mismatch, Value, View};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use graph_model::reducer::{Reducer, ReducerError, Uncombined};
+use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
+
+use crate::tool_caller::panic_text;
 
 /// The state of a run: its inputs, and one cell for each key.
 ///
@@ -47,5 +52,39 @@ pub trait StateFields: Send + Sync {
         let mut list = self.get(key).to_plain_value();
         list.put_element(at, element)?;
         self.set(key, list)
+    }
+
+    /// Combines a write to a key with its value, if the key is a channel whose reducer is a function of the program. `value` is
+    /// null before the first write. `None` if the program has no such function, which is the default.
+    ///
+    /// The function is pure: the same value and write yield the same. It may be called more than once for a write.
+    fn reduce(&self, key: usize, value: View<'_>, write: &Value) -> Option<Result<Value, ReducerError>> {
+        let _ = (key, value, write);
+        None
+    }
+}
+
+/// Combines a write to a channel with a value. A function of the program that panics fails.
+///
+/// # Errors
+///
+/// As [`Reducer::combine`], or if the function fails or is not there.
+pub fn combine(
+    state: &dyn StateFields,
+    key: usize,
+    reducer: &Reducer,
+    value: Value,
+    write: &Value,
+) -> Result<Value, Uncombined> {
+    let Some(function) = reducer.function() else { return reducer.combine(value, write.clone()) };
+    reducer.check(write)?;
+    match catch_unwind(AssertUnwindSafe(|| state.reduce(key, value.view(), write))) {
+        Ok(Some(Ok(combined))) => Ok(combined),
+        Ok(Some(Err(error))) => Err(Uncombined::failed(function, &error)),
+        Ok(None) => Err(Uncombined::missing(function)),
+        Err(panic) => {
+            let error = ReducerError::new(format!("it panicked: {}", panic_text(&*panic)));
+            Err(Uncombined::failed(function, &error))
+        }
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::When;
 use crate::path::{Path, PathNames, Root};
-use crate::reducer::Channels;
+use crate::reducer::{Channels, KeptChannels};
 use crate::secret::Secrets;
 use crate::term::Term;
 use crate::untrusted::Untrusted;
@@ -263,6 +263,9 @@ pub struct Settings {
     /// The channels whose elements are put in the order of the branches when these meet.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub by_branch: BTreeSet<String>,
+    /// The channels that do not have their values for the rest of the run.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub keep: KeptChannels,
     /// The SHA-256 of the contracts of the tools whose results are cached, in hex, by the tools' indices. With another
     /// contract, a tool counts as another tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -285,6 +288,7 @@ impl Default for Settings {
             secrets: Secrets::default(),
             channels: BTreeMap::new(),
             by_branch: BTreeSet::new(),
+            keep: BTreeMap::new(),
             contracts: BTreeMap::new(),
         }
     }

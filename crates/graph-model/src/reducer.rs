@@ -11,6 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::name::ItemId;
 use crate::operator::{equal, identity, order};
 use crate::value::{AsView, Sequence, View, describe};
 
@@ -40,18 +41,80 @@ pub enum Reducer {
     },
     /// The last write.
     Last,
+    /// The result of a function of the program, which receives the value and the write.
+    Program {
+        /// The id of its contract, which describes a write and the value.
+        item_id: ItemId,
+    },
 }
+
+/// How long a channel has its value, if not for the rest of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// In the step after the write only: in each step the writes are combined with the first value.
+    Step,
+    /// In memory only: no journal has it, so a run that is resumed does not have it.
+    Memory,
+}
+
+impl Keep {
+    /// The values, each with its name, as a graph writes them.
+    pub const TABLE: [(&'static str, Self); 2] = [("step", Self::Step), ("memory", Self::Memory)];
+}
+
+/// The channels that do not have their values for the rest of the run.
+pub type KeptChannels = BTreeMap<String, Keep>;
 
 /// The channels of a graph: the keys of the state whose writes a reducer combines.
 pub type Channels = BTreeMap<String, Reducer>;
 
-/// The names of the reducers, as a graph writes them.
+/// The names of the reducers that a graph writes by their names. Another reducer is a function of the program, and has an
+/// id.
 pub const REDUCERS: [&str; 9] = ["append", "extend", "union", "sum", "max", "min", "merge", "messages", "last"];
 
 /// A write that a reducer cannot combine with the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Uncombined(String);
+
+/// Why a reducer of the program has no value for a write.
+///
+/// ```
+/// # use graph_model::reducer as graph_runtime;
+/// use graph_runtime::ReducerError;
+///
+/// /// Keeps the sum of the scores, which is at most 100.
+/// fn combine(value: Option<i64>, write: i64) -> Result<i64, ReducerError> {
+///     match value.unwrap_or_default().checked_add(write) {
+///         Some(sum) if sum <= 100 => Ok(sum),
+///         _ => Err("a score is at most 100".into()),
+///     }
+/// }
+/// assert_eq!(combine(Some(60), 41), Err(ReducerError::new("a score is at most 100")));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ReducerError(String);
+
+impl ReducerError {
+    /// Creates an error with a message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl From<String> for ReducerError {
+    fn from(message: String) -> Self {
+        Self(message)
+    }
+}
+
+impl From<&str> for ReducerError {
+    fn from(message: &str) -> Self {
+        Self(message.to_owned())
+    }
+}
 
 /// The elements that writes to a list replace and add. The list itself is neither copied nor changed.
 #[derive(Debug, Default)]
@@ -152,9 +215,10 @@ impl Reducer {
         })
     }
 
-    /// Returns the name, as a graph writes it.
-    pub fn name(&self) -> &'static str {
+    /// Returns the name, as a graph writes it; for a function of the program, its id.
+    pub fn name(&self) -> &str {
         match self {
+            Self::Program { item_id } => item_id.as_str(),
             Self::Append => "append",
             Self::Extend => "extend",
             Self::Union => "union",
@@ -172,7 +236,15 @@ impl Reducer {
         match self {
             Self::Append | Self::Extend | Self::Union | Self::Messages { .. } => Some(Value::Array(Vec::new())),
             Self::Sum => Some(Value::from(0)),
-            Self::Max | Self::Min | Self::Merge | Self::Last => None,
+            Self::Max | Self::Min | Self::Merge | Self::Last | Self::Program { .. } => None,
+        }
+    }
+
+    /// Returns the id of the function of the program, if the reducer is one.
+    pub fn function(&self) -> Option<&ItemId> {
+        match self {
+            Self::Program { item_id } => Some(item_id),
+            _ => None,
         }
     }
 
@@ -184,7 +256,7 @@ impl Reducer {
     /// Returns the kind of value that a write is.
     pub fn takes(&self) -> &'static str {
         match self {
-            Self::Append => "a value",
+            Self::Append | Self::Program { .. } => "a value",
             Self::Extend | Self::Union => "a list",
             Self::Sum => "a number",
             Self::Max | Self::Min => "a number or a text",
@@ -201,7 +273,7 @@ impl Reducer {
     /// If it cannot.
     pub fn check(&self, write: &Value) -> Result<(), Uncombined> {
         let is_one = match self {
-            Self::Append => !write.is_null(),
+            Self::Append | Self::Program { .. } => !write.is_null(),
             Self::Extend | Self::Union => write.is_array(),
             Self::Sum => write.is_number(),
             Self::Max | Self::Min => write.is_number() || write.is_string(),
@@ -231,7 +303,7 @@ impl Reducer {
             Self::Append | Self::Extend | Self::Union => value.is_array(),
             Self::Messages { .. } => value.is_array() && self.check(value).is_ok(),
             Self::Sum | Self::Max | Self::Min | Self::Merge => self.check(value).is_ok(),
-            Self::Last => true,
+            Self::Last | Self::Program { .. } => true,
         }
     }
 
@@ -250,6 +322,7 @@ impl Reducer {
             Self::Max | Self::Min => &["cannot compare "],
             Self::Merge => &["adds to an object, ", "received the field `"],
             Self::Last => &[],
+            Self::Program { .. } => &[FAILED],
         };
         beginnings.iter().any(|beginning| why.starts_with(beginning))
     }
@@ -258,8 +331,8 @@ impl Reducer {
     ///
     /// # Errors
     ///
-    /// If they cannot be combined: the write or the value is of another kind, a sum is too large, or a number and a text
-    /// are compared.
+    /// If they cannot be combined: the write or the value is of another kind, a sum is too large, a number and a text are
+    /// compared, or the reducer is a function of the program, which only a run's state can call.
     pub fn combine(&self, current: Value, write: Value) -> Result<Value, Uncombined> {
         self.check(&write)?;
         if self.makes_list() {
@@ -279,6 +352,7 @@ impl Reducer {
         }
         match (self, current, write) {
             (Self::Last, _, write) => Ok(write),
+            (Self::Program { item_id }, ..) => Err(Uncombined::missing(item_id)),
             (Self::Merge, Value::Null, write) => Ok(Value::Object(merged(Map::new(), write))),
             (Self::Merge, Value::Object(fields), write) => Ok(Value::Object(merged(fields, write))),
             (Self::Merge, other, _) => Err(self.unfit(&other, "an object")),
@@ -371,7 +445,26 @@ impl Uncombined {
     pub fn twice(field: &str) -> Self {
         Self(format!("`merge` received the field `{field}` twice in one step"))
     }
+
+    /// Says that a function of the program is needed that is not there.
+    pub fn missing(function: &ItemId) -> Self {
+        Self(format!("`{function}` is a function of the program, which is not there"))
+    }
+
+    /// Says that a function of the program failed.
+    pub fn failed(function: &ItemId, error: &ReducerError) -> Self {
+        Self(format!("`{function}` {FAILED}{error}"))
+    }
+
+    /// Returns the failure of a function of the program that a message states.
+    pub fn read_failure(function: &ItemId, message: &str) -> Option<ReducerError> {
+        let why = message.strip_prefix(&format!("`{function}` "))?;
+        why.strip_prefix(FAILED).map(ReducerError::from)
+    }
 }
+
+/// The beginning of the message of a function of the program that failed, after its id.
+const FAILED: &str = "failed: ";
 
 /// Describes the kind of a value. The value itself may be a secret.
 fn kind(value: &Value) -> String {

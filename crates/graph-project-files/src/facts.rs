@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::objects::Object;
 use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
-use graph_engine::machine::{Topology, TopologyNode};
+use graph_engine::machine::{Keep, Topology, TopologyNode};
 use graph_engine::record::hide_encrypted;
 use graph_engine::record::{Edit, End, Entry, Parent, Record, Snapshot, Start, Status, Step, Target, Visit};
 
@@ -236,6 +236,10 @@ impl RunProjection {
         let is_alone = step.visits.len() == 1;
         let before = self.state_hash;
         self.frontier = step.next.into_iter().map(Next::of).collect();
+        let for_a_step = self.topology.keep.iter().filter(|(_, keep)| **keep == Keep::Step);
+        for (name, _) in for_a_step {
+            self.keys.insert(name.clone(), self.topology.first_value(name));
+        }
         for visit in step.visits {
             let next = match self.frontier.first() {
                 next if is_alone => next.map(|next| next.node.clone()),
@@ -243,6 +247,7 @@ impl RunProjection {
             };
             self.visit(visit, before, next, additions);
         }
+        self.keys.extend(step.reduced);
         self.release(|at, next| next.iter().any(|one| one.is_around(at)));
         for order in step.ordered {
             if let Err(error) = order.apply(&mut self.keys) {

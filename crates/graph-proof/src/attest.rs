@@ -3,6 +3,7 @@
 //! An attestation is an in-toto statement, version 1, in a DSSE envelope, version 1, signed with Ed25519. A reader who
 //! trusts the key needs neither the journal nor the means to verify one. `docs/attestation.md` describes the format.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64ct::{Base64, Base64Url, Encoding};
@@ -138,6 +139,9 @@ struct Predicate {
     tools: Vec<String>,
     /// Whether the audit recomputed the values that nodes wrote and the edges that they took.
     recomputed: bool,
+    /// The ids of the reducers whose results were not proven, those of the runs inside too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unproven_reducers: Vec<String>,
     /// The runs inside it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inside: Vec<InsideFacts>,
@@ -204,6 +208,7 @@ fn journal_facts(audit: &Audit) -> JournalFacts {
 impl Statement {
     /// Builds the statement about the first run and the runs inside it.
     fn of(audits: &[Audit]) -> Self {
+        let unproven: BTreeSet<&String> = audits.iter().flat_map(|audit| &audit.unproven_reducers).collect();
         let (audit, inside) = audits.split_first().expect("whoever proves a tree of runs proves its first");
         let mut subject = vec![StatementSubject { name: audit.run.to_string(), digest: Sha256 { sha256: audit.link } }];
         let output = |sha256| StatementSubject { name: format!("{}/output", audit.run), digest: Sha256 { sha256 } };
@@ -232,6 +237,7 @@ impl Statement {
                 grants: audit.grants.clone(),
                 tools: audit.tools.clone(),
                 recomputed: audits.iter().all(|audit| audit.is_recomputed),
+                unproven_reducers: unproven.into_iter().cloned().collect(),
                 inside: inside.collect(),
             },
         }

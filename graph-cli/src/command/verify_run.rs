@@ -134,9 +134,13 @@ fn say(audit: &Audit) {
         None => String::new(),
     };
     let secrets = if audit.is_recomputed { "" } else { "; encrypted values were not computed again" };
+    let reducers = match audit.unproven_reducers.as_slice() {
+        [] => String::new(),
+        ids => format!("; reducer not proven: `{}`, a function of the program", ids.join("`, `")),
+    };
     out!(
         "{run}: {} after {steps} steps{again}, as `{graph}` ({digest:.12}, signed by {signer}) allows; {records} records, the last \
-         link is {link}{origin}{secrets}",
+         link is {link}{origin}{secrets}{reducers}",
         audit.status.name()
     );
     audit.edits.iter().for_each(|edit| out!("  {}", edit_text(edit)));
@@ -157,5 +161,6 @@ fn as_json(audit: &Audit) -> serde_json::Value {
         "from": audit.from,
         "origin_proven": audit.is_origin_proven,
         "recomputed": audit.is_recomputed,
+        "unproven_reducers": audit.unproven_reducers,
     })
 }

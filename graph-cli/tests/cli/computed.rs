@@ -118,6 +118,30 @@ config:
 }
 
 #[test]
+fn a_graph_with_a_reducer_of_a_program_does_not_start() {
+    let graph = "permissions: [rye.execute.tool.rye.bash]
+config:
+  start: a
+  channels: { score: { reduce: { item_id: scoring/combine } } }
+  nodes:
+    a: { action: { item_id: rye/bash, params: { command: 'touch begun' } }, assign: { score: 1 }, next: b }
+    b: { type: return, output: { score: '${state.score}' } }
+";
+    let place = Place::with_graph(graph);
+    let contract =
+        "version: '1.0.0'\ntool_type: reducer\nconfig_schema: { type: integer }\nresult_schema: { type: integer }\n";
+    place.sign("graphs/tools/scoring/combine.yaml", contract);
+    let ran = place.graph(&["run", "graphs/g.yaml"]);
+    assert_eq!(ran.code, 3, "{} {}", ran.out, ran.err);
+    let said = error(&ran);
+    assert!(
+        said.contains("are combined by `scoring/combine`, functions of a program: run it in that program"),
+        "{said}"
+    );
+    assert!(!place.path("begun").exists());
+}
+
+#[test]
 fn whole_numbers_come_in_and_go_out_exactly_or_not_at_all() {
     let place = Place::with_graph(
         "permissions: [rye.execute.tool.rye.bash]

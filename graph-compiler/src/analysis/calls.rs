@@ -38,8 +38,8 @@ impl<'d> CalledTool<'d> {
         let is_tool = (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
         let id = call.id().filter(|_| is_tool);
         let graph = id.and_then(|id| items.graphs.get(id));
-        let contract =
-            id.filter(|_| graph.is_none()).and_then(|id| items.contracts.get(id)).map(|contract| &**contract);
+        let contract = id.filter(|_| graph.is_none()).and_then(|id| items.contracts.get(id));
+        let contract = contract.map(|contract| &**contract).filter(|contract| !contract.is_reducer());
         Self {
             key: tool_key(call),
             by: match graph {

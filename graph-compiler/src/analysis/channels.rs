@@ -10,6 +10,9 @@ use crate::types::{Type, TypeKind, TypedField};
 /// type. A write that does not fit the channel adds nothing to the type.
 pub(crate) fn held(key: &StateKey<'_>, write: Type) -> Type {
     let Some(channel) = key.channel else { return write };
+    if let Some(function) = &key.function {
+        return function.value.clone();
+    }
     let reducer = &channel.reducer.value;
     if *reducer == Reducer::Last {
         return write;

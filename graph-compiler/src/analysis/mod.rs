@@ -48,7 +48,7 @@ use types::StateTypes;
 pub use reads::Site;
 pub use types_at::TypesAt;
 
-use crate::graph::{InnerGraph, Interface, TypedKey, TypedTool};
+use crate::graph::{InnerGraph, Interface, TypedKey, TypedReducer, TypedTool};
 use crate::items::Items;
 use crate::types::{Type, TypeKind};
 
@@ -82,6 +82,26 @@ impl<'d> Analysis<'d> {
         TypeEnv { model: &self.model, flow: &self.flow, types: &self.types }
     }
 
+    /// Returns the functions of the program that combine the writes to channels, each once.
+    fn reducers(&self) -> Vec<TypedReducer> {
+        let mut reducers: Vec<TypedReducer> = Vec::new();
+        for (at, key) in self.model.keys.iter().enumerate() {
+            let id = key.channel.and_then(|channel| channel.reducer.value.function());
+            let Some((id, function)) = id.zip(key.function.as_ref()) else { continue };
+            match reducers.iter_mut().find(|known| known.id == id.as_str()) {
+                Some(known) => known.keys.push(at),
+                None => reducers.push(TypedReducer {
+                    id: id.to_string(),
+                    description: function.contract.and_then(|contract| contract.description.clone()),
+                    keys: vec![at],
+                    write: function.write.clone(),
+                    value: function.value.clone(),
+                }),
+            }
+        }
+        reducers
+    }
+
     /// Returns the graph's interface.
     pub(crate) fn interface(&self) -> Interface {
         let definition = self.model.definition;
@@ -112,6 +132,7 @@ impl<'d> Analysis<'d> {
             inputs: fields(&self.model.inputs),
             keys: self.types.keys.iter().map(|key| TypedKey { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
             tools: self.model.tools.iter().map(tool).collect(),
+            reducers: self.reducers(),
             output: output::output(self.type_env(), &exits),
             exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),

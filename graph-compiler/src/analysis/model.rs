@@ -3,15 +3,18 @@
 use std::borrow::Cow;
 
 use graph_definition::definition::{
-    CallDefinition, ChannelDefinition, Definition, NodeDefinition, NodeKind, RouteDefinition, Spanned, ValueSchema,
+    CallDefinition, ChannelDefinition, Contract, Definition, NodeDefinition, NodeKind, RouteDefinition, Spanned,
+    ValueSchema,
 };
 use graph_definition::diagnostic::SourcePlace;
 use graph_definition::hash::{HashMap, HashSet};
 use graph_definition::source::Span;
 use graph_model::capability::Pattern;
+use graph_model::name::ItemId;
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
+use graph_model::reducer::Keep;
 use graph_model::value::Value;
 
 use super::calls::{CalledTool, Caller, Need, calls, need, tool_key};
@@ -55,6 +58,43 @@ pub(crate) struct StateKey<'d> {
     pub(crate) initial: Option<Cow<'d, Value>>,
     /// How its writes are combined, if it is a channel.
     pub(crate) channel: Option<&'d ChannelDefinition>,
+    /// The function of the program that combines its writes, if its reducer is one.
+    pub(crate) function: Option<Function<'d>>,
+}
+
+impl StateKey<'_> {
+    /// Returns how long it has its value, if not for the rest of the run.
+    pub(crate) fn keep(&self) -> Option<Keep> {
+        keep_of(self.channel)
+    }
+}
+
+fn keep_of(channel: Option<&ChannelDefinition>) -> Option<Keep> {
+    channel?.keep.as_ref().map(|keep| keep.value)
+}
+
+/// A function of the program that combines the writes to channels.
+#[derive(Clone)]
+pub(crate) struct Function<'d> {
+    /// Its contract, if the tree has one.
+    pub(crate) contract: Option<&'d Contract>,
+    /// The type of a write.
+    pub(crate) write: Type,
+    /// The type of the value.
+    pub(crate) value: Type,
+}
+
+impl<'d> Function<'d> {
+    /// Finds the function with an id. Without a contract, its types are not known.
+    fn new(id: &ItemId, items: &'d Items) -> Self {
+        let contract = items.contracts.get(id).map(|contract| &**contract).filter(|contract| contract.is_reducer());
+        let ty = |schema: Option<&ValueSchema>| schema.map_or_else(Type::any, Type::of_schema).not_null();
+        Self {
+            contract,
+            write: ty(contract.map(|contract| &contract.params)),
+            value: ty(contract.and_then(|contract| contract.result.as_ref())),
+        }
+    }
 }
 
 impl<'d> Model<'d> {
@@ -72,7 +112,7 @@ impl<'d> Model<'d> {
             TypeKind::Object(fields) => fields.iter().enumerate().map(|(at, field)| (field.name.clone(), at)).collect(),
             _ => HashMap::default(),
         };
-        let (keys, keys_by_name) = state_keys(definition);
+        let (keys, keys_by_name) = state_keys(definition, items);
         let mut model = Self {
             definition,
             items,
@@ -352,7 +392,7 @@ fn called_tools<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<Called
 }
 
 /// Returns the keys of the state and their indices by name.
-fn state_keys(definition: &Definition) -> (Vec<StateKey<'_>>, HashMap<&str, usize>) {
+fn state_keys<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<StateKey<'d>>, HashMap<&'d str, usize>) {
     let (mut keys, mut by_name) = (Vec::new(), HashMap::default());
     let initial = definition.state.iter().map(|(key, value)| (key.value.as_str(), Some(Cow::Borrowed(&value.value))));
     let channels = definition.channels.iter().map(|channel| (channel.key.value.as_str(), None));
@@ -360,8 +400,12 @@ fn state_keys(definition: &Definition) -> (Vec<StateKey<'_>>, HashMap<&str, usiz
     for (name, initial) in initial.chain(channels).chain(written) {
         by_name.entry(name).or_insert_with(|| {
             let channel = definition.channels.iter().find(|channel| channel.key.value.as_str() == name);
+            let is_in_memory = keep_of(channel) == Some(Keep::Memory);
             let first = || channel.and_then(|channel| channel.reducer.value.first()).map(Cow::Owned);
-            keys.push(StateKey { name, initial: initial.or_else(first), channel });
+            let first = || first().filter(|_| !is_in_memory);
+            let function = channel.and_then(|channel| channel.reducer.value.function());
+            let function = function.map(|id| Function::new(id, items));
+            keys.push(StateKey { name, initial: initial.or_else(first), channel, function });
             keys.len() - 1
         });
     }

@@ -72,5 +72,11 @@ fn returned(env: TypeEnv<'_, '_>, at: usize) -> Type {
 /// Returns the type of the state at a place as an object. Keys that are set on every path there are not nullable.
 fn state(env: TypeEnv<'_, '_>, at: usize, site: Site) -> Type {
     let key = |key: &TypedKey| field(&key.name, env.type_of_key(at, site, &key.name));
-    Type::of(TypeKind::Object(env.types.keys.iter().map(key).collect()))
+    // A key that does not keep its value is no part of the state as a whole.
+    let whole = env
+        .types
+        .keys
+        .iter()
+        .filter(|key| env.model.key(&key.name).is_none_or(|at| env.model.keys[at].keep().is_none()));
+    Type::of(TypeKind::Object(whole.map(key).collect()))
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use graph_definition::definition::{CallDefinition, NodeKind, RouteDefinition, Spanned, TermDefinition, TermKind};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::reducer::Keep;
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
@@ -118,6 +119,9 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         let ty = if name == LAST_ERROR { last_error() } else { self.types.keys[key].ty.clone() };
         // If the last error is set, a failure has set it, and it is not null.
         let ty = if name == LAST_ERROR { ty.not_null() } else { ty };
+        if self.is_in_memory(key) {
+            return ty.or_null();
+        }
         let path = Path { root: Root::State, segments: vec![name.to_owned()] };
         match site.point() {
             Some(point) if self.flow.is_something(node, point, &path) => ty.not_null(),
@@ -126,15 +130,27 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         }
     }
 
-    /// Whether a key is sure to be set at a place.
+    /// Whether a key is a channel that is kept in memory only.
+    fn is_in_memory(&self, key: usize) -> bool {
+        self.model.keys.get(key).is_some_and(|key| key.keep() == Some(Keep::Memory))
+    }
+
+    /// Whether one of several paths begins with a key that is kept in memory only.
+    fn reads_memory(&self, paths: &[Path]) -> bool {
+        let key = |path: &Path| self.model.key(path.segments.first()?);
+        let mut of_state = paths.iter().filter(|path| path.root == Root::State);
+        of_state.any(|path| key(path).is_some_and(|key| self.is_in_memory(key)))
+    }
+
+    /// Whether a key is sure to be set at a place. One that is kept in memory only may be null anywhere, which its type says.
     pub(crate) fn is_set(&self, node: usize, site: Site, key: usize) -> bool {
-        site.point().is_none_or(|point| self.flow.is_set(node, point, key))
+        self.is_in_memory(key) || site.point().is_none_or(|point| self.flow.is_set(node, point, key))
     }
 
     /// Whether the first parts of a path are sure to lead to a value, because a condition on the way to here requires it.
     pub(crate) fn is_something(&self, node: usize, site: Site, path: &Path, parts: usize) -> bool {
         let Some(point) = site.point() else { return false };
-        if !matches!(path.root, Root::State | Root::Inputs) {
+        if !matches!(path.root, Root::State | Root::Inputs) || self.reads_memory(std::slice::from_ref(path)) {
             return false;
         }
         let part = Path { root: path.root, segments: path.segments[..parts].to_vec() };
@@ -152,7 +168,9 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
 
     /// Whether one of several paths is sure to be set at a place: the key that it begins with, or the input that it names.
     pub(crate) fn is_one_set(&self, node: usize, site: Site, paths: &[Path]) -> bool {
-        paths.len() > 1 && site.point().is_some_and(|point| self.flow.is_one_set(node, point, paths))
+        paths.len() > 1
+            && !self.reads_memory(paths)
+            && site.point().is_some_and(|point| self.flow.is_one_set(node, point, paths))
     }
 
     /// Whether one of several paths, whichever it is, is sure to lead to a value at a place.

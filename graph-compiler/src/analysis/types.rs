@@ -40,7 +40,10 @@ impl StateTypes {
         let definition = model.definition;
         let key = |key: &StateKey<'_>| TypedKey {
             name: key.name.to_owned(),
-            ty: key.initial.as_deref().map_or_else(Type::never, Type::of_value),
+            ty: match &key.function {
+                Some(function) => function.value.clone(),
+                None => key.initial.as_deref().map_or_else(Type::never, Type::of_value),
+            },
             initial: key.initial.as_deref().cloned(),
         };
         let mut types = Self {

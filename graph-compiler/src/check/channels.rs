@@ -1,5 +1,7 @@
 //! The writes to a channel are values that it can combine, and reveal no secret.
 
+mod functions;
+
 use graph_definition::definition::{ChannelDefinition, NodeDefinition, NodeKind, RouteDefinition, Spanned};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::HashMap;
@@ -14,6 +16,7 @@ use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     check_resets(analysis, diagnostics);
+    functions::check(analysis, diagnostics);
     check_orders(analysis, diagnostics);
     if analysis.model.definition.channels.is_empty() {
         return;
@@ -126,6 +129,9 @@ fn check_write(analysis: &Analysis<'_>, write: &ChannelWrite<'_>, diagnostics: &
     if *reducer == Reducer::Last {
         return false;
     }
+    if let Some(function) = &analysis.model.keys[write.key].function {
+        return functions::check_write(analysis, write, function, diagnostics);
+    }
     let is_list = |ty: &Type| match &ty.kind {
         TypeKind::List(element) => {
             matches!(element.kind, TypeKind::Object(_) | TypeKind::Map(_) | TypeKind::Any | TypeKind::Never)
@@ -145,7 +151,7 @@ fn check_write(analysis: &Analysis<'_>, write: &ChannelWrite<'_>, diagnostics: &
         (Reducer::Merge, kind) => matches!(kind, TypeKind::Object(_) | TypeKind::Map(_)),
         (Reducer::Messages { .. }, TypeKind::Object(_) | TypeKind::Map(_)) => !is_state,
         (Reducer::Messages { .. }, _) => is_list(ty),
-        (Reducer::Last, _) => true,
+        (Reducer::Last | Reducer::Program { .. }, _) => true,
     };
     let plain = ty.clone().not_null();
     if !fits {
@@ -229,7 +235,8 @@ fn check_secrets(analysis: &Analysis<'_>, write: &ChannelWrite<'_>, diagnostics:
     let reducer = &channel.reducer.value;
     let identity = |ty: &Type, id: &str| ty.step(id).is_ok_and(|field| field.has_secret());
     let is_revealed = match reducer {
-        Reducer::Union | Reducer::Sum | Reducer::Max | Reducer::Min => ty.has_secret(),
+        // It is not known what a function of the program does with a value.
+        Reducer::Union | Reducer::Sum | Reducer::Max | Reducer::Min | Reducer::Program { .. } => ty.has_secret(),
         Reducer::Messages { id } => match &ty.kind {
             TypeKind::List(element) => identity(element, id),
             _ => identity(ty, id),

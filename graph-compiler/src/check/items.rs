@@ -14,7 +14,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let own = analysis.model.definition.source();
     let stem = own.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let mut modules: BTreeMap<String, &str> = BTreeMap::from([(module_name(stem), own.name.as_str())]);
-    let executed = |(_, call): (_, &'_ CallDefinition)| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
+    let executed =
+        |(_, call): (Caller<'_>, &CallDefinition)| (call.verb, call.item_type) == (Verb::Execute, ItemType::Tool);
     for (_, call) in analysis.model.calls().filter(|call| executed(*call)) {
         if let Some(files) = call.id().and_then(|id| analysis.model.items.ambiguous.get(id)) {
             let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
@@ -26,6 +27,16 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 )
                 .note(format!("they are {}", files.join(" and ")))
                 .help("rename all but one of them");
+        }
+    }
+    for (caller, call) in analysis.model.calls().filter(|call| executed(*call)) {
+        let contract = call.id().and_then(|id| analysis.model.items.contracts.get(id));
+        if let Some(contract) = contract.filter(|contract| contract.is_reducer()) {
+            let message = format!("{caller} executes {}, which is a reducer", call.shown());
+            diagnostics
+                .error(code::BAD_REDUCER, analysis.model.place(&call.item.span), message)
+                .note(format!("the contract is `{}`", contract.source.name))
+                .help("a reducer combines the writes to a channel: `channels: { key: { reduce: { item_id: … } } }`");
         }
     }
     for (caller, call) in analysis.model.calls() {

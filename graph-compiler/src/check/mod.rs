@@ -18,6 +18,7 @@ mod dollars;
 mod exits;
 mod foreach;
 mod items;
+mod keeps;
 mod literals;
 mod look_alike;
 mod loops;
@@ -103,6 +104,7 @@ const RULES: &[CheckRule] = &[
     values::check,
     races::check,
     channels::check,
+    keeps::check,
     assignments::check,
     plain_texts::check,
     reads::check,
@@ -227,6 +229,11 @@ fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interfac
                 .iter()
                 .filter(|channel| channel.by_branch.is_some())
                 .map(|channel| channel.key.to_string())
+                .collect(),
+            keep: definition
+                .channels
+                .iter()
+                .filter_map(|channel| Some((channel.key.to_string(), channel.keep.as_ref()?.value)))
                 .collect(),
             contracts: cached::contracts(analysis),
             ..definition.settings.clone()

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use graph_definition::definition::{Spanned, TermDefinition, TermKind, locate};
+use graph_definition::definition::{Contract, Spanned, TermDefinition, TermKind, locate};
 use graph_definition::diagnostic::{Diagnostics, SourcePlace, code};
 use graph_definition::source::Span;
 use graph_model::path::{Path, Root};
@@ -10,8 +10,8 @@ use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
-use crate::analysis::calls::CalledTool;
 use crate::analysis::reads::Site;
+use crate::items::Nested;
 use crate::types::{Misfit, Type, TypeKind, TypedField, is_member};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -34,7 +34,15 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
     for (caller, call) in analysis.model.calls() {
         let tool = analysis.model.tool(call);
         let (node, site) = caller.site();
-        let given = ParameterCheck { analysis, node, site, tool, looks };
+        let given = ParameterCheck {
+            analysis,
+            node,
+            site,
+            part: "parameter",
+            contract: tool.contract,
+            graph: tool.graph,
+            looks,
+        };
         if let Some((term, _)) = call.computed() {
             let text = Type::of(TypeKind::String);
             given.check_value(term, &text, &"an `item_id`", false, diagnostics);
@@ -51,14 +59,35 @@ fn check_all(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostic
             _ => given.check_value(&call.params, params, &whose, false, diagnostics),
         }
     }
+    check_writes(analysis, looks, diagnostics);
 }
 
-/// A call, with the tool that it calls.
+/// Checks the writes to channels whose reducer is a function of the program against the function's contract.
+fn check_writes(analysis: &Analysis<'_>, looks: Looks, diagnostics: &mut Diagnostics) {
+    let model = &analysis.model;
+    for (node, definition) in model.definition.nodes.iter().enumerate() {
+        for (index, assignment) in definition.assign().iter().enumerate() {
+            let key = model.key(assignment.key.value.as_str()).map(|key| &model.keys[key]);
+            let Some(function) = key.and_then(|key| key.function.as_ref()) else { continue };
+            let (site, contract) = (Site::Assign(index), function.contract);
+            let given = ParameterCheck { analysis, node, site, part: "field", contract, graph: None, looks };
+            let whose = format_args!("channel `{}`", assignment.key);
+            if !is_null(&assignment.value) {
+                given.check_value(&assignment.value, &function.write, &whose, false, diagnostics);
+            }
+        }
+    }
+}
+
+/// A call, with the contract of the tool or the graph that it calls; or a write, with the contract of its reducer.
 struct ParameterCheck<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
-    tool: &'f CalledTool<'d>,
+    /// The word for a field of the value.
+    part: &'static str,
+    contract: Option<&'d Contract>,
+    graph: Option<&'d Nested>,
     looks: Looks,
 }
 
@@ -95,11 +124,11 @@ impl ParameterCheck<'_, '_> {
                     diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&key.span), String::new());
                 }
                 None => {
-                    let message = format!("{whose} takes no parameter `{}`", key.value);
+                    let message = format!("{whose} takes no {} `{}`", self.part, key.value);
                     let diagnostic =
                         diagnostics.error(code::UNKNOWN_PARAMETER, self.analysis.model.place(&key.span), message);
                     diagnostic
-                        .label("unknown parameter")
+                        .label(format!("unknown {}", self.part))
                         .suggest(&key.value, fields.iter().map(|field| field.name.as_str()));
                     if diagnostic.help.is_none() {
                         let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
@@ -115,7 +144,7 @@ impl ParameterCheck<'_, '_> {
         given.sort_unstable();
         for field in fields.iter().filter(|field| field.is_required()) {
             if given.binary_search(&field.name.as_str()).is_err() {
-                let message = format!("{whose} needs the parameter `{}`", field.name);
+                let message = format!("{whose} needs the {} `{}`", self.part, field.name);
                 let diagnostic = diagnostics.error(code::MISSING_PARAMETER, self.analysis.model.place(place), message);
                 diagnostic.label(format!("needs `{}`, {}", field.name, field.ty));
                 if let Some(description) = &field.description {
@@ -314,9 +343,9 @@ impl ParameterCheck<'_, '_> {
                 diagnostic.fix(format!("\"{text}\""), false);
             }
         }
-        if let Some(contract) = self.tool.contract {
+        if let Some(contract) = self.contract {
             diagnostic.note(format!("the contract is `{}`", contract.source.name));
-        } else if let Some(graph) = self.tool.graph {
+        } else if let Some(graph) = self.graph {
             diagnostic.note(format!("the graph is `{}`", graph.file));
         }
     }

@@ -5,7 +5,7 @@ use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::{HashMap, HashSet};
 use graph_model::name::StateKey;
 use graph_model::path::Root;
-use graph_model::reducer::Reducer;
+use graph_model::reducer::{Keep, Reducer};
 
 use crate::analysis::Analysis;
 use crate::analysis::branches::OUTSIDE;
@@ -134,6 +134,7 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
         if read.site == Site::Next && !analysis.model.combines(key) && analysis.flow.touched(read.node).contains(&key) {
             return;
         }
+        check_kept(analysis, &read, key, diagnostics);
         let Some(writers) = writers.get(&key) else { return };
         // A return that cancels the other branches is meant to see how far they are.
         if analysis.model.definition.nodes[read.node].cancels().is_some() {
@@ -171,12 +172,33 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
 /// Returns a node of another branch that may write a key before a call that depends on it is made again.
 fn holds_call(analysis: &Analysis<'_>, read: &PathRead<'_>, writers: &[usize]) -> Option<usize> {
     let (branches, model) = (analysis.flow.branches(), &analysis.model);
-    if !matches!(read.site, Site::Params | Site::Over | Site::Item) {
+    if !is_of_call(read.site) {
         return None;
     }
     let held = branches.visits(read.node).filter(|(_, visit)| branches.holds(model, *visit));
     let racing = |at: usize| writers.iter().copied().find(|&writer| branches.is_concurrent(at, writer));
     held.map(|(at, _)| at).find_map(racing).map(|writer| branches.visit(writer).node)
+}
+
+/// Reports a call that depends on a channel with a value for one step, if it may be made again in a later one.
+fn check_kept(analysis: &Analysis<'_>, read: &PathRead<'_>, key: usize, diagnostics: &mut Diagnostics) {
+    let (branches, model) = (analysis.flow.branches(), &analysis.model);
+    let is_kept = model.keys[key].keep() == Some(Keep::Step) && is_of_call(read.site);
+    if !is_kept || !branches.visits(read.node).any(|(_, visit)| branches.holds(model, visit)) {
+        return;
+    }
+    let (node, name) = (&model.definition.nodes[read.node].name, model.keys[key].name);
+    let message = format!(
+        "the call of node `{node}` depends on `state.{name}`, which has its value for one step, and may be made again later"
+    );
+    let diagnostic = diagnostics.error(code::HELD_CALL, read.place(model.definition), message);
+    diagnostic.label("`on_branch_error: finish` lets the other branches finish before the call is made again");
+    diagnostic.help("remove `keep`, or end the run at once: `on_branch_error: stop`");
+}
+
+/// Whether the calls of a node depend on what is read there.
+fn is_of_call(site: Site) -> bool {
+    matches!(site, Site::Params | Site::Over | Site::Item)
 }
 
 /// Reports a call that depends on the whole state, if a node of another branch may write to it before it is made again.

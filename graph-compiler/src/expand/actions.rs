@@ -96,12 +96,13 @@ pub(super) fn traits(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStre
     });
     // A graph that calls only built-in tools, or none, needs nothing of the program.
     let builtins = interface.is_builtin().then(|| quote!(impl Actions for ::graph_runtime::Builtins {}));
+    let reducers = (!interface.reducers.is_empty()).then(|| quote!(+ Reducers));
     quote! {
         /// The tools that the graph calls. A missing or mistyped one is an error of the program that implements it.
         ///
         /// Implement it for a type that owns what the tools need. Runs that share a pool or a client share the tools: `sharing` of
         /// the machine takes an `Arc` of them. For tools that are a `static`, it may be implemented for a `&'static` reference.
-        pub trait Actions: Send + Sync + 'static #(#inner)* {
+        pub trait Actions: Send + Sync + 'static #(#inner)* #reducers {
             #(#methods)*
         }
         #builtins

@@ -9,6 +9,7 @@ mod docs;
 mod names;
 mod nodes;
 mod output;
+mod reducers;
 mod state;
 mod types;
 
@@ -126,19 +127,22 @@ struct Module<'g> {
     output: TokenStream,
     types: NamedTypes,
     calls: Vec<actions::ToolCall<'g>>,
+    reducers: Vec<reducers::ReducerFunction<'g>>,
     state: TokenStream,
 }
 
 impl<'g> Module<'g> {
     fn new(interface: &'g Interface, name: &str) -> Self {
         let (module, machine) = idents(name);
-        let taken = OWN.into_iter().chain(PRELUDE).map(str::to_owned);
+        let of_reducers = reducers::OWN.into_iter().filter(|_| !interface.reducers.is_empty());
+        let taken = OWN.into_iter().chain(PRELUDE).chain(of_reducers).map(str::to_owned);
         let mut types = NamedTypes::new(Scope::with(taken.chain([machine.to_string()])));
         let inputs = types.named_object("Inputs", interface.inputs.as_deref(), "The inputs of a run.");
         let calls = actions::tools(interface, &mut types);
+        let reducers = reducers::functions(interface, &mut types);
         let state = state::expand(interface, &mut types);
         let output = output::expand(interface, &mut types);
-        Self { interface, module, machine, inputs, output, types, calls, state }
+        Self { interface, module, machine, inputs, output, types, calls, reducers, state }
     }
 
     fn wrap(&self, doc: &str, content: TokenStream) -> TokenStream {
@@ -179,7 +183,9 @@ impl<'g> Module<'g> {
         let actions = actions::expand(self.interface, &self.calls);
         let (head, bounds) = (self.head(), self.bounds());
         let (tool_caller, nested) = (actions::tool_caller(&self.calls), actions::nested(self.interface));
+        let (reducers, state) = (reducers::expand(&self.reducers), reducers::state(&self.reducers));
         quote! {
+            #reducers
             #actions
             #head
 
@@ -198,7 +204,7 @@ impl<'g> Module<'g> {
                     inputs: ::graph_runtime::Value,
                 ) -> Result<Box<dyn runtime::StateFields>, runtime::Mismatch>
                 {
-                    Ok(Box::new(State::new(inputs)?))
+                    Ok(Box::new(#state))
                 }
 
                 fn tool_caller(&self) -> Box<dyn runtime::ToolCaller> {
@@ -273,7 +279,9 @@ impl<'g> Module<'g> {
         let machine = &self.machine;
         let actions = actions::traits(self.interface, &self.calls);
         let (head, bounds) = (self.head(), self.bounds());
+        let reducers = reducers::traits(&self.reducers);
         quote! {
+            #reducers
             #actions
             #head
 

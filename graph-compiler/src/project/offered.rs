@@ -13,7 +13,7 @@ use super::{Project, TOOLS, display_name, id_of_contract};
 use crate::builtin;
 use crate::types::Type;
 
-/// A tool or graph that an action may execute.
+/// A tool or graph that an action may execute, or a reducer that a channel may have.
 #[derive(Debug, Clone)]
 pub struct Offered {
     /// Its id.
@@ -37,10 +37,13 @@ pub enum OfferedKind {
     Builtin,
     /// A graph.
     Graph,
+    /// A reducer with a contract in the tree, which channels may name and actions may not.
+    Reducer,
 }
 
 impl Project {
-    /// Returns the tools and graphs that the actions of the tree's graphs may execute, in the order of their ids.
+    /// Returns the tools and graphs that the actions of the tree's graphs may execute, and the reducers that their channels may
+    /// have, in the order of their ids.
     ///
     /// A contract or graph without a trusted signature is offered too, but with its id only.
     pub fn offered(&self) -> Vec<Offered> {
@@ -69,7 +72,11 @@ impl Project {
             let contract = found.contract.as_deref();
             let params = contract.map_or_else(Type::any, |contract| Type::of_schema(&contract.params));
             let description = contract.and_then(|contract| contract.description.clone());
-            offered.push(Offered { id, kind: OfferedKind::Tool, description, params, file: Some(file) });
+            let kind = match contract {
+                Some(contract) if contract.is_reducer() => OfferedKind::Reducer,
+                _ => OfferedKind::Tool,
+            };
+            offered.push(Offered { id, kind, description, params, file: Some(file) });
         }
         offered
     }

@@ -32,7 +32,7 @@ use graph_engine::__private::{no_such_exit, no_such_tool};
 use graph_engine::machine::{
     Arguments, CallFuture, CompiledGraph, Graph, Machine, StateFields, ToolCaller, unfit_parameters,
 };
-use graph_engine::{ActionError, Call, Failure};
+use graph_engine::{ActionError, Call, Failure, ReducerError};
 
 /// A tree of graphs, with the keys that it trusts and the contracts of its tools. Clones share the loaded graphs.
 ///
@@ -254,23 +254,24 @@ impl Interpreted {
         GraphChanges::between(&before.loaded.texts, &self.loaded.texts)
     }
 
-    /// Adds the tools of this graph and of the graphs inside it that nothing performs. Looks at each graph once.
-    fn add_missing_tools(&self, seen: &mut Vec<PathBuf>, missing: &mut Vec<String>) {
-        let Loaded { interface, nested, .. } = &*self.loaded;
-        for tool in interface.tools.iter().filter(|tool| tool.by == Executor::Program && !tool.id.is_empty()) {
-            if !self.library.shared.tools.performs(tool) && !missing.contains(&tool.id) {
-                missing.push(tool.id.clone());
+    /// Returns the ids that `missing` finds in this graph and in the graphs inside it, each once. Looks at each graph once.
+    fn missing(&self, missing: &dyn Fn(&dyn Tools, &Interface) -> Vec<String>) -> Vec<String> {
+        let (mut found, mut seen, mut open) = (Vec::new(), Vec::new(), vec![self.clone()]);
+        while let Some(graph) = open.pop() {
+            for id in missing(&*self.library.shared.tools, &graph.loaded.interface) {
+                if !found.contains(&id) {
+                    found.push(id);
+                }
             }
-        }
-        for file in nested.iter().flatten() {
-            if !seen.contains(file) {
-                seen.push(file.clone());
-                // The inner graph was loaded together with this one.
-                if let Ok(inner) = self.library.graph(file) {
-                    inner.add_missing_tools(seen, missing);
+            for file in graph.loaded.nested.iter().flatten() {
+                if !seen.contains(file) {
+                    seen.push(file.clone());
+                    // The inner graph was loaded together with this one.
+                    open.extend(self.library.graph(file));
                 }
             }
         }
+        found
     }
 
     /// Returns the capability patterns that the graph declares.
@@ -318,7 +319,7 @@ impl Machine for Interpreted {
             None => Map::from_value(inputs).map(Value::Object)?,
         };
         let values = vec![Value::Null; self.loaded.interface.keys.len()];
-        Ok(Box::new(JsonCells { loaded: Arc::clone(&self.loaded), inputs, values }))
+        Ok(Box::new(JsonCells { loaded: Arc::clone(&self.loaded), library: self.library.clone(), inputs, values }))
     }
 
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
@@ -342,9 +343,17 @@ impl Machine for Interpreted {
     }
 
     fn missing_tools(&self) -> Vec<String> {
-        let (mut missing, mut seen) = (Vec::new(), Vec::new());
-        self.add_missing_tools(&mut seen, &mut missing);
-        missing
+        self.missing(&|tools, interface| {
+            let named = interface.tools.iter().filter(|tool| tool.by == Executor::Program && !tool.id.is_empty());
+            named.filter(|tool| !tools.performs(tool)).map(|tool| tool.id.clone()).collect()
+        })
+    }
+
+    fn missing_reducers(&self) -> Vec<String> {
+        self.missing(&|tools, interface| {
+            let ids = interface.reducers.iter().map(|reducer| &reducer.id);
+            ids.filter(|id| !tools.reduces(id)).cloned().collect()
+        })
     }
 
     fn tool_caller(&self) -> Box<dyn ToolCaller> {
@@ -355,6 +364,7 @@ impl Machine for Interpreted {
 /// The state of an interpreted run.
 struct JsonCells {
     loaded: Arc<Loaded>,
+    library: Library,
     inputs: Value,
     values: Vec<Value>,
 }
@@ -400,6 +410,22 @@ impl StateFields for JsonCells {
             other => *other = Value::Array(vec![element]),
         }
         Ok(())
+    }
+
+    fn reduce(&self, key: usize, value: View<'_>, write: &Value) -> Option<Result<Value, ReducerError>> {
+        let reducer = self.loaded.interface.reducers.iter().find(|reducer| reducer.keys.contains(&key))?;
+        let tools = &self.library.shared.tools;
+        if !tools.reduces(&reducer.id) {
+            return None;
+        }
+        let misfit = |what: &str, error: Mismatch| ReducerError::new(format!("its {what} does not fit: {error}"));
+        let write = match conform(&reducer.write, write.clone()) {
+            Ok(write) => write,
+            Err(error) => return Some(Err(misfit("write", error))),
+        };
+        let value = Some(value.to_plain_value()).filter(|value| !value.is_null());
+        let combined = tools.reduce(&reducer.id, value, &write)?;
+        Some(combined.and_then(|value| conform(&reducer.value, value).map_err(|error| misfit("result", error))))
     }
 }
 

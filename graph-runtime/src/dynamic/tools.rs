@@ -8,7 +8,7 @@ use std::sync::Arc;
 use graph_compiler::graph::TypedTool;
 use graph_model::value::{Map, Value};
 
-use graph_engine::{ActionError, BoxFuture, Call};
+use graph_engine::{ActionError, BoxFuture, Call, ReducerError};
 use graph_tools::{perform_builtin, perform_subprocess};
 
 /// The future of a call of a tool, with its result.
@@ -26,7 +26,25 @@ pub trait Tools: Send + Sync + 'static {
         let _ = row;
         true
     }
+
+    /// Combines a write to a channel with its value by the reducer `id`, which is a function of the program. `value` is `None`
+    /// before the first write. `None` if there is no such function.
+    ///
+    /// The function is pure: the same value and write yield the same result. It may be called more than once for a write.
+    fn reduce(&self, id: &str, value: Option<Value>, write: &Value) -> Option<Result<Value, ReducerError>> {
+        let _ = (id, value, write);
+        None
+    }
+
+    /// Whether there is a reducer with this id; this is checked before a run begins.
+    fn reduces(&self, id: &str) -> bool {
+        let _ = id;
+        false
+    }
 }
+
+/// A reducer in Rust.
+type Reduce = dyn Fn(Option<Value>, &Value) -> Result<Value, ReducerError> + Send + Sync;
 
 /// A tool in Rust.
 type Perform = dyn for<'a> Fn(&'a Call, Map<String, Value>) -> ToolFuture<'a> + Send + Sync;
@@ -49,6 +67,7 @@ type Perform = dyn for<'a> Fn(&'a Call, Map<String, Value>) -> ToolFuture<'a> + 
 #[derive(Clone, Default)]
 pub struct Toolbox {
     tools: HashMap<String, Arc<Perform>>,
+    reducers: HashMap<String, Arc<Reduce>>,
 }
 
 impl Toolbox {
@@ -67,11 +86,34 @@ impl Toolbox {
         self.tools.insert(id.to_owned(), Arc::new(move |call, params| Box::pin(perform(call.clone(), params))));
         self
     }
+
+    /// Adds a reducer: a pure function that combines a write to a channel with the channel's value, which is `None` before the
+    /// first write.
+    ///
+    /// ```
+    /// use graph_runtime::Value;
+    /// use graph_runtime::dynamic::Toolbox;
+    ///
+    /// let tools = Toolbox::new().with_reducer("scoring/combine", |value, write| {
+    ///     let score = write.as_i64().ok_or("a score is a number")?;
+    ///     Ok(Value::from(value.and_then(|value| value.as_i64()).unwrap_or(1) * score))
+    /// });
+    /// assert_eq!(format!("{tools:?}"), r#"{"scoring/combine"}"#);
+    /// ```
+    #[must_use]
+    pub fn with_reducer(
+        mut self,
+        id: &str,
+        reduce: impl Fn(Option<Value>, &Value) -> Result<Value, ReducerError> + Send + Sync + 'static,
+    ) -> Self {
+        self.reducers.insert(id.to_owned(), Arc::new(reduce));
+        self
+    }
 }
 
 impl fmt::Debug for Toolbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names: Vec<&String> = self.tools.keys().collect();
+        let mut names: Vec<&String> = self.tools.keys().chain(self.reducers.keys()).collect();
         names.sort_unstable();
         f.debug_set().entries(names).finish()
     }
@@ -96,5 +138,13 @@ impl Tools for Toolbox {
 
     fn performs(&self, row: &TypedTool) -> bool {
         self.tools.contains_key(&row.id) || row.subprocess.is_some() || row.builtin
+    }
+
+    fn reduce(&self, id: &str, value: Option<Value>, write: &Value) -> Option<Result<Value, ReducerError>> {
+        Some(self.reducers.get(id)?(value, write))
+    }
+
+    fn reduces(&self, id: &str) -> bool {
+        self.reducers.contains_key(id)
     }
 }

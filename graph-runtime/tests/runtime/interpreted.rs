@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use graph_model::value::{AsView, View};
 use graph_runtime::__private::{CompiledGraph, Executor, ItemType, Program, Tool, Verb};
+use graph_runtime::machine::ReducerError;
 use graph_runtime::{
     ActionError, Arguments, Call, CallFuture, FromValue, Graph, Machine, Map, Mismatch, StateFields, ToolCaller, Value,
 };
@@ -15,12 +16,16 @@ pub(crate) type ToolFuture = Pin<Box<dyn Future<Output = Result<Value, ActionErr
 /// The implementation of a tool.
 pub(crate) type Perform = dyn Fn(&Call, Value) -> ToolFuture + Send + Sync;
 
+/// The implementation of every reducer that is a function of the program.
+pub(crate) type Reduce = fn(Value, &Value) -> Result<Value, ReducerError>;
+
 /// A graph with one tool, `test/tool`, whose inputs and output have any type.
 #[derive(Clone)]
 pub(crate) struct Interpreted {
     code: Arc<CompiledGraph>,
     nested: Option<Arc<Interpreted>>,
     tool: Arc<Perform>,
+    reduce: Option<Reduce>,
 }
 
 /// A program with default values that tests override.
@@ -68,7 +73,11 @@ impl Interpreted {
         tool: impl Fn(&Call, Value) -> ToolFuture + Send + Sync + 'static,
     ) -> Self {
         let code = Arc::new(CompiledGraph::load(program).unwrap());
-        Self { code, nested: None, tool: Arc::new(tool) }
+        Self { code, nested: None, tool: Arc::new(tool), reduce: None }
+    }
+
+    pub(crate) fn reducing(self, reduce: Reduce) -> Self {
+        Self { reduce: Some(reduce), ..self }
     }
 
     pub(crate) fn nesting(mut self, graph: Self) -> Self {
@@ -93,7 +102,7 @@ impl Machine for Interpreted {
 
     fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {
         Map::from_value(inputs.clone())?;
-        Ok(Box::new(JsonCells { inputs, values: Vec::new() }))
+        Ok(Box::new(JsonCells { inputs, values: Vec::new(), reduce: self.reduce }))
     }
 
     fn nested(&self, _: u16) -> Option<Arc<dyn Machine>> {
@@ -108,6 +117,7 @@ impl Machine for Interpreted {
 struct JsonCells {
     inputs: Value,
     values: Vec<Value>,
+    reduce: Option<Reduce>,
 }
 
 impl StateFields for JsonCells {
@@ -127,6 +137,10 @@ impl StateFields for JsonCells {
         self.values.resize(self.values.len().max(key + 1), Value::Null);
         self.values[key] = value;
         Ok(())
+    }
+
+    fn reduce(&self, _: usize, value: View<'_>, write: &Value) -> Option<Result<Value, ReducerError>> {
+        Some(self.reduce?(value.to_plain_value(), write))
     }
 }
 

@@ -22,6 +22,7 @@ mod inputs;
 mod inside;
 mod interpreted;
 mod journal;
+mod keeps;
 #[cfg(unix)]
 mod killed;
 mod language;
@@ -29,6 +30,7 @@ mod meaning;
 #[path = "../../../tests/support/random.rs"]
 mod random;
 mod recovery;
+mod reducers;
 mod service;
 mod single;
 mod support;

@@ -1,7 +1,7 @@
 //! Channels: keys of the state whose writes are combined.
 
-use graph_model::name::StateKey;
-use graph_model::reducer::{REDUCERS, Reducer};
+use graph_model::name::{ItemId, StateKey};
+use graph_model::reducer::{Keep, REDUCERS, Reducer};
 
 use super::reader::{DefinitionReader, Fields, Spanned};
 use crate::diagnostic::{SourcePlace, code};
@@ -17,10 +17,15 @@ pub struct ChannelDefinition {
     pub reducer: Spanned<Reducer>,
     /// Where the file says that its elements are put in the order of the branches when these meet.
     pub by_branch: Option<Span>,
+    /// How long it has its value, if not for the rest of the run.
+    pub keep: Option<Spanned<Keep>>,
 }
 
 /// The fields of a channel that is written as a mapping.
-pub const CHANNEL: [&str; 4] = ["reduce", "id", "order", "comment"];
+pub const CHANNEL: [&str; 5] = ["reduce", "id", "order", "keep", "comment"];
+
+/// The fields of a reducer that is a function of the program.
+pub const FUNCTION: [&str; 2] = ["item_id", "comment"];
 
 /// The orders that a channel's elements may be put in.
 pub const ORDERS: [&str; 1] = ["branch"];
@@ -32,22 +37,28 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> V
     for (key, tree) in fields.entries {
         let text = Spanned { value: key.name.clone(), span: key.span.clone() };
         let key = reader.name(text, StateKey::new);
-        if let (Some(key), Some((reducer, by_branch))) = (key, parse_reducer(reader, tree)) {
-            channels.push(ChannelDefinition { key, reducer, by_branch });
+        if let (Some(key), Some((reducer, by_branch, keep))) = (key, parse_reducer(reader, tree)) {
+            channels.push(ChannelDefinition { key, reducer, by_branch, keep });
         }
     }
     channels
 }
 
+/// A reducer, where its elements are said to be put in order, and how long the channel has its value.
+type ReducerOptions = (Spanned<Reducer>, Option<Span>, Option<Spanned<Keep>>);
+
 /// Reads a reducer: its name, or a mapping with its name and options.
-fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(Spanned<Reducer>, Option<Span>)> {
+fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<ReducerOptions> {
     if !matches!(tree.node, TreeNode::Map(_)) {
-        return Some((Spanned { value: named(reader, tree)?, span: tree.span.clone() }, None));
+        return Some((Spanned { value: named(reader, tree)?, span: tree.span.clone() }, None, None));
     }
     let fields = reader.map(tree, "a channel")?;
     reader.only(&fields, "a channel", &CHANNEL, &[]);
     let name = reader.required(&fields, "a channel", "reduce")?;
-    let mut value = named(reader, name)?;
+    let Spanned { mut value, span } = match name.node {
+        TreeNode::Map(_) => function(reader, name)?,
+        _ => Spanned { value: named(reader, name)?, span: name.span.clone() },
+    };
     if let Some(tree) = fields.get("id") {
         let field = reader.text(tree, "`id` of a channel")?;
         if field.value.is_empty() {
@@ -61,17 +72,40 @@ fn parse_reducer(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(
         match &mut value {
             Reducer::Messages { id } => *id = field.value,
             other => {
-                let name = other.name();
+                let message = format!("`id` does nothing for `{other}`");
                 let place = SourcePlace::new(reader.source, field.span);
                 reader
                     .diagnostics
-                    .error(code::INERT_FIELD, place, format!("`id` does nothing for `{name}`"))
+                    .error(code::INERT_FIELD, place, message)
                     .help("only `messages` replaces elements by their `id`: remove it");
             }
         }
     }
     let by_branch = fields.get("order").and_then(|tree| parse_order(reader, tree, &value));
-    Some((Spanned { value, span: name.span.clone() }, by_branch))
+    let keep = fields.get("keep").and_then(|tree| {
+        let value = reader.word(tree, "`keep` of a channel", &Keep::TABLE)?;
+        Some(Spanned { value, span: tree.span.clone() })
+    });
+    if let (Some(order), Some(keep)) = (&by_branch, &keep) {
+        let (place, kept) =
+            (SourcePlace::new(reader.source, order.clone()), SourcePlace::new(reader.source, keep.span.clone()));
+        reader
+            .diagnostics
+            .error(code::INERT_FIELD, place, "`order` does nothing beside `keep`")
+            .related(kept, "the channel has no value when branches meet")
+            .help("remove one of them");
+    }
+    Some((Spanned { value, span }, by_branch, keep))
+}
+
+/// Reads a reducer that is a function of the program: the id of its contract.
+fn function(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Spanned<Reducer>> {
+    let fields = reader.map(tree, "a reducer")?;
+    reader.only(&fields, "a reducer", &FUNCTION, &[]);
+    let item_id = reader.required_text(&fields, "a reducer", "item_id")?;
+    let span = item_id.span.clone();
+    let item_id = reader.name(item_id, ItemId::new)?.value;
+    Some(Spanned { value: Reducer::Program { item_id }, span })
 }
 
 /// Reads the order of a channel's elements, and returns its place.

@@ -108,7 +108,7 @@ pub struct Contract {
     pub by: ContractKind,
     /// The purpose of the tool.
     pub description: Option<String>,
-    /// Its parameters: an object.
+    /// Its parameters: an object. Those of a reducer may be any value.
     pub params: ValueSchema,
     /// Its result.
     pub result: Option<ValueSchema>,
@@ -123,6 +123,9 @@ pub enum ContractKind {
     Builtin,
     /// A program of its own, which the runtime starts.
     Subprocess(Subprocess),
+    /// None: it is no tool, but a function of the program that combines the writes to channels. The parameters are one write,
+    /// and the result is the value of a channel.
+    Reducer,
 }
 
 impl Contract {
@@ -131,11 +134,16 @@ impl Contract {
         matches!(self.by, ContractKind::Builtin)
     }
 
+    /// Whether it is that of a reducer, and of no tool.
+    pub fn is_reducer(&self) -> bool {
+        matches!(self.by, ContractKind::Reducer)
+    }
+
     /// Returns how to start the tool, if it is a program of its own.
     pub fn subprocess(&self) -> Option<&Subprocess> {
         match &self.by {
             ContractKind::Subprocess(spec) => Some(spec),
-            ContractKind::Rust | ContractKind::Builtin => None,
+            ContractKind::Rust | ContractKind::Builtin | ContractKind::Reducer => None,
         }
     }
 }
@@ -169,6 +177,11 @@ impl Definition {
     /// Returns the ids of the tools and graphs that it executes, as far as they are known.
     pub fn executed(&self) -> BTreeSet<&ItemId> {
         self.calls().filter(|call| call.executes_tool()).filter_map(CallDefinition::id).collect()
+    }
+
+    /// Returns the ids of the reducers that are functions of the program.
+    pub fn functions(&self) -> impl Iterator<Item = &ItemId> {
+        self.channels.iter().filter_map(|channel| channel.reducer.value.function())
     }
 
     /// Returns the beginnings of the computed ids of the tools and graphs that it executes.
@@ -441,6 +454,25 @@ fn no_templates(reader: &mut DefinitionReader<'_>, tree: &YamlTree) {
     }
 }
 
+/// The values of `tool_type` in a contract.
+pub const CONTRACTS: [&str; 4] = ["rust", "builtin", "subprocess", "reducer"];
+
+/// Reads the contract of a reducer, which has both schemas.
+fn reducer_contract(
+    reader: &mut DefinitionReader<'_>,
+    fields: &Fields<'_>,
+    source: &Arc<SourceFile>,
+) -> Option<Contract> {
+    let what = "a contract of a reducer";
+    let description = reader.optional_text(fields, "description").map(|text| text.value);
+    let write = reader.required(fields, what, "config_schema");
+    let value = reader.required(fields, what, "result_schema");
+    // The function receives a write and returns a value: neither has defaults or sinks.
+    let params = schema::parse(reader, write?, SchemaOwner::Result)?;
+    let result = schema::parse(reader, value?, SchemaOwner::Result)?;
+    Some(Contract { source: Arc::clone(source), by: ContractKind::Reducer, description, params, result: Some(result) })
+}
+
 /// Reads a verified contract.
 pub fn parse_contract(verified: &VerifiedSource, id: &ItemId, diagnostics: &mut Diagnostics) -> Option<Contract> {
     parse_trusted_contract(verified.source(), id, diagnostics)
@@ -471,6 +503,7 @@ pub fn parse_trusted_contract(
             .required(&fields, "a contract of a subprocess", "config")
             .and_then(|tree| subprocess::parse(&mut reader, tree))
             .map(ContractKind::Subprocess),
+        "reducer" => Some(ContractKind::Reducer),
         other => {
             let place = SourcePlace::new(source, tool_type.span);
             reader
@@ -478,13 +511,16 @@ pub fn parse_trusted_contract(
                 .error(
                     code::BAD_CONTRACT,
                     place,
-                    format!("`tool_type` of a contract is `rust`, `builtin` or `subprocess`, not `{other}`"),
+                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess` or `reducer`, not `{other}`"),
                 )
                 .note(format!("this file is the contract of `{id}`"))
-                .suggest(other, ["rust", "builtin", "subprocess"]);
+                .suggest(other, CONTRACTS);
             return None;
         }
     };
+    if by == Some(ContractKind::Reducer) {
+        return reducer_contract(&mut reader, &fields, source);
+    }
     let description = reader.optional_text(&fields, "description").map(|text| text.value);
     let params = match fields.get("config_schema") {
         Some(tree) => schema::parse_object(&mut reader, tree, "config_schema", SchemaOwner::Params)?,

@@ -110,6 +110,11 @@ pub struct Property {
 }
 
 impl ValueSchema {
+    /// Whether a value is of the type that the schema asks for.
+    pub fn accepts(&self, value: &Value) -> bool {
+        accepts(self, value)
+    }
+
     /// An object without fields.
     pub(super) fn empty_object(span: Span) -> Self {
         Self::new(span, SchemaKind::Object(Vec::new()))

@@ -14,16 +14,21 @@ use super::patterns;
 use super::patterns::PathScope;
 use super::pieces::{described, documented, executes, nullable, only, reference, text, with_default};
 
+/// Returns the schema of an id that is written out.
+pub(super) fn id_of_an_item() -> Value {
+    let mut id = text(patterns::ID, "segments of letters, digits, `_` and `-`, with `/` between them");
+    id["maxLength"] = json!(200);
+    id
+}
+
 impl SchemaBasis {
     pub(super) fn item_id(&self) -> Value {
         let offered = self.offered.iter().map(|item| match &item.description {
             Some(description) => described(json!({ "const": item.id.as_str() }), description),
             None => json!({ "const": item.id.as_str() }),
         });
-        let mut id = text(patterns::ID, "segments of letters, digits, `_` and `-`, with `/` between them");
-        id["maxLength"] = json!(200);
-        let ways: Vec<Value> =
-            offered.chain([id, json!({ "type": "string", "pattern": patterns::COMPUTED_ID })]).collect();
+        let computed = json!({ "type": "string", "pattern": patterns::COMPUTED_ID });
+        let ways: Vec<Value> = offered.chain([id_of_an_item(), computed]).collect();
         json!({ "anyOf": ways })
     }
 

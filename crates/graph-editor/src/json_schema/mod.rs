@@ -19,15 +19,16 @@ mod pieces;
 mod schemas;
 
 use graph_compiler::diagnostic::Diagnostics;
-use graph_compiler::project::{Offered, Project};
+use graph_compiler::project::{Offered, OfferedKind, Project};
 use graph_compiler::source::SourceFile;
 use graph_compiler::{tree, vocabulary};
 use graph_model::capability::Capability;
 use graph_model::program::{Event, ItemType, Settings, Verb};
-use graph_model::reducer::REDUCERS;
+use graph_model::reducer::{Keep, REDUCERS};
 use graph_model::value::Value;
 use serde_json::{Map, json};
 
+use actions::id_of_an_item;
 use hooks::{hook, reaction};
 use names::KnownNames;
 pub(crate) use names::argument;
@@ -57,7 +58,7 @@ pub fn of_tree(project: &Project) -> Value {
             known.add(&yaml.root);
         }
     }
-    SchemaBasis { known, offered: project.offered(), of_one: false }.schema()
+    SchemaBasis { known, offered: callable(project), of_one: false }.schema()
 }
 
 /// Returns the schema of one graph: like [`of_tree`], but it offers only the graph's own names, and edges must lead to its
@@ -69,7 +70,7 @@ pub fn of_graph(project: &Project, source: &std::sync::Arc<SourceFile>) -> Value
     if let Some(yaml) = tree::parse(source, &mut Diagnostics::new()) {
         known.add(&yaml.root);
     }
-    SchemaBasis { known, offered: project.offered(), of_one: true }.schema()
+    SchemaBasis { known, offered: callable(project), of_one: true }.schema()
 }
 
 /// The input from which a schema is built.
@@ -255,15 +256,22 @@ fn value(names: PathScope, arguments: Option<&[String]>) -> Value {
     })
 }
 
-/// Returns the schema of a channel: the name of its reducer, or a mapping.
+/// Returns the tools and graphs that actions may execute.
+fn callable(project: &Project) -> Vec<Offered> {
+    project.offered().into_iter().filter(|item| item.kind != OfferedKind::Reducer).collect()
+}
+
+/// Returns the schema of a channel: the name of its reducer, or a mapping. A reducer that is a function of the program is a
+/// mapping of its own.
 fn channel() -> Value {
     // The reducers of a kind, and the field that only they have.
-    let fields = |reducers: &[&str], own: Option<(&str, Value)>| {
+    let fields = |reduce: &Value, own: Option<(&str, Value)>| {
         let mut mapping = only(&vocabulary::CHANNEL, |field| {
             let schema = match (field, &own) {
-                ("reduce", _) => json!({ "enum": reducers }),
+                ("reduce", _) => reduce.clone(),
                 (field, Some((name, schema))) if field == *name => nullable(schema.clone()),
                 ("id" | "order", _) => json!({ "type": "null" }),
+                ("keep", _) => nullable(json!({ "enum": Keep::TABLE.map(|(name, _)| name) })),
                 _ => anything(),
             };
             documented(schema, "channel", field)
@@ -271,9 +279,16 @@ fn channel() -> Value {
         mapping["required"] = json!(["reduce"]);
         mapping
     };
-    let id = fields(&["messages"], Some(("id", json!({ "type": "string" }))));
-    let order = fields(&["append", "extend"], Some(("order", json!({ "enum": vocabulary::ORDERS }))));
-    json!({ "anyOf": [{ "enum": REDUCERS }, id, order, fields(&REDUCERS, None)] })
+    let id = fields(&json!({ "enum": ["messages"] }), Some(("id", json!({ "type": "string" }))));
+    let order =
+        fields(&json!({ "enum": ["append", "extend"] }), Some(("order", json!({ "enum": vocabulary::ORDERS }))));
+    let mut function = only(&vocabulary::FUNCTION, |field| {
+        let schema = if field == "item_id" { id_of_an_item() } else { anything() };
+        documented(schema, "reducer", field)
+    });
+    function["required"] = json!(["item_id"]);
+    let named = json!({ "enum": REDUCERS });
+    json!({ "anyOf": [named, id, order, fields(&named, None), fields(&function, None)] })
 }
 
 /// Returns the schema of a value that is used literally: an expression in it would stay a string.
@@ -308,6 +323,7 @@ mod tests {
         let retry = retry();
         mappings.push(&retry["anyOf"][1]);
         mappings.push(&schema["definitions"]["channel"]["anyOf"][1]);
+        mappings.push(&schema["definitions"]["channel"]["anyOf"][4]["properties"]["reduce"]);
         for mapping in mappings {
             for (name, schema) in mapping["properties"].as_object().unwrap() {
                 let fields = schema.as_object().unwrap();

@@ -151,6 +151,8 @@ pub(crate) struct VisitState {
     /// Whether it failed on the results of its calls.
     pub(crate) is_unfit: bool,
     pub(crate) changes: Vec<Change>,
+    /// The values of channels as the node saw them after its own writes, if a function of the program combined them.
+    pub(crate) reduced: Vec<Change>,
     /// The names of the keys that were not set before; only if there are observers.
     pub(crate) new_keys: Vec<String>,
     pub(crate) way: Way,
@@ -188,6 +190,7 @@ impl VisitState {
         self.failure = None;
         self.is_unfit = false;
         self.changes.clear();
+        self.reduced.clear();
         self.new_keys.clear();
         self.way = Way::default();
         self.elapsed = Duration::ZERO;
@@ -256,6 +259,7 @@ impl VisitState {
                 Some(covered) => Changes::Covered(&covered.changes),
                 None => Changes::Plain(graph, &self.changes),
             },
+            reduced: Changes::Plain(graph, &self.reduced),
             edges: self.way.edges().as_slice().to_vec(),
             over: match self.way.edges() {
                 TakenEdges::Over(list) => Some(u32::try_from(list.len()).unwrap_or(u32::MAX)),

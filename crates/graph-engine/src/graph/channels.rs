@@ -1,9 +1,9 @@
 //! The channels of a graph, and the nodes that write them.
 
-use graph_model::reducer::Reducer;
+use graph_model::reducer::{Keep, Reducer};
 
-use crate::graph::GraphTables;
 use crate::graph::reads::Reads;
+use crate::graph::{CompiledKey, GraphTables};
 
 /// Finds the nodes that write channels, and the channels whose values a node reads after it has written them.
 pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
@@ -15,6 +15,10 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
     if let Some(name) = loaded.settings.by_branch.iter().find(|name| !adds(name)) {
         return Err(format!("the elements of `{name}` have no order of their own"));
     }
+    if let Some(name) = loaded.settings.keep.keys().find(|name| !loaded.settings.channels.contains_key(*name)) {
+        return Err(format!("`{name}` is no channel, and keeps its value"));
+    }
+    let (in_memory, for_a_step) = (kept(&loaded.keys, Keep::Memory), kept(&loaded.keys, Keep::Step));
     let is_channel: Vec<bool> = loaded.keys.iter().map(|key| key.reducer.is_some()).collect();
     loaded.has_channels = is_channel.contains(&true);
     for node in &mut loaded.nodes {
@@ -26,12 +30,22 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
         let mut channels: Vec<usize> = written.filter(|key| is_channel[*key]).collect();
         node.has_channels = !channels.is_empty();
         // The fast path writes values as they are.
-        node.facts.fast &= !node.has_channels;
+        node.facts.fast &= !node.has_channels && for_a_step.is_empty();
         let mut reads = Reads::default();
         node.assign.iter().for_each(|(_, term)| reads.of_term(term));
         reads.of_route(&node.next);
         channels.retain(|key| reads.reads(*key));
         node.seen = channels;
     }
+    loaded.kept_for_a_step = for_a_step;
+    for node in 0..loaded.nodes.len() {
+        let at = u16::try_from(node).unwrap_or(u16::MAX);
+        loaded.nodes[node].asks_memory = in_memory.iter().any(|key| loaded.call_reads(at, *key));
+    }
     Ok(())
+}
+
+/// Returns the keys that are kept in this way.
+fn kept(keys: &[CompiledKey], keep: Keep) -> Vec<usize> {
+    (0..keys.len()).filter(|key| keys[*key].keep == Some(keep)).collect()
 }

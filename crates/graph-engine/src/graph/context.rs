@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Map, NamedFields, Value, View};
 
-use crate::activation::Frame;
+use crate::activation::{Change, Frame};
 use crate::failure::LastError;
 use crate::state::StateFields;
 
@@ -105,10 +105,12 @@ impl<'c> Now<'c> {
     }
 }
 
-/// The warnings that were collected during evaluation.
+/// The results of an evaluation besides its value.
 #[derive(Debug, Default)]
 pub struct Notes {
     warnings: Vec<String>,
+    /// The values of channels as a node sees them after its own writes, if a function of the program combined them.
+    reduced: Vec<Change>,
 }
 
 impl Notes {
@@ -118,7 +120,23 @@ impl Notes {
         self.warnings.push(format!("`${{{}}}` found nothing", paths.join(" || ")));
     }
 
-    /// Whether nothing was noted.
+    /// Notes the value of a channel that a function of the program combined with a node's own write, and that the node
+    /// reads afterwards.
+    pub(super) fn reduced(&mut self, key: usize, value: Value) {
+        self.reduced.push(Change { key, value });
+    }
+
+    /// Forgets the values of channels: the writes of the node are computed again.
+    pub(super) fn forget_reduced(&mut self) {
+        self.reduced.clear();
+    }
+
+    /// Takes the values of channels as the node saw them after its own writes.
+    pub fn take_reduced(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.reduced)
+    }
+
+    /// Whether there are no warnings.
     pub fn is_empty(&self) -> bool {
         self.warnings.is_empty()
     }

@@ -62,6 +62,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         initial: key.initial.clone(),
         reducer: settings.channels.get(&key.name).cloned(),
         by_branch: settings.by_branch.contains(&key.name),
+        keep: settings.keep.get(&key.name).copied(),
     };
     let mut loaded = GraphTables {
         id,
@@ -74,6 +75,8 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         keys: keys.iter().map(key).collect(),
         tools,
         has_channels: false,
+        has_functions: settings.channels.values().any(|reducer| reducer.function().is_some()),
+        kept_for_a_step: Vec::new(),
         has_ordered: !settings.by_branch.is_empty(),
         has_cancelling: nodes.iter().any(|node: &CompiledNode| node.cancels),
         counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),
@@ -155,6 +158,7 @@ impl Loader<'_> {
             assign,
             reset: body.reset.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?,
             has_channels: false,
+            asks_memory: false,
             seen: Vec::new(),
             next,
             width: of_branches.map(|width| usize::try_from(width).unwrap_or(usize::MAX).max(1)),

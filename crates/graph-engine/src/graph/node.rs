@@ -8,7 +8,7 @@ use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::operator::Operator;
 use graph_model::program::{self, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Quorum, Retry, Verb};
-use graph_model::reducer::Reducer;
+use graph_model::reducer::{Keep, Reducer};
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
@@ -25,9 +25,16 @@ pub struct CompiledKey {
     pub reducer: Option<Reducer>,
     /// Whether its elements are put in the order of the branches when these meet.
     pub by_branch: bool,
+    /// How long it has its value, if it is a channel that does not have it for the rest of the run.
+    pub keep: Option<Keep>,
 }
 
 impl CompiledKey {
+    /// Whether its value is kept in memory only, and in no journal.
+    pub fn is_in_memory(&self) -> bool {
+        self.keep == Some(Keep::Memory)
+    }
+
     /// Returns how many elements a write adds to a channel whose elements are put in the order of the branches.
     pub fn added(&self, write: &Value) -> usize {
         match (&self.reducer, write) {
@@ -79,7 +86,9 @@ pub struct CompiledNode {
     /// Whether it writes or resets a channel.
     pub has_channels: bool,
     /// Those of the channels that it writes or resets whose values its assignments or its route read.
-    pub(super) seen: Vec<usize>,
+    pub(crate) seen: Vec<usize>,
+    /// Whether its calls depend on channels that are kept in memory only.
+    pub asks_memory: bool,
     /// Where it leads.
     pub next: CompiledRoute,
     /// How many nodes of its branches are visited at a time, if its route limits that.

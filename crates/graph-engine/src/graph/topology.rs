@@ -5,7 +5,7 @@ use crate::graph::node::{CompiledNode, CompiledRoute};
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
 use graph_model::program::{Join, Kind};
-use graph_model::reducer::Channels;
+use graph_model::reducer::{Channels, KeptChannels};
 use graph_model::value::Value;
 
 /// The shape of a graph, for code that shows it, counts it, or follows a run in it.
@@ -26,6 +26,8 @@ pub struct Topology<N = usize> {
     pub keys: Vec<(String, Option<Value>)>,
     /// The channels: the keys whose writes are combined, each with its reducer.
     pub channels: Channels,
+    /// The channels that do not have their values for the rest of the run.
+    pub keep: KeptChannels,
     /// The nodes, in the order of the file.
     pub nodes: Vec<TopologyNode<N>>,
 }
@@ -155,6 +157,7 @@ impl CompiledGraph {
             start: tables.first_nodes().map(&name).collect(),
             keys: tables.keys.iter().map(|key| (key.name.clone(), key.initial.clone())).collect(),
             channels: tables.settings.channels.clone(),
+            keep: tables.settings.keep.clone(),
             nodes: (0..).zip(&tables.nodes).filter(is_visited).map(place).collect(),
         }
     }

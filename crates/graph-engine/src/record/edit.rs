@@ -1,11 +1,14 @@
 //! Edits: changes that a person makes to the state of a run that is not in progress.
 
+use std::collections::BTreeSet;
+
 use graph_model::reducer::{Channels, Reducer, Uncombined};
 use graph_model::value::{Map, Mismatch, Value};
 
 use crate::graph::GraphTables;
 use crate::record::entry::{Edit, write_keys};
-use crate::state::StateFields;
+use crate::record::recorded_state::RecordedState;
+use crate::state::{StateFields, combine};
 use crate::step::Position;
 
 /// Values for keys of a run's state.
@@ -15,6 +18,8 @@ pub struct StateChanges<'a> {
     pub set: &'a Map<String, Value>,
     /// The values that are written as a node writes them: a channel combines the write with its value.
     pub write: &'a Map<String, Value>,
+    /// For changes that a record states: the values of the written channels whose reducer is a function of the program.
+    pub recorded: Option<&'a Map<String, Value>>,
 }
 
 /// The reason why the state of a run cannot be changed as asked.
@@ -53,6 +58,15 @@ pub enum ChangeError {
         /// How its writes are combined.
         reducer: Reducer,
     },
+    /// The record of the change has other channels whose reducers are functions of the program.
+    #[error("it does not have the values of the channels that functions of the program combine")]
+    Unrecorded,
+    /// No journal has the key, which is kept in memory only.
+    #[error("the state key `{key}` is kept in memory only, and a run that is resumed does not have it")]
+    InMemory {
+        /// The key.
+        key: String,
+    },
     /// A key has two values.
     #[error("the state key `{key}` is both set and written: set it to its final value")]
     Twice {
@@ -79,16 +93,21 @@ impl<'a> StateChanges<'a> {
         state: Option<&mut (dyn StateFields + '_)>,
     ) -> Result<(), ChangeError> {
         self.check_keys(graph)?;
+        if let Some(recorded) = self.recorded
+            && !self.functions(graph).map(|(name, ..)| name).eq(recorded.keys())
+        {
+            return Err(ChangeError::Unrecorded);
+        }
         self.follow_elements(graph, position);
         let Some(state) = state else { return Ok(()) };
         let values = self.set.iter().map(|one| (one, false)).chain(self.write.iter().map(|one| (one, true)));
         for ((name, value), is_write) in values {
             let Some(key) = graph.key_named(name) else { continue };
             let value = match &graph.keys[key].reducer {
-                Some(reducer) if is_write => {
-                    let combined = reducer.combine(state.get(key).to_plain_value(), value.clone());
-                    combined.map_err(|reason| ChangeError::Uncombined { key: name.clone(), reason })?
-                }
+                Some(reducer) if is_write => match self.recorded.filter(|_| reducer.function().is_some()) {
+                    Some(recorded) => recorded.get(name).cloned().unwrap_or_default(),
+                    None => combined(state, (name, key), reducer, value)?,
+                },
                 Some(reducer) if !reducer.holds(value) => {
                     return Err(ChangeError::Channel { key: name.clone(), reducer: reducer.clone() });
                 }
@@ -99,6 +118,30 @@ impl<'a> StateChanges<'a> {
         Ok(())
     }
 
+    /// Returns the written channels whose reducer is a function of the program: their names, indices, reducers and writes.
+    fn functions<'g>(
+        self,
+        graph: &'g GraphTables,
+    ) -> impl Iterator<Item = (&'a String, usize, &'g Reducer, &'a Value)> {
+        self.write.iter().filter_map(|(name, write)| {
+            let key = graph.key_named(name)?;
+            let reducer = graph.keys[key].reducer.as_ref().filter(|reducer| reducer.function().is_some())?;
+            Some((name, key, reducer, write))
+        })
+    }
+
+    /// Returns the values that the functions of the program yield for the writes.
+    ///
+    /// # Errors
+    ///
+    /// If a function fails or is not there.
+    pub fn reduce(self, graph: &GraphTables, state: &dyn StateFields) -> Result<Map<String, Value>, ChangeError> {
+        let value = |(name, key, reducer, write): (&String, usize, &Reducer, &Value)| {
+            Ok((name.clone(), combined(state, (name, key), reducer, write)?))
+        };
+        self.functions(graph).map(value).collect()
+    }
+
     /// Makes the changes to the keys of a state whose secrets may be encrypted or hidden.
     ///
     /// # Errors
@@ -106,6 +149,7 @@ impl<'a> StateChanges<'a> {
     /// If a write cannot be combined with the value of its channel.
     pub fn write_to(&self, channels: &Channels, keys: &mut Map<String, Value>) -> Result<(), ChangeError> {
         keys.extend(self.set.iter().map(|(name, value)| (name.clone(), value.clone())));
+        keys.extend(self.recorded.into_iter().flatten().map(|(name, value)| (name.clone(), value.clone())));
         write_keys(keys, channels, self.write).map_err(|(key, reason)| ChangeError::Uncombined { key, reason })
     }
 
@@ -128,6 +172,10 @@ impl<'a> StateChanges<'a> {
             let known = graph.keys.iter().map(|key| key.name.clone()).collect();
             return Err(ChangeError::UnknownKey { key: key.clone(), known });
         }
+        let is_in_memory = |name: &&String| graph.key_named(name).is_some_and(|key| graph.keys[key].is_in_memory());
+        if let Some(key) = self.keys().find(is_in_memory) {
+            return Err(ChangeError::InMemory { key: key.clone() });
+        }
         match self.write.keys().find(|name| self.set.contains_key(*name)) {
             Some(key) => Err(ChangeError::Twice { key: key.clone() }),
             None => Ok(()),
@@ -138,6 +186,35 @@ impl<'a> StateChanges<'a> {
 impl Edit {
     /// Returns the changes.
     pub fn changes(&self) -> StateChanges<'_> {
-        StateChanges { set: &self.set, write: &self.write }
+        StateChanges { set: &self.set, write: &self.write, recorded: Some(&self.reduced) }
     }
+
+    /// Combines its writes with the functions of the program again. Returns the channels whose function is not there.
+    ///
+    /// # Errors
+    ///
+    /// If a function fails, or yields another value than the record says.
+    pub fn combines_as_recorded(
+        &self,
+        graph: &GraphTables,
+        state: &dyn StateFields,
+    ) -> Result<BTreeSet<usize>, String> {
+        let proving = RecordedState::of(graph, state, &self.reduced).proving();
+        let found = self.changes().reduce(graph, &proving).map_err(|error| error.to_string())?;
+        if found != self.reduced {
+            return Err("it has other values of the channels that functions of the program combine".to_owned());
+        }
+        Ok(proving.missing())
+    }
+}
+
+/// Combines a write with the value of a channel.
+fn combined(
+    state: &dyn StateFields,
+    (name, key): (&str, usize),
+    reducer: &Reducer,
+    write: &Value,
+) -> Result<Value, ChangeError> {
+    let combined = combine(state, key, reducer, state.get(key).to_plain_value(), write);
+    combined.map_err(|reason| ChangeError::Uncombined { key: name.to_owned(), reason })
 }

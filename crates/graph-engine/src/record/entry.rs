@@ -204,6 +204,9 @@ pub struct Step<V = Visit, T = Target> {
     /// The channels whose last elements the step put in the order of the branches, which met in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered: Vec<NewOrder>,
+    /// The channels that a function of the program combined writes of the step with, and their values after it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub reduced: Map<String, Value>,
     /// How many steps the run may take, if a hook allowed more than the graph does (R131).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -338,6 +341,10 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// before.
     #[serde(default, skip_serializing_if = "Payload::is_blank")]
     pub changes: C,
+    /// The channels that a function of the program combined the visit's own writes with, and their values as the node's
+    /// assignments and edges saw them; only those that they read.
+    #[serde(default, skip_serializing_if = "Payload::is_blank")]
+    pub reduced: C,
     /// The edges that were taken, by their indices in the node's list.
     #[serde(default, skip_serializing_if = "Vec::is_empty", alias = "edge", deserialize_with = "version_2::edges")]
     pub edges: Vec<u16>,
@@ -359,8 +366,14 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
 }
 
 impl Visit {
-    /// Writes its changes to the keys of a state, whose secrets may be encrypted or hidden. `resets` are the channels that
-    /// its node resets, with their first values.
+    /// Creates a visit of which only its failure is known.
+    pub fn failed(error: &str) -> Self {
+        Self { error: Some(error.to_owned()), ..Self::default() }
+    }
+
+    /// Writes its changes to the keys of a state, whose secrets may be encrypted or hidden, except to channels whose reducer is
+    /// a function of the program: the step has their values. `resets` are the channels that its node resets, with their first
+    /// values.
     ///
     /// # Errors
     ///
@@ -379,7 +392,7 @@ impl Visit {
 }
 
 /// Writes values to the keys of a state, whose secrets may be encrypted or hidden. A channel combines the write with its
-/// value.
+/// value, unless its reducer is a function of the program.
 ///
 /// # Errors
 ///
@@ -391,6 +404,7 @@ pub(super) fn write_keys(
 ) -> Result<(), (String, Uncombined)> {
     for (name, write) in writes {
         let value = match channels.get(name) {
+            Some(reducer) if reducer.function().is_some() => continue,
             Some(reducer) => {
                 let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
                 reducer.combine(current, write.clone()).map_err(|error| (name.clone(), error))?
@@ -526,6 +540,10 @@ pub struct Edit {
     /// The values that were written as a node writes them: a channel combines the write with its value.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub write: Map<String, Value>,
+    /// Those of the written keys that are channels whose reducer is a function of the program, and their values after the
+    /// edit.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub reduced: Map<String, Value>,
 }
 
 impl Edit {
@@ -537,7 +555,7 @@ impl Edit {
         set: Map<String, Value>,
         write: Map<String, Value>,
     ) -> Self {
-        Self { steps, by: by.into(), why: why.into(), set, write }
+        Self { steps, by: by.into(), why: why.into(), set, write, reduced: Map::new() }
     }
 }
 

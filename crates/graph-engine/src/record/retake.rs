@@ -1,5 +1,7 @@
 //! Recorded steps and visits: checking that the graph can have made them, and applying them again.
 
+use std::collections::BTreeSet;
+
 use graph_model::program::OnBranchError;
 use graph_model::value::{AsView, MOST_LEVELS, Value};
 
@@ -7,9 +9,10 @@ use crate::activation::{Activation, Change, TakenEdges};
 use crate::failure::Category;
 use crate::graph::{Asks, GraphTables, MOST_BRANCHES};
 use crate::record::entry::{Step, Target, Visit};
-use crate::record::written::{new_orders, open_joins, targets};
+use crate::record::recorded_state::RecordedState;
+use crate::record::written::{new_orders, open_joins, reduced, targets};
 use crate::state::StateFields;
-use crate::step::{FoldError, NO_WAY, Position, SettledVisit, Way, fold, write};
+use crate::step::{FoldError, NO_WAY, Position, SettledVisit, StateWrites, Way, fold, write};
 
 /// Applies a step of a journal to a position, and to a state if there is one.
 ///
@@ -35,6 +38,8 @@ pub fn retake(
     let visited = || visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
     // Without channels, the state checks each value when it is written.
     let checked = state.as_deref().filter(|_| graph.has_channels);
+    let checked = checked.map(|state| RecordedState::of(graph, state, &step.reduced));
+    let checked = checked.as_ref().map(|state| state as &dyn StateFields);
     let candidate = fold(graph, position, checked, visited()).map_err(|error| match &error {
         FoldError::Misfit { key, .. } | FoldError::Uncombined { key, .. } => {
             format!("`{}`: {error}", graph.keys[*key].name)
@@ -58,6 +63,12 @@ pub fn retake(
     if step.ordered != new_orders(graph, candidate.reordered()) {
         return Err("it puts the elements of a channel in another order than that of the branches".to_owned());
     }
+    let names = functions_of(graph, &visits);
+    if !step.reduced.keys().map(String::as_str).eq(names.iter().copied())
+        || checked.is_some() && step.reduced != reduced(graph, candidate.reduced())
+    {
+        return Err(OTHER_VALUES.to_owned());
+    }
     let combined = candidate.take(graph, position, visited());
     if let Some(state) = state {
         let changes = visits.into_iter().flat_map(|recorded| recorded.changes);
@@ -65,6 +76,38 @@ pub fn retake(
     }
     position.limit = step.limit.or(position.limit);
     Ok(())
+}
+
+const OTHER_VALUES: &str = "it has other values of the channels that functions of the program combine";
+
+/// Returns the names of the channels that functions of the program combined the writes of visits with, in their order.
+fn functions_of<'g>(graph: &'g GraphTables, visits: &[Recorded<'_>]) -> BTreeSet<&'g str> {
+    let keys = visits.iter().flat_map(|recorded| &recorded.changes).map(|change| &graph.keys[change.key]);
+    let combined = keys.filter(|key| key.reducer.as_ref().is_some_and(|reducer| reducer.function().is_some()));
+    combined.map(|key| key.name.as_str()).collect()
+}
+
+/// Combines the writes of a recorded step with the functions of the program again. Returns the channels whose function is not
+/// there.
+///
+/// # Errors
+///
+/// If a function fails, or yields another value than the record says.
+pub fn combines_as_recorded(
+    graph: &GraphTables,
+    state: &dyn StateFields,
+    position: &Position,
+    step: &Step,
+) -> Result<BTreeSet<usize>, String> {
+    let read = |(at, visit)| Recorded::read(graph, at, visit);
+    let visits = position.frontier.iter().zip(&step.visits).map(read).collect::<Result<Vec<_>, _>>()?;
+    let visited = visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
+    let proving = RecordedState::of(graph, state, &step.reduced).proving();
+    let writes = StateWrites::combine(graph, &proving, visited).map_err(|error| error.message(graph))?;
+    if step.reduced != reduced(graph, writes.reduced()) {
+        return Err(OTHER_VALUES.to_owned());
+    }
+    Ok(proving.missing())
 }
 
 /// A visit of a journal with its names resolved.

@@ -229,7 +229,7 @@ impl Serialize for KeysDraft<'_> {
         for (index, key) in code.keys.iter().enumerate() {
             let view = state.get(index);
             match (run_secrets, code.settings.secrets.keys.get(&key.name)) {
-                _ if view.is_null() => {}
+                _ if view.is_null() || key.is_in_memory() => {}
                 (Some(run_secrets), mask @ Some(_)) => {
                     let place = SecretLocation::kept(position.steps, &key.name);
                     map.serialize_entry(&key.name, &run_secrets.encrypt(mask, place, view.to_plain_value()))?;

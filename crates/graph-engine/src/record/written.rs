@@ -30,11 +30,17 @@ pub enum Changes<'a> {
     Covered(&'a Map<String, Value>),
 }
 
+/// Returns the changes that a journal has: all but those of keys that are kept in memory only.
+pub fn recorded<'c>(graph: &'c GraphTables, changes: &'c [Change]) -> impl Iterator<Item = &'c Change> {
+    changes.iter().filter(|change| !graph.keys[change.key].is_in_memory())
+}
+
 impl Serialize for Changes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Plain(graph, changes) => {
-                serializer.collect_map(changes.iter().map(|change| (&graph.keys[change.key].name, &change.value)))
+                let recorded = recorded(graph, changes);
+                serializer.collect_map(recorded.map(|change| (&graph.keys[change.key].name, &change.value)))
             }
             Self::Covered(changes) => changes.serialize(serializer),
         }
@@ -44,7 +50,7 @@ impl Serialize for Changes<'_> {
 impl Payload for Changes<'_> {
     fn is_blank(&self) -> bool {
         match self {
-            Self::Plain(_, changes) => changes.is_empty(),
+            Self::Plain(graph, changes) => recorded(graph, changes).next().is_none(),
             Self::Covered(changes) => changes.is_empty(),
         }
     }
@@ -75,6 +81,11 @@ pub fn targets<'a>(graph: &'a GraphTables, frontier: &[Activation]) -> Vec<Targe
 pub fn new_orders(graph: &GraphTables, reordered: &[Reordered]) -> Vec<NewOrder> {
     let order = |one: &Reordered| NewOrder { key: graph.keys[one.key].name.clone(), from: one.from.clone() };
     reordered.iter().map(order).collect()
+}
+
+/// Returns the values of channels that a function of the program combined writes with, as they are written.
+pub fn reduced<'v>(graph: &GraphTables, values: impl Iterator<Item = (usize, &'v Value)>) -> Map<String, Value> {
+    values.map(|(key, value)| (graph.keys[key].name.clone(), value.clone())).collect()
 }
 
 /// Returns joins as they are written.

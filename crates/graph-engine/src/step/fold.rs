@@ -1,5 +1,7 @@
 //! The position of a run after a step.
 
+use graph_model::value::Value;
+
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::graph::GraphTables;
 use crate::state::StateFields;
@@ -65,6 +67,11 @@ impl Candidate {
     /// Returns the channels whose last elements get another order.
     pub fn reordered(&self) -> &[Reordered] {
         &self.ordered.reordered
+    }
+
+    /// Returns the channels that a function of the program combined writes with, with their values after the step.
+    pub fn reduced(&self) -> impl Iterator<Item = (usize, &Value)> {
+        self.writes.iter().flat_map(StateWrites::reduced)
     }
 
     /// Moves the position past the step; `visits` are the ones that it was computed from. Returns the values that the step

@@ -3,7 +3,7 @@
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::value::{Map, Value, View};
 
-use crate::graph::GraphTables;
+use crate::graph::{CompiledKey, GraphTables};
 use crate::run_secrets::hidden;
 use crate::state::StateFields;
 use crate::step::position::Position;
@@ -13,7 +13,8 @@ pub fn state_value(code: &GraphTables, state: &dyn StateFields, position: &Posit
     let mut map = Map::new();
     let secrets = &code.settings.secrets;
     map.insert("inputs".to_owned(), hidden(secrets.inputs.as_ref(), state.inputs().to_value()));
-    map.extend(keys(code, state).map(|(name, view)| {
+    map.extend(set(code, state).filter(|(key, _)| !key.is_in_memory()).map(|(key, view)| {
+        let name = key.name.clone();
         let value = hidden(secrets.keys.get(&name), view.to_value());
         (name, value)
     }));
@@ -26,10 +27,14 @@ pub fn state_value(code: &GraphTables, state: &dyn StateFields, position: &Posit
     Value::Object(map)
 }
 
-/// Returns the keys that are set, in the order of the graph.
+/// Returns the keys that are set and have their values for the rest of the run, in the order of the graph.
 pub fn keys<'s>(code: &'s GraphTables, state: &'s dyn StateFields) -> impl Iterator<Item = (String, View<'s>)> {
-    let set = code.keys.iter().enumerate().filter(|(index, _)| !state.get(*index).is_null());
-    set.map(|(index, key)| (key.name.clone(), state.get(index)))
+    set(code, state).filter(|(key, _)| key.keep.is_none()).map(|(key, view)| (key.name.clone(), view))
+}
+
+/// Returns the keys that are set, in the order of the graph.
+fn set<'s>(code: &'s GraphTables, state: &'s dyn StateFields) -> impl Iterator<Item = (&'s CompiledKey, View<'s>)> {
+    code.keys.iter().enumerate().map(|(index, key)| (key, state.get(index))).filter(|(_, view)| !view.is_null())
 }
 
 /// Returns the values that the hooks of an event see.

@@ -11,13 +11,18 @@ use graph_model::value::{Mismatch, Value, View};
 
 use crate::activation::Change;
 use crate::graph::GraphTables;
-use crate::state::StateFields;
+use crate::state::{StateFields, combine};
 use crate::step::order::Reordered;
 use crate::step::visited::{FoldError, SettledVisit, Way};
 
 /// The values that a step writes to a state with channels.
 #[derive(Debug, Default)]
-pub struct StateWrites(BTreeMap<usize, KeyWrite>, Vec<Reordered>);
+pub struct StateWrites {
+    keys: BTreeMap<usize, KeyWrite>,
+    reordered: Vec<Reordered>,
+    /// The channels that a function of the program combined writes with.
+    reduced: BTreeSet<usize>,
+}
 
 /// The values that a step writes to a key.
 #[derive(Debug)]
@@ -45,17 +50,14 @@ impl StateWrites {
         let mut writes = Self::default();
         // The fields that the visits have merged into each channel.
         let mut merged: BTreeSet<(usize, &'v str)> = BTreeSet::new();
+        for &key in &graph.kept_for_a_step {
+            writes.keys.insert(key, first_write(graph, key));
+        }
         for visit in visits {
             let node = visit.at.node;
             if matches!(visit.way, Way::Along { suppressed: false, .. }) {
                 for &key in &graph.node(node).reset {
-                    let first = graph.keys[key].initial.clone().unwrap_or_default();
-                    let makes_list = graph.keys[key].reducer.as_ref().is_some_and(Reducer::makes_list);
-                    let write = match first {
-                        Value::Array(list) if makes_list => KeyWrite::Reset(list, ListWrites::default()),
-                        first => KeyWrite::Set(first),
-                    };
-                    writes.0.insert(key, write);
+                    writes.keys.insert(key, first_write(graph, key));
                     merged.retain(|(one, _)| *one != key);
                 }
             }
@@ -63,9 +65,17 @@ impl StateWrites {
                 let Some(reducer) = &graph.keys[*key].reducer else {
                     let misfit = |mismatch| FoldError::Misfit { node, key: *key, mismatch };
                     state.check(*key, value).map_err(misfit)?;
-                    writes.0.insert(*key, KeyWrite::Set(value.clone()));
+                    writes.keys.insert(*key, KeyWrite::Set(value.clone()));
                     continue;
                 };
+                if graph.keys[*key].is_in_memory() {
+                    // The journal does not have the value, so nothing may depend on whether writes combine.
+                    if writes.add(state, *key, reducer, value).is_err() {
+                        writes.keys.insert(*key, KeyWrite::Set(Value::Null));
+                    }
+                    writes.reduced.remove(key);
+                    continue;
+                }
                 if let (Reducer::Merge, Value::Object(fields)) = (reducer, value) {
                     // A field that is null counts as absent.
                     let mut given = fields.iter().filter(|(_, field)| !field.is_null()).map(|(name, _)| name);
@@ -85,7 +95,7 @@ impl StateWrites {
     /// Combines one write with the value of a channel.
     fn add(&mut self, state: &dyn StateFields, key: usize, reducer: &Reducer, write: &Value) -> Result<(), Unwritten> {
         reducer.check(write).map_err(Unwritten::Uncombined)?;
-        let place = match self.0.entry(key) {
+        let place = match self.keys.entry(key) {
             Entry::Occupied(place) => place.into_mut(),
             Entry::Vacant(place) => place.insert(match state.get(key) {
                 View::List(_) if reducer.makes_list() => KeyWrite::Elements(ListWrites::default()),
@@ -95,8 +105,11 @@ impl StateWrites {
         let fits = |element: &Value| state.check_element(key, element).map_err(Unwritten::Misfit);
         match place {
             KeyWrite::Set(value) => {
-                *value = reducer.combine(std::mem::take(value), write.clone()).map_err(Unwritten::Uncombined)?;
+                *value = combine(state, key, reducer, std::mem::take(value), write).map_err(Unwritten::Uncombined)?;
                 state.check(key, value).map_err(Unwritten::Misfit)?;
+                if reducer.function().is_some() {
+                    self.reduced.insert(key);
+                }
             }
             KeyWrite::Reset(first, writes) => {
                 reducer.elements(write.clone()).iter().try_for_each(fits)?;
@@ -111,15 +124,23 @@ impl StateWrites {
         Ok(())
     }
 
+    /// Returns the channels that a function of the program combined writes with, with their values after the writes.
+    pub fn reduced(&self) -> impl Iterator<Item = (usize, &Value)> {
+        self.reduced.iter().filter_map(|key| match self.keys.get(key) {
+            Some(KeyWrite::Set(value)) => Some((*key, value)),
+            _ => None,
+        })
+    }
+
     /// Adds new orders for the last elements of channels, as they are after the writes.
     pub(super) fn and_reorder(mut self, reordered: Vec<Reordered>) -> Self {
-        self.1 = reordered;
+        self.reordered = reordered;
         self
     }
 
     /// Writes the values to the state.
     fn apply(self, state: &mut dyn StateFields) -> Result<(), (usize, Mismatch)> {
-        for (key, write) in self.0 {
+        for (key, write) in self.keys {
             let refused = |mismatch| (key, mismatch);
             match write {
                 KeyWrite::Set(value) => state.set(key, value).map_err(refused)?,
@@ -139,7 +160,7 @@ impl StateWrites {
                 }
             }
         }
-        for Reordered { key, from } in self.1 {
+        for Reordered { key, from } in self.reordered {
             let View::List(list) = state.get(key) else { continue };
             let Some(first) = list.len().checked_sub(from.len()) else { continue };
             let moved = (first..).zip(&from).filter(|(at, from)| first + **from as usize != *at);
@@ -150,6 +171,15 @@ impl StateWrites {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the write that gives a channel its first value.
+fn first_write(graph: &GraphTables, key: usize) -> KeyWrite {
+    let makes_list = graph.keys[key].reducer.as_ref().is_some_and(Reducer::makes_list);
+    match graph.keys[key].initial.clone().unwrap_or_default() {
+        Value::Array(list) if makes_list => KeyWrite::Reset(list, ListWrites::default()),
+        first => KeyWrite::Set(first),
     }
 }
 
@@ -179,8 +209,9 @@ enum Unwritten {
 #[cfg(test)]
 mod tests {
     use graph_model::ir::{GraphIr, KeyIr, NodeIr};
+    use graph_model::name::ItemId;
     use graph_model::program::{NodeBody, Settings};
-    use graph_model::reducer::REDUCERS;
+    use graph_model::reducer::{REDUCERS, ReducerError};
     use graph_model::value::{AsView, FromValue};
     use proptest::collection::vec;
     use proptest::option;
@@ -237,6 +268,36 @@ mod tests {
         fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
             self.0.set(key, value)
         }
+    }
+
+    /// As [`OneKey`], with a reducer of the program.
+    struct Combining(OneKey<Value>);
+
+    impl StateFields for Combining {
+        fn inputs(&self) -> View<'_> {
+            View::Null
+        }
+
+        fn get(&self, key: usize) -> View<'_> {
+            self.0.get(key)
+        }
+
+        fn check(&self, key: usize, value: &Value) -> Result<(), Mismatch> {
+            self.0.check(key, value)
+        }
+
+        fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
+            self.0.set(key, value)
+        }
+
+        fn reduce(&self, _: usize, value: View<'_>, write: &Value) -> Option<Result<Value, ReducerError>> {
+            Some(bracketed(&value.to_plain_value(), write))
+        }
+    }
+
+    /// Writes a value and a write behind each other, unless the write is an empty list.
+    fn bracketed(value: &Value, write: &Value) -> Result<Value, ReducerError> {
+        if *write == json!([]) { Err("nothing".into()) } else { Ok(Value::from(format!("({value}{write})"))) }
     }
 
     /// A graph with a channel and a key without one; the second node resets the channel.
@@ -374,6 +435,30 @@ mod tests {
                 panic!("{error}");
             }
         }
+    }
+
+    #[test]
+    fn a_reducer_of_the_program_combines_in_the_order_of_the_frontier() {
+        let reducer = Reducer::Program { item_id: ItemId::new("test/reducer").unwrap() };
+        let steps = vec(vec((prop::bool::weighted(0.1), option::weighted(0.8, value())), 1..5), 1..5);
+        let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
+        let done = runner.run(&steps, |steps| {
+            let (first, mut expected) = (json!(7), Some(json!(7)));
+            for (resets, write) in steps.iter().flatten() {
+                expected = if *resets { expected.map(|_| first.clone()) } else { expected };
+                let Some(write) = write else { continue };
+                expected = expected.filter(|_| !write.is_null()).and_then(|value| bracketed(&value, write).ok());
+            }
+            let compiled = graph(&reducer, &first);
+            prop_assert_eq!(taken(&compiled, &mut Combining(OneKey(first)), &steps), expected);
+            Ok(())
+        });
+        if let Err(error) = done {
+            panic!("{error}");
+        }
+        // A state without the function takes no write.
+        let steps = [vec![(false, Some(json!(1)))]];
+        assert_eq!(taken(&graph(&reducer, &json!(7)), &mut OneKey(json!(7)), &steps), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use graph_engine::activation::Activation;
 use graph_engine::failure::{Failure, LastError, SuppressedError};
 use graph_engine::graph::{Asks, Notes, Now};
 use graph_engine::hooks::Control;
-use graph_engine::record::{End, VisitFailure};
+use graph_engine::record::{End, RecordedState, Visit, VisitFailure};
 use graph_engine::step::{
     CANCELLED, CallFacts, Env, OVERDUE, Outcome, Planned, SettledVisit, StateWrites, UNFIT, UNRETURNED, exceeded,
     is_no_way, most_extended, output, plan, plan_item, settle, state_value,
@@ -381,7 +381,9 @@ impl Replayer<'_> {
             at
         };
         let now = Now::new(&clock);
-        let env = Env::new(self.code, &self.position, state, activation, &now);
+        let said = Visit::failed(error);
+        let proving = RecordedState::of_visit(self.code, state, index, &said).proving();
+        let env = Env::new(self.code, &self.position, &proving, activation, &now);
         let asks = self.code.asks(index);
         if let Some(mismatch) = error.strip_prefix(UNRETURNED) {
             let found = self.machine.check_output(&node.name, &output(&env, &mut Notes::default()));
@@ -396,11 +398,12 @@ impl Replayer<'_> {
         }
         if asks == Asks::Nothing {
             let found = self.gate_fails(&env);
-            // At another time it may fail elsewhere.
             let may_fail = || error.starts_with(UNFIT) || self.code.may_fail_to_route(index, error);
+            // At another time, or with the values that a function of the program yielded, it may fail elsewhere.
+            let is_open = asked.load(Ordering::Relaxed) || !proving.missing().is_empty();
             let is_same = found.as_deref() == Some(error)
                 || is_hidden
-                || (asked.load(Ordering::Relaxed) && may_fail())
+                || (is_open && may_fail())
                 || self.may_be_uncombined(index, error);
             return if is_same { Ok(()) } else { refuse() };
         }

@@ -70,6 +70,9 @@ pub struct Audit {
     /// Whether the audit recomputed the values that nodes wrote and the edges that they took. It does not for a graph with
     /// secrets, unless it has the key that they were encrypted with.
     pub is_recomputed: bool,
+    /// The ids of the reducers that were not called again, because they are functions of a program and the graph was brought
+    /// without it. The values that they yielded are those that the journal has.
+    pub unproven_reducers: Vec<String>,
 }
 
 /// Proves a run.
@@ -202,6 +205,7 @@ pub(super) fn prove(
         ended: last.map(|(_, at)| at),
         output,
         is_recomputed,
+        unproven_reducers: walk.unproven_reducers(),
     };
     Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, sessions: walk.sessions })
 }

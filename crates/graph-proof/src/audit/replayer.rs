@@ -10,12 +10,13 @@ use graph_engine::activation::{Activation, path};
 use graph_engine::admission::initialise;
 use graph_engine::call::Parent;
 use graph_engine::engine::Ended;
-use graph_engine::graph::{Asks, GraphTables, tables};
+use graph_engine::graph::{Asks, CompiledKey, GraphTables, tables};
 use graph_engine::hooks::Control;
 use graph_engine::machine::Machine;
 use graph_engine::past::position_of;
 use graph_engine::record::{
-    Calls, CompletedCalls, Edit, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit, retake,
+    Calls, CompletedCalls, Edit, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit,
+    combines_as_recorded, retake,
 };
 use graph_engine::schema;
 use graph_engine::state::StateFields;
@@ -154,6 +155,8 @@ pub(super) struct Replayer<'m> {
     pub(super) inside: Option<Vec<CallInside>>,
     /// Those of visits whose failures were held, and which were not made again.
     pub(super) held_inside: Vec<CallInside>,
+    /// The channels whose reducer is a function of the program that is not there, so that their values are not proven.
+    pub(super) unproven: RefCell<BTreeSet<usize>>,
     /// The tools that were called.
     pub(super) used: BTreeSet<u16>,
     pub(super) run: RunId,
@@ -193,6 +196,7 @@ impl<'m> Replayer<'m> {
             depth,
             inside: looks_inside.then(Vec::new),
             held_inside: Vec::new(),
+            unproven: RefCell::default(),
             used: BTreeSet::new(),
             run: run.clone(),
         };
@@ -299,6 +303,9 @@ impl<'m> Replayer<'m> {
             return Err("a run inside another is not edited".to_owned());
         }
         edits::check(edit, self.code, &self.position, &self.done).map_err(|misfit| misfit.to_string())?;
+        if let Some(state) = self.state.as_deref() {
+            self.unproven.get_mut().extend(edit.combines_as_recorded(self.code, state)?);
+        }
         let edited = edit.changes().apply(self.code, &mut self.position, self.state.as_deref_mut());
         edited.map_err(|error| error.to_string())?;
         self.lengths.get_mut().clear();
@@ -318,6 +325,18 @@ impl<'m> Replayer<'m> {
     pub(super) fn tools(&self) -> Vec<String> {
         let id = |tool: &u16| self.code.tool(*tool)?.id.as_ref().map(ToString::to_string);
         let ids: BTreeSet<String> = self.used.iter().map(|tool| id(tool).unwrap_or_else(|| "*".to_owned())).collect();
+        ids.into_iter().collect()
+    }
+
+    /// Returns the ids of the reducers whose results were not proven.
+    pub(super) fn unproven_reducers(&self) -> Vec<String> {
+        let keys = &self.code.keys;
+        let ids = |key: &CompiledKey| key.reducer.as_ref()?.function().map(ToString::to_string);
+        // Nothing is computed from encrypted values.
+        let ids: BTreeSet<String> = match self.state {
+            Some(_) => self.unproven.borrow().iter().filter_map(|key| ids(&keys[*key])).collect(),
+            None => keys.iter().filter_map(ids).collect(),
+        };
         ids.into_iter().collect()
     }
 
@@ -377,6 +396,9 @@ impl<'m> Replayer<'m> {
         step.keep_calls(&mut self.done);
         self.lengths.get_mut().clear();
         self.forget_items();
+        if let Some(state) = self.state.as_deref().filter(|_| self.code.has_functions) {
+            self.unproven.get_mut().extend(combines_as_recorded(self.code, state, &self.position, step)?);
+        }
         retake(self.code, self.state.as_deref_mut(), &mut self.position, step)?;
         self.recorded = step.visits.last().and_then(|visit| visit.now);
         let name = |node: u16| self.code.node(node).name.as_str();

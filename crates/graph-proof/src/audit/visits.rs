@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use graph_engine::activation::Activation;
 use graph_engine::failure::{Category, Failure, ItemFailure};
 use graph_engine::graph::{Asks, CompiledNode, CompiledTool, Notes, Now};
-use graph_engine::record::{Done, Visit, has_shape, said_edges, said_way};
+use graph_engine::record::{Done, RecordedState, Visit, has_shape, recorded, reduced, said_edges, said_way};
 use graph_engine::state::StateFields;
 use graph_engine::step::{
     CallFacts, Env, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed, nested_id,
@@ -77,7 +77,8 @@ impl Replayer<'_> {
         let clock = ReadingClock { recorded: visit.now.map_or(at, timestamp::from_unix_milliseconds), asked: &asked };
         let tell = || clock.tell();
         let now = Now::new(&tell);
-        let env = Env::new(self.code, &self.position, state, activation, &now);
+        let proving = RecordedState::of_visit(self.code, state, activation.node, visit).proving();
+        let env = Env::new(self.code, &self.position, &proving, activation, &now);
         let mut notes = Notes::default();
         let planned = plan(&env, &mut notes);
         let before = notes.take();
@@ -88,6 +89,10 @@ impl Replayer<'_> {
             Err(failure) => self.not_planned(visit, activation.node, failure)?,
         };
         let way = self.settle(visit, &env, &mut calls, &mut notes)?;
+        if reduced(self.code, notes.take_reduced().iter().map(|change| (change.key, &change.value))) != visit.reduced {
+            return Err(format!("node `{}` sees another value of a channel after it wrote to it", node.name));
+        }
+        self.unproven.borrow_mut().extend(proving.missing());
         if asked.load(Ordering::Relaxed) != visit.now.is_some() {
             let what =
                 if visit.now.is_some() { "has a time, and asks for no time" } else { "has no time, and asks for it" };
@@ -166,8 +171,8 @@ impl Replayer<'_> {
         if (way.ends_branch(), way.is_held()) != (visit.ends_branch, visit.held) {
             return Err(format!("the failure of node `{}` ends something else", node.name));
         }
-        let written: Map<String, Value> =
-            changes.into_iter().map(|change| (code.keys[change.key].name.clone(), change.value)).collect();
+        let written = recorded(code, &changes).map(|change| (code.keys[change.key].name.clone(), change.value.clone()));
+        let written: Map<String, Value> = written.collect();
         if written != visit.changes {
             let names = written.keys().chain(visit.changes.keys());
             let different = names.into_iter().find(|name| written.get(*name) != visit.changes.get(*name));

@@ -186,6 +186,7 @@ async fn edit_run(
     let Seen::Plain(state) = &mut past.seen else {
         return Err(past_error(PastError::Encrypted(past.start.encryption_key.clone())));
     };
+    edit.reduced = edit.changes().reduce(code, &**state).map_err(|error| misfit(error.into()))?;
     let edited = edit.changes().apply(code, &mut past.position, Some(&mut **state));
     edited.map_err(|error: ChangeError| misfit(error.into()))?;
     let status = past.end.as_ref().map_or(Status::Running, |end| end.status);

@@ -152,7 +152,7 @@ async fn begin_fork(
     }
     let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(SignedRecord::link);
     let link = link.unwrap_or_else(|| Digest::of([]));
-    let changes = StateChanges { set: &fork.set, write: &fork.write };
+    let changes = StateChanges { set: &fork.set, write: &fork.write, recorded: None };
     let from = Origin::new(origin.clone(), past.when.1, link, changes.keys().cloned().collect());
     if let Some(key) = leaks(&past, changes) {
         return Err(ForkError::Secret { key });

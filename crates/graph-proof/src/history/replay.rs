@@ -9,7 +9,7 @@ use graph_engine::failure::{Category, Failure, ItemFailure, SuppressedError};
 use graph_engine::graph::{GraphTables, Notes, Now, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, opened};
-use graph_engine::record::{Edit, End, JournalError, SignedRecord, SnapshotDraft, Visit};
+use graph_engine::record::{Edit, End, JournalError, RecordedState, SignedRecord, SnapshotDraft, StateChanges, Visit};
 use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
@@ -20,9 +20,10 @@ use graph_engine::tool_caller::Request;
 use graph_engine::{EncryptionKey, Status};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
+use graph_model::reducer::Uncombined;
 use graph_model::secret::HIDDEN;
 use graph_model::timestamp;
-use graph_model::value::{AsView, Value, View, canonical_json};
+use graph_model::value::{AsView, Map, Value, View, canonical_json};
 use graph_signing::PublicKey;
 
 use crate::audit::audit;
@@ -290,6 +291,11 @@ fn targets(code: &GraphTables, visit: &Visit) -> Vec<Option<String>> {
     code.branches(node, &edges).map(|to| name_of(code, to)).collect()
 }
 
+/// Returns the node of the last of several visits.
+fn last_name(visits: &[Visit]) -> String {
+    visits.last().map_or_else(String::new, |visit| visit.node.clone())
+}
+
 struct RecordedVisit {
     visit: Visit,
     at: SystemTime,
@@ -297,6 +303,8 @@ struct RecordedVisit {
     next: Vec<String>,
     /// The run's step limit at that time.
     limit: Option<u64>,
+    /// The values that functions of the program combined the writes of its step to.
+    reduced: Map<String, Value>,
     /// The calls: one, or one for each item; `None` for an item whose call could not be planned.
     calls: Vec<Option<RecordedCall>>,
 }
@@ -329,7 +337,8 @@ impl RecordedCalls {
             let limit = step.limit;
             for (visit, activation) in step.visits.into_iter().zip(past.position.frontier.clone()) {
                 let calls = recorded.calls(past, &visit, &activation, at);
-                recorded.visits.push(RecordedVisit { visit, at, next: next.clone(), limit, calls });
+                let (next, reduced) = (next.clone(), step.reduced.clone());
+                recorded.visits.push(RecordedVisit { visit, at, next, limit, reduced, calls });
             }
             past.go_on()?;
         }
@@ -560,7 +569,16 @@ impl ChangedRun<'_> {
                 },
             )
         };
-        let candidate = match fold(self.code, &self.position, Some(&*self.state), visited()) {
+        let none = Map::new();
+        let reduced = pairs.last().copied().flatten().map_or(&none, |pair| &self.recorded.visits[pair].reduced);
+        let proving = RecordedState::of(self.code, &*self.state, reduced).proving();
+        let folded = fold(self.code, &self.position, Some(&proving), visited());
+        if let Err(reason) = self.is_known(proving, pairs.iter().all(Option::is_some)) {
+            let (step, node) = (frontier.first().map_or(self.position.steps, |at| at.number), last_name(&visits));
+            self.replay.stopped = Some(Stopped { step, node, reason });
+            return Ok(false);
+        }
+        let candidate = match folded {
             Ok(candidate) => candidate,
             Err(error) => {
                 self.stop_at_fold(&error, &frontier, &pairs);
@@ -629,12 +647,28 @@ impl ChangedRun<'_> {
         self.deviate(step, &node, None, Departure::Ends { recorded, now: Status::Error });
     }
 
+    /// Fails if a function of the program was needed that is not there, unless the recorded value is the one that it would
+    /// yield: the run has not departed from the recorded one, which `is_paired` says of the visits.
+    fn is_known(&self, proving: RecordedState<'_>, is_paired: bool) -> Result<(), String> {
+        let missing = proving.missing().first().and_then(|key| self.code.keys[*key].reducer.as_ref()?.function());
+        match missing {
+            Some(function) if !is_paired || !self.replay.deviations.is_empty() => {
+                Err(Uncombined::missing(function).to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the edits that the recorded run had received when it had made as many of its visits.
     fn make_edits(&mut self) -> Result<(), String> {
         while self.recorded.edited_at.pop_front_if(|visits| *visits <= self.cursor).is_some() {
             let Some(edit) = self.edits.pop_front() else { break };
             let misfit = |error| format!("the edit after step {} cannot be made: {error}", edit.steps);
-            let edited = edit.changes().apply(self.code, &mut self.position, Some(&mut *self.state));
+            let proving = RecordedState::of(self.code, &*self.state, &edit.reduced).proving();
+            let reduced = edit.changes().reduce(self.code, &proving).map_err(misfit)?;
+            self.is_known(proving, true)?;
+            let changes = StateChanges { recorded: Some(&reduced), ..edit.changes() };
+            let edited = changes.apply(self.code, &mut self.position, Some(&mut *self.state));
             edited.map_err(misfit)?;
         }
         Ok(())
@@ -726,7 +760,14 @@ impl ChangedRun<'_> {
         let (mut notes, mut changes) = (Notes::default(), Vec::new());
         let outcome = Outcome::of(self.code.asks(activation.node), failure.as_ref(), result.view(), &mut results);
         let facts = CallFacts::of(visit.calls);
-        let Settled { way, unfit } = settle(&self.env(activation, &now), outcome, &facts, &mut notes, &mut changes);
+        let other = Visit::default();
+        let was = pair.map_or(&other, |pair| &self.recorded.visits[pair].visit);
+        let proving = RecordedState::of_visit(self.code, &*self.state, activation.node, was).proving();
+        let env = Env::new(self.code, &self.position, &proving, activation, &now);
+        let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut changes);
+        self.is_known(proving, pair.is_some()).map_err(Halt::Stopped)?;
+        // The recorded calls are planned without the keys that no journal has, and so are these.
+        changes.retain(|change| !self.code.keys[change.key].is_in_memory());
         let failure = failure.or(unfit.map(|unfit| *unfit));
         if way.is_fatal() {
             return Err(Halt::Failed(failure.map(|failure| failure.message).unwrap_or_default()));

@@ -1,0 +1,48 @@
+//! The reducers of the graphs, for both engines.
+
+use graph_model::value::{AsView, FromValue};
+use graph_runtime::{ReducerError, Value};
+
+use crate::machines::channels_combined_by_the_program::{Reducers, ScoringCombine, ScoringCombineWrite};
+use crate::script::Stage;
+
+impl Reducers for Stage {
+    fn scoring_title(value: Option<String>, write: String) -> Result<String, ReducerError> {
+        let title = value.map_or_else(|| write.clone(), |value| format!("{value} > {write}"));
+        if title.len() > 20 { Err("it is too long".into()) } else { Ok(title) }
+    }
+
+    fn scoring_combine(
+        value: Option<ScoringCombine>,
+        write: ScoringCombineWrite,
+    ) -> Result<ScoringCombine, ReducerError> {
+        let ScoringCombine { digits, count, mut notes } =
+            value.unwrap_or(ScoringCombine { digits: 0, count: 0, notes: Vec::new() });
+        if !(0..=9).contains(&write.points) {
+            return Err(ReducerError::new(format!("{} is no digit", write.points)));
+        }
+        notes.extend(write.note);
+        Ok(ScoringCombine { digits: (digits * 10 + write.points) % 100_000, count: count + 1, notes })
+    }
+}
+
+/// Calls a reducer with values of any type.
+fn call<T: FromValue + AsView, W: FromValue>(
+    function: fn(Option<T>, W) -> Result<T, ReducerError>,
+    value: Option<Value>,
+    write: &Value,
+) -> Result<Value, ReducerError> {
+    let misfit = |error: graph_runtime::Mismatch| ReducerError::new(error.to_string());
+    let value = value.map(T::from_value).transpose().map_err(misfit)?;
+    let combined = function(value, W::from_value(write.clone()).map_err(misfit)?)?;
+    Ok(combined.view().to_plain_value())
+}
+
+/// Calls the reducer with an id, if there is one.
+pub(crate) fn reduce(id: &str, value: Option<Value>, write: &Value) -> Option<Result<Value, ReducerError>> {
+    match id {
+        "scoring/title" => Some(call(Stage::scoring_title, value, write)),
+        "scoring/combine" => Some(call(Stage::scoring_combine, value, write)),
+        _ => None,
+    }
+}
