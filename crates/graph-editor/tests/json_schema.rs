@@ -31,7 +31,7 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// The mistakes that no schema finds: the code, a part of the message, the text at the place, and the reason.
-const UNSEEN: [(&str, &str, &str, &str); 19] = [
+const UNSEEN: [(&str, &str, &str, &str); 20] = [
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
     ("G0034", "characters that can be seen", "", "which characters nobody sees is a long table"),
@@ -40,6 +40,7 @@ const UNSEEN: [(&str, &str, &str, &str); 19] = [
     ("G0035", "which is not in `properties`", "", "two lists of names are compared"),
     ("G0035", "the default does not have the type", "9223372036854775808", "how large a whole number is"),
     ("G0035", "`const` does not have the type", "18446744073709551615", "how large a whole number is"),
+    ("G0037", "does nothing beside `keep: memory`", "", "one part of a graph is compared with others"),
     ("G0037", "the graph has no branches", "branch", "one part of a graph is compared with others"),
     ("G0110", "the default of `{input:…}`", "", "a part of a text"),
     ("G0111", "is not a namespace", "thing", "in a foreach the name is the one that `as` gives"),

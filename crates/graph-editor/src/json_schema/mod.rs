@@ -270,7 +270,7 @@ fn channel() -> Value {
             let schema = match (field, &own) {
                 ("reduce", _) => reduce.clone(),
                 (field, Some((name, schema))) if field == *name => nullable(schema.clone()),
-                ("id" | "order", _) => json!({ "type": "null" }),
+                ("id" | "order", _) | ("keep", Some(("order", _))) => json!({ "type": "null" }),
                 ("keep", _) => nullable(json!({ "enum": Keep::TABLE.map(|(name, _)| name) })),
                 _ => anything(),
             };
