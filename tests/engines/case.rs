@@ -385,6 +385,7 @@ fn kind(error: &RunError) -> &'static str {
     match error {
         RunError::Node { .. } => "error",
         RunError::MaxSteps { .. } => "max_steps",
+        RunError::MaxVisits { .. } => "max_visits",
         RunError::Deadline { .. } => "deadline",
         RunError::Cancelled { .. } => "cancelled",
         _ => "broken",

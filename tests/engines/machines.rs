@@ -64,6 +64,8 @@ graph!("tests/engines/graphs/items_are_fetched_and_found.yaml");
 graph!("tests/engines/graphs/joins_that_cancel.yaml");
 graph!("tests/engines/graphs/limits_of_steps.yaml");
 graph!("tests/engines/graphs/limits_of_time.yaml");
+graph!("tests/engines/graphs/limits_of_visits.yaml");
+graph!("tests/engines/graphs/limits_of_visits_inside.yaml");
 graph!("tests/engines/graphs/limits_raised_by_a_hook.yaml");
 graph!("tests/engines/graphs/limits_return_what_there_is.yaml");
 graph!("tests/engines/graphs/limits_return_with_a_flag.yaml");
@@ -326,6 +328,10 @@ super::all_machines! {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_slow(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_long(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "limits_of_visits" limits_of_visits LimitsOfVisits {
+    }
+    "limits_of_visits_inside" limits_of_visits_inside LimitsOfVisitsInside {
     }
     "limits_raised_by_a_hook" limits_raised_by_a_hook LimitsRaisedByAHook {
     }

@@ -563,6 +563,9 @@ codes! {
     IDLE_CANCELS = "G0218"(Warn), "a return that cancels nothing",
         "`cancels: true` lets a run return while branches are active. Where this node is visited, no other branch can be \
          active, and none has yet to reach a join. Remove it: the compiler then reports a branch that is added later.";
+    TOO_LOW_LIMIT = "G0219"(Deny), "`limits` allow too little for any run",
+        "Every path from `start` to an end needs a later visit of some node, because its edges compare `visit.number`. \
+         `limits.visits` does not allow that many visits of one node, so every run would fail. Raise the limit.";
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
         "Top level",
         "limits",
         "`depth`: how many graphs and threads may be nested, from 0 to 100, 5 if not given; `timeout`: the \
-         duration that a run may take",
+         duration that a run may take; `visits`: how often a run may visit one node",
     ),
     ("Top level", "config_schema", "the inputs of a run"),
     ("Top level", "config", "the graph"),
@@ -125,6 +125,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
 pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("limits", "depth", "how many graphs and threads may be nested"),
     ("limits", "timeout", "the duration that a run may take"),
+    ("limits", "visits", "how often a run may visit one node, in all its branches"),
     ("node", "type", "what the node does; one with an `action` and no `type` is an `action`"),
     ("node", "description", "for readers"),
     ("node", "comment", "for readers"),

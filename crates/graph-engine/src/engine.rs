@@ -36,8 +36,8 @@ use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Settled, UNFIT, UNRETURNED, Way, exceeded, fold,
-    keys, output, settle, state_value, write,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Overvisited, Settled, UNFIT, UNRETURNED, Way,
+    exceeded, fold, keys, output, settle, state_value, write,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -103,6 +103,9 @@ impl Engine {
                     && let Some(end) = Box::pin(self.at_limit()).await
                 {
                     return end;
+                }
+                if let Some(over) = self.run_state.position.overvisited(self.graph()) {
+                    return Err(Box::pin(self.end_overvisited(over)).await);
                 }
                 self.perform(&mut visits).await;
             }
@@ -211,7 +214,7 @@ impl Engine {
                 return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
             }
             Some(Control::Abort) => {
-                let failure = Failure::permanent("aborted by a hook");
+                let failure = Failure::permanent(hooks::ABORTED);
                 return Some(Err(self.end_at(node, taken, failure, false).await));
             }
             Some(Control::Retry { .. }) | None => {}
@@ -224,6 +227,21 @@ impl Engine {
                 Some(self.end_exhausted(flag).await)
             }
         }
+    }
+
+    /// Ends the run because it would visit a node more often than the graph allows, with the error of a hook if one gives it.
+    async fn end_overvisited(&mut self, over: Overvisited) -> RunError {
+        if let Some(error) = self.visit_hooks(over).await {
+            let taken = self.run_state.position.steps;
+            return self.end_at(over.node, taken, Failure::permanent(error), false).await;
+        }
+        let message = over.message(self.graph());
+        if let Err(error) = self.end_at_limit(over.node, &message).await {
+            return error;
+        }
+        let node = self.graph().node(over.node).name.clone();
+        let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
+        RunError::MaxVisits { run: self.facts.id.clone(), node, max_visits: over.most, steps, state }
     }
 
     async fn end_exhausted(&mut self, flag: bool) -> Result<Ended, RunError> {
@@ -546,15 +564,21 @@ impl Engine {
     async fn exceed(&mut self) -> RunError {
         let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
         let message = exceeded(self.most_steps());
-        let end = End { error: Some(message.clone()), ..self.end_of(Status::Error) };
-        if let Err(error) = self.end_without_result(end).await {
-            return error;
-        }
         let node =
             self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
-        self.tell_end(node, Status::Error, Some(&message)).await;
+        if let Err(error) = self.end_at_limit(node, &message).await {
+            return error;
+        }
         let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
+    }
+
+    /// Ends the run before a step that a limit does not allow, which would visit a node.
+    async fn end_at_limit(&mut self, node: u16, message: &str) -> Result<(), RunError> {
+        let end = End { error: Some(message.to_owned()), ..self.end_of(Status::Error) };
+        self.end_without_result(end).await?;
+        self.tell_end(node, Status::Error, Some(message)).await;
+        Ok(())
     }
 
     async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {

@@ -245,6 +245,9 @@ pub struct Settings {
     /// How long a run may take, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// How often a run may visit one node, in all its branches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub visits: Option<u32>,
     /// The graph's hooks, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
@@ -279,6 +282,7 @@ impl Default for Settings {
             max_concurrency: 10,
             depth: 5,
             timeout_ms: None,
+            visits: None,
             hooks: Vec::new(),
             required: Vec::new(),
             schema: None,
@@ -411,7 +415,7 @@ pub enum Event {
     AfterStep,
     /// A node failed.
     Error,
-    /// The run has taken all the steps it may.
+    /// The run has reached a limit.
     Limit,
     /// The run ended.
     GraphCompleted,
@@ -423,7 +427,11 @@ impl Event {
         (Self::GraphStarted, "graph_started", &["graph_id", "state"]),
         (Self::AfterStep, "after_step", &["graph_id", "node", "next_node", "state", "step_count", "result"]),
         (Self::Error, "error", &["graph_id", "error", "classification", "node", "state", "step_count", "attempt"]),
-        (Self::Limit, "limit", &["graph_id", "limit_code", "current_value", "current_max", "state", "step_count"]),
+        (
+            Self::Limit,
+            "limit",
+            &["graph_id", "limit_code", "current_value", "current_max", "node", "state", "step_count"],
+        ),
         (Self::GraphCompleted, "graph_completed", &["graph_id", "state", "steps", "status", "error"]),
     ];
 
@@ -440,6 +448,26 @@ impl Event {
     /// Returns the names that its hooks can read.
     pub fn names(self) -> &'static [&'static str] {
         Self::TABLE.iter().find(|(event, ..)| *event == self).map_or(&[], |(.., names)| names)
+    }
+}
+
+/// The limits that a run can reach, as the hooks of [`Event::Limit`] see them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitCode {
+    /// The run has taken all the steps that `max_steps` allows.
+    MaxSteps,
+    /// A node was visited as often as `limits.visits` allows.
+    Visits,
+}
+
+impl LimitCode {
+    /// Every limit with its spelling.
+    pub const TABLE: [(Self, &'static str); 2] =
+        [(Self::MaxSteps, "max_steps_exceeded"), (Self::Visits, "visits_exceeded")];
+
+    /// Returns the spelling.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(code, _)| *code == self).map_or("", |(_, spelling)| spelling)
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(start) = analysis.model.start.filter(|_| analysis.model.is_whole()) else { return };
     let flow = &analysis.control_flow;
     steps(analysis, flow, start, diagnostics);
+    visits(analysis, flow, diagnostics);
     // A hook may end a run after any step; a run that has used up its steps may end successfully.
     let may_be_stopped = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::AfterStep));
     if !may_be_stopped && !analysis.model.may_end_anywhere() {
@@ -90,6 +91,24 @@ fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics:
     if along == needed && path.len() as u64 != needed {
         diagnostic.note("the conditions on `visit.number` require that a node on it is visited more than once");
     }
+}
+
+/// Reports that no run can come to an end within `limits.visits`.
+fn visits(analysis: &Analysis<'_>, flow: &ControlFlow, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
+    let (Some(most), Some(span)) = (definition.settings.visits, &definition.visits) else { return };
+    let Some(needed) = flow.fewest_visits(&analysis.model.first()) else { return };
+    if needed <= u64::from(most) || analysis.model.may_end_anywhere() {
+        return;
+    }
+    diagnostics
+        .lint(
+            code::TOO_LOW_LIMIT,
+            analysis.model.place(span),
+            format!("no run can end with {most} visits of each node: one is visited {needed} times at least"),
+        )
+        .note("the conditions on `visit.number` require that")
+        .help(format!("allow for it: `limits: {{ visits: {needed} }}`"));
 }
 
 /// Returns the keys whose values a node of a loop may change. A key is left out if the node writes the value that it already

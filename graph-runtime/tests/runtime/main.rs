@@ -24,6 +24,7 @@ mod journal;
 #[cfg(unix)]
 mod killed;
 mod language;
+mod limits;
 mod meaning;
 #[path = "../../../tests/support/random.rs"]
 mod random;

@@ -83,6 +83,8 @@ pub struct Definition {
     pub max_steps: Option<Span>,
     /// The place of `on_max_steps`.
     pub on_max_steps: Option<Span>,
+    /// The place of `limits.visits`.
+    pub visits: Option<Span>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<HookDefinition>,
     /// The first values of state keys.
@@ -286,6 +288,7 @@ fn read(
         settings,
         max_steps: config_fields.get("max_steps").map(|tree| tree.span.clone()),
         on_max_steps: config_fields.get("on_max_steps").map(|tree| tree.span.clone()),
+        visits: settings::limit_at(fields.get("limits"), "visits"),
         hooks,
         state,
         channels,

@@ -77,6 +77,7 @@ impl Ended {
 pub(crate) fn result_value(error: &RunError) -> Value {
     let (status, node, steps, state) = match error {
         RunError::Node { node, steps, state, .. } => (Status::Error, Some(node), *steps, Some(state)),
+        RunError::MaxVisits { node, steps, state, .. } => (Status::Error, Some(node), *steps, Some(state)),
         RunError::MaxSteps { steps, state, .. } | RunError::Deadline { steps, state, .. } => {
             (Status::Error, None, *steps, Some(state))
         }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use graph_model::program::{self, Executor};
+use graph_model::program::{self, Executor, LimitCode};
 use graph_model::value::{AsView, Value, View};
 
 use crate::activation::Activation;
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::graph::{CompiledHook, Notes, Now, Steering};
 use crate::hooks::{Control, HookContext, Layer};
 use crate::status::Status;
-use crate::step::{at_limit, failed, hook_values};
+use crate::step::{Overvisited, at_limit, failed, hook_values};
 use crate::tool_caller::{GuardedCall, Request, panic_text};
 
 /// Returns the `error` of a failure as hooks see it: all that the tool said (R147), and the message under each of its names.
@@ -35,6 +35,9 @@ fn error_for_hooks(failure: &Failure) -> Value {
     }
     Value::Object(shown)
 }
+
+/// The error of a run that a hook aborts.
+pub(super) const ABORTED: &str = "aborted by a hook";
 
 /// The time limit of a hook, so that a run does not wait forever for one.
 const HOOK_TIME: Duration = Duration::from_secs(60);
@@ -69,10 +72,29 @@ impl StepContext {
 
     /// Asks the hooks whether the run may take more steps than it has taken (R131).
     pub(super) async fn limit_hooks(&self, node: u16, taken: u64, most: u64) -> Option<Control> {
+        self.ask_at_limit(node, at_limit(LimitCode::MaxSteps, taken, most, None)).await
+    }
+
+    /// Asks the hooks how a run fails that would visit a node more often than it may. Returns the error that they give.
+    pub(super) async fn visit_hooks(&self, over: Overvisited) -> Option<String> {
+        let name = &self.graph().node(over.node).name;
+        let values = at_limit(LimitCode::Visits, over.visits, u64::from(over.most), Some(name));
+        match self.ask_at_limit(over.node, values).await? {
+            Control::Fail { error } => Some(error),
+            Control::Abort => Some(ABORTED.to_owned()),
+            control => {
+                tracing::warn!(run = %self.facts.id, ?control, "no hook allows more visits of a node than `limits.visits`");
+                None
+            }
+        }
+    }
+
+    async fn ask_at_limit<const N: usize>(&self, node: u16, values: [(&'static str, Value); N]) -> Option<Control> {
         if !self.has_hooks(program::Event::Limit) {
             return None;
         }
-        let control = self.ask(program::Event::Limit, node, taken, at_limit(taken, most), Status::Running).await;
+        let taken = self.run_state.position.steps;
+        let control = self.ask(program::Event::Limit, node, taken, values, Status::Running).await;
         self.heeded(control, program::Event::Limit)
     }
 
@@ -90,7 +112,7 @@ impl StepContext {
         let control = self.ask(event, node, self.run_state.position.steps, values, status).await;
         match self.heeded(control, event) {
             Some(Control::Fail { error }) => Some(error),
-            Some(Control::Abort) => Some("aborted by a hook".to_owned()),
+            Some(Control::Abort) => Some(ABORTED.to_owned()),
             _ => None,
         }
     }

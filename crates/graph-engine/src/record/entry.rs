@@ -650,6 +650,9 @@ pub struct Snapshot {
     /// How many steps the run may take, if that differs from the graph's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// How often each node was visited, by their names, if the graph limits that.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub visited: BTreeMap<String, u64>,
     /// Activations that wait for something from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Target>,

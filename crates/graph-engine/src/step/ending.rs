@@ -16,3 +16,8 @@ pub const UNRETURNED: &str = "the run cannot end here: ";
 pub fn exceeded(most: u64) -> String {
     format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
 }
+
+/// Returns the message of a run that would visit a node more often than it may.
+pub fn too_many_visits(most: u32, node: &str) -> String {
+    format!("Max visits exceeded ({most}) at node `{node}`")
+}

@@ -39,6 +39,8 @@ pub struct Position {
     pub suppressed: Vec<SuppressedError>,
     /// How many steps the run may take, if a hook or the caller set another limit than the graph's.
     pub limit: Option<u64>,
+    /// How often each node was visited, in all branches; empty if the graph does not limit that.
+    pub visited: BTreeMap<u16, u64>,
     /// The branches that wrote the last elements of channels, whose elements are put in order when the branches meet.
     pub paths: ElementPaths,
 }
@@ -111,6 +113,7 @@ impl Position {
             branches: BTreeMap::new(),
             suppressed: Vec::new(),
             limit: None,
+            visited: BTreeMap::new(),
             paths: ElementPaths::new(),
         }
     }
@@ -205,11 +208,12 @@ impl Position {
 
     /// Applies a committed visit.
     pub(super) fn take(&mut self, graph: &GraphTables, visited: &SettledVisit<'_>) {
+        let Activation { node: at, frame, .. } = visited.at;
         self.steps += 1;
+        self.count(graph, *at);
         if visited.way.is_cancelled() {
             return;
         }
-        let Activation { node: at, frame, .. } = visited.at;
         let node = graph.node(*at);
         self.retried(graph, visited.at, visited.calls);
         if let Some(error) = visited.error {

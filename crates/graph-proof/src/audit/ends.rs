@@ -110,7 +110,7 @@ impl Replayer<'_> {
             return self.several_failed(end, at);
         }
         let Some(node) = &end.node else {
-            let is_known = error == OVERDUE || self.is_exceeded(error);
+            let is_known = error == OVERDUE || self.is_exceeded(error) || self.is_overvisited(error);
             return if is_known && !end.unfit && end.code.is_none() {
                 Ok(())
             } else {
@@ -138,8 +138,11 @@ impl Replayer<'_> {
         let is_limit = self.is_exhausted()
             && self.position.frontier.first().is_some_and(is_next)
             && self.outcome_at_limit().may_end(error);
+        let is_over = self.overvisited().is_some_and(|over| {
+            over.node == index && self.outcome_at_visits(over).may_end(error) && self.may_go_on_at_limit()
+        });
         // A hook names no code.
-        if (is_first || is_behind || is_limit) && end.code.is_none() {
+        if (is_first || is_behind || is_limit || is_over) && end.code.is_none() {
             return Ok(());
         }
         self.failed_call(index, end, at)
@@ -253,11 +256,25 @@ impl Replayer<'_> {
             self.visited.iter().try_for_each(|(_, hook_outcome)| hook_outcome.goes_on())?;
         }
         // A call is made at the limit only if a hook allowed more.
-        let needed = self.position.steps_needed();
-        if self.is_exhausted() && !self.may_extend(needed) {
+        if !self.may_go_on_at_limit() {
             return Err("the run had taken all the steps it may".to_owned());
         }
-        Ok(())
+        match self.overvisited() {
+            Some(over) => Err(self.visits_too_often(over)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the run has not taken all the steps it may, or hooks can have allowed it as many as it needs.
+    fn may_go_on_at_limit(&self) -> bool {
+        !self.is_exhausted() || self.may_extend(self.position.steps_needed())
+    }
+
+    /// Whether this is the error of a run that would visit a node more often than it may.
+    fn is_overvisited(&self, error: &str) -> bool {
+        let Some(over) = self.overvisited() else { return false };
+        let is_ended = self.outcome_at_visits(over).goes_on().is_err();
+        error == over.message(self.code) && !is_ended && self.may_go_on_at_limit()
     }
 
     /// Whether hooks can allow the run as many steps as it needs.

@@ -19,7 +19,7 @@ use graph_engine::record::{
 };
 use graph_engine::schema;
 use graph_engine::state::StateFields;
-use graph_engine::step::{Position, Way, denied, state_value};
+use graph_engine::step::{Overvisited, Position, Way, denied, state_value};
 use graph_engine::tool_caller::{Request, ToolCaller};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
@@ -329,6 +329,16 @@ impl<'m> Replayer<'m> {
         self.position.is_exhausted(self.code)
     }
 
+    /// Returns the node that the next step would visit more often than the graph allows.
+    pub(super) fn overvisited(&self) -> Option<Overvisited> {
+        self.position.overvisited(self.code)
+    }
+
+    pub(super) fn visits_too_often(&self, over: Overvisited) -> String {
+        let Overvisited { node, most, .. } = over;
+        format!("node `{}` is visited more often than the {most} times that it may be", self.code.node(node).name)
+    }
+
     /// Takes a step, if the graph allows it.
     pub(super) fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
         let visits = step.visits.len();
@@ -345,6 +355,9 @@ impl<'m> Replayer<'m> {
                 return Err("it says how many visits the run may make, and nobody had changed that".to_owned());
             }
             _ => {}
+        }
+        if let Some(over) = self.overvisited() {
+            return Err(self.visits_too_often(over));
         }
         let frontier = self.position.frontier.clone();
         let mut leads = Vec::new();
@@ -437,6 +450,9 @@ impl<'m> Replayer<'m> {
         };
         if self.position.frontier.is_empty() {
             return Err("nothing was left to do where it began".to_owned());
+        }
+        if !self.position.counts_its_visits(self.code) {
+            return Err("it counts the visits of its nodes otherwise than its steps".to_owned());
         }
         self.matches_snapshot(snapshot)
     }

@@ -485,6 +485,16 @@ impl ChangedRun<'_> {
                 }
                 return Ok(());
             }
+            if let Some(over) = self.position.overvisited(self.code) {
+                let error = over.message(self.code);
+                if end.is_none_or(|end| end.error.as_ref() != Some(&error)) {
+                    let recorded = end.map_or(Status::Running, |end| end.status);
+                    let step = self.position.steps;
+                    self.deviate(step, "", None, Departure::Fails(error));
+                    self.deviate(step, "", None, Departure::Ends { recorded, now: Status::Error });
+                }
+                return Ok(());
+            }
             if !self.step(end)? {
                 return Ok(());
             }
