@@ -70,6 +70,8 @@ pub enum StepBound {
     Edges,
     /// `limits.visits` stops a run that continues.
     Visits,
+    /// `limits.steps` stops a run that continues.
+    Steps,
     /// `max_steps` stops a run that continues.
     MaxSteps,
 }
@@ -80,6 +82,7 @@ impl StepBound {
         match self {
             Self::Edges => "edges",
             Self::Visits => "limits.visits",
+            Self::Steps => "limits.steps",
             Self::MaxSteps => "max_steps",
         }
     }

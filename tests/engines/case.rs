@@ -386,6 +386,7 @@ fn kind(error: &RunError) -> &'static str {
         RunError::Node { .. } => "error",
         RunError::MaxSteps { .. } => "max_steps",
         RunError::MaxVisits { .. } => "max_visits",
+        RunError::MaxNestedSteps { .. } => "max_nested_steps",
         RunError::Deadline { .. } => "deadline",
         RunError::Cancelled { .. } => "cancelled",
         _ => "broken",

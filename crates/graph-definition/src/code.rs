@@ -451,7 +451,8 @@ codes! {
     NO_EFFECT = "G0174"(Warn), "a setting of a node's calls that has no effect",
         "With `attempts: 1` nothing is retried, because the number includes the first attempt, so the other fields of \
          `retry` have no effect. A `timeout` of a node that is longer than `limits.timeout` never passes, because the run \
-         ends before. Write another value, or remove the setting.";
+         ends before. `limits` of a node do nothing if it runs no graph, or if the graph's own limit is lower. Write \
+         another value, or remove the setting.";
     SAME_TARGET = "G0175"(Warn), "an edge that makes no difference",
         "Wherever the edge is followed, the edges after it would lead to the same node without it, so its condition \
          decides nothing. Remove the edge, or correct the target of one of them. An edge with a `description` is not \
@@ -563,9 +564,11 @@ codes! {
     IDLE_CANCELS = "G0218"(Warn), "a return that cancels nothing",
         "`cancels: true` lets a run return while branches are active. Where this node is visited, no other branch can be \
          active, and none has yet to reach a join. Remove it: the compiler then reports a branch that is added later.";
-    TOO_LOW_LIMIT = "G0219"(Deny), "`limits` allow too little for any run",
+    TOO_LOW_LIMIT = "G0219"(Deny), "`limits` that are too low for any run",
         "Every path from `start` to an end needs a later visit of some node, because its edges compare `visit.number`. \
-         `limits.visits` does not allow that many visits of one node, so every run would fail. Raise the limit.";
+         `limits.visits` does not allow that many visits of one node. Or the shortest path visits more nodes than `limits.steps` \
+         allows, or that of a graph that a node runs more than the `limits` of the node. Every run would fail there. Raise the \
+         limit.";
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use crate::error::RunError;
 use crate::failure::{Failure, LastError};
 use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::hooks::Control;
+use crate::meter::Refused;
 use crate::observer::Event;
 use crate::record;
 use crate::record::{Covered, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, targets};
@@ -37,13 +38,13 @@ use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
     CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Overvisited, Settled, UNFIT, UNRETURNED, Way,
-    exceeded, fold, keys, output, settle, state_value, write,
+    at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
 };
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use graph_model::program::{self, OnMaxSteps};
+use graph_model::program::{self, LimitCode, OnMaxSteps};
 use graph_model::secret::Mask;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value, View};
@@ -76,6 +77,13 @@ impl Engine {
     /// A run that waits holds this future for as long as it waits. The parts that few runs need are boxed, so that they do
     /// not enlarge the future of every run.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
+        let ended = self.drive_to_end().await;
+        // The steps that were not committed can be taken by others.
+        self.meters.release(self.reserved);
+        ended
+    }
+
+    async fn drive_to_end(&mut self) -> Result<Ended, RunError> {
         if self.is_new {
             let start = self.graph().first_node();
             let ended = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
@@ -107,6 +115,9 @@ impl Engine {
                 if let Some(over) = self.run_state.position.overvisited(self.graph()) {
                     return Err(Box::pin(self.end_overvisited(over)).await);
                 }
+                if let Err(refused) = self.reserve() {
+                    return Err(Box::pin(self.end_refused(refused)).await);
+                }
                 self.perform(&mut visits).await;
             }
             if let Some(broken) = visits.iter_mut().find_map(|visit| visit.broken.take()) {
@@ -131,6 +142,7 @@ impl Engine {
     /// graph has no secrets.
     fn may_walk(&self) -> bool {
         !self.is_timed()
+            && !self.meters.is_counting()
             // A subscriber to spans sees each step.
             && !tracing::span_enabled!(tracing::Level::INFO)
             && self.run_secrets.is_none()
@@ -229,11 +241,40 @@ impl Engine {
         }
     }
 
+    /// Counts the steps that are about to begin, with those of the runs around this one.
+    fn reserve(&mut self) -> Result<(), Refused> {
+        if self.meters.is_counting() {
+            let steps = self.run_state.position.frontier.len() as u64;
+            self.meters.reserve(steps)?;
+            self.reserved = steps;
+        }
+        Ok(())
+    }
+
+    /// Ends the run because its next step would exceed a `limits.steps`, with the error of a hook if one gives it.
+    async fn end_refused(&mut self, refused: Refused) -> RunError {
+        let Refused::Exceeded { used, most } = refused else { return self.leave().await };
+        let node =
+            self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
+        let steps = self.run_state.position.steps;
+        let values = at_limit(LimitCode::Steps, used, most, None);
+        if let Some(error) = self.hooks_at_bound(node, values).await {
+            return self.end_at(node, steps + 1, Failure::permanent(error), false).await;
+        }
+        if let Err(error) = self.end_at_limit(node, &too_many_nested_steps(most)).await {
+            return error;
+        }
+        let state = Box::new(self.state_value());
+        RunError::MaxNestedSteps { run: self.facts.id.clone(), max_steps: most, steps, state }
+    }
+
     /// Ends the run because it would visit a node more often than the graph allows, with the error of a hook if one gives it.
     async fn end_overvisited(&mut self, over: Overvisited) -> RunError {
-        if let Some(error) = self.visit_hooks(over).await {
-            let taken = self.run_state.position.steps;
-            return self.end_at(over.node, taken, Failure::permanent(error), false).await;
+        let name = &self.graph().node(over.node).name;
+        let values = at_limit(LimitCode::Visits, over.visits, u64::from(over.most), Some(name));
+        if let Some(error) = self.hooks_at_bound(over.node, values).await {
+            let next = self.run_state.position.steps + 1;
+            return self.end_at(over.node, next, Failure::permanent(error), false).await;
         }
         let message = over.message(self.graph());
         if let Err(error) = self.end_at_limit(over.node, &message).await {
@@ -292,6 +333,7 @@ impl Engine {
     /// all of it fits. If the store fails, the run stops, and a resumed run continues from what the store has.
     async fn commit(&mut self, visits: &mut [BoxedVisit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.run_state.position.steps + 1;
+        visits.iter_mut().for_each(|visit| visit.below = self.meters.close(visit.activation.number));
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
             Ok(candidate) => candidate,
@@ -332,6 +374,7 @@ impl Engine {
             }
         };
         self.clear_pending();
+        self.reserved = 0;
         if ended.is_none() {
             records.extend(self.sign_snapshot());
         }

@@ -7,7 +7,7 @@ use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
 use crate::run_secrets::RunSecretsError;
-use crate::step::too_many_visits;
+use crate::step::{too_many_nested_steps, too_many_visits};
 use crate::store::StoreError;
 
 /// Why a runtime cannot be built.
@@ -293,6 +293,18 @@ pub enum RunError {
         /// The state when it happened.
         state: Box<Value>,
     },
+    /// The run would have taken more steps than a `limits.steps` allows: that of its graph, or of a run or node around it.
+    #[error("{}", too_many_nested_steps(*max_steps))]
+    MaxNestedSteps {
+        /// The run.
+        run: RunId,
+        /// The limit.
+        max_steps: u64,
+        /// How many nodes were visited, without those of the runs inside it.
+        steps: u64,
+        /// The state when it happened.
+        state: Box<Value>,
+    },
     /// The run exceeded its time limit. It can be resumed after the last step that was committed, and has its full time
     /// again.
     #[error("the run took longer than it may")]
@@ -360,6 +372,7 @@ impl RunError {
             Self::Node { run, .. }
             | Self::MaxSteps { run, .. }
             | Self::MaxVisits { run, .. }
+            | Self::MaxNestedSteps { run, .. }
             | Self::Deadline { run, .. }
             | Self::Cancelled { run, .. }
             | Self::ShutDown { run, .. }

@@ -248,6 +248,9 @@ pub struct Settings {
     /// How often a run may visit one node, in all its branches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visits: Option<u32>,
+    /// How many nodes a run and the runs inside it may visit together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
     /// The graph's hooks, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
@@ -283,6 +286,7 @@ impl Default for Settings {
             depth: 5,
             timeout_ms: None,
             visits: None,
+            steps: None,
             hooks: Vec::new(),
             required: Vec::new(),
             schema: None,
@@ -458,12 +462,14 @@ pub enum LimitCode {
     MaxSteps,
     /// A node was visited as often as `limits.visits` allows.
     Visits,
+    /// The run, the runs inside it or those around it have taken all the steps that `limits.steps` allows.
+    Steps,
 }
 
 impl LimitCode {
     /// Every limit with its spelling.
-    pub const TABLE: [(Self, &'static str); 2] =
-        [(Self::MaxSteps, "max_steps_exceeded"), (Self::Visits, "visits_exceeded")];
+    pub const TABLE: [(Self, &'static str); 3] =
+        [(Self::MaxSteps, "max_steps_exceeded"), (Self::Visits, "visits_exceeded"), (Self::Steps, "steps_exceeded")];
 
     /// Returns the spelling.
     pub fn name(self) -> &'static str {
@@ -515,6 +521,9 @@ pub struct NodeBody {
     /// How long a call may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// The limits of the runs that its calls begin.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limits: CallLimits,
     /// Where an agent is to execute the call: the `remote` of the node, which the tool receives (R11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
@@ -541,6 +550,25 @@ impl NodeBody {
         let own = [&self.item, &self.params, &self.output].into_iter().flatten();
         let over = self.each.as_ref().map(|each| &each.over);
         own.chain(over).chain(self.assign.values()).for_each(|term| term.paths(visit));
+    }
+}
+
+/// The limits of the runs that the calls of a node begin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallLimits {
+    /// How many levels of graphs and threads may be nested below the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// How many nodes all runs that a visit begins, and those inside them, may visit together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+}
+
+impl CallLimits {
+    /// Returns how many levels may be nested below the node, where its run may nest as many as `depth`.
+    pub fn depth_within(self, depth: u32) -> u32 {
+        self.depth.map_or(depth, |own| own.min(depth))
     }
 }
 

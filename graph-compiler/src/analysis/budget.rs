@@ -39,7 +39,13 @@ pub(crate) fn budget(
     let own_steps = paths.heaviest(start, |component| visits[component]);
     let reached = reached(flow, start);
     let limited = limited_visits(model, &paths, &visits, &reached, start);
-    let (steps, bounded_by) = lowest(own_steps, limited, limit);
+    let nested = model.definition.settings.steps.map(u64::from);
+    let (steps, bounded_by) = lowest([
+        (own_steps, StepBound::Edges),
+        (limited, StepBound::Visits),
+        (nested, StepBound::Steps),
+        (Some(limit), StepBound::MaxSteps),
+    ]);
     let calls: Vec<Option<u64>> = (0..flow.next.len()).map(|node| calls_at(model, node)).collect();
     let along = paths.heaviest(start, |component| {
         visits[component]?.checked_mul(greatest(flow.components[component].iter().map(|&node| calls[node]))?)
@@ -93,11 +99,10 @@ fn limited_visits(
     along.into_iter().chain([all(reached)]).min()
 }
 
-/// Returns the lowest of the bounds of a run's steps: that of its edges, that of `limits.visits`, and that of `max_steps`.
-fn lowest(edges: Option<u64>, visits: Option<u64>, max_steps: u64) -> (u64, StepBound) {
-    let bounds = [(edges, StepBound::Edges), (visits, StepBound::Visits), (Some(max_steps), StepBound::MaxSteps)];
+/// Returns the lowest of the bounds of a run's steps that are known, and the first of those that are equal.
+fn lowest(bounds: [(Option<u64>, StepBound); 4]) -> (u64, StepBound) {
     let known = bounds.into_iter().filter_map(|(most, bound)| Some((most?, bound)));
-    known.min_by_key(|(most, _)| *most).unwrap_or((max_steps, StepBound::MaxSteps))
+    known.min_by_key(|(most, _)| *most).unwrap_or((u64::MAX, StepBound::MaxSteps))
 }
 
 /// Returns how many nodes a run visits at least in all of its branches; 0 if it has no branches.

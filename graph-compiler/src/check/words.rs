@@ -15,7 +15,7 @@ const ENDS: [&str; 4] = ["completed", "completed_with_errors", "error", "cancell
 /// The categories of failures.
 const CATEGORIES: [&str; 4] = ["permanent", "transient", "rate_limited", "cancelled"];
 /// The limits that a run can reach.
-const LIMITS: [&str; LimitCode::TABLE.len()] = [LimitCode::TABLE[0].1, LimitCode::TABLE[1].1];
+const LIMITS: [&str; LimitCode::TABLE.len()] = [LimitCode::TABLE[0].1, LimitCode::TABLE[1].1, LimitCode::TABLE[2].1];
 
 /// A kind of words that a value can be.
 enum Words {

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::graph::{CompiledHook, Notes, Now, Steering};
 use crate::hooks::{Control, HookContext, Layer};
 use crate::status::Status;
-use crate::step::{Overvisited, at_limit, failed, hook_values};
+use crate::step::{at_limit, failed, hook_values};
 use crate::tool_caller::{GuardedCall, Request, panic_text};
 
 /// Returns the `error` of a failure as hooks see it: all that the tool said (R147), and the message under each of its names.
@@ -75,15 +75,17 @@ impl StepContext {
         self.ask_at_limit(node, at_limit(LimitCode::MaxSteps, taken, most, None)).await
     }
 
-    /// Asks the hooks how a run fails that would visit a node more often than it may. Returns the error that they give.
-    pub(super) async fn visit_hooks(&self, over: Overvisited) -> Option<String> {
-        let name = &self.graph().node(over.node).name;
-        let values = at_limit(LimitCode::Visits, over.visits, u64::from(over.most), Some(name));
-        match self.ask_at_limit(over.node, values).await? {
+    /// Asks the hooks how a run fails at a limit that nobody raises. Returns the error that they give.
+    pub(super) async fn hooks_at_bound<const N: usize>(
+        &self,
+        node: u16,
+        values: [(&'static str, Value); N],
+    ) -> Option<String> {
+        match self.ask_at_limit(node, values).await? {
             Control::Fail { error } => Some(error),
             Control::Abort => Some(ABORTED.to_owned()),
             control => {
-                tracing::warn!(run = %self.facts.id, ?control, "no hook allows more visits of a node than `limits.visits`");
+                tracing::warn!(run = %self.facts.id, ?control, "a hook asked for more than `limits` allow");
                 None
             }
         }

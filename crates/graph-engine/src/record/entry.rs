@@ -162,6 +162,9 @@ pub struct Start {
     /// How many steps it may take, if the caller set a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// The lowest `limits.steps` of the runs around it and the visits that called them, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// The capabilities that the caller restricted the run to, if it did; they also bind anyone who resumes the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Vec<Pattern>>,
@@ -293,6 +296,9 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// The run of the nested graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
+    /// How many steps the runs made that it began, with those inside them, if `limits.steps` limits them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub below: u64,
     /// The items of a foreach that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<ItemFailure>,
@@ -653,6 +659,9 @@ pub struct Snapshot {
     /// How often each node was visited, by their names, if the graph limits that.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub visited: BTreeMap<String, u64>,
+    /// How many steps the runs made that its visits began, if they are counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub below: u64,
     /// Activations that wait for something from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Target>,

@@ -165,6 +165,7 @@ impl Serialize for SnapshotDraft<'_> {
             suppressed,
             limit,
             visited,
+            below,
             paths: _,
         } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
@@ -194,6 +195,9 @@ impl Serialize for SnapshotDraft<'_> {
         }
         if !visited.is_empty() {
             map.serialize_entry("visited", &self.counts(visited))?;
+        }
+        if *below > 0 {
+            map.serialize_entry("below", below)?;
         }
         if !parked.is_empty() {
             map.serialize_entry("parked", &targets(self.code, parked))?;
@@ -321,6 +325,7 @@ impl Snapshot {
             suppressed: self.suppressed.clone(),
             limit: self.limit,
             visited: read_counts(code, &self.visited)?,
+            below: self.below,
             paths: self.read_paths(code)?,
         })
     }

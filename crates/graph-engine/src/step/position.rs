@@ -41,6 +41,8 @@ pub struct Position {
     pub limit: Option<u64>,
     /// How often each node was visited, in all branches; empty if the graph does not limit that.
     pub visited: BTreeMap<u16, u64>,
+    /// How many steps the runs made that its visits began, if they are counted.
+    pub below: u64,
     /// The branches that wrote the last elements of channels, whose elements are put in order when the branches meet.
     pub paths: ElementPaths,
 }
@@ -114,6 +116,7 @@ impl Position {
             suppressed: Vec::new(),
             limit: None,
             visited: BTreeMap::new(),
+            below: 0,
             paths: ElementPaths::new(),
         }
     }
@@ -211,6 +214,7 @@ impl Position {
         let Activation { node: at, frame, .. } = visited.at;
         self.steps += 1;
         self.count(graph, *at);
+        self.below = self.below.saturating_add(visited.below);
         if visited.way.is_cancelled() {
             return;
         }

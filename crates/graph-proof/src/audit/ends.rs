@@ -10,8 +10,8 @@ use graph_engine::graph::{Asks, Notes, Now};
 use graph_engine::hooks::Control;
 use graph_engine::record::{End, VisitFailure};
 use graph_engine::step::{
-    CANCELLED, CallFacts, Env, OVERDUE, Outcome, Planned, SettledVisit, StateWrites, UNFIT, UNRETURNED, exceeded,
-    is_no_way, most_extended, output, plan, plan_item, settle, state_value,
+    CANCELLED, CallFacts, Env, NESTED_STEPS, OVERDUE, Outcome, Planned, SettledVisit, StateWrites, UNFIT, UNRETURNED,
+    exceeded, is_no_way, most_extended, output, plan, plan_item, settle, state_value, too_many_nested_steps,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::secret::HIDDEN;
@@ -110,7 +110,10 @@ impl Replayer<'_> {
             return self.several_failed(end, at);
         }
         let Some(node) = &end.node else {
-            let is_known = error == OVERDUE || self.is_exceeded(error) || self.is_overvisited(error);
+            let is_known = error == OVERDUE
+                || self.is_exceeded(error)
+                || self.is_overvisited(error)
+                || self.is_nested_exceeded(error);
             return if is_known && !end.unfit && end.code.is_none() {
                 Ok(())
             } else {
@@ -141,8 +144,12 @@ impl Replayer<'_> {
         let is_over = self.overvisited().is_some_and(|over| {
             over.node == index && self.outcome_at_visits(over).may_end(error) && self.may_go_on_at_limit()
         });
+        // Hooks see how many steps were taken around the run, which its journal does not record.
+        let is_nested = self.may_be_nested_exhausted(None)
+            && self.position.frontier.first().is_some_and(is_next)
+            && self.may_go_on_at_limit();
         // A hook names no code.
-        if (is_first || is_behind || is_limit || is_over) && end.code.is_none() {
+        if (is_first || is_behind || is_limit || is_over || is_nested) && end.code.is_none() {
             return Ok(());
         }
         self.failed_call(index, end, at)
@@ -261,8 +268,18 @@ impl Replayer<'_> {
         }
         match self.overvisited() {
             Some(over) => Err(self.visits_too_often(over)),
+            None if self.is_nested_exhausted() => {
+                Err("the run and those inside it had taken all the steps they may".to_owned())
+            }
             None => Ok(()),
         }
+    }
+
+    /// Whether this is the error of a run that would take more steps than it may with those inside it and around it.
+    fn is_nested_exceeded(&self, error: &str) -> bool {
+        let most = error.strip_prefix(NESTED_STEPS).and_then(|rest| rest.strip_suffix(')'));
+        let most = most.and_then(|most| most.parse::<u64>().ok()).filter(|most| error == too_many_nested_steps(*most));
+        most.is_some_and(|most| self.may_be_nested_exhausted(Some(most))) && self.may_go_on_at_limit()
     }
 
     /// Whether the run has not taken all the steps it may, or hooks can have allowed it as many as it needs.
@@ -423,6 +440,7 @@ impl Replayer<'_> {
         let visit = SettledVisit {
             at: env.at,
             calls: 0,
+            below: 0,
             error: None,
             items: &[],
             way: &settled.way,

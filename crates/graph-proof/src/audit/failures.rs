@@ -14,7 +14,8 @@ use graph_engine::graph::{Asks, CompiledNode, tables};
 use graph_engine::machine::Machine;
 use graph_engine::schema;
 use graph_engine::step::{
-    NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out, too_many_visits,
+    NESTED_STEPS, NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out,
+    too_many_nested_steps, too_many_visits,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::name::RunId;
@@ -54,6 +55,8 @@ enum SaidOf {
     Listed(&'static str, Vec<String>),
     /// The error of a graph that reached its step limit.
     Exceeded(Arc<dyn Machine>),
+    /// The error of a graph whose run took too many steps, with those around it and inside it: the lowest limit.
+    NestedSteps(u64),
     /// The error of a graph that would visit a node more often than it may.
     Overvisited(Arc<dyn Machine>),
     /// The error of a graph in which a node failed.
@@ -123,6 +126,11 @@ impl OwnFailures {
                 let limit = error.strip_prefix(EXCEEDED).and_then(|rest| rest.strip_suffix(')'));
                 let limit = limit.and_then(|limit| limit.parse().ok());
                 limit.is_some_and(|limit| limit <= most_extended(tables(inner.graph())) && error == exceeded(limit))
+            }
+            SaidOf::NestedSteps(lowest) => {
+                let most = error.strip_prefix(NESTED_STEPS).and_then(|rest| rest.strip_suffix(')'));
+                let most = most.and_then(|most| most.parse::<u64>().ok());
+                most.is_some_and(|most| most >= *lowest && error == too_many_nested_steps(most))
             }
             SaidOf::Overvisited(inner) => {
                 let (graph, most) = (tables(inner.graph()), tables(inner.graph()).settings.visits);
@@ -279,7 +287,8 @@ impl Replayer<'_> {
         timeout: Option<OwnFailures>,
     ) -> Prospects {
         let (inner, id) = (tables(graph.graph()), tables(graph.graph()).id.to_string());
-        let Some(session) = self.sessions.last().filter(|session| session.depth > 0) else {
+        let Some(session) = self.sessions.last().filter(|session| called.node.limits.depth_within(session.depth) > 0)
+        else {
             return Prospects::only([TOO_DEEP.to_owned()]);
         };
         let mut own = Vec::new();
@@ -327,6 +336,11 @@ impl Replayer<'_> {
         }
         if inner.settings.visits.is_some() {
             let (says, category) = (SaidOf::Overvisited(Arc::clone(graph)), Some(Category::Permanent));
+            own.push(OwnFailures { says, category, holds: Holds::Run(runs.clone()) });
+        }
+        let lowest = inner.settings.steps.map(u64::from).into_iter().chain(self.most_steps_below(called.node)).min();
+        if let Some(lowest) = lowest {
+            let (says, category) = (SaidOf::NestedSteps(lowest), Some(Category::Permanent));
             own.push(OwnFailures { says, category, holds: Holds::Run(runs) });
         }
         Prospects { own, asks: false, succeeds: true }

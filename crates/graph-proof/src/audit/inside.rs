@@ -118,12 +118,16 @@ pub async fn prove_tree(
     let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
     let (mut counts, mut lists) = (BTreeMap::new(), BTreeMap::new());
+    let mut steps = StepsInside::default();
+    steps.runs.push((run.clone(), proven.nested_steps));
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
         let inner = graph_of(&*outer, call.tool, call.id.as_ref())
             .ok_or_else(|| misfits("the graph that it calls does not exist".to_owned()))?;
         let mut begun = RunsBegun::default();
+        let visit_steps = steps.visits.entry((around.clone(), call.parent.step));
+        visit_steps.or_insert_with(|| VisitSteps::of(&call));
         let named = call.named_attempt();
         let most = named.or(call.attempts);
         for attempt in 1..=most.unwrap_or(u64::MAX) {
@@ -142,6 +146,7 @@ pub async fn prove_tree(
             call.follows(&*inner, &begun).map_err(misfits)?;
             waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
             audits.push((Arc::clone(&inner), proven.audit.clone()));
+            steps.take(&call, id, proven.nested_steps);
             begun = RunsBegun { last: Some((attempt, proven)), missed: 0 };
         }
         if let Some(most) = most {
@@ -168,6 +173,7 @@ pub async fn prove_tree(
             call.count(&*inner, named, &begun, count);
         }
     }
+    steps.check().map_err(|(run, seq, reason)| of(&run)(JournalError::Misfit { seq, reason }))?;
     for ((run, step), list) in lists {
         let reason = || format!("other items of visit {step} failed than those of which it ended");
         misfit(list.seq, list.fits().then_some(()).ok_or_else(reason)).map_err(of(&run))?;
@@ -196,6 +202,68 @@ struct RunsBegun {
     last: Option<(u64, Proven)>,
     /// How many calls after it began no run.
     missed: u64,
+}
+
+/// The steps of runs, and of the visits that began runs.
+#[derive(Default)]
+struct StepsInside {
+    /// Each run with its steps and those that its committed visits count; a run is behind the run around it.
+    runs: Vec<(RunId, u64)>,
+    /// The visits that began runs, by their runs and numbers.
+    visits: BTreeMap<(RunId, u64), VisitSteps>,
+}
+
+/// The runs that a visit began.
+struct VisitSteps {
+    /// The record of the visit.
+    seq: u64,
+    /// How many steps it counts of them; `None` if it is not committed, or nothing limits them.
+    below: Option<u64>,
+    /// Whether it may count more: steps that were in progress when a call was given up, and those of runs whose calls are not
+    /// counted, since the run around them was resumed.
+    may_count_more: bool,
+    runs: Vec<RunId>,
+}
+
+impl VisitSteps {
+    fn of(call: &CallInside) -> Self {
+        let may_count_more = call.may_leave_runs();
+        Self { seq: call.seq, below: call.below, may_count_more, runs: Vec::new() }
+    }
+}
+
+impl StepsInside {
+    /// Adds a run that a call began.
+    fn take(&mut self, call: &CallInside, run: RunId, steps: u64) {
+        let visit = self.visits.entry((call.parent.run.clone(), call.parent.step));
+        visit.or_insert_with(|| VisitSteps::of(call)).runs.push(run.clone());
+        self.runs.push((run, steps));
+    }
+
+    /// Fails unless each visit counts the steps of its runs: with the visit's run and record.
+    fn check(&self) -> Result<(), (RunId, u64, String)> {
+        let mut made: BTreeMap<&RunId, u64> = BTreeMap::new();
+        // The runs inside a run are behind it.
+        for (run, own) in self.runs.iter().rev() {
+            let mut all = *own;
+            let visits = self.visits.range((run.clone(), 0)..=(run.clone(), u64::MAX));
+            for ((_, step), visit) in visits {
+                let inside = visit.runs.iter().filter_map(|inner| made.get(inner));
+                let inside = inside.fold(0_u64, |all, one| all.saturating_add(*one));
+                match visit.below {
+                    None => all = all.saturating_add(inside),
+                    Some(below) if below == inside || (visit.may_count_more && below > inside) => {}
+                    Some(below) => {
+                        let reason =
+                            format!("visit {step} counts {below} steps of the runs inside it, and they made {inside}");
+                        return Err((run.clone(), visit.seq, reason));
+                    }
+                }
+            }
+            made.insert(run, all);
+        }
+        Ok(())
+    }
 }
 
 /// How often the calls of a foreach were made.
@@ -339,7 +407,7 @@ impl Replayer<'_> {
     ) -> Vec<CallInside> {
         let node = self.code.node(activation.node);
         let asks = self.code.asks(activation.node);
-        let is_cancelled = visit.is_some_and(|visit| visit.cancelled);
+        let (is_cancelled, below) = (visit.is_some_and(|visit| visit.cancelled), visit.map(|visit| visit.below));
         let visit = visit.filter(|_| !is_cancelled);
         let Some(called) = asks.tool() else { return Vec::new() };
         let is_computed = match self.code.tool(called) {
@@ -365,6 +433,9 @@ impl Replayer<'_> {
             sessions: self.sessions.clone(),
             permissions: self.code.permissions.clone(),
             may_time_out: node.timeout.is_some() || is_cancelled,
+            limits: node.limits,
+            most_steps: self.most_steps_below(node),
+            below: below.filter(|_| self.most_steps_below(node).is_some()),
             said: SaidInside::Nothing,
             ended: None,
             list_ended: None,
@@ -600,6 +671,9 @@ impl CallInside {
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
+        if start.steps != self.most_steps {
+            return Err(format!("run `{}` lets it and others take another number of steps", self.parent.run));
+        }
         // A run whose call was dropped is resumed once more, to end it as cancelled.
         let again = self.sessions.last().filter(|_| run.audit.status == Status::Cancelled);
         self.takes_up(machine, self.sessions.iter().chain(again), &run.sessions)?;
@@ -631,7 +705,8 @@ impl CallInside {
         for own in own {
             let mut may_nest = false;
             let is_granted = around.any(|outer| {
-                let is_below = outer.depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
+                let depth = self.limits.depth_within(outer.depth);
+                let is_below = depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
                 may_nest |= is_below;
                 is_below && self.grants(machine, outer, own)
             });

@@ -115,6 +115,8 @@ pub(super) struct Proven {
     pub(super) start: Start,
     /// The calls of graphs that its visits made.
     pub(super) inside: Vec<CallInside>,
+    /// How many steps it made, with those that its committed visits count of the runs inside them.
+    pub(super) nested_steps: u64,
     /// Its result, if it has ended with one that could be computed.
     pub(super) ended: Option<Ended>,
     /// How it ended without a result.
@@ -203,7 +205,9 @@ pub(super) fn prove(
         output,
         is_recomputed,
     };
-    Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, sessions: walk.sessions })
+    let nested_steps = walk.nested_steps();
+    let inside = walk.inside.unwrap_or_default();
+    Ok(Proven { audit, start, inside, nested_steps, ended, failed, sessions: walk.sessions })
 }
 
 /// Fails unless a run of the graph can begin with this record, regardless of its inputs.
@@ -219,6 +223,8 @@ pub(super) fn begins(
     same("key of the journal", start.key.as_str(), &hex(key.as_bytes()))?;
     if let Some(parent) = &start.parent {
         is_inside(run, parent, start)?;
+    } else if start.steps.is_some() {
+        return Err("runs around it limit its steps, and it is in none".to_owned());
     }
     if start.encryption_key.is_some() == code.settings.secrets.is_empty() {
         return Err(

@@ -14,7 +14,7 @@ use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
     CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold,
-    items_failed, output, plan, plan_item, settle, write,
+    items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
 };
 use graph_engine::tool_caller::Request;
 use graph_engine::{EncryptionKey, Status};
@@ -485,8 +485,8 @@ impl ChangedRun<'_> {
                 }
                 return Ok(());
             }
-            if let Some(over) = self.position.overvisited(self.code) {
-                let error = over.message(self.code);
+            let over = self.position.overvisited(self.code).map(|over| over.message(self.code));
+            if let Some(error) = over.or_else(|| self.nested_steps_exceeded()) {
                 if end.is_none_or(|end| end.error.as_ref() != Some(&error)) {
                     let recorded = end.map_or(Status::Running, |end| end.status);
                     let step = self.position.steps;
@@ -499,6 +499,14 @@ impl ChangedRun<'_> {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns the error of a run that would take more steps than its graph allows, with the recorded ones of the runs inside it.
+    fn nested_steps_exceeded(&self) -> Option<String> {
+        let most = u64::from(self.code.settings.steps?);
+        let Position { steps, below, frontier, .. } = &self.position;
+        let needed = steps.saturating_add(*below).saturating_add(frontier.len() as u64);
+        (needed > most).then(|| too_many_nested_steps(most))
     }
 
     /// Visits the next nodes. Returns `false` if the run cannot be followed any further.
@@ -518,8 +526,9 @@ impl ChangedRun<'_> {
             let name = self.code.node(activation.node).name.clone();
             let pair = self.pair(number, &name);
             match self.visit(activation, pair) {
-                Ok(made) => {
+                Ok(mut made) => {
                     if let Some(pair) = pair {
+                        made.visit.below = self.recorded.visits[pair].visit.below;
                         self.compare(number, &made.visit, pair);
                     }
                     settled.push((activation, made.way, made.changes));
@@ -543,6 +552,7 @@ impl ChangedRun<'_> {
                 |((at, way, changes), visit): (&(&Activation, Way, Vec<Change>), &Visit)| SettledVisit {
                     at,
                     calls: visit.calls,
+                    below: visit.below,
                     error: visit.error.as_deref(),
                     items: &visit.items,
                     way,

@@ -29,6 +29,7 @@ impl Judge<'_> {
             let settled = |(at, way)| SettledVisit {
                 at,
                 calls: 1,
+                below: 0,
                 error: None,
                 items: &[],
                 way,
