@@ -264,6 +264,44 @@ async fn forged_counts_of_nested_steps_are_refused() {
 }
 
 #[tokio::test]
+async fn forged_ends_at_limits_of_nested_steps_are_refused() {
+    let settings = r#"{"max_steps":1000,"steps":26}"#;
+    let store = MemoryStore::new();
+    drop(run(&runtime(store.clone()), outer(settings), 2).await);
+    proven(outer(settings), &store).await.unwrap();
+    let mut forged = 0;
+    for one in store.list().await.unwrap() {
+        let records = store.load(&one.run).await.unwrap();
+        let last = records.len() - 1;
+        if !records[last].body.contains(r#""error":"Max steps of nested runs exceeded (26)""#)
+            || one.run.as_str() == "run"
+        {
+            continue;
+        }
+        for most in [25, 27, 40, 41] {
+            let error = json!(format!("Max steps of nested runs exceeded ({most})"));
+            let records = edited(&records, last, |end| end["error"] = error.clone());
+            let found = proven(outer(settings), &with(&store, one.run.as_str(), Some(records)).await).await;
+            assert!(found.is_err(), "{most}");
+        }
+        forged += 1;
+    }
+    assert!(forged > 0, "some runs ended because of the limit");
+    // Under a limit that all of them together did not reach, the same ends are refused.
+    let settings = r#"{"max_steps":1000,"steps":1000}"#;
+    let store = MemoryStore::new();
+    run(&runtime(store.clone()), outer(settings), 1).await.unwrap();
+    let records = store.load(&id("run")).await.unwrap();
+    let mut early = records[..2].to_vec();
+    early.push(records.last().unwrap().clone());
+    let end =
+        json!({"kind": "end", "status": "error", "steps": 1, "error": "Max steps of nested runs exceeded (1000)"});
+    let early = crate::forged::inserted(&early, 2, &end);
+    let found = proven(outer(settings), &with(&store, "run", Some(early[..3].to_vec())).await).await.unwrap_err();
+    assert!(found.contains("a run fails so only at a node"), "{found}");
+}
+
+#[tokio::test]
 async fn nested_runs_without_a_limit_count_nothing() {
     let store = MemoryStore::new();
     let inputs = list(2);

@@ -144,9 +144,9 @@ impl Replayer<'_> {
         let is_over = self.overvisited().is_some_and(|over| {
             over.node == index && self.outcome_at_visits(over).may_end(error) && self.may_go_on_at_limit()
         });
-        // Hooks see how many steps were taken around the run, which its journal does not record.
         let is_nested = self.may_be_nested_exhausted(None)
             && self.position.frontier.first().is_some_and(is_next)
+            && self.outcome_at_nested_steps().may_end(error)
             && self.may_go_on_at_limit();
         // A hook names no code.
         if (is_first || is_behind || is_limit || is_over || is_nested) && end.code.is_none() {
@@ -277,9 +277,9 @@ impl Replayer<'_> {
 
     /// Whether this is the error of a run that would take more steps than it may with those inside it and around it.
     fn is_nested_exceeded(&self, error: &str) -> bool {
-        let most = error.strip_prefix(NESTED_STEPS).and_then(|rest| rest.strip_suffix(')'));
-        let most = most.and_then(|most| most.parse::<u64>().ok()).filter(|most| error == too_many_nested_steps(*most));
-        most.is_some_and(|most| self.may_be_nested_exhausted(Some(most))) && self.may_go_on_at_limit()
+        nested_limit(error).is_some_and(|most| self.may_be_nested_exhausted(Some(most)))
+            && self.outcome_at_nested_steps().goes_on().is_ok()
+            && self.may_go_on_at_limit()
     }
 
     /// Whether the run has not taken all the steps it may, or hooks can have allowed it as many as it needs.
@@ -457,4 +457,10 @@ impl Replayer<'_> {
         let message = error.strip_prefix(UNFIT);
         self.position.frontier.len() > 1 && message.is_some_and(|message| self.code.may_be_uncombined(node, message))
     }
+}
+
+/// Returns the limit in the error of a run that would take more steps than it may with those inside it and around it.
+pub(super) fn nested_limit(error: &str) -> Option<u64> {
+    let most = error.strip_prefix(NESTED_STEPS).and_then(|rest| rest.strip_suffix(')'));
+    most.and_then(|most| most.parse().ok()).filter(|most| error == too_many_nested_steps(*most))
 }

@@ -14,8 +14,7 @@ use graph_engine::graph::{Asks, CompiledNode, tables};
 use graph_engine::machine::Machine;
 use graph_engine::schema;
 use graph_engine::step::{
-    NESTED_STEPS, NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out,
-    too_many_nested_steps, too_many_visits,
+    NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out, too_many_visits,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::name::RunId;
@@ -23,6 +22,7 @@ use graph_model::program::Executor;
 use graph_model::secret::HIDDEN;
 use graph_model::value::Value;
 
+use crate::audit::ends::nested_limit;
 use crate::audit::replayer::Replayer;
 
 /// The beginning of the error of a run that has reached its step limit.
@@ -127,11 +127,7 @@ impl OwnFailures {
                 let limit = limit.and_then(|limit| limit.parse().ok());
                 limit.is_some_and(|limit| limit <= most_extended(tables(inner.graph())) && error == exceeded(limit))
             }
-            SaidOf::NestedSteps(lowest) => {
-                let most = error.strip_prefix(NESTED_STEPS).and_then(|rest| rest.strip_suffix(')'));
-                let most = most.and_then(|most| most.parse::<u64>().ok());
-                most.is_some_and(|most| most >= *lowest && error == too_many_nested_steps(most))
-            }
+            SaidOf::NestedSteps(lowest) => nested_limit(error).is_some_and(|most| most >= *lowest),
             SaidOf::Overvisited(inner) => {
                 let (graph, most) = (tables(inner.graph()), tables(inner.graph()).settings.visits);
                 most.is_some_and(|most| graph.visited().any(|node| error == too_many_visits(most, &node.name)))

@@ -61,6 +61,15 @@ impl Replayer<'_> {
         self.hook_outcome(Event::Limit, over.node, values)
     }
 
+    /// Returns the outcome of the hooks when the run would take more steps than it may with those of the runs inside it and around
+    /// it. Hooks see how many were taken, which is known only if no other run counts, and none had begun before a resume.
+    pub(super) fn outcome_at_nested_steps(&self) -> HookOutcome {
+        let own = self.code.settings.steps.filter(|_| self.steps_around.is_none() && self.sessions.len() == 1);
+        let Some(most) = own else { return HookOutcome::Any };
+        let node = self.position.frontier.first().map_or(self.code.first_node(), |activation| activation.node);
+        self.hook_outcome(Event::Limit, node, at_limit(LimitCode::Steps, self.nested_steps(), u64::from(most), None))
+    }
+
     /// Whether hooks can have raised the run's step limit to `limit` (R131).
     pub(super) fn is_extension(&self, limit: u64) -> bool {
         let most = self.most_steps();

@@ -27,6 +27,7 @@ use graph_model::value::{Map, Value};
 use graph_signing::PublicKey;
 
 use crate::audit::dated::Dated;
+use crate::audit::ends::nested_limit;
 use crate::audit::failures::{run_inside, says_ended};
 use crate::audit::prove::{Audit, Proven, prove};
 use crate::audit::replayer::{CallInside, Lost, Replayer, SaidInside, Session, is_result, misfit};
@@ -113,13 +114,13 @@ pub async fn prove_tree(
     let records = store.load(run).await.map_err(|source| AuditError::Store { run: run.clone(), source })?;
     let proven = prove(&*machine, run, &records, key, encryption_key, true).map_err(of(run))?;
     drop(records);
+    let mut steps = StepsInside::default();
+    steps.add(run.clone(), tables(machine.graph()).settings.steps.into_iter().collect(), &proven);
     let mut first = proven.audit;
     first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, encryption_key).await?;
     let mut audits = vec![(Arc::clone(&machine), first)];
     let mut waiting: Vec<_> = proven.inside.into_iter().rev().map(|call| (Arc::clone(&machine), call)).collect();
     let (mut counts, mut lists) = (BTreeMap::new(), BTreeMap::new());
-    let mut steps = StepsInside::default();
-    steps.runs.push((run.clone(), proven.nested_steps));
     while let Some((outer, call)) = waiting.pop() {
         let around = &call.parent.run;
         let misfits = |reason: String| of(around)(JournalError::Misfit { seq: call.seq, reason });
@@ -146,7 +147,7 @@ pub async fn prove_tree(
             call.follows(&*inner, &begun).map_err(misfits)?;
             waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
             audits.push((Arc::clone(&inner), proven.audit.clone()));
-            steps.take(&call, id, proven.nested_steps);
+            steps.take(&call, id, &*inner, &proven);
             begun = RunsBegun { last: Some((attempt, proven)), missed: 0 };
         }
         if let Some(most) = most {
@@ -173,7 +174,8 @@ pub async fn prove_tree(
             call.count(&*inner, named, &begun, count);
         }
     }
-    steps.check().map_err(|(run, seq, reason)| of(&run)(JournalError::Misfit { seq, reason }))?;
+    let counted = steps.check().and_then(|()| steps.check_ends());
+    counted.map_err(|(run, seq, reason)| of(&run)(JournalError::Misfit { seq, reason }))?;
     for ((run, step), list) in lists {
         let reason = || format!("other items of visit {step} failed than those of which it ended");
         misfit(list.seq, list.fits().then_some(()).ok_or_else(reason)).map_err(of(&run))?;
@@ -207,10 +209,24 @@ struct RunsBegun {
 /// The steps of runs, and of the visits that began runs.
 #[derive(Default)]
 struct StepsInside {
-    /// Each run with its steps and those that its committed visits count; a run is behind the run around it.
-    runs: Vec<(RunId, u64)>,
+    /// The runs, each behind the run around it.
+    runs: Vec<RunSteps>,
     /// The visits that began runs, by their runs and numbers.
     visits: BTreeMap<(RunId, u64), VisitSteps>,
+}
+
+/// The steps of a run.
+struct RunSteps {
+    run: RunId,
+    /// Its steps, and those that its committed visits count.
+    counted: u64,
+    /// Its own steps, and the visits of its next one, which may have begun.
+    own: u64,
+    /// The limits of its steps with those of other runs: its own and those around it.
+    limits: Vec<u32>,
+    /// Its last record, and the limit because of which it ended.
+    ended: Option<(u64, u64)>,
+    is_resumed: bool,
 }
 
 /// The runs that a visit began.
@@ -233,19 +249,51 @@ impl VisitSteps {
 }
 
 impl StepsInside {
-    /// Adds a run that a call began.
-    fn take(&mut self, call: &CallInside, run: RunId, steps: u64) {
+    /// Adds a run with its limits.
+    fn add(&mut self, run: RunId, limits: Vec<u32>, proven: &Proven) {
+        let error = proven.failed.as_ref().filter(|lost| lost.node.is_none()).map(|lost| lost.error.as_str());
+        let ended = error.and_then(nested_limit).map(|most| (proven.audit.records.saturating_sub(1), most));
+        let own = proven.audit.steps.saturating_add(proven.due);
+        let (counted, is_resumed) = (proven.nested_steps, proven.audit.resumes > 0);
+        self.runs.push(RunSteps { run, counted, own, limits, ended, is_resumed });
+    }
+
+    /// Adds a run of a graph that a call began.
+    fn take(&mut self, call: &CallInside, run: RunId, inner: &dyn Machine, proven: &Proven) {
         let visit = self.visits.entry((call.parent.run.clone(), call.parent.step));
         visit.or_insert_with(|| VisitSteps::of(call)).runs.push(run.clone());
-        self.runs.push((run, steps));
+        let around = self.runs.iter().rev().find(|one| one.run == call.parent.run);
+        let around = around.map(|around| around.limits.as_slice()).unwrap_or_default();
+        let own = call.limits.steps.into_iter().chain(tables(inner.graph()).settings.steps);
+        let limits = around.iter().copied().chain(own).collect();
+        self.add(run, limits, proven);
+    }
+
+    /// Fails if a run ended because of a limit that is not one of those around it, or although all runs together took fewer
+    /// steps. In a tree with resumed runs, steps may have been lost that were counted.
+    fn check_ends(&self) -> Result<(), (RunId, u64, String)> {
+        let all = self.runs.iter().fold(0_u64, |all, one| all.saturating_add(one.own));
+        let is_known = !self.runs.iter().any(|one| one.is_resumed);
+        for RunSteps { run, limits, ended, .. } in &self.runs {
+            let Some((seq, most)) = *ended else { continue };
+            let reason = if !limits.iter().any(|limit| u64::from(*limit) == most) {
+                format!("no limit of its steps is {most}")
+            } else if is_known && all <= most {
+                format!("all runs together did not take more than {most} steps")
+            } else {
+                continue;
+            };
+            return Err((run.clone(), seq, reason));
+        }
+        Ok(())
     }
 
     /// Fails unless each visit counts the steps of its runs: with the visit's run and record.
     fn check(&self) -> Result<(), (RunId, u64, String)> {
         let mut made: BTreeMap<&RunId, u64> = BTreeMap::new();
         // The runs inside a run are behind it.
-        for (run, own) in self.runs.iter().rev() {
-            let mut all = *own;
+        for RunSteps { run, counted, .. } in self.runs.iter().rev() {
+            let mut all = *counted;
             let visits = self.visits.range((run.clone(), 0)..=(run.clone(), u64::MAX));
             for ((_, step), visit) in visits {
                 let inside = visit.runs.iter().filter_map(|inner| made.get(inner));

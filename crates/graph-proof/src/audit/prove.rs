@@ -117,6 +117,8 @@ pub(super) struct Proven {
     pub(super) inside: Vec<CallInside>,
     /// How many steps it made, with those that its committed visits count of the runs inside them.
     pub(super) nested_steps: u64,
+    /// How many visits its next step has.
+    pub(super) due: u64,
     /// Its result, if it has ended with one that could be computed.
     pub(super) ended: Option<Ended>,
     /// How it ended without a result.
@@ -205,9 +207,9 @@ pub(super) fn prove(
         output,
         is_recomputed,
     };
-    let nested_steps = walk.nested_steps();
+    let (nested_steps, due) = (walk.nested_steps(), walk.position.frontier.len() as u64);
     let inside = walk.inside.unwrap_or_default();
-    Ok(Proven { audit, start, inside, nested_steps, ended, failed, sessions: walk.sessions })
+    Ok(Proven { audit, start, inside, nested_steps, due, ended, failed, sessions: walk.sessions })
 }
 
 /// Fails unless a run of the graph can begin with this record, regardless of its inputs.
