@@ -64,6 +64,32 @@ pub struct Exit {
     pub ty: Type,
 }
 
+/// The reason why a run visits no more nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepBound {
+    /// Its edges lead no further.
+    Edges,
+    /// `limits.visits` stops a run that continues.
+    Visits,
+    /// `limits.steps` stops a run that continues.
+    Steps,
+    /// `max_steps` stops a run that continues.
+    MaxSteps,
+}
+
+impl StepBound {
+    /// Returns the name: `edges`, or the field that stops the run.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Edges => "edges",
+            Self::Visits => "limits.visits",
+            Self::Steps => "limits.steps",
+            Self::MaxSteps => "max_steps",
+        }
+    }
+}
+
 /// The bounds of a run of a graph, as far as the graph determines them.
 ///
 /// Hooks and middleware of the program are not counted.
@@ -73,8 +99,8 @@ pub struct Budget {
     pub shortest: u64,
     /// The number of nodes that it visits at most.
     pub steps: u64,
-    /// Whether the edges ensure that; otherwise only `max_steps` stops a run that continues.
-    pub is_bounded: bool,
+    /// The reason for that.
+    pub bounded_by: StepBound,
     /// The number of calls that it makes at most, counting every attempt and the calls of graphs inside; `None` if
     /// there is no bound.
     pub calls: Option<u64>,

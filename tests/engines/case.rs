@@ -385,6 +385,8 @@ fn kind(error: &RunError) -> &'static str {
     match error {
         RunError::Node { .. } => "error",
         RunError::MaxSteps { .. } => "max_steps",
+        RunError::MaxVisits { .. } => "max_visits",
+        RunError::MaxNestedSteps { .. } => "max_nested_steps",
         RunError::Deadline { .. } => "deadline",
         RunError::Cancelled { .. } => "cancelled",
         _ => "broken",

@@ -361,6 +361,10 @@ impl Hooks for Director {
         if own.way == Way::LimitHook {
             return fail(own);
         }
+        // Nobody allows more visits of a node.
+        if told.values["limit_code"] != "max_steps_exceeded" {
+            return None;
+        }
         let (taken, most) = (told.values["current_value"].as_u64()?, told.values["current_max"].as_u64()?);
         let ended = own.end.as_ref().filter(|_| own.steps == taken).and_then(|end| end["error"].as_str());
         let ended = ended.and_then(|text| text.strip_prefix("Max steps exceeded (")?.strip_suffix(')')?.parse().ok());

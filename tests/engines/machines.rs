@@ -65,8 +65,12 @@ graph!("tests/engines/graphs/inputs_of_any_kind.yaml");
 graph!("tests/engines/graphs/items_are_executed_and_signed.yaml");
 graph!("tests/engines/graphs/items_are_fetched_and_found.yaml");
 graph!("tests/engines/graphs/joins_that_cancel.yaml");
+graph!("tests/engines/graphs/limits_of_nested_steps.yaml");
 graph!("tests/engines/graphs/limits_of_steps.yaml");
+graph!("tests/engines/graphs/limits_of_steps_below.yaml");
 graph!("tests/engines/graphs/limits_of_time.yaml");
+graph!("tests/engines/graphs/limits_of_visits.yaml");
+graph!("tests/engines/graphs/limits_of_visits_inside.yaml");
 graph!("tests/engines/graphs/limits_raised_by_a_hook.yaml");
 graph!("tests/engines/graphs/limits_return_what_there_is.yaml");
 graph!("tests/engines/graphs/limits_return_with_a_flag.yaml");
@@ -336,12 +340,20 @@ super::all_machines! {
     "joins_that_cancel" joins_that_cancel JoinsThatCancel {
         test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
+    "limits_of_nested_steps" limits_of_nested_steps LimitsOfNestedSteps {
+    }
     "limits_of_steps" limits_of_steps LimitsOfSteps {
+    }
+    "limits_of_steps_below" limits_of_steps_below LimitsOfStepsBelow {
     }
     "limits_of_time" limits_of_time LimitsOfTime {
         test_call(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_slow(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_long(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "limits_of_visits" limits_of_visits LimitsOfVisits {
+    }
+    "limits_of_visits_inside" limits_of_visits_inside LimitsOfVisitsInside {
     }
     "limits_raised_by_a_hook" limits_raised_by_a_hook LimitsRaisedByAHook {
     }

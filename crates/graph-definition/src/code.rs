@@ -451,7 +451,8 @@ codes! {
     NO_EFFECT = "G0174"(Warn), "a setting of a node's calls that has no effect",
         "With `attempts: 1` nothing is retried, because the number includes the first attempt, so the other fields of \
          `retry` have no effect. A `timeout` of a node that is longer than `limits.timeout` never passes, because the run \
-         ends before. Write another value, or remove the setting.";
+         ends before. `limits` of a node do nothing if it runs no graph, or if the graph's own limit is lower. Write \
+         another value, or remove the setting.";
     SAME_TARGET = "G0175"(Warn), "an edge that makes no difference",
         "Wherever the edge is followed, the edges after it would lead to the same node without it, so its condition \
          decides nothing. Remove the edge, or correct the target of one of them. An edge with a `description` is not \
@@ -575,6 +576,11 @@ codes! {
         "A channel with `keep: step` has its value in the step after the write only: it is read by a node that each of its edges \
          comes to from a node that writes it, and that is no join. One with `keep: memory` is in no journal: only the `params` of \
          a call of a tool may read it, which are not cached, and nothing collects into it.";
+    TOO_LOW_LIMIT = "G0222"(Deny), "`limits` that are too low for any run",
+        "Every path from `start` to an end needs a later visit of some node, because its edges compare `visit.number`. \
+         `limits.visits` does not allow that many visits of one node. Or the shortest path visits more nodes than `limits.steps` \
+         allows, or that of a graph that a node runs more than the `limits` of the node. Every run would fail there. Raise the \
+         limit.";
 }
 
 #[cfg(test)]

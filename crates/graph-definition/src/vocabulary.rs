@@ -5,7 +5,7 @@
 
 pub use crate::definition::action::FIELDS as ACTION;
 pub use crate::definition::channel::{CHANNEL, FUNCTION, ORDERS};
-pub use crate::definition::conduct::{CATEGORIES, MOST_ATTEMPTS, RETRY};
+pub use crate::definition::conduct::{CATEGORIES, LIMITS as NODE_LIMITS, MOST_ATTEMPTS, RETRY};
 pub use crate::definition::hook::{
     CONTROLS, FIELDS as HOOK, INLINE, bounds_of as bounds_of_control, is_useful as is_useful_control,
 };

@@ -18,7 +18,8 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
         "Top level",
         "limits",
         "`depth`: how many graphs and threads may be nested, from 0 to 100, 5 if not given; `timeout`: the \
-         duration that a run may take",
+         duration that a run may take; `visits`: how often a run may visit one node; `steps`: how many nodes a run and the runs \
+         inside it may visit together",
     ),
     ("Top level", "config_schema", "the inputs of a run"),
     ("Top level", "config", "the graph"),
@@ -82,6 +83,11 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
+        "limits",
+        "of a node that runs a graph: `depth` and `steps` of the runs below the node",
+    ),
+    (
+        "How calls are made: `retry`, `timeout`, `remote`",
         "remote",
         "the place where an agent is to work; the tool receives it. An empty text names no place",
     ),
@@ -125,6 +131,14 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
 pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("limits", "depth", "how many graphs and threads may be nested"),
     ("limits", "timeout", "the duration that a run may take"),
+    ("limits", "visits", "how often a run may visit one node, in all its branches"),
+    ("limits", "steps", "how many nodes a run and the runs inside it may visit together"),
+    ("limits of a node", "depth", "how many graphs and threads may be nested below the node"),
+    (
+        "limits of a node",
+        "steps",
+        "how many nodes all runs that a visit begins, and those inside them, may visit together",
+    ),
     ("node", "type", "what the node does; one with an `action` and no `type` is an `action`"),
     ("node", "description", "for readers"),
     ("node", "comment", "for readers"),

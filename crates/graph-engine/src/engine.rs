@@ -26,9 +26,10 @@ use crate::cache::Fresh;
 use crate::call::Call;
 use crate::engine::run_state::{BoxedVisit, CallSlot, VisitState, alone};
 use crate::error::RunError;
-use crate::failure::{Failure, LastError, SuppressedError};
+use crate::failure::{Failure, HeldFailure, LastError};
 use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::hooks::Control;
+use crate::meter::Refused;
 use crate::observer::Event;
 use crate::record;
 use crate::record::{
@@ -38,14 +39,14 @@ use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Settled, UNFIT, UNRETURNED, Way, exceeded, fold,
-    keys, output, settle, state_value, write,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Overvisited, Settled, UNFIT, UNRETURNED, Way,
+    at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
 };
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use graph_model::program::{self, OnMaxSteps};
+use graph_model::program::{self, LimitCode, OnMaxSteps};
 use graph_model::secret::{HIDDEN, Mask};
 use graph_model::timestamp;
 use graph_model::value::{AsView, Mismatch, Value, View};
@@ -78,6 +79,13 @@ impl Engine {
     /// A run that waits holds this future for as long as it waits. The parts that few runs need are boxed, so that they do
     /// not enlarge the future of every run.
     pub(crate) async fn drive(mut self) -> Result<Ended, RunError> {
+        let ended = self.drive_to_end().await;
+        // The steps that were not committed can be taken by others.
+        self.meters.release(self.reserved);
+        ended
+    }
+
+    async fn drive_to_end(&mut self) -> Result<Ended, RunError> {
         if self.is_new {
             let start = self.graph().first_node();
             let ended = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
@@ -109,6 +117,12 @@ impl Engine {
                 {
                     return end;
                 }
+                if let Some(over) = self.run_state.position.overvisited(self.graph()) {
+                    return Err(Box::pin(self.end_overvisited(over)).await);
+                }
+                if let Err(refused) = self.reserve() {
+                    return Err(Box::pin(self.end_refused(refused)).await);
+                }
                 self.perform(&mut visits).await;
             }
             if let Some(broken) = visits.iter_mut().find_map(|visit| visit.broken.take()) {
@@ -134,6 +148,7 @@ impl Engine {
     /// graph has no secrets.
     fn may_walk(&self) -> bool {
         !self.is_timed()
+            && !self.meters.is_counting()
             // A subscriber to spans sees each step.
             && !tracing::span_enabled!(tracing::Level::INFO)
             && self.run_secrets.is_none()
@@ -217,7 +232,7 @@ impl Engine {
                 return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
             }
             Some(Control::Abort) => {
-                let failure = Failure::permanent("aborted by a hook");
+                let failure = Failure::permanent(hooks::ABORTED);
                 return Some(Err(self.end_at(node, taken, failure, false).await));
             }
             Some(Control::Retry { .. }) | None => {}
@@ -230,6 +245,50 @@ impl Engine {
                 Some(self.end_exhausted(flag).await)
             }
         }
+    }
+
+    /// Counts the steps that are about to begin, with those of the runs around this one.
+    fn reserve(&mut self) -> Result<(), Refused> {
+        if self.meters.is_counting() {
+            let steps = self.run_state.position.frontier.len() as u64;
+            self.meters.reserve(steps)?;
+            self.reserved = steps;
+        }
+        Ok(())
+    }
+
+    /// Ends the run because its next step would exceed a `limits.steps`, with the error of a hook if one gives it.
+    async fn end_refused(&mut self, refused: Refused) -> RunError {
+        let Refused::Exceeded { used, most } = refused else { return self.leave().await };
+        let node =
+            self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
+        let steps = self.run_state.position.steps;
+        let values = at_limit(LimitCode::Steps, used, most, None);
+        if let Some(error) = self.hooks_at_bound(node, values).await {
+            return self.end_at(node, steps + 1, Failure::permanent(error), false).await;
+        }
+        if let Err(error) = self.end_at_limit(node, &too_many_nested_steps(most)).await {
+            return error;
+        }
+        let state = Box::new(self.state_value());
+        RunError::MaxNestedSteps { run: self.facts.id.clone(), max_steps: most, steps, state }
+    }
+
+    /// Ends the run because it would visit a node more often than the graph allows, with the error of a hook if one gives it.
+    async fn end_overvisited(&mut self, over: Overvisited) -> RunError {
+        let name = &self.graph().node(over.node).name;
+        let values = at_limit(LimitCode::Visits, over.visits, u64::from(over.most), Some(name));
+        if let Some(error) = self.hooks_at_bound(over.node, values).await {
+            let next = self.run_state.position.steps + 1;
+            return self.end_at(over.node, next, Failure::permanent(error), false).await;
+        }
+        let message = over.message(self.graph());
+        if let Err(error) = self.end_at_limit(over.node, &message).await {
+            return error;
+        }
+        let node = self.graph().node(over.node).name.clone();
+        let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
+        RunError::MaxVisits { run: self.facts.id.clone(), node, max_visits: over.most, steps, state }
     }
 
     async fn end_exhausted(&mut self, flag: bool) -> Result<Ended, RunError> {
@@ -280,6 +339,7 @@ impl Engine {
     /// all of it fits. If the store fails, the run stops, and a resumed run continues from what the store has.
     async fn commit(&mut self, visits: &mut [BoxedVisit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.run_state.position.steps + 1;
+        visits.iter_mut().for_each(|visit| visit.below = self.meters.close(visit.activation.number));
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
             Ok(candidate) => candidate,
@@ -323,6 +383,9 @@ impl Engine {
             }
         };
         self.clear_pending();
+        self.reserved = 0;
+        // They are counted when they are made again.
+        self.meters.release(visits.iter().filter(|visit| visit.way.is_held()).count() as u64);
         if ended.is_none() {
             records.extend(self.sign_snapshot());
         }
@@ -504,14 +567,14 @@ impl Engine {
     async fn end_held(&mut self) -> RunError {
         let held = self.run_state.position.held.clone();
         let several = if held.len() > 1 { &held[..] } else { &[] };
-        let failures = several.iter().map(|SuppressedError { step, node, error }| VisitFailure {
+        let failures = several.iter().map(|HeldFailure { step, node, error, .. }| VisitFailure {
             step: *step,
             node: node.clone(),
             error: error.clone(),
             unfit: false,
         });
         let failures = failures.collect();
-        let SuppressedError { step, node, error } = held.into_iter().next().expect("the run has failed");
+        let HeldFailure { step, node, error, .. } = held.into_iter().next().expect("the run has failed");
         let node = self.graph().node_named(&node).expect("a node that was visited is in the graph");
         let failure = self.held.drain(..).find_map(|(number, failure)| (number == step).then_some(*failure));
         self.end_with(node, step, failure.unwrap_or_else(|| Failure::permanent(error)), false, failures).await
@@ -576,15 +639,21 @@ impl Engine {
     async fn exceed(&mut self) -> RunError {
         let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
         let message = exceeded(self.most_steps());
-        let end = End { error: Some(message.clone()), ..self.end_of(Status::Error) };
-        if let Err(error) = self.end_without_result(end).await {
-            return error;
-        }
         let node =
             self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
-        self.tell_end(node, Status::Error, Some(&message)).await;
+        if let Err(error) = self.end_at_limit(node, &message).await {
+            return error;
+        }
         let (steps, state) = (self.run_state.position.steps, Box::new(self.state_value()));
         RunError::MaxSteps { run: self.facts.id.clone(), max_steps, steps, state }
+    }
+
+    /// Ends the run before a step that a limit does not allow, which would visit a node.
+    async fn end_at_limit(&mut self, node: u16, message: &str) -> Result<(), RunError> {
+        let end = End { error: Some(message.to_owned()), ..self.end_of(Status::Error) };
+        self.end_without_result(end).await?;
+        self.tell_end(node, Status::Error, Some(message)).await;
+        Ok(())
     }
 
     async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {

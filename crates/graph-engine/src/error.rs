@@ -7,6 +7,7 @@ use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
 use crate::run_secrets::RunSecretsError;
+use crate::step::{too_many_nested_steps, too_many_visits};
 use crate::store::StoreError;
 
 /// Why a runtime cannot be built.
@@ -290,6 +291,32 @@ pub enum RunError {
         /// The state when it happened.
         state: Box<Value>,
     },
+    /// The run would have visited a node more often than the graph's `limits.visits` allows.
+    #[error("{}", too_many_visits(*max_visits, node))]
+    MaxVisits {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: String,
+        /// How often the run may visit one node.
+        max_visits: u32,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The state when it happened.
+        state: Box<Value>,
+    },
+    /// The run would have taken more steps than a `limits.steps` allows: that of its graph, or of a run or node around it.
+    #[error("{}", too_many_nested_steps(*max_steps))]
+    MaxNestedSteps {
+        /// The run.
+        run: RunId,
+        /// The limit.
+        max_steps: u64,
+        /// How many nodes were visited, without those of the runs inside it.
+        steps: u64,
+        /// The state when it happened.
+        state: Box<Value>,
+    },
     /// The run exceeded its time limit. It can be resumed after the last step that was committed, and has its full time
     /// again.
     #[error("the run took longer than it may")]
@@ -356,6 +383,8 @@ impl RunError {
         match self {
             Self::Node { run, .. }
             | Self::MaxSteps { run, .. }
+            | Self::MaxVisits { run, .. }
+            | Self::MaxNestedSteps { run, .. }
             | Self::Deadline { run, .. }
             | Self::Cancelled { run, .. }
             | Self::ShutDown { run, .. }

@@ -312,6 +312,25 @@ pub struct SuppressedError {
     pub error: String,
 }
 
+/// A failure with which the run ends when other branches are done, unless nothing needs its branch before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HeldFailure {
+    /// The number of the visit, which is made again if the run is resumed.
+    pub step: u64,
+    /// The node that failed.
+    pub node: String,
+    /// The error message.
+    pub error: String,
+    /// How many steps the runs made that the visit began, if they are counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub below: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// An item of a foreach that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

@@ -4,17 +4,18 @@ use crate::activation::Activation;
 use crate::call::Parent;
 use crate::encryption_key::EncryptionKey;
 use crate::error::ResumeError;
-use crate::graph::{CompiledTool, Notes, Now, tables};
+use crate::future::BoxFuture;
+use crate::graph::{CompiledTool, GraphTables, Notes, Now, tables};
 use crate::machine::Machine;
 use crate::past::Past;
-use crate::record::{CompletedCalls, Done, JournalError, SignedRecord, VerifiedJournal, Visit};
-use crate::step::{Env, Planned, graph_of, is_computed, nested_id, plan, plan_item};
-use crate::store::{Store, StoreError};
+use crate::record::{CompletedCalls, Done, Entry, JournalError, SignedRecord, VerifiedJournal, Visit};
+use crate::step::{Env, Planned, Position, graph_of, is_computed, may_begin_runs, nested_id, plan, plan_item};
+use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::Executor;
 use graph_model::timestamp;
 use graph_model::value::Value;
 use graph_signing::PublicKey;
@@ -71,6 +72,93 @@ pub(crate) async fn verify_inside(
     Ok(())
 }
 
+/// Returns the visits of the next step of a resumed run whose runs are counted. `is_inside` says whether a limit of a run or node
+/// around it counts its steps.
+pub(crate) fn counts_inside(code: &GraphTables, position: &Position, is_inside: bool) -> BTreeSet<u64> {
+    let is_counting = is_inside || code.settings.steps.is_some();
+    let counts = |at: &&Activation| {
+        let tool = code.asks(at.node).tool().and_then(|tool| code.tool(tool));
+        tool.is_some_and(may_begin_runs) && (is_counting || code.node(at.node).limits.steps.is_some())
+    };
+    position.frontier.iter().filter(counts).map(|at| at.number).collect()
+}
+
+/// Returns how many steps the runs have made that visits of a run began, and those inside them, by the numbers of the visits.
+pub(crate) fn steps_inside<'a>(
+    store: &'a dyn Store,
+    key: &'a PublicKey,
+    run: &'a RunId,
+    visits: BTreeSet<u64>,
+) -> BoxFuture<'a, Result<BTreeMap<u64, u64>, ResumeError>> {
+    Box::pin(async move {
+        let failed = |source| ResumeError::Store { run: run.clone(), source };
+        let filter = RunFilter { within: Within::Run(run.clone()), ..RunFilter::default() };
+        let (mut page, mut steps) = (Page::default(), BTreeMap::new());
+        loop {
+            let RunPage { runs, next } = store.runs(&filter, &page).await.map_err(failed)?;
+            for RunSummary { run: inner, .. } in runs.into_iter().filter(|inner| may_be_of(run, &inner.run, &visits)) {
+                let records = store.load(&inner).await.map_err(failed)?;
+                let misfit = |reason| ResumeError::Journal { run: inner.clone(), reason };
+                let made = StepsMade::read(&inner, &records, key).map_err(misfit)?;
+                let Some(parent) = made.parent.as_ref().filter(|parent| visits.contains(&parent.step)) else {
+                    continue;
+                };
+                let open = steps_inside(store, key, &inner, made.open).await?;
+                let all = open.values().fold(made.steps, |all, one| all.saturating_add(*one));
+                let visit: &mut u64 = steps.entry(parent.step).or_default();
+                *visit = visit.saturating_add(all);
+            }
+            match next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(steps),
+            }
+        }
+    })
+}
+
+/// Whether one of these visits of a run can have begun a run of this id.
+fn may_be_of(run: &RunId, inner: &RunId, visits: &BTreeSet<u64>) -> bool {
+    let behind = inner.as_str().strip_prefix(run.as_str()).and_then(|rest| rest.strip_prefix('-'));
+    let number = behind.map(|rest| rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default());
+    number.and_then(|number| number.parse().ok()).is_none_or(|visit| visits.contains(&visit))
+}
+
+/// The steps that a run has made according to its journal.
+struct StepsMade {
+    parent: Option<Parent>,
+    /// Its steps, with those of the runs inside its committed visits.
+    steps: u64,
+    /// The visits of its next step, and those whose failures are held.
+    open: BTreeSet<u64>,
+}
+
+impl StepsMade {
+    fn read(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Result<Self, JournalError> {
+        let verified = VerifiedJournal::new(run, records, key)?;
+        let (_, start) = verified.start()?;
+        let (mut steps, mut last, mut held) = (0_u64, None, BTreeSet::new());
+        for at in 1..records.len() {
+            let Some(record) = verified.record(at).transpose()? else { break };
+            let Entry::Step(step) = record.entry else { continue };
+            for Visit { step, below, held: is_held, .. } in step.visits {
+                if is_held {
+                    held.insert(step);
+                } else {
+                    held.remove(&step);
+                    steps = steps.saturating_add(1).saturating_add(below);
+                }
+            }
+            last = Some(step.next);
+        }
+        // The first visits are numbered from 1, and no more than the graph has nodes.
+        let open = match last {
+            Some(next) => next.iter().map(|target| target.number).chain(held).collect(),
+            None => (1..=u64::from(u16::MAX)).collect(),
+        };
+        Ok(Self { parent: start.parent, steps, open })
+    }
+}
+
 /// A recorded call of a graph.
 struct Begun {
     /// The number of the record that contains it.
@@ -95,7 +183,7 @@ fn begun(
 ) -> Result<Vec<Begun>, JournalError> {
     let mut all = Vec::new();
     let code = tables(machine.graph());
-    let may_run = |tool: &&CompiledTool| tool.by == Executor::Graph || is_computed(tool);
+    let may_run = |tool: &&CompiledTool| may_begin_runs(tool);
     if !code.tools.iter().any(|tool| may_run(&tool)) {
         return Ok(all);
     }

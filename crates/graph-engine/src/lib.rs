@@ -27,6 +27,7 @@ pub mod hooks;
 mod inside;
 pub mod machine;
 mod macros;
+mod meter;
 pub mod observer;
 mod outcome;
 pub mod past;

@@ -4,7 +4,7 @@ use crate::admission::{allowed, granted};
 use crate::engine::{Begin, JournalWriter, Taken};
 use crate::error::{ResumeError, StartError};
 use crate::graph::{GraphTables, tables};
-use crate::inside::verify_inside;
+use crate::inside::{counts_inside, steps_inside, verify_inside};
 use crate::machine::Machine;
 use crate::record::{Journal, Resume, SignedRecord, Start, VerifiedJournal};
 use crate::replay::{Replayed, add_up, gone, result_of};
@@ -13,6 +13,7 @@ use crate::services::RuntimeServices;
 use crate::start::EngineParts;
 use crate::status::Status;
 use crate::store::Lease;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use graph_model::capability::Grants;
@@ -107,6 +108,10 @@ impl RuntimeServices {
         }
         let Replayed { state, mut position, done } = replayed;
         position.resume();
+        let before = match counts_inside(code, &position, begin.meter.is_some()) {
+            visits if visits.is_empty() => BTreeMap::new(),
+            visits => steps_inside(&**store, &public, run, visits).await?,
+        };
         if let Some(most) = begin.max_steps {
             position.limit = Some(u64::from(most));
         }
@@ -129,6 +134,7 @@ impl RuntimeServices {
             position,
             journal: Some(journal_writer),
             done,
+            before,
             is_new: false,
         };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))

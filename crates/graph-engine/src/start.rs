@@ -6,6 +6,7 @@ use crate::engine::{Begin, Engine, JournalWriter, PendingCalls, RunContext, RunS
 use crate::error::StartError;
 use crate::graph::{CompiledGraph, GraphTables, tables};
 use crate::machine::Machine;
+use crate::meter::Meters;
 use crate::observer::Event;
 use crate::record::{Chain, CompletedCalls, Due, SignedRecord, Start};
 use crate::run_secrets::{RunSecrets, SecretLocation};
@@ -14,7 +15,7 @@ use crate::state::StateFields;
 use crate::step::Position;
 use crate::store::StoreError;
 use graph_model::capability::Grants;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(crate) struct EngineParts {
     pub(crate) position: Position,
     pub(crate) journal: Option<JournalWriter>,
     pub(crate) done: CompletedCalls,
+    /// How many steps the runs inside the visits of its next step have made, by the visits' numbers.
+    pub(crate) before: BTreeMap<u64, u64>,
     pub(crate) is_new: bool,
 }
 
@@ -63,6 +66,7 @@ pub fn start_entry(
         from: None,
         depth: None,
         limit: None,
+        steps: None,
         capabilities: None,
     }
 }
@@ -91,6 +95,7 @@ impl RuntimeServices {
                     parent: begin.parent.clone(),
                     depth: begin.depth,
                     limit: begin.max_steps,
+                    steps: begin.meter.as_ref().and_then(|meter| meter.lowest()),
                     capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),
                     ..start_entry(&*machine, key, &*state, run_secrets.as_deref(), &begin.ceiling)
                 };
@@ -108,13 +113,13 @@ impl RuntimeServices {
             }
             _ => None,
         };
-        let done = HashMap::new();
-        Ok(self
-            .engine(begin, EngineParts { machine, allowed, run_secrets, state, position, journal, done, is_new: true }))
+        let (done, before) = (HashMap::new(), BTreeMap::new());
+        let parts = EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, is_new: true };
+        Ok(self.engine(begin, parts))
     }
 
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
-        let EngineParts { machine, allowed, run_secrets, state, position, journal, done, is_new } = parts;
+        let EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, is_new } = parts;
         let code = tables(machine.graph());
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
@@ -129,6 +134,7 @@ impl RuntimeServices {
             ignores_cancel: begin.ignores_cancel,
             tool_settings: self.tool_settings.clone(),
         });
+        let meters = Meters::new(code.settings.steps, position.nested_steps(), before, begin.meter);
         let (nodes, steps) = (code.visited().count(), position.steps);
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps };
         self.observers.iter().for_each(|observer| observer.observe(&event));
@@ -141,6 +147,7 @@ impl RuntimeServices {
             is_kept: journal.is_some(),
             durability: begin.durability,
             pending_calls: PendingCalls::default(),
+            meters,
             began,
             _lease: journal.as_ref().map(JournalWriter::lease),
             pass: OnceLock::new(),
@@ -153,6 +160,7 @@ impl RuntimeServices {
             is_new,
             history: self.keeps_history.then(Vec::new),
             journal,
+            reserved: 0,
             dropped: Vec::new(),
             held: Vec::new(),
             turn: Instant::now(),

@@ -33,11 +33,14 @@ use crate::tool_caller::Request;
 
 pub use answer::{NO_GRAPH, denied, element, failed, judge, no_spaces, readable, timed_out};
 pub use context::Env;
-pub use ending::{CANCELLED, OVERDUE, UNFIT, UNRETURNED, exceeded};
+pub use ending::{
+    CANCELLED, NESTED_STEPS, OVERDUE, UNFIT, UNRETURNED, exceeded, too_many_nested_steps, too_many_visits,
+};
 pub use fold::{Candidate, fold, take_plain};
-pub use limit::most_extended;
+pub use limit::{Overvisited, most_extended};
 pub use nested::{
-    MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, nested_id, receives_secrets,
+    MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, may_begin_runs, nested_id,
+    receives_secrets,
 };
 pub use order::{ElementPaths, Reordered};
 pub use position::{Branch, Memory, OpenJoin, Position};

@@ -245,6 +245,12 @@ pub struct Settings {
     /// How long a run may take, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// How often a run may visit one node, in all its branches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub visits: Option<u32>,
+    /// How many nodes a run and the runs inside it may visit together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
     /// The graph's hooks, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
@@ -282,6 +288,8 @@ impl Default for Settings {
             max_concurrency: 10,
             depth: 5,
             timeout_ms: None,
+            visits: None,
+            steps: None,
             hooks: Vec::new(),
             required: Vec::new(),
             schema: None,
@@ -417,7 +425,7 @@ pub enum Event {
     AfterStep,
     /// A node failed.
     Error,
-    /// The run has taken all the steps it may.
+    /// The run has reached a limit.
     Limit,
     /// The run ended.
     GraphCompleted,
@@ -429,7 +437,11 @@ impl Event {
         (Self::GraphStarted, "graph_started", &["graph_id", "state"]),
         (Self::AfterStep, "after_step", &["graph_id", "node", "next_node", "state", "step_count", "result"]),
         (Self::Error, "error", &["graph_id", "error", "classification", "node", "state", "step_count", "attempt"]),
-        (Self::Limit, "limit", &["graph_id", "limit_code", "current_value", "current_max", "state", "step_count"]),
+        (
+            Self::Limit,
+            "limit",
+            &["graph_id", "limit_code", "current_value", "current_max", "node", "state", "step_count"],
+        ),
         (Self::GraphCompleted, "graph_completed", &["graph_id", "state", "steps", "status", "error"]),
     ];
 
@@ -446,6 +458,28 @@ impl Event {
     /// Returns the names that its hooks can read.
     pub fn names(self) -> &'static [&'static str] {
         Self::TABLE.iter().find(|(event, ..)| *event == self).map_or(&[], |(.., names)| names)
+    }
+}
+
+/// The limits that a run can reach, as the hooks of [`Event::Limit`] see them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitCode {
+    /// The run has taken all the steps that `max_steps` allows.
+    MaxSteps,
+    /// A node was visited as often as `limits.visits` allows.
+    Visits,
+    /// The run, the runs inside it or those around it have taken all the steps that `limits.steps` allows.
+    Steps,
+}
+
+impl LimitCode {
+    /// Every limit with its spelling.
+    pub const TABLE: [(Self, &'static str); 3] =
+        [(Self::MaxSteps, "max_steps_exceeded"), (Self::Visits, "visits_exceeded"), (Self::Steps, "steps_exceeded")];
+
+    /// Returns the spelling.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(code, _)| *code == self).map_or("", |(_, spelling)| spelling)
     }
 }
 
@@ -493,6 +527,9 @@ pub struct NodeBody {
     /// How long a call may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// The limits of the runs that its calls begin.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limits: CallLimits,
     /// Where an agent is to execute the call: the `remote` of the node, which the tool receives (R11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
@@ -519,6 +556,25 @@ impl NodeBody {
         let own = [&self.item, &self.params, &self.output].into_iter().flatten();
         let over = self.each.as_ref().map(|each| &each.over);
         own.chain(over).chain(self.assign.values()).for_each(|term| term.paths(visit));
+    }
+}
+
+/// The limits of the runs that the calls of a node begin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallLimits {
+    /// How many levels of graphs and threads may be nested below the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// How many nodes all runs that a visit begins, and those inside them, may visit together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+}
+
+impl CallLimits {
+    /// Returns how many levels may be nested below the node, where its run may nest as many as `depth`.
+    pub fn depth_within(self, depth: u32) -> u32 {
+        self.depth.map_or(depth, |own| own.min(depth))
     }
 }
 

@@ -474,6 +474,8 @@ impl RunProjection {
             (Status::Cancelled, _) => "cancelled",
             (_, Some(_)) => "node_error",
             (_, None) if message.starts_with("Max steps exceeded") => "max_steps_exceeded",
+            (_, None) if message.starts_with("Max visits exceeded") => "visits_exceeded",
+            (_, None) if message.starts_with("Max steps of nested runs exceeded") => "steps_exceeded",
             (_, None) => "run_error",
         };
         let message = signal.map_or_else(|| message.clone(), |signal| format!("Signal {signal}"));

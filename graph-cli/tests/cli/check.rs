@@ -170,6 +170,38 @@ config:
 }
 
 #[test]
+fn the_budget_of_a_loop_keeps_to_the_visits_of_each_node() {
+    let place = Place::with_key();
+    place.signed(
+        "graphs/limited.yaml",
+        "version: \"1.0.0\"
+tool_type: graph
+executor_id: rye/core/runtimes/state-graph/runtime
+permissions: [rye.execute.tool.shop.pay]
+limits: { visits: 3 }
+config:
+  start: ask
+  nodes:
+    ask: { type: gate, next: pay }
+    pay:
+      action: { item_id: shop/pay }
+      retry: 2
+      next: [{ to: done, when: { path: result.paid, value: true } }, { to: ask }]
+    done: { type: return, output: 1 }
+",
+    );
+    let (code, document) = place.json(&["--budget"]);
+    assert_eq!(code, 0, "{document:#}");
+    // Three rounds of two nodes, with two attempts of each call, and the end.
+    let budget = serde_json::json!({
+        "shortest": 3, "steps": 7, "bounded_by": "limits.visits", "calls": 6, "at_a_time": 1, "levels": 0,
+    });
+    assert_eq!(document["budgets"], serde_json::json!([{ "graph": "graphs/limited.yaml", "budget": budget }]));
+    let table = place.graph(&["check", "--budget"]).out;
+    assert!(table.contains("7 (limits.visits)"), "{table}");
+}
+
+#[test]
 fn the_budget_of_branches_counts_those_that_end_early_and_the_node_in_fewer() {
     let place = Place::with_key();
     let graph = |next: &str, waits: &str| {

@@ -12,7 +12,7 @@ use super::coverage::Coverage;
 use super::edges::edges;
 use super::joins::NodeJoin;
 use super::model::Model;
-use crate::graph::Budget;
+use crate::graph::{Budget, StepBound};
 
 /// The default number of retries of a call whose node does not set one.
 const BUILT_IN_RETRIES: u64 = 3;
@@ -37,14 +37,25 @@ pub(crate) fn budget(
         flow.components.iter().map(|component| visits(model, coverage, flow, component)).collect();
     let paths = Paths { model, control: flow, branches };
     let own_steps = paths.heaviest(start, |component| visits[component]);
-    let steps = own_steps.unwrap_or(u64::MAX).min(limit);
-    let calls: Vec<Option<u64>> = (0..flow.next.len()).map(|node| calls_at(model, node)).collect();
     let reached = reached(flow, start);
+    let limited = limited_visits(model, &paths, &visits, &reached, start);
+    let nested = model.definition.settings.steps.map(u64::from);
+    let (steps, bounded_by) = lowest([
+        (own_steps, StepBound::Edges),
+        (limited, StepBound::Visits),
+        (nested, StepBound::Steps),
+        (Some(limit), StepBound::MaxSteps),
+    ]);
+    let calls: Vec<Option<u64>> = (0..flow.next.len()).map(|node| calls_at(model, node)).collect();
     let along = paths.heaviest(start, |component| {
         visits[component]?.checked_mul(greatest(flow.components[component].iter().map(|&node| calls[node]))?)
     });
     let any = greatest(reached.iter().map(|&node| calls[node])).and_then(|most| most.checked_mul(steps));
-    let own_calls = along.into_iter().chain(any).min();
+    let each = model.definition.settings.visits.and_then(|most| {
+        let all = reached.iter().try_fold(0_u64, |all, &node| all.checked_add(calls[node]?));
+        all?.checked_mul(u64::from(most))
+    });
+    let own_calls = along.into_iter().chain(any).chain(each).min();
     // Nodes of different branches run at the same time.
     let at_a_time = match branches.is_empty() {
         true => 1,
@@ -62,11 +73,36 @@ pub(crate) fn budget(
     Some(Budget {
         shortest: shortest.min(limit),
         steps,
-        is_bounded: own_steps.is_some_and(|own| own <= limit),
+        bounded_by,
         calls: own_calls.and_then(|calls| with_hooks(model, calls, steps)),
         at_a_time: fan_out,
         levels,
     })
+}
+
+/// Returns how many nodes a run visits at most with `limits.visits`, if the graph has it. `visits` are those of each component
+/// that the edges allow.
+fn limited_visits(
+    model: &Model<'_>,
+    paths: &Paths<'_, '_>,
+    visits: &[Option<u64>],
+    reached: &[usize],
+    start: usize,
+) -> Option<u64> {
+    let most = u64::from(model.definition.settings.visits?);
+    let is_visited = |&node: &usize| !model.definition.nodes[node].is_start();
+    let all = |nodes: &[usize]| most.saturating_mul(nodes.iter().copied().filter(is_visited).count() as u64);
+    let along = paths.heaviest(start, |component| {
+        let most = all(&paths.control.components[component]);
+        Some(visits[component].map_or(most, |own| own.min(most)))
+    });
+    along.into_iter().chain([all(reached)]).min()
+}
+
+/// Returns the lowest of the bounds of a run's steps that are known, and the first of those that are equal.
+fn lowest(bounds: [(Option<u64>, StepBound); 4]) -> (u64, StepBound) {
+    let known = bounds.into_iter().filter_map(|(most, bound)| Some((most?, bound)));
+    known.min_by_key(|(most, _)| *most).unwrap_or((u64::MAX, StepBound::MaxSteps))
 }
 
 /// Returns how many nodes a run visits at least in all of its branches; 0 if it has no branches.

@@ -136,6 +136,22 @@ impl ControlFlow {
         })
     }
 
+    /// Returns how often a run that begins at one of several nodes visits some node at least until it ends; `None` if no path
+    /// leads to an end.
+    pub(crate) fn fewest_visits(&self, from: &[usize]) -> Option<u64> {
+        let mut firsts: Vec<u64> = self.first.iter().flatten().chain(&self.first_end).copied().collect();
+        firsts.sort_unstable();
+        firsts.dedup();
+        let first = |node: usize, to: usize| {
+            let edges = self.next[node].iter().zip(&self.first[node]);
+            edges.filter(|(next, _)| **next == to).map(|(_, first)| *first).min().unwrap_or_default()
+        };
+        firsts.into_iter().find(|&most| {
+            let is_end = |node: usize| self.ends[node] && self.first_end[node] <= most;
+            self.shortest(from, is_end, |node, to| first(node, to) <= most).is_some()
+        })
+    }
+
     /// Returns, for each edge that needs several visits of its node, how many steps a run takes at least that follows
     /// it. An end has no target.
     fn bounds(&self, from: &[usize]) -> HashMap<(usize, Option<usize>), u64> {

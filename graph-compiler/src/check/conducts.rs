@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use graph_definition::definition::{Conduct, NodeDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::duration::shown;
+use graph_model::program::Executor;
 
 use crate::analysis::Analysis;
 
@@ -22,6 +24,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 )
                 .help("`attempts` counts the first one too: write 2 or more, or `retry: 1` alone");
         }
+        limits(analysis, node, conduct, diagnostics);
         let written = conduct.timeout_ms.as_ref().zip(limit);
         if let Some((timeout, limit)) = written.filter(|(timeout, limit)| timeout.value > *limit) {
             let duration = |milliseconds| shown(Duration::from_millis(milliseconds));
@@ -33,6 +36,30 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 )
                 .label(format!("{}, and `limits.timeout` is {}", duration(timeout.value), duration(limit)))
                 .help("write less, or raise `limits.timeout`");
+        }
+    }
+}
+
+/// Reports limits of the runs that a node begins, if it begins none, or the graph allows no more.
+fn limits(analysis: &Analysis<'_>, node: &NodeDefinition, conduct: &Conduct, diagnostics: &mut Diagnostics) {
+    let settings = &analysis.model.definition.settings;
+    let tool = node.call().map(|call| (call, analysis.model.tool(call)));
+    let may_run = tool.is_some_and(|(call, tool)| call.id().is_none() || tool.by == Executor::Graph);
+    for field in &conduct.limit_fields {
+        let (own, whole) = match field.value.as_str() {
+            "depth" => (conduct.limits.depth, Some(settings.depth)),
+            _ => (conduct.limits.steps, settings.steps),
+        };
+        let place = analysis.model.place(&field.span);
+        if !may_run {
+            diagnostics
+                .lint(code::NO_EFFECT, place, format!("`{field}` does nothing: node `{}` runs no graph", node.name))
+                .help("the limits of a node are those of the graphs that it runs");
+        } else if let Some((own, whole)) = own.zip(whole).filter(|(own, whole)| own > whole) {
+            diagnostics
+                .lint(code::NO_EFFECT, place, format!("`{field}` of node `{}` allows more than the graph", node.name))
+                .label(format!("{own}, and `limits.{field}` is {whole}"))
+                .help(format!("write less, or raise `limits.{field}`"));
         }
     }
 }

@@ -11,6 +11,7 @@ use super::assigned::show_path;
 use crate::analysis::Analysis;
 use crate::analysis::branches::begins;
 use crate::analysis::budget::fewest_in_branches;
+use crate::analysis::calls::Caller;
 use crate::analysis::control_flow::ControlFlow;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
@@ -18,6 +19,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(start) = analysis.model.start.filter(|_| analysis.model.is_whole()) else { return };
     let flow = &analysis.control_flow;
     steps(analysis, flow, start, diagnostics);
+    visits(analysis, flow, diagnostics);
+    nested_steps(analysis, flow, start, diagnostics);
     // A hook may end a run after any step; a run that has used up its steps may end successfully.
     let may_be_stopped = analysis.model.definition.hooks.iter().any(|hook| matches!(hook.event, Event::AfterStep));
     if !may_be_stopped && !analysis.model.may_end_anywhere() {
@@ -49,6 +52,10 @@ fn depth(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         // If graphs form a circle, their depth is not known.
         let Some(levels) = graph.budget.as_ref().and_then(|budget| budget.levels) else { continue };
         let levels = levels.saturating_add(1);
+        let most = match caller {
+            Caller::Node(_, node) => node.conduct().map_or(most, |conduct| conduct.limits.depth_within(most)),
+            Caller::Hook(..) => most,
+        };
         if levels > most {
             diagnostics
                 .lint(
@@ -89,6 +96,64 @@ fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics:
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));
     if along == needed && path.len() as u64 != needed {
         diagnostic.note("the conditions on `visit.number` require that a node on it is visited more than once");
+    }
+}
+
+/// Reports that no run can come to an end within `limits.visits`.
+fn visits(analysis: &Analysis<'_>, flow: &ControlFlow, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
+    let (Some(most), Some(span)) = (definition.settings.visits, &definition.visits) else { return };
+    let Some(needed) = flow.fewest_visits(&analysis.model.first()) else { return };
+    if needed <= u64::from(most) || analysis.model.may_end_anywhere() {
+        return;
+    }
+    diagnostics
+        .lint(
+            code::TOO_LOW_LIMIT,
+            analysis.model.place(span),
+            format!("no run can end with {most} visits of each node: one is visited {needed} times at least"),
+        )
+        .note("the conditions on `visit.number` require that")
+        .help(format!("allow for it: `limits: {{ visits: {needed} }}`"));
+}
+
+/// Reports that no run can come to an end within `limits.steps` of the graph, or no run of a graph inside within that of its
+/// node.
+fn nested_steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
+    let along = flow.fewest_steps(&analysis.model.first()).map_or(0, |(steps, _)| steps);
+    let in_branches = fewest_in_branches(&analysis.model, analysis.flow.branches(), flow, start);
+    let needed = along.max(if in_branches == u64::MAX { 0 } else { in_branches });
+    if let (Some(most), Some(span)) = (definition.settings.steps, &definition.steps)
+        && needed > u64::from(most)
+        && !analysis.model.may_end_anywhere()
+    {
+        diagnostics
+            .lint(
+                code::TOO_LOW_LIMIT,
+                analysis.model.place(span),
+                format!("no run can end within {most} steps: it has at least {needed}"),
+            )
+            .help(format!("allow for it: `limits: {{ steps: {needed} }}`"));
+    }
+    for node in &definition.nodes {
+        let Some((call, conduct)) = node.call().zip(node.conduct()) else { continue };
+        let budget = analysis.model.tool(call).graph.and_then(|graph| graph.budget.as_ref());
+        let field = conduct.limit_fields.iter().find(|field| field.value == "steps");
+        let (Some(budget), Some(most), Some(field)) = (budget, conduct.limits.steps, field) else { continue };
+        if budget.shortest > u64::from(most) {
+            diagnostics
+                .lint(
+                    code::TOO_LOW_LIMIT,
+                    analysis.model.place(&field.span),
+                    format!(
+                        "no run of {} can end within {most} steps: it has at least {}",
+                        call.shown(),
+                        budget.shortest
+                    ),
+                )
+                .help(format!("allow for it: `limits: {{ steps: {} }}`", budget.shortest));
+        }
     }
 }
 

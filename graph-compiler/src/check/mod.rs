@@ -288,6 +288,7 @@ fn build_node(
         cancels: node.cancels().is_some(),
         retry: conduct.and_then(|conduct| conduct.retry.clone()),
         timeout_ms: conduct.and_then(|conduct| conduct.timeout_ms.as_ref()).map(|timeout| timeout.value),
+        limits: conduct.map(|conduct| conduct.limits).unwrap_or_default(),
         remote: conduct.and_then(|conduct| conduct.remote.clone()),
         feedback: conduct.is_none_or(|conduct| conduct.feedback),
         cached: conduct.is_some_and(Conduct::caches),

@@ -4,7 +4,7 @@ use graph_definition::definition::TestDefinition;
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
-use graph_model::program::{Event, Executor, LAST_ERROR, RETRIES};
+use graph_model::program::{Event, Executor, LAST_ERROR, LimitCode, RETRIES};
 use graph_model::value::Value;
 
 use crate::analysis::Analysis;
@@ -15,7 +15,7 @@ const ENDS: [&str; 4] = ["completed", "completed_with_errors", "error", "cancell
 /// The categories of failures.
 const CATEGORIES: [&str; 4] = ["permanent", "transient", "rate_limited", "cancelled"];
 /// The limits that a run can reach.
-const LIMITS: [&str; 1] = ["max_steps_exceeded"];
+const LIMITS: [&str; LimitCode::TABLE.len()] = [LimitCode::TABLE[0].1, LimitCode::TABLE[1].1, LimitCode::TABLE[2].1];
 
 /// A kind of words that a value can be.
 enum Words {

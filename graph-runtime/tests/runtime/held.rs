@@ -278,3 +278,53 @@ async fn forged_failures_that_are_held_are_refused() {
         assert!(found.is_err(), "{forged:?}");
     }
 }
+
+/// A graph with two branches: a run of a graph that makes a step, and then fails at first, and a call. `most` is how many steps
+/// it may take with the run inside it.
+fn counted(calls: &Calls, most: u32) -> Interpreted {
+    let child = Program {
+        id: "test/child",
+        nodes: &[
+            ("first", r#"{"line":1,"does":"gate","next":[{"to":"call"}]}"#),
+            ("call", r#"{"line":2,"does":{"action":0},"params":{"n":-1},"next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":3,"does":"return"}"#),
+        ],
+        ..PROGRAM
+    };
+    let settings = format!(r#"{{"steps":{most}}}"#);
+    let program = Program {
+        settings: &settings,
+        tools: &[PROGRAM.tools[0], GRAPH],
+        nodes: &[
+            (
+                "split",
+                r#"{"line":1,"does":"gate","next":{"all":[{"to":"nest"},{"to":"one"}],"on_branch_error":"finish"}}"#,
+            ),
+            ("nest", r#"{"line":2,"does":{"action":1},"params":{},"next":[{"to":"end"}]}"#),
+            ("one", r#"{"line":3,"does":{"action":0},"params":{"n":1},"next":[{"to":"two"}]}"#),
+            ("two", r#"{"line":4,"does":{"action":0},"params":{"n":2},"next":[{"to":"end"}]}"#),
+            ("end", r#"{"line":5,"does":"return","join":{"of":[1,3],"fan":0,"closes":true}}"#),
+        ],
+        ..PROGRAM
+    };
+    Interpreted::new(&program, tool(calls)).nesting(Interpreted::new(&child, tool(calls)))
+}
+
+#[tokio::test]
+async fn steps_below_a_held_visit_are_counted_once() {
+    // Five steps of its own and three of the run inside it.
+    for most in [8, 7] {
+        let (store, calls) = (MemoryStore::new(), Calls::default());
+        let (graph, runtime) = (counted(&calls, most), runtime(store.clone()));
+        let error = runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+        assert!(matches!(&error, RunError::Node { node, .. } if node == "nest"), "{error}");
+        assert_proven(&store, &graph, &id("run"), Status::Error).await;
+        let resumed = runtime.resume(graph.clone(), &id("run")).await.unwrap().await;
+        let status = match (most, resumed) {
+            (8, Ok(finished)) => finished.status,
+            (7, Err(RunError::MaxNestedSteps { .. })) => Status::Error,
+            (_, other) => panic!("{other:?}"),
+        };
+        assert_proven(&store, &graph, &id("run"), status).await;
+    }
+}

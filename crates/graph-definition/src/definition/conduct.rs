@@ -1,9 +1,10 @@
 //! Conduct: how a node's calls are made, by `retry`, `timeout`, `remote`, `feedback` and `cache_result`.
 
-use graph_model::program::Retry;
+use graph_model::program::{CallLimits, Retry};
 
 use super::duration;
 use super::reader::{DefinitionReader, Fields, Spanned};
+use super::settings::MOST_LEVELS;
 use crate::diagnostic::{SourcePlace, code};
 use crate::tree::{TreeNode, YamlTree};
 
@@ -22,6 +23,10 @@ pub struct Conduct {
     pub feedback: bool,
     /// The environment variables that the node is the first to require (R280).
     pub env: Vec<String>,
+    /// The limits of the runs that its calls begin.
+    pub limits: CallLimits,
+    /// The fields of `limits`.
+    pub limit_fields: Vec<Spanned<String>>,
     /// Whether the result of a call is cached, and returned again instead of making the same call (R295).
     pub cache_result: Option<Spanned<bool>>,
 }
@@ -32,6 +37,9 @@ impl Conduct {
         self.cache_result.as_ref().is_some_and(|caches| caches.value)
     }
 }
+
+/// The fields of the `limits` of a node.
+pub const LIMITS: [&str; 2] = ["depth", "steps"];
 
 /// The fields of `retry`.
 pub const RETRY: [&str; 6] = ["attempts", "delay", "factor", "max_delay", "jitter", "on"];
@@ -71,7 +79,10 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> C
         }
         _ => Vec::new(),
     };
+    let (limits, limit_fields) = fields.get("limits").map(|tree| parse_limits(reader, tree)).unwrap_or_default();
     Conduct {
+        limits,
+        limit_fields,
         retry: retry.and_then(|tree| parse_retry(reader, tree)),
         pauses,
         timeout_ms: fields.get("timeout").and_then(|tree| timeout(tree, reader)),
@@ -80,6 +91,19 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> C
         env: Vec::new(),
         cache_result,
     }
+}
+
+/// Reads `limits` of a node, and the fields that it has.
+fn parse_limits(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> (CallLimits, Vec<Spanned<String>>) {
+    let Some(fields) = reader.map(tree, "`limits`") else { return Default::default() };
+    reader.only(&fields, "`limits` of a node", &LIMITS, &[]);
+    let limits = CallLimits {
+        depth: fields.get("depth").and_then(|tree| reader.integer_in(tree, "`depth`", 1, MOST_LEVELS)),
+        steps: fields.get("steps").and_then(|tree| reader.integer_in(tree, "`steps`", 1, u32::MAX)),
+    };
+    let known = fields.entries.iter().filter(|(key, _)| LIMITS.contains(&key.name.as_str()));
+    let names = known.map(|(key, _)| Spanned { value: key.name.clone(), span: key.span.clone() }).collect();
+    (limits, names)
 }
 
 /// Reads `retry`: a mapping, or the number of attempts alone.

@@ -83,6 +83,10 @@ pub struct Definition {
     pub max_steps: Option<Span>,
     /// The place of `on_max_steps`.
     pub on_max_steps: Option<Span>,
+    /// The place of `limits.visits`.
+    pub visits: Option<Span>,
+    /// The place of `limits.steps`.
+    pub steps: Option<Span>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<HookDefinition>,
     /// The first values of state keys.
@@ -299,6 +303,8 @@ fn read(
         settings,
         max_steps: config_fields.get("max_steps").map(|tree| tree.span.clone()),
         on_max_steps: config_fields.get("on_max_steps").map(|tree| tree.span.clone()),
+        visits: settings::limit_at(fields.get("limits"), "visits"),
+        steps: settings::limit_at(fields.get("limits"), "steps"),
         hooks,
         state,
         channels,

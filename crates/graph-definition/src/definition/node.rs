@@ -345,8 +345,8 @@ impl NodeDefinition {
 /// The fields of every node.
 const COMMON: [&str; 4] = ["type", "description", "comment", "waits_for"];
 /// The fields of nodes that make calls.
-const CALLING: [&str; 9] =
-    ["action", "next", "on_error", "env_requires", "retry", "timeout", "remote", "feedback", "cache_result"];
+const CALLING: [&str; 10] =
+    ["action", "next", "on_error", "env_requires", "retry", "timeout", "limits", "remote", "feedback", "cache_result"];
 /// The fields that only a foreach has.
 const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"];
 

@@ -4,13 +4,14 @@ use graph_model::program::{OnError, OnMaxSteps, OnNoMatch, Settings};
 
 use super::reader::{DefinitionReader, Fields};
 use super::{duration, node};
-use crate::tree::YamlTree;
+use crate::source::Span;
+use crate::tree::{TreeNode, YamlTree};
 
 /// The fields of `config` that are read here.
 pub const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
 
 /// The fields of `limits`.
-pub const LIMITS: [&str; 2] = ["depth", "timeout"];
+pub const LIMITS: [&str; 4] = ["depth", "timeout", "visits", "steps"];
 
 /// The values of a graph's `on_error`.
 pub const ON_ERROR: [(&str, OnError); 2] = [("fail", OnError::Fail), ("continue", OnError::Continue)];
@@ -52,6 +53,15 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, config: &Fields<'_>, limi
     if let Some(tree) = limits.get("depth") {
         set(&mut settings.depth, reader.integer_in(tree, "`depth`", 0, MOST_LEVELS));
     }
+    settings.visits = limits.get("visits").and_then(|tree| reader.integer_in(tree, "`visits`", 1, u32::MAX));
+    settings.steps = limits.get("steps").and_then(|tree| reader.integer_in(tree, "`steps`", 1, u32::MAX));
     settings.timeout_ms = limits.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`"));
     settings
+}
+
+/// Returns the place of a field of `limits`.
+pub(super) fn limit_at(limits: Option<&YamlTree>, field: &str) -> Option<Span> {
+    let TreeNode::Map(entries) = &limits?.node else { return None };
+    let (_, value) = entries.iter().find(|(key, _)| key.name == field)?;
+    Some(value.span.clone())
 }

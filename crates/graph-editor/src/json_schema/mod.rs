@@ -143,6 +143,7 @@ impl SchemaBasis {
                     "depth" => {
                         with_default(integer(0, vocabulary::MOST_LEVELS.into()), json!(Settings::default().depth))
                     }
+                    "visits" | "steps" => integer(1, u32::MAX.into()),
                     _ => duration(),
                 };
                 documented(nullable(schema), "limits", field)

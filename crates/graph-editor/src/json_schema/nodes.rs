@@ -141,6 +141,10 @@ impl SchemaBasis {
             "env_requires" => return env(),
             "retry" => retry(),
             "timeout" => duration(),
+            "limits" => only(&vocabulary::NODE_LIMITS, |field| {
+                let most = if field == "depth" { vocabulary::MOST_LEVELS } else { u32::MAX };
+                documented(nullable(integer(1, most.into())), "limits of a node", field)
+            }),
             "remote" => json!({ "type": "string" }),
             "feedback" => with_default(json!({ "type": "boolean" }), json!(true)),
             "cache_result" => with_default(json!({ "type": "boolean" }), json!(false)),

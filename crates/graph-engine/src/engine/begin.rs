@@ -1,5 +1,6 @@
 //! The options that a run begins with, and the outcome of finding a run in a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use graph_model::capability::Grants;
@@ -10,6 +11,7 @@ use crate::call::Parent;
 use crate::engine::ended::Ended;
 use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::Engine;
+use crate::meter::StepMeter;
 use crate::stop::Stop;
 
 /// The options that a run begins with, besides its graph and inputs.
@@ -22,6 +24,8 @@ pub(crate) struct Begin {
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: Stop,
     pub(crate) max_steps: Option<u32>,
+    /// Counts the steps of the runs of the visit that calls it.
+    pub(crate) meter: Option<Arc<StepMeter>>,
     /// The capabilities that the caller restricts the run to; they are in the ceiling too.
     pub(crate) capabilities: Option<Grants>,
     pub(crate) durability: Durability,
@@ -39,6 +43,7 @@ impl Begin {
             deadline: None,
             stop,
             max_steps: None,
+            meter: None,
             capabilities: None,
             durability: Durability::default(),
             ignores_cancel: false,

@@ -77,9 +77,10 @@ impl Ended {
 pub(crate) fn result_value(error: &RunError) -> Value {
     let (status, node, steps, state) = match error {
         RunError::Node { node, steps, state, .. } => (Status::Error, Some(node), *steps, Some(state)),
-        RunError::MaxSteps { steps, state, .. } | RunError::Deadline { steps, state, .. } => {
-            (Status::Error, None, *steps, Some(state))
-        }
+        RunError::MaxVisits { node, steps, state, .. } => (Status::Error, Some(node), *steps, Some(state)),
+        RunError::MaxSteps { steps, state, .. }
+        | RunError::MaxNestedSteps { steps, state, .. }
+        | RunError::Deadline { steps, state, .. } => (Status::Error, None, *steps, Some(state)),
         RunError::Cancelled { steps, state, .. } => (Status::Cancelled, None, *steps, Some(state)),
         RunError::ShutDown { steps, state, .. } => (Status::Running, None, *steps, Some(state)),
         RunError::Store { step, .. } => (Status::Running, None, step.saturating_sub(1), None),

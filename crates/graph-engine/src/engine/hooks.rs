@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use graph_model::program::{self, Executor};
+use graph_model::program::{self, Executor, LimitCode};
 use graph_model::value::{AsView, Value, View};
 
 use crate::activation::Activation;
@@ -35,6 +35,9 @@ fn error_for_hooks(failure: &Failure) -> Value {
     }
     Value::Object(shown)
 }
+
+/// The error of a run that a hook aborts.
+pub(super) const ABORTED: &str = "aborted by a hook";
 
 /// The time limit of a hook, so that a run does not wait forever for one.
 const HOOK_TIME: Duration = Duration::from_secs(60);
@@ -69,10 +72,31 @@ impl StepContext {
 
     /// Asks the hooks whether the run may take more steps than it has taken (R131).
     pub(super) async fn limit_hooks(&self, node: u16, taken: u64, most: u64) -> Option<Control> {
+        self.ask_at_limit(node, at_limit(LimitCode::MaxSteps, taken, most, None)).await
+    }
+
+    /// Asks the hooks how a run fails at a limit that nobody raises. Returns the error that they give.
+    pub(super) async fn hooks_at_bound<const N: usize>(
+        &self,
+        node: u16,
+        values: [(&'static str, Value); N],
+    ) -> Option<String> {
+        match self.ask_at_limit(node, values).await? {
+            Control::Fail { error } => Some(error),
+            Control::Abort => Some(ABORTED.to_owned()),
+            control => {
+                tracing::warn!(run = %self.facts.id, ?control, "a hook asked for more than `limits` allow");
+                None
+            }
+        }
+    }
+
+    async fn ask_at_limit<const N: usize>(&self, node: u16, values: [(&'static str, Value); N]) -> Option<Control> {
         if !self.has_hooks(program::Event::Limit) {
             return None;
         }
-        let control = self.ask(program::Event::Limit, node, taken, at_limit(taken, most), Status::Running).await;
+        let taken = self.run_state.position.steps;
+        let control = self.ask(program::Event::Limit, node, taken, values, Status::Running).await;
         self.heeded(control, program::Event::Limit)
     }
 
@@ -90,7 +114,7 @@ impl StepContext {
         let control = self.ask(event, node, self.run_state.position.steps, values, status).await;
         match self.heeded(control, event) {
             Some(Control::Fail { error }) => Some(error),
-            Some(Control::Abort) => Some("aborted by a hook".to_owned()),
+            Some(Control::Abort) => Some(ABORTED.to_owned()),
             _ => None,
         }
     }

@@ -43,7 +43,8 @@ impl StepContext {
         made: &'a mut CallResult,
     ) -> Running<'a> {
         Box::pin(async move {
-            let Some(depth) = self.facts.depth.checked_sub(1) else {
+            let limits = self.graph().node(job.at.node).limits;
+            let Some(depth) = limits.depth_within(self.facts.depth).checked_sub(1) else {
                 return Err(Box::new(Failure::permanent(TOO_DEEP)));
             };
             let is_plain = receives_secrets(self.graph(), request.tool, tables(machine.graph()));
@@ -56,7 +57,8 @@ impl StepContext {
                 node: self.graph().node(job.at.node).name.clone(),
                 item: job.item.map(|(index, _)| index),
             };
-            let begin = self.begin_inside(id.clone(), parent, depth);
+            let meter = self.meters.of_visit(job.at.number, limits.steps);
+            let begin = Begin { meter, ..self.begin_inside(id.clone(), parent, depth) };
             let runtime = &self.runtime;
             let span = run_span(&id, &tables(machine.graph()).id);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
@@ -90,6 +92,7 @@ impl StepContext {
             deadline: self.facts.deadline,
             stop: self.facts.stop.clone(),
             max_steps: None,
+            meter: None,
             capabilities: None,
             durability: self.durability,
             ignores_cancel: self.facts.ignores_cancel,

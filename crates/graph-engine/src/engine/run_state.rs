@@ -18,6 +18,7 @@ use crate::failure::{Failure, ItemFailure};
 use crate::gate::Pass;
 use crate::graph::GraphTables;
 use crate::machine::Machine;
+use crate::meter::Meters;
 use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
 use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
@@ -39,6 +40,8 @@ pub(crate) struct RunContext {
     pub(crate) is_kept: bool,
     pub(crate) durability: Durability,
     pub(crate) pending_calls: PendingCalls,
+    /// Counts its steps with those of the runs inside it.
+    pub(crate) meters: Meters,
     pub(crate) began: Duration,
     /// Its lease, if it has a journal, until all of its tasks are gone: if its own task is aborted, the tasks of its branches
     /// end a little later.
@@ -82,6 +85,8 @@ pub(crate) struct Engine {
     pub(crate) journal: Option<JournalWriter>,
     /// The caller of the visits that are alone in their step.
     pub(crate) slot: CallSlot,
+    /// How many of the steps that its meters counted are not committed.
+    pub(crate) reserved: u64,
     /// The visits that were cancelled and whose nested runs are not ended yet.
     pub(crate) dropped: Vec<u64>,
     /// The failures that are held, by the numbers of the visits.
@@ -134,6 +139,8 @@ pub(crate) struct VisitState {
     pub(crate) calls: u64,
     /// The nested run.
     pub(crate) run: Option<RunId>,
+    /// How many steps the runs made that it began, if they are counted.
+    pub(crate) below: u64,
     /// Whether nothing was called because all results were in the cache.
     pub(crate) cached: bool,
     /// The results of its calls that are to be cached.
@@ -218,6 +225,7 @@ impl VisitState {
         SettledVisit {
             at: &self.activation,
             calls: self.calls,
+            below: self.below,
             error: self.failure.as_ref().map(|failure| failure.message.as_str()),
             items: &self.items,
             way: &self.way,
@@ -246,6 +254,7 @@ impl VisitState {
             result: covered.as_ref().map_or_else(|| self.outcome(slot), |covered| covered.result.view()),
             calls: if self.calls > 1 { self.calls } else { 0 },
             run: self.run.clone(),
+            below: self.below,
             items: self.items.clone(),
             error: failure.map(|failure| failure.message.as_str()),
             category: failure.map(|failure| failure.category.name()),

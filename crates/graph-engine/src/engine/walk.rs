@@ -40,6 +40,7 @@ impl Engine {
         let mut stopped = None;
         while run_state.position.steps < max_steps
             && is_fast(graph, &run_state.position.frontier)
+            && run_state.position.overvisited(graph).is_none()
             && !run.facts.stop.is_set()
         {
             if is_others_turn(run_state.position.steps, turn) {

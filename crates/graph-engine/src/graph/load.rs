@@ -168,6 +168,7 @@ impl Loader<'_> {
             on_error: body.on_error,
             retry: body.retry,
             timeout,
+            limits: body.limits,
             remote: body.remote.map(Arc::from),
             cached: body.cached,
             env: body.env,

@@ -7,7 +7,9 @@ use graph_model::capability::Capability;
 use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::operator::Operator;
-use graph_model::program::{self, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Quorum, Retry, Verb};
+use graph_model::program::{
+    self, CallLimits, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Quorum, Retry, Verb,
+};
 use graph_model::reducer::{Keep, Reducer};
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
@@ -105,6 +107,8 @@ pub struct CompiledNode {
     pub retry: Option<Retry>,
     /// How long a call may take.
     pub timeout: Option<Duration>,
+    /// The limits of the runs that its calls begin.
+    pub limits: CallLimits,
     /// Where an agent is to make the call.
     pub remote: Option<Arc<str>>,
     /// Whether the results of its calls are cached.

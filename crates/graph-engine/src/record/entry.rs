@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::activation::{Arrival, TakenEdges};
 use crate::call::Parent;
-use crate::failure::{ItemFailure, LastError, SuppressedError};
+use crate::failure::{HeldFailure, ItemFailure, LastError, SuppressedError};
 use crate::graph::MOST_BRANCHES;
 use crate::record::version_2;
 use crate::status::Status;
@@ -163,6 +163,9 @@ pub struct Start {
     /// How many steps it may take, if the caller set a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// The lowest `limits.steps` of the runs around it and the visits that called them, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// The capabilities that the caller restricted the run to, if it did; they also bind anyone who resumes the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Vec<Pattern>>,
@@ -306,6 +309,9 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// The run of the nested graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
+    /// How many steps the runs made that it began, with those inside them, if `limits.steps` limits them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub below: u64,
     /// The items of a foreach that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<ItemFailure>,
@@ -701,6 +707,12 @@ pub struct Snapshot {
     /// How many steps the run may take, if that differs from the graph's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// How often each node was visited, by their names, if the graph limits that.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub visited: BTreeMap<String, u64>,
+    /// How many steps the runs made that its visits began, if they are counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub below: u64,
     /// The greatest number of an activation, if it is not in `next` or `parked`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<u64>,
@@ -709,7 +721,7 @@ pub struct Snapshot {
     pub parked: Vec<Target>,
     /// The failures of the visits that are parked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub held: Vec<SuppressedError>,
+    pub held: Vec<HeldFailure>,
     /// The fan-outs whose branches are not over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fans: Vec<FanOut>,

@@ -12,7 +12,7 @@ use crate::record::entry::{Step, Target, Visit};
 use crate::record::recorded_state::RecordedState;
 use crate::record::written::{new_orders, open_joins, reduced, targets};
 use crate::state::StateFields;
-use crate::step::{FoldError, NO_WAY, Position, SettledVisit, StateWrites, Way, fold, write};
+use crate::step::{FoldError, NO_WAY, Position, SettledVisit, StateWrites, Way, fold, may_begin_runs, write};
 
 /// Applies a step of a journal to a position, and to a state if there is one.
 ///
@@ -156,6 +156,7 @@ impl<'a> Recorded<'a> {
         SettledVisit {
             at: self.at,
             calls: visit.calls,
+            below: visit.below,
             error: visit.error.as_deref(),
             items: &visit.items,
             way: &self.way,
@@ -173,6 +174,7 @@ fn is_bare(node: &str, visit: &Visit) -> Result<(), String> {
         branch: visit.branch.clone(),
         fan: visit.fan,
         cancelled: true,
+        below: visit.below,
         ms: visit.ms,
         ..Visit::default()
     };
@@ -243,6 +245,9 @@ pub fn said_way(graph: &GraphTables, activation: &Activation, visit: &Visit) -> 
 pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), String> {
     let (node, asks) = (graph.node(at), graph.asks(at));
     let name = &node.name;
+    if visit.below > 0 && !asks.tool().and_then(|tool| graph.tool(tool)).is_some_and(may_begin_runs) {
+        return Err(format!("node `{name}` begins no runs, and counts their steps"));
+    }
     if visit.cancelled {
         return is_bare(name, visit);
     }

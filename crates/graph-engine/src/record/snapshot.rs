@@ -77,8 +77,8 @@ impl SnapshotDraft<'_> {
     }
 
     /// Returns how often nodes were visited, by their names.
-    fn counts(&self, memory: &Memory) -> BTreeMap<String, u64> {
-        memory.visits.iter().map(|(node, count)| (self.name(*node).to_owned(), *count)).collect()
+    fn counts(&self, visits: &BTreeMap<u16, u64>) -> BTreeMap<String, u64> {
+        visits.iter().map(|(node, count)| (self.name(*node).to_owned(), *count)).collect()
     }
 
     /// Returns the results of the last visits in the order of the nodes, so that the same position always gives the same
@@ -130,7 +130,7 @@ impl SnapshotDraft<'_> {
             last_error: branch.memory.last_error.clone(),
             failed_at: branch.failed_at,
             retries: branch.memory.retries.clone(),
-            visits: self.counts(&branch.memory),
+            visits: self.counts(&branch.memory.visits),
             previous: self.previous(&branch.memory, Some(*key)),
         };
         self.position.branches.iter().map(memory).collect()
@@ -165,6 +165,8 @@ impl Serialize for SnapshotDraft<'_> {
             branches: _,
             suppressed,
             limit,
+            visited,
+            below,
             paths: _,
         } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
@@ -184,13 +186,19 @@ impl Serialize for SnapshotDraft<'_> {
         }
 
         if !visits.is_empty() {
-            map.serialize_entry("visits", &self.counts(root))?;
+            map.serialize_entry("visits", &self.counts(visits))?;
         }
         if !previous.is_empty() {
             map.serialize_entry("previous", &self.previous(root, None))?;
         }
         if let Some(limit) = limit {
             map.serialize_entry("limit", limit)?;
+        }
+        if !visited.is_empty() {
+            map.serialize_entry("visited", &self.counts(visited))?;
+        }
+        if *below > 0 {
+            map.serialize_entry("below", below)?;
         }
         if *made != last_made(*steps, frontier, parked) {
             map.serialize_entry("made", made)?;
@@ -327,6 +335,8 @@ impl Snapshot {
             branches: branches.collect::<Result<_, String>>()?,
             suppressed: self.suppressed.clone(),
             limit: self.limit,
+            visited: read_counts(code, &self.visited)?,
+            below: self.below,
             paths: self.read_paths(code)?,
         })
     }
@@ -382,6 +392,12 @@ fn read_target(code: &GraphTables, fans: &Fans, target: &Target) -> Result<Activ
     Ok(Activation { number: *number, node, frame })
 }
 
+/// Reads how often nodes were visited.
+fn read_counts(code: &GraphTables, counts: &BTreeMap<String, u64>) -> Result<BTreeMap<u16, u64>, String> {
+    let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
+    counts.iter().map(|(name, count)| Ok((node(name)?, *count))).collect()
+}
+
 fn read_memory(
     code: &GraphTables,
     last_error: Option<&LastError>,
@@ -390,12 +406,11 @@ fn read_memory(
     previous: &Map<String, Value>,
 ) -> Result<Memory, String> {
     let node = |name: &str| code.node_named(name).ok_or_else(|| format!("there is no node `{name}`"));
-    let visits = visits.iter().map(|(name, count)| Ok((node(name)?, *count)));
     let previous = previous.iter().map(|(name, value)| Ok((node(name)?, value.clone())));
     Ok(Memory {
         last_error: last_error.cloned(),
         retries: retries.clone(),
-        visits: visits.collect::<Result<_, String>>()?,
+        visits: read_counts(code, visits)?,
         previous: previous.collect::<Result<HashMap<_, _>, String>>()?,
     })
 }

@@ -16,3 +16,16 @@ pub const UNRETURNED: &str = "the run cannot end here: ";
 pub fn exceeded(most: u64) -> String {
     format!("Max steps exceeded ({})", u32::try_from(most).unwrap_or(u32::MAX))
 }
+
+/// Returns the message of a run that would visit a node more often than it may.
+pub fn too_many_visits(most: u32, node: &str) -> String {
+    format!("Max visits exceeded ({most}) at node `{node}`")
+}
+
+/// Returns the message of a run that would take more steps than it may, with those of the runs inside it or around it.
+pub fn too_many_nested_steps(most: u64) -> String {
+    format!("{NESTED_STEPS}{most})")
+}
+
+/// The beginning of that message.
+pub const NESTED_STEPS: &str = "Max steps of nested runs exceeded (";

@@ -121,6 +121,7 @@ pub fn take_plain(
     position.made += 1;
     at.number = position.made;
     position.steps += 1;
+    position.count(graph, node);
     position.last = node;
     if !position.root.retries.is_empty() {
         position.retried(graph, &Activation::of(node), 1);

@@ -18,6 +18,11 @@ pub fn is_computed(tool: &CompiledTool) -> bool {
     tool.by == Executor::Program && tool.id.is_none()
 }
 
+/// Whether the calls of a tool may begin runs.
+pub fn may_begin_runs(tool: &CompiledTool) -> bool {
+    tool.by == Executor::Graph || is_computed(tool)
+}
+
 /// Returns the graph that a call of a tool runs, if it runs one; `id` is the id that the call computed.
 pub fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option<Arc<dyn Machine>> {
     match tables(machine.graph()).tool(tool)? {

@@ -238,8 +238,16 @@ mod tests {
         let graph = load(&[("work", r#"{"line":1,"does":"gate","next":[{"to":"end"}]}"#), ("end", &*end)]).unwrap();
         let base = Position::new(&graph);
         let way = Way::Along { edges: TakenEdges::One(0), suppressed: false };
-        let settled =
-            |at| SettledVisit { at, calls: 0, error: None, items: &[], way: &way, returned: View::Null, changes: &[] };
+        let settled = |at| SettledVisit {
+            at,
+            calls: 0,
+            below: 0,
+            error: None,
+            items: &[],
+            way: &way,
+            returned: View::Null,
+            changes: &[],
+        };
         follow(&graph, &base, visited.iter().map(settled)).map(|behind| behind.frontier)
     }
 

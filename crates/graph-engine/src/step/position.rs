@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use graph_model::value::Value;
 
 use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, frames, is_inside};
-use crate::failure::{LastError, SuppressedError};
+use crate::failure::{HeldFailure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
 use crate::step::order::ElementPaths;
@@ -31,7 +31,7 @@ pub struct Position {
     pub parked: Vec<Activation>,
     /// The failures of visits that are made again if the run is resumed, ordered by the numbers of the visits. Their
     /// activations are parked.
-    pub held: Vec<SuppressedError>,
+    pub held: Vec<HeldFailure>,
     /// The joins that branches have reached or will reach, in the order of their fan-outs.
     pub joins: Vec<OpenJoin>,
     /// The memory outside all branches.
@@ -42,6 +42,10 @@ pub struct Position {
     pub suppressed: Vec<SuppressedError>,
     /// How many steps the run may take, if a hook or the caller set another limit than the graph's.
     pub limit: Option<u64>,
+    /// How often each node was visited, in all branches; empty if the graph does not limit that.
+    pub visited: BTreeMap<u16, u64>,
+    /// How many steps the runs made that its visits began, if they are counted.
+    pub below: u64,
     /// The branches that wrote the last elements of channels, whose elements are put in order when the branches meet.
     pub paths: ElementPaths,
 }
@@ -115,6 +119,8 @@ impl Position {
             branches: BTreeMap::new(),
             suppressed: Vec::new(),
             limit: None,
+            visited: BTreeMap::new(),
+            below: 0,
             paths: ElementPaths::new(),
         }
     }
@@ -214,11 +220,13 @@ impl Position {
         let node = graph.node(*at);
         if visited.way.is_held() {
             // The visit is made again, and sees what it saw before.
-            let error = visited.error.unwrap_or_default().to_owned();
-            self.held.push(SuppressedError { step: visited.at.number, node: node.name.clone(), error });
+            let (step, error) = (visited.at.number, visited.error.unwrap_or_default().to_owned());
+            self.held.push(HeldFailure { step, node: node.name.clone(), error, below: visited.below });
             return;
         }
         self.steps += 1;
+        self.count(graph, *at);
+        self.below = self.below.saturating_add(visited.below);
         if visited.way.is_cancelled() {
             return;
         }
@@ -288,11 +296,14 @@ impl Position {
             return;
         }
         let held = std::mem::take(&mut self.held);
-        let is_parked = |failed: &SuppressedError| self.parked.iter().any(|at| at.number == failed.step);
-        let (held, suppressed): (Vec<_>, Vec<_>) = held.into_iter().partition(is_parked);
+        let is_parked = |failed: &HeldFailure| self.parked.iter().any(|at| at.number == failed.step);
+        let (held, needless): (Vec<_>, Vec<_>) = held.into_iter().partition(is_parked);
         self.held = held;
         self.held.sort_by_key(|failed| failed.step);
-        self.suppressed.extend(suppressed);
+        for HeldFailure { step, node, error, below } in needless {
+            self.below = self.below.saturating_add(below);
+            self.suppressed.push(SuppressedError { step, node, error });
+        }
     }
 
     /// Makes the visits whose failures were held the next ones again, besides those that are next, when the run is resumed.
@@ -306,6 +317,12 @@ impl Position {
         self.parked = parked;
         self.frontier.extend(again);
         self.frontier.sort_by(Activation::by_path);
+    }
+
+    /// Returns how many steps the run has made, with those of the runs that its visits began.
+    pub fn nested_steps(&self) -> u64 {
+        let held = self.held.iter().map(|failed| failed.below);
+        held.chain([self.below]).fold(self.steps, u64::saturating_add)
     }
 
     /// Returns the activations that are still to be visited, now or when the run is resumed.

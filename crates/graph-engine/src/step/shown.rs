@@ -1,6 +1,6 @@
 //! The state of a run as its callers and hooks see it.
 
-use graph_model::program::{LAST_ERROR, RETRIES};
+use graph_model::program::{LAST_ERROR, LimitCode, RETRIES};
 use graph_model::value::{Map, Value, View};
 
 use crate::graph::{CompiledKey, GraphTables};
@@ -58,11 +58,12 @@ pub fn hook_values<const N: usize>(
     Value::Object(hook_values)
 }
 
-/// Returns the values that hooks see of a run at its limit.
-pub fn at_limit(taken: u64, most: u64) -> [(&'static str, Value); 3] {
+/// Returns the values that hooks see of a run at a limit; `node` is the node that it limits, if it is one of a node.
+pub fn at_limit(code: LimitCode, taken: u64, most: u64, node: Option<&str>) -> [(&'static str, Value); 4] {
     [
-        ("limit_code", Value::from("max_steps_exceeded")),
+        ("limit_code", Value::from(code.name())),
         ("current_value", Value::from(taken)),
         ("current_max", Value::from(most)),
+        ("node", Value::from(node)),
     ]
 }

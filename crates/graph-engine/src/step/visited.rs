@@ -123,6 +123,8 @@ pub struct SettledVisit<'v> {
     pub at: &'v Activation,
     /// How often its tool was called.
     pub calls: u64,
+    /// How many steps the runs made that it began, if they are counted.
+    pub below: u64,
     /// Why it failed.
     pub error: Option<&'v str>,
     /// The items of a foreach that failed.

@@ -380,7 +380,7 @@ mod tests {
     }
 
     fn visit<'v>(at: &'v Activation, way: &'v Way, changes: &'v [Change]) -> SettledVisit<'v> {
-        SettledVisit { at, calls: 0, error: None, items: &[], way, returned: View::Null, changes }
+        SettledVisit { at, calls: 0, below: 0, error: None, items: &[], way, returned: View::Null, changes }
     }
 
     /// Takes the steps as the engine does.

@@ -5,13 +5,13 @@ use std::time::SystemTime;
 
 use graph_engine::Status;
 use graph_engine::activation::Activation;
-use graph_engine::failure::{Failure, LastError, SuppressedError};
+use graph_engine::failure::{Failure, HeldFailure, LastError};
 use graph_engine::graph::{Asks, Notes, Now};
 use graph_engine::hooks::Control;
 use graph_engine::record::{End, RecordedState, Visit, VisitFailure};
 use graph_engine::step::{
-    CANCELLED, CallFacts, Env, OVERDUE, Outcome, Planned, SettledVisit, StateWrites, UNFIT, UNRETURNED, exceeded,
-    is_no_way, most_extended, output, plan, plan_item, settle, state_value,
+    CANCELLED, CallFacts, Env, NESTED_STEPS, OVERDUE, Outcome, Planned, SettledVisit, StateWrites, UNFIT, UNRETURNED,
+    exceeded, is_no_way, most_extended, output, plan, plan_item, settle, state_value, too_many_nested_steps,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::secret::HIDDEN;
@@ -116,7 +116,8 @@ impl Replayer<'_> {
             return self.several_failed(end, at);
         }
         let Some(node) = &end.node else {
-            let is_known = error == OVERDUE || (!has_failed && self.is_exceeded(error));
+            let is_limit = || self.is_exceeded(error) || self.is_overvisited(error) || self.is_nested_exceeded(error);
+            let is_known = error == OVERDUE || (!has_failed && is_limit());
             return if is_known && !end.unfit && end.code.is_none() {
                 Ok(())
             } else {
@@ -145,8 +146,15 @@ impl Replayer<'_> {
             && self.is_exhausted()
             && self.position.frontier.first().is_some_and(is_next)
             && self.outcome_at_limit().may_end(error);
+        let is_over = self.overvisited().is_some_and(|over| {
+            over.node == index && self.outcome_at_visits(over).may_end(error) && self.may_go_on_at_limit()
+        });
+        let is_nested = self.may_be_nested_exhausted(None)
+            && self.position.frontier.first().is_some_and(is_next)
+            && self.outcome_at_nested_steps().may_end(error)
+            && self.may_go_on_at_limit();
         // A hook names no code.
-        if (is_first || is_behind || is_limit) && end.code.is_none() {
+        if (is_first || is_behind || is_limit || is_over || is_nested) && end.code.is_none() {
             return Ok(());
         }
         self.failed_call(index, end, at)
@@ -154,7 +162,7 @@ impl Replayer<'_> {
 
     /// Whether this is the end of a run with the failures that are held.
     fn is_held(&self, end: &End) -> bool {
-        let is_same = |failed: &VisitFailure, held: &SuppressedError| {
+        let is_same = |failed: &VisitFailure, held: &HeldFailure| {
             (failed.step, &failed.node, &failed.error, failed.unfit) == (held.step, &held.node, &held.error, false)
         };
         let held = &self.position.held;
@@ -275,11 +283,35 @@ impl Replayer<'_> {
         self.hooks_go_on()?;
         self.can_visit()?;
         // A call is made at the limit only if a hook allowed more.
-        let needed = self.position.steps_needed();
-        if self.is_exhausted() && !self.may_extend(needed) {
+        if !self.may_go_on_at_limit() {
             return Err("the run had taken all the steps it may".to_owned());
         }
-        Ok(())
+        match self.overvisited() {
+            Some(over) => Err(self.visits_too_often(over)),
+            None if self.is_nested_exhausted() => {
+                Err("the run and those inside it had taken all the steps they may".to_owned())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this is the error of a run that would take more steps than it may with those inside it and around it.
+    fn is_nested_exceeded(&self, error: &str) -> bool {
+        nested_limit(error).is_some_and(|most| self.may_be_nested_exhausted(Some(most)))
+            && self.outcome_at_nested_steps().goes_on().is_ok()
+            && self.may_go_on_at_limit()
+    }
+
+    /// Whether the run has not taken all the steps it may, or hooks can have allowed it as many as it needs.
+    fn may_go_on_at_limit(&self) -> bool {
+        !self.is_exhausted() || self.may_extend(self.position.steps_needed())
+    }
+
+    /// Whether this is the error of a run that would visit a node more often than it may.
+    fn is_overvisited(&self, error: &str) -> bool {
+        let Some(over) = self.overvisited() else { return false };
+        let is_ended = self.outcome_at_visits(over).goes_on().is_err();
+        error == over.message(self.code) && !is_ended && self.may_go_on_at_limit()
     }
 
     /// Fails if a hook certainly ended the run after the step before.
@@ -439,6 +471,7 @@ impl Replayer<'_> {
         let visit = SettledVisit {
             at: env.at,
             calls: 0,
+            below: 0,
             error: None,
             items: &[],
             way: &settled.way,
@@ -455,4 +488,10 @@ impl Replayer<'_> {
         let message = error.strip_prefix(UNFIT);
         self.position.frontier.len() > 1 && message.is_some_and(|message| self.code.may_be_uncombined(node, message))
     }
+}
+
+/// Returns the limit in the error of a run that would take more steps than it may with those inside it and around it.
+pub(super) fn nested_limit(error: &str) -> Option<u64> {
+    let most = error.strip_prefix(NESTED_STEPS).and_then(|rest| rest.strip_suffix(')'));
+    most.and_then(|most| most.parse().ok()).filter(|most| error == too_many_nested_steps(*most))
 }

@@ -14,7 +14,7 @@ use graph_engine::graph::{Asks, CompiledNode, tables};
 use graph_engine::machine::Machine;
 use graph_engine::schema;
 use graph_engine::step::{
-    NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out,
+    NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out, too_many_visits,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::name::RunId;
@@ -22,6 +22,7 @@ use graph_model::program::Executor;
 use graph_model::secret::HIDDEN;
 use graph_model::value::Value;
 
+use crate::audit::ends::nested_limit;
 use crate::audit::replayer::Replayer;
 
 /// The beginning of the error of a run that has reached its step limit.
@@ -54,6 +55,10 @@ enum SaidOf {
     Listed(&'static str, Vec<String>),
     /// The error of a graph that reached its step limit.
     Exceeded(Arc<dyn Machine>),
+    /// The error of a graph whose run took too many steps, with those around it and inside it: the lowest limit.
+    NestedSteps(u64),
+    /// The error of a graph that would visit a node more often than it may.
+    Overvisited(Arc<dyn Machine>),
     /// The error of a graph in which a node failed.
     Inside(Arc<dyn Machine>, RunsInside),
 }
@@ -121,6 +126,11 @@ impl OwnFailures {
                 let limit = error.strip_prefix(EXCEEDED).and_then(|rest| rest.strip_suffix(')'));
                 let limit = limit.and_then(|limit| limit.parse().ok());
                 limit.is_some_and(|limit| limit <= most_extended(tables(inner.graph())) && error == exceeded(limit))
+            }
+            SaidOf::NestedSteps(lowest) => nested_limit(error).is_some_and(|most| most >= *lowest),
+            SaidOf::Overvisited(inner) => {
+                let (graph, most) = (tables(inner.graph()), tables(inner.graph()).settings.visits);
+                most.is_some_and(|most| graph.visited().any(|node| error == too_many_visits(most, &node.name)))
             }
             SaidOf::Inside(inner, runs) => {
                 let (_, node, run) = inside(error)?;
@@ -275,7 +285,8 @@ impl Replayer<'_> {
         timeout: Option<OwnFailures>,
     ) -> Prospects {
         let (inner, id) = (tables(graph.graph()), tables(graph.graph()).id.to_string());
-        let Some(session) = self.sessions.last().filter(|session| session.depth > 0) else {
+        let Some(session) = self.sessions.last().filter(|session| called.node.limits.depth_within(session.depth) > 0)
+        else {
             return Prospects::only([TOO_DEEP.to_owned()]);
         };
         let mut own = Vec::new();
@@ -319,6 +330,15 @@ impl Replayer<'_> {
         own.push(OwnFailures { says: inside, category: None, holds: Holds::Run(runs.clone()) });
         if inner.fails_at_limit() {
             let (says, category) = (SaidOf::Exceeded(Arc::clone(graph)), Some(Category::Permanent));
+            own.push(OwnFailures { says, category, holds: Holds::Run(runs.clone()) });
+        }
+        if inner.settings.visits.is_some() {
+            let (says, category) = (SaidOf::Overvisited(Arc::clone(graph)), Some(Category::Permanent));
+            own.push(OwnFailures { says, category, holds: Holds::Run(runs.clone()) });
+        }
+        let lowest = inner.settings.steps.map(u64::from).into_iter().chain(self.most_steps_below(called.node)).min();
+        if let Some(lowest) = lowest {
+            let (says, category) = (SaidOf::NestedSteps(lowest), Some(Category::Permanent));
             own.push(OwnFailures { says, category, holds: Holds::Run(runs) });
         }
         Prospects { own, asks: false, succeeds: true }

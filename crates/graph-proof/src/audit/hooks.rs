@@ -8,8 +8,8 @@ use graph_engine::graph::{Notes, Now, Steering};
 use graph_engine::hooks::Control;
 use graph_engine::record::Visit;
 use graph_engine::run_secrets::{hidden, tool_mask};
-use graph_engine::step::{Env, at_limit, hook_values, most_extended};
-use graph_model::program::Event;
+use graph_engine::step::{Env, Overvisited, at_limit, hook_values, most_extended};
+use graph_model::program::{Event, LimitCode};
 use graph_model::value::{AsView, Value};
 
 use crate::audit::replayer::{HookOutcome, Replayer};
@@ -50,7 +50,24 @@ impl Replayer<'_> {
     /// Returns the outcome of the hooks when the run has reached its step limit.
     pub(super) fn outcome_at_limit(&self) -> HookOutcome {
         let node = self.position.frontier.first().map_or(self.code.first_node(), |activation| activation.node);
-        self.hook_outcome(Event::Limit, node, at_limit(self.position.steps, self.most_steps()))
+        let values = at_limit(LimitCode::MaxSteps, self.position.steps, self.most_steps(), None);
+        self.hook_outcome(Event::Limit, node, values)
+    }
+
+    /// Returns the outcome of the hooks when the run would visit a node more often than it may.
+    pub(super) fn outcome_at_visits(&self, over: Overvisited) -> HookOutcome {
+        let name = &self.code.node(over.node).name;
+        let values = at_limit(LimitCode::Visits, over.visits, u64::from(over.most), Some(name));
+        self.hook_outcome(Event::Limit, over.node, values)
+    }
+
+    /// Returns the outcome of the hooks when the run would take more steps than it may with those of the runs inside it and around
+    /// it. Hooks see how many were taken, which is known only if no other run counts, and none had begun before a resume.
+    pub(super) fn outcome_at_nested_steps(&self) -> HookOutcome {
+        let own = self.code.settings.steps.filter(|_| self.steps_around.is_none() && self.sessions.len() == 1);
+        let Some(most) = own else { return HookOutcome::Any };
+        let node = self.position.frontier.first().map_or(self.code.first_node(), |activation| activation.node);
+        self.hook_outcome(Event::Limit, node, at_limit(LimitCode::Steps, self.nested_steps(), u64::from(most), None))
     }
 
     /// Whether hooks can have raised the run's step limit to `limit` (R131).

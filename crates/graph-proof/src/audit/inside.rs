@@ -27,6 +27,7 @@ use graph_model::value::{Map, Value};
 use graph_signing::PublicKey;
 
 use crate::audit::dated::Dated;
+use crate::audit::ends::nested_limit;
 use crate::audit::failures::{run_inside, says_ended};
 use crate::audit::prove::{Audit, Proven, prove};
 use crate::audit::replayer::{CallInside, Lost, Replayer, SaidInside, Session, is_result, misfit};
@@ -113,6 +114,8 @@ pub async fn prove_tree(
     let records = store.load(run).await.map_err(|source| AuditError::Store { run: run.clone(), source })?;
     let proven = prove(&*machine, run, &records, key, encryption_key, true).map_err(of(run))?;
     drop(records);
+    let mut steps = StepsInside::default();
+    steps.add(run.clone(), tables(machine.graph()).settings.steps.into_iter().collect(), &proven);
     let mut first = proven.audit;
     first.is_origin_proven = first.from.is_some() && proven_origin(&*machine, run, store, key, encryption_key).await?;
     let mut audits = vec![(Arc::clone(&machine), first)];
@@ -124,6 +127,8 @@ pub async fn prove_tree(
         let inner = graph_of(&*outer, call.tool, call.id.as_ref())
             .ok_or_else(|| misfits("the graph that it calls does not exist".to_owned()))?;
         let mut begun = RunsBegun::default();
+        let visit_steps = steps.visits.entry((around.clone(), call.parent.step));
+        visit_steps.or_insert_with(|| VisitSteps::of(&call));
         let named = call.named_attempt();
         let most = named.or(call.attempts);
         for attempt in 1..=most.unwrap_or(u64::MAX) {
@@ -142,6 +147,7 @@ pub async fn prove_tree(
             call.follows(&*inner, &begun).map_err(misfits)?;
             waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
             audits.push((Arc::clone(&inner), proven.audit.clone()));
+            steps.take(&call, id, &*inner, &proven);
             begun = RunsBegun { last: Some((attempt, proven)), missed: 0 };
         }
         if let Some(most) = most {
@@ -168,6 +174,8 @@ pub async fn prove_tree(
             call.count(&*inner, named, &begun, count);
         }
     }
+    let counted = steps.check().and_then(|()| steps.check_ends());
+    counted.map_err(|(run, seq, reason)| of(&run)(JournalError::Misfit { seq, reason }))?;
     for ((run, step), list) in lists {
         let reason = || format!("other items of visit {step} failed than those of which it ended");
         misfit(list.seq, list.fits().then_some(()).ok_or_else(reason)).map_err(of(&run))?;
@@ -196,6 +204,114 @@ struct RunsBegun {
     last: Option<(u64, Proven)>,
     /// How many calls after it began no run.
     missed: u64,
+}
+
+/// The steps of runs, and of the visits that began runs.
+#[derive(Default)]
+struct StepsInside {
+    /// The runs, each behind the run around it.
+    runs: Vec<RunSteps>,
+    /// The visits that began runs, by their runs and numbers.
+    visits: BTreeMap<(RunId, u64), VisitSteps>,
+}
+
+/// The steps of a run.
+struct RunSteps {
+    run: RunId,
+    /// Its steps, and those that its committed visits count.
+    counted: u64,
+    /// Its own steps, and the visits of its next one, which may have begun.
+    own: u64,
+    /// The limits of its steps with those of other runs: its own and those around it.
+    limits: Vec<u32>,
+    /// Its last record, and the limit because of which it ended.
+    ended: Option<(u64, u64)>,
+    is_resumed: bool,
+}
+
+/// The runs that a visit began.
+struct VisitSteps {
+    /// The record of the visit.
+    seq: u64,
+    /// How many steps it counts of them; `None` if it is not committed, or nothing limits them.
+    below: Option<u64>,
+    /// Whether it may count more: steps that were in progress when a call was given up, and those of runs whose calls are not
+    /// counted, since the run around them was resumed.
+    may_count_more: bool,
+    runs: Vec<RunId>,
+}
+
+impl VisitSteps {
+    fn of(call: &CallInside) -> Self {
+        let may_count_more = call.may_leave_runs();
+        Self { seq: call.seq, below: call.below, may_count_more, runs: Vec::new() }
+    }
+}
+
+impl StepsInside {
+    /// Adds a run with its limits.
+    fn add(&mut self, run: RunId, limits: Vec<u32>, proven: &Proven) {
+        let error = proven.failed.as_ref().filter(|lost| lost.node.is_none()).map(|lost| lost.error.as_str());
+        let ended = error.and_then(nested_limit).map(|most| (proven.audit.records.saturating_sub(1), most));
+        let own = proven.audit.steps.saturating_add(proven.due);
+        let (counted, is_resumed) = (proven.nested_steps, proven.audit.resumes > 0);
+        self.runs.push(RunSteps { run, counted, own, limits, ended, is_resumed });
+    }
+
+    /// Adds a run of a graph that a call began.
+    fn take(&mut self, call: &CallInside, run: RunId, inner: &dyn Machine, proven: &Proven) {
+        let visit = self.visits.entry((call.parent.run.clone(), call.parent.step));
+        visit.or_insert_with(|| VisitSteps::of(call)).runs.push(run.clone());
+        let around = self.runs.iter().rev().find(|one| one.run == call.parent.run);
+        let around = around.map(|around| around.limits.as_slice()).unwrap_or_default();
+        let own = call.limits.steps.into_iter().chain(tables(inner.graph()).settings.steps);
+        let limits = around.iter().copied().chain(own).collect();
+        self.add(run, limits, proven);
+    }
+
+    /// Fails if a run ended because of a limit that is not one of those around it, or although all runs together took fewer
+    /// steps. In a tree with resumed runs, steps may have been lost that were counted.
+    fn check_ends(&self) -> Result<(), (RunId, u64, String)> {
+        let all = self.runs.iter().fold(0_u64, |all, one| all.saturating_add(one.own));
+        let is_known = !self.runs.iter().any(|one| one.is_resumed);
+        for RunSteps { run, limits, ended, .. } in &self.runs {
+            let Some((seq, most)) = *ended else { continue };
+            let reason = if !limits.iter().any(|limit| u64::from(*limit) == most) {
+                format!("no limit of its steps is {most}")
+            } else if is_known && all <= most {
+                format!("all runs together did not take more than {most} steps")
+            } else {
+                continue;
+            };
+            return Err((run.clone(), seq, reason));
+        }
+        Ok(())
+    }
+
+    /// Fails unless each visit counts the steps of its runs: with the visit's run and record.
+    fn check(&self) -> Result<(), (RunId, u64, String)> {
+        let mut made: BTreeMap<&RunId, u64> = BTreeMap::new();
+        // The runs inside a run are behind it.
+        for RunSteps { run, counted, .. } in self.runs.iter().rev() {
+            let mut all = *counted;
+            let visits = self.visits.range((run.clone(), 0)..=(run.clone(), u64::MAX));
+            for ((_, step), visit) in visits {
+                let inside = visit.runs.iter().filter_map(|inner| made.get(inner));
+                let inside = inside.fold(0_u64, |all, one| all.saturating_add(*one));
+                match visit.below {
+                    None => all = all.saturating_add(inside),
+                    Some(below) if below == inside || (visit.may_count_more && below > inside) => {}
+                    Some(below) => {
+                        let reason =
+                            format!("visit {step} counts {below} steps of the runs inside it, and they made {inside}");
+                        return Err((run.clone(), visit.seq, reason));
+                    }
+                }
+            }
+            made.insert(run, all);
+        }
+        Ok(())
+    }
 }
 
 /// How often the calls of a foreach were made.
@@ -340,7 +456,7 @@ impl Replayer<'_> {
     ) -> Vec<CallInside> {
         let node = self.code.node(activation.node);
         let asks = self.code.asks(activation.node);
-        let is_cancelled = visit.is_some_and(|visit| visit.cancelled);
+        let (is_cancelled, below) = (visit.is_some_and(|visit| visit.cancelled), visit.map(|visit| visit.below));
         let visit = visit.filter(|_| !is_cancelled);
         let Some(called) = asks.tool() else { return Vec::new() };
         let is_computed = match self.code.tool(called) {
@@ -366,6 +482,9 @@ impl Replayer<'_> {
             sessions: self.sessions.clone(),
             permissions: self.code.permissions.clone(),
             may_time_out: node.timeout.is_some() || is_cancelled,
+            limits: node.limits,
+            most_steps: self.most_steps_below(node),
+            below: below.filter(|_| self.most_steps_below(node).is_some()),
             said: SaidInside::Nothing,
             ended: None,
             list_ended: None,
@@ -601,6 +720,9 @@ impl CallInside {
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
         }
+        if start.steps != self.most_steps {
+            return Err(format!("run `{}` lets it and others take another number of steps", self.parent.run));
+        }
         // A run whose call was dropped is resumed once more, to end it as cancelled.
         let again = self.sessions.last().filter(|_| run.audit.status == Status::Cancelled);
         self.takes_up(machine, self.sessions.iter().chain(again), &run.sessions)?;
@@ -632,7 +754,8 @@ impl CallInside {
         for own in own {
             let mut may_nest = false;
             let is_granted = around.any(|outer| {
-                let is_below = outer.depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
+                let depth = self.limits.depth_within(outer.depth);
+                let is_below = depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
                 may_nest |= is_below;
                 is_below && self.grants(machine, outer, own)
             });

@@ -118,6 +118,10 @@ pub(super) struct Proven {
     pub(super) start: Start,
     /// The calls of graphs that its visits made.
     pub(super) inside: Vec<CallInside>,
+    /// How many steps it made, with those that its committed visits count of the runs inside them.
+    pub(super) nested_steps: u64,
+    /// How many visits its next step has.
+    pub(super) due: u64,
     /// Its result, if it has ended with one that could be computed.
     pub(super) ended: Option<Ended>,
     /// How it ended without a result.
@@ -207,7 +211,9 @@ pub(super) fn prove(
         is_recomputed,
         unproven_reducers: walk.unproven_reducers(),
     };
-    Ok(Proven { audit, start, inside: walk.inside.unwrap_or_default(), ended, failed, sessions: walk.sessions })
+    let (nested_steps, due) = (walk.nested_steps(), walk.position.frontier.len() as u64);
+    let inside = walk.inside.unwrap_or_default();
+    Ok(Proven { audit, start, inside, nested_steps, due, ended, failed, sessions: walk.sessions })
 }
 
 /// Fails unless a run of the graph can begin with this record, regardless of its inputs.
@@ -223,6 +229,8 @@ pub(super) fn begins(
     same("key of the journal", start.key.as_str(), &hex(key.as_bytes()))?;
     if let Some(parent) = &start.parent {
         is_inside(run, parent, start)?;
+    } else if start.steps.is_some() {
+        return Err("runs around it limit its steps, and it is in none".to_owned());
     }
     if start.encryption_key.is_some() == code.settings.secrets.is_empty() {
         return Err(

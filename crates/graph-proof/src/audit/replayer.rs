@@ -10,7 +10,7 @@ use graph_engine::activation::{Activation, path};
 use graph_engine::admission::initialise;
 use graph_engine::call::Parent;
 use graph_engine::engine::Ended;
-use graph_engine::graph::{Asks, CompiledKey, GraphTables, tables};
+use graph_engine::graph::{Asks, CompiledKey, CompiledNode, GraphTables, tables};
 use graph_engine::hooks::Control;
 use graph_engine::machine::Machine;
 use graph_engine::past::position_of;
@@ -20,11 +20,11 @@ use graph_engine::record::{
 };
 use graph_engine::schema;
 use graph_engine::state::StateFields;
-use graph_engine::step::{Position, Way, denied, state_value};
+use graph_engine::step::{Overvisited, Position, Way, denied, state_value};
 use graph_engine::tool_caller::{Request, ToolCaller};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
-use graph_model::program::INTERNAL;
+use graph_model::program::{CallLimits, INTERNAL};
 use graph_model::value::Value;
 
 use crate::audit::dated::Dated;
@@ -151,6 +151,8 @@ pub(super) struct Replayer<'m> {
     pub(super) is_inside: bool,
     /// How many graphs may nest below it in all sessions.
     pub(super) depth: u32,
+    /// The lowest `limits.steps` of the runs and visits around it, if there is one.
+    pub(super) steps_around: Option<u64>,
     /// The calls of graphs that its visits made; `None` if they are not collected.
     pub(super) inside: Option<Vec<CallInside>>,
     /// Those of visits whose failures were held, and which were not made again.
@@ -194,6 +196,7 @@ impl<'m> Replayer<'m> {
             capabilities: start.capabilities.clone().map(Grants::new),
             is_inside: start.parent.is_some(),
             depth,
+            steps_around: start.steps,
             inside: looks_inside.then(Vec::new),
             held_inside: Vec::new(),
             unproven: RefCell::default(),
@@ -350,6 +353,78 @@ impl<'m> Replayer<'m> {
         self.position.is_exhausted(self.code)
     }
 
+    /// Returns the node that the next step would visit more often than the graph allows.
+    pub(super) fn overvisited(&self) -> Option<Overvisited> {
+        self.position.overvisited(self.code)
+    }
+
+    pub(super) fn visits_too_often(&self, over: Overvisited) -> String {
+        let Overvisited { node, most, .. } = over;
+        format!("node `{}` is visited more often than the {most} times that it may be", self.code.node(node).name)
+    }
+
+    /// Returns the lowest limit of the steps of the run together with those of the runs inside it.
+    pub(super) fn most_nested_steps(&self) -> Option<u64> {
+        self.code.settings.steps.map(u64::from).into_iter().chain(self.steps_around).min()
+    }
+
+    /// Returns the limit of the runs that a visit of a node begins, if their steps are counted.
+    pub(super) fn most_steps_below(&self, node: &CompiledNode) -> Option<u64> {
+        let own = node.limits.steps.map(u64::from);
+        own.into_iter().chain(self.most_nested_steps()).min()
+    }
+
+    /// Fails if a step counts the steps of runs inside its visits otherwise than the limits allow.
+    fn counts_steps(&self, step: &Step) -> Result<(), String> {
+        let mut below = 0_u64;
+        for (visit, at) in step.visits.iter().zip(&self.position.frontier) {
+            let most = self.most_steps_below(self.code.node(at.node));
+            if visit.below > most.unwrap_or_default() {
+                return Err(match most {
+                    Some(most) => {
+                        format!("the runs inside visit {} made more than the {most} steps that they may", visit.step)
+                    }
+                    None => {
+                        format!("visit {} counts the steps of runs inside it, and no limit asks for that", visit.step)
+                    }
+                });
+            }
+            let names_none = visit.run.is_none() && !visit.cancelled && !self.code.asks(at.node).is_each();
+            if visit.below > 0 && names_none {
+                return Err(format!("visit {} began no run, and counts the steps of one", visit.step));
+            }
+            below = below.saturating_add(visit.below);
+        }
+        let steps = self.nested_steps().saturating_add(step.visits.len() as u64).saturating_add(below);
+        match self.most_nested_steps() {
+            Some(most) if steps > most => {
+                Err(format!("the run and those inside it made {steps} steps, and may make {most}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns how many steps the run has made with those inside its visits.
+    pub(super) fn nested_steps(&self) -> u64 {
+        self.position.nested_steps()
+    }
+
+    /// Whether the run has certainly taken all steps that it may, with those of the runs inside it.
+    pub(super) fn is_nested_exhausted(&self) -> bool {
+        let needed = self.nested_steps().saturating_add(self.position.frontier.len() as u64);
+        self.most_nested_steps().is_some_and(|most| needed > most)
+    }
+
+    /// Whether a limit of this many steps, with those of the runs inside it and around it, may have ended the run. The steps of
+    /// runs around it, and of runs that visits began before it was resumed, are not recorded in its journal.
+    pub(super) fn may_be_nested_exhausted(&self, most: Option<u64>) -> bool {
+        let own = self.code.settings.steps.map(u64::from);
+        let is_own = own.is_some() && most.is_none_or(|most| own == Some(most));
+        let is_over = self.sessions.len() > 1 || self.is_nested_exhausted();
+        let is_around = self.steps_around.is_some_and(|lowest| most.is_none_or(|most| most >= lowest));
+        !self.position.frontier.is_empty() && ((is_own && is_over) || is_around)
+    }
+
     /// Takes a step, if the graph allows it.
     pub(super) fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
         self.can_visit()?;
@@ -368,6 +443,10 @@ impl<'m> Replayer<'m> {
             }
             _ => {}
         }
+        if let Some(over) = self.overvisited() {
+            return Err(self.visits_too_often(over));
+        }
+        self.counts_steps(step)?;
         let frontier = self.position.frontier.clone();
         let mut leads = Vec::new();
         for (visit, activation) in step.visits.iter().zip(&frontier) {
@@ -481,6 +560,9 @@ impl<'m> Replayer<'m> {
         };
         if self.position.is_over() {
             return Err("nothing was left to do where it began".to_owned());
+        }
+        if !self.position.counts_its_visits(self.code) {
+            return Err("it counts the visits of its nodes otherwise than its steps".to_owned());
         }
         self.matches_snapshot(snapshot)
     }
@@ -642,6 +724,12 @@ pub(super) struct CallInside {
     /// Whether the call can have been given up before its run ended: it has a time limit, or its visit was cancelled.
     pub(super) may_time_out: bool,
     pub(super) said: SaidInside,
+    /// The limits of its node.
+    pub(super) limits: CallLimits,
+    /// The lowest limit of the steps of its runs, if they are counted.
+    pub(super) most_steps: Option<u64>,
+    /// How many steps its visit counts of all runs that it began; `None` if that is not recorded.
+    pub(super) below: Option<u64>,
     /// The error, and its code, with which the run around it ended at the node.
     pub(super) ended: Option<(String, Option<String>)>,
     /// The error with which the run around it ended at the list, if this is the call for an item of it.

@@ -119,7 +119,8 @@ impl Replayer<'_> {
     fn names_run(&self, visit: &Visit, tool: u16, id: Option<&ItemId>) -> Result<(), String> {
         let graph = graph_of(self.machine, tool, id);
         let is_graph = graph.is_some() || self.code.tool(tool).is_some_and(|tool| tool.by == Executor::Graph);
-        let may_nest = self.sessions.last().is_some_and(|session| session.depth > 0);
+        let limits = self.code.node_named(&visit.node).map(|node| self.code.node(node).limits).unwrap_or_default();
+        let may_nest = self.sessions.last().is_some_and(|session| limits.depth_within(session.depth) > 0);
         let begins = may_nest && graph.is_some();
         let expected = begins.then(|| nested_id(&self.run, visit.step, None, visit.calls.max(1)));
         if is_graph && !begins && visit.error.is_none() {

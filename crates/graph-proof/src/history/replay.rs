@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use graph_engine::activation::{Activation, Change};
-use graph_engine::failure::{Category, Failure, ItemFailure, SuppressedError};
+use graph_engine::failure::{Category, Failure, HeldFailure, ItemFailure};
 use graph_engine::graph::{GraphTables, Notes, Now, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, opened};
@@ -14,7 +14,7 @@ use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
     CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold,
-    items_failed, output, plan, plan_item, settle, write,
+    items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
 };
 use graph_engine::tool_caller::Request;
 use graph_engine::{EncryptionKey, Status};
@@ -513,10 +513,27 @@ impl ChangedRun<'_> {
                 }
                 return Ok(());
             }
+            let over = self.position.overvisited(self.code).map(|over| over.message(self.code));
+            if let Some(error) = over.or_else(|| self.nested_steps_exceeded()) {
+                if end.is_none_or(|end| end.error.as_ref() != Some(&error)) {
+                    let recorded = end.map_or(Status::Running, |end| end.status);
+                    let step = self.position.steps;
+                    self.deviate(step, "", None, Departure::Fails(error));
+                    self.deviate(step, "", None, Departure::Ends { recorded, now: Status::Error });
+                }
+                return Ok(());
+            }
             if !self.step(end)? {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns the error of a run that would take more steps than its graph allows, with the recorded ones of the runs inside it.
+    fn nested_steps_exceeded(&self) -> Option<String> {
+        let most = u64::from(self.code.settings.steps?);
+        let needed = self.position.nested_steps().saturating_add(self.position.frontier.len() as u64);
+        (needed > most).then(|| too_many_nested_steps(most))
     }
 
     /// Visits the next nodes. Returns `false` if the run cannot be followed any further.
@@ -536,8 +553,9 @@ impl ChangedRun<'_> {
             let name = self.code.node(activation.node).name.clone();
             let pair = self.pair(number, &name);
             match self.visit(activation, pair) {
-                Ok(made) => {
+                Ok(mut made) => {
                     if let Some(pair) = pair {
+                        made.visit.below = self.recorded.visits[pair].visit.below;
                         self.compare(number, &made.visit, pair);
                     }
                     settled.push((activation, made.way, made.changes));
@@ -561,6 +579,7 @@ impl ChangedRun<'_> {
                 |((at, way, changes), visit): (&(&Activation, Way, Vec<Change>), &Visit)| SettledVisit {
                     at,
                     calls: visit.calls,
+                    below: visit.below,
                     error: visit.error.as_deref(),
                     items: &visit.items,
                     way,
@@ -641,7 +660,7 @@ impl ChangedRun<'_> {
     /// Reports that the run ends with the failures that are held, where the recorded run does not.
     fn fail(&mut self, end: Option<&End>) {
         let Some(held) = self.position.held.first().cloned() else { return };
-        let SuppressedError { step, node, error, .. } = held;
+        let HeldFailure { step, node, error, .. } = held;
         let recorded = end.map_or(Status::Running, |end| end.status);
         self.deviate(step, &node, None, Departure::Fails(error));
         self.deviate(step, &node, None, Departure::Ends { recorded, now: Status::Error });

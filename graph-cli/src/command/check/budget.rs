@@ -1,6 +1,6 @@
 //! `--budget`: the upper bounds for a run of each graph.
 
-use graph_compiler::graph::Budget;
+use graph_compiler::graph::{Budget, StepBound};
 use serde_json::{Value, json};
 
 use super::findings::Findings;
@@ -23,7 +23,10 @@ pub(super) fn table(findings: &Findings) -> String {
 fn row(graph: &str, budget: Option<&Budget>) -> [String; 6] {
     let Some(budget) = budget else { return [graph, "-", "-", "-", "-", "-"].map(str::to_owned) };
     let or = |number: Option<u64>| number.map_or("no bound".to_owned(), |number| number.to_string());
-    let steps = if budget.is_bounded { budget.steps.to_string() } else { format!("{} (max_steps)", budget.steps) };
+    let steps = match budget.bounded_by {
+        StepBound::Edges => budget.steps.to_string(),
+        bound => format!("{} ({})", budget.steps, bound.name()),
+    };
     let levels = budget.levels.map_or("in a circle".to_owned(), |levels| levels.to_string());
     [graph.to_owned(), budget.shortest.to_string(), steps, or(budget.calls), or(budget.at_a_time), levels]
 }
@@ -35,7 +38,7 @@ pub(super) fn document(findings: &Findings) -> Value {
             json!({
                 "shortest": budget.shortest,
                 "steps": budget.steps,
-                "bounded_by": if budget.is_bounded { "edges" } else { "max_steps" },
+                "bounded_by": budget.bounded_by.name(),
                 "calls": budget.calls,
                 "at_a_time": budget.at_a_time,
                 "levels": budget.levels,

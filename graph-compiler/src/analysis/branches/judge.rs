@@ -600,6 +600,7 @@ impl Judge<'_> {
         let visits = std::iter::once(&moving).map(|at| SettledVisit {
             at,
             calls: 1,
+            below: 0,
             error: None,
             items: &[],
             way,

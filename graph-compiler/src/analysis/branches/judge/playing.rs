@@ -7,6 +7,7 @@ use graph_model::value::View;
 use super::super::super::budget::budget;
 use super::super::super::control_flow::ControlFlow;
 use super::{Judge, Model, Random};
+use crate::graph::StepBound;
 
 /// How many runs of a graph are made.
 const RUNS: u64 = 8;
@@ -31,6 +32,7 @@ impl Judge<'_> {
             let settled = |(at, way)| SettledVisit {
                 at,
                 calls: 1,
+                below: 0,
                 error: None,
                 items: &[],
                 way,
@@ -82,7 +84,7 @@ pub(super) fn assert_runs(judge: &Judge<'_>, model: &Model<'_>, what: &str) {
         let visits = judge.play(&mut Random(run)).unwrap_or_else(|wrong| panic!("{wrong}, run {run}\n{what}"));
         let Some(visits) = visits else { continue };
         let budget = budget.as_ref().unwrap_or_else(|| panic!("a run ends, and there is no budget, run {run}\n{what}"));
-        let is_within = budget.shortest <= visits && (visits <= budget.steps || !budget.is_bounded);
+        let is_within = budget.shortest <= visits && (visits <= budget.steps || budget.bounded_by != StepBound::Edges);
         assert!(is_within, "{visits} visits, and the budget is {budget:?}, run {run}\n{what}");
     }
 }
