@@ -211,7 +211,10 @@ impl RunProjection {
         }
         (self.steps, self.last, self.retries) = (steps, last, retries);
         self.frontier = next.into_iter().map(Next::of).collect();
-        let failure = |at: &Next| held.iter().find(|failed| failed.step == at.number).map(|failed| json!(failed));
+        let failure = |at: &Next| held.iter().find(|failed| failed.step == at.number);
+        let failure = |at: &Next| {
+            failure(at).map(|failed| json!({"step": failed.step, "node": failed.node, "error": failed.error}))
+        };
         let parked = parked.into_iter().map(Next::of);
         self.held = parked.filter_map(|at| failure(&at).map(|failure| (at, failure))).collect();
         self.last_error = last_error.map(|error| json!(error));

@@ -10,7 +10,7 @@ mod replay;
 use graph_engine::failure::SuppressedError;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
-use graph_engine::record::{Entry, JournalError, Record, SignedRecord, VerifiedJournal, Visit};
+use graph_engine::record::{Entry, JournalError, Record, SignedRecord, Target, VerifiedJournal, Visit};
 use graph_engine::{EncryptionKey, Status};
 use graph_model::name::RunId;
 use graph_model::value::Value;
@@ -97,6 +97,9 @@ pub struct Visited {
     /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided, or another
     /// visit led to a return that cancels.
     pub cancelled: bool,
+    /// Whether the run ended with its failure when other branches were done, unless nothing needed its branch before. It is made
+    /// again when the run is resumed, and [`Checkpoint::step`] does not count it.
+    pub held: bool,
     /// The run of the nested graph.
     pub run: Option<RunId>,
     /// How long it took, in milliseconds.
@@ -112,6 +115,7 @@ impl Visited {
             error: visit.error.clone(),
             cached: visit.cached,
             cancelled: visit.cancelled,
+            held: visit.held,
             run: visit.run.clone(),
             ms: visit.ms,
         }
@@ -152,6 +156,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
         edits: Vec::new(),
         end: None,
     }];
+    let mut held: Vec<Target> = Vec::new();
     for record in (1..verified.count()).filter_map(|at| verified.record(at)) {
         let Record { seq, at, entry, .. } = record?;
         let Some(last) = all.last_mut() else { continue };
@@ -162,9 +167,10 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
                 }
                 // A step after a failure means that the failure was repaired and the run continued.
                 (last.status, last.error, last.end) = (Status::Running, None, None);
+                step.update_held(&mut held);
                 let next = step.next.iter().map(|target| target.node.clone()).collect();
                 let visits: Vec<Visited> = step.visits.iter().map(Visited::of).collect();
-                let number = last.step + visits.len() as u64;
+                let number = last.step + visits.iter().filter(|visit| !visit.held).count() as u64;
                 all.push(Checkpoint {
                     step: number,
                     record: seq,
@@ -180,11 +186,19 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
             // Where a fork begins.
             Entry::Snapshot(snapshot) if seq == 1 && start.from.is_some() => {
                 (last.step, last.record) = (snapshot.steps, seq);
-                last.next = snapshot.next.into_iter().map(|target| target.node).collect();
+                last.next = snapshot.next.into_iter().chain(snapshot.parked).map(|target| target.node).collect();
             }
             Entry::Edit(edit) => last.edits.push(EditSummary::of(seq, &at, &edit)),
-            Entry::Resume(_) => (last.status, last.error, last.end) = (Status::Running, None, None),
-            Entry::End(end) => (last.status, last.error, last.end) = (end.status, end.error, Some(seq)),
+            Entry::Resume(_) => {
+                (last.status, last.error, last.end) = (Status::Running, None, None);
+                last.next.extend(held.drain(..).map(|target| target.node));
+            }
+            Entry::End(end) => {
+                (last.status, last.error, last.end) = (end.status, end.error, Some(seq));
+                if last.status != Status::Completed && last.status != Status::CompletedWithErrors {
+                    last.next.extend(held.drain(..).map(|target| target.node));
+                }
+            }
             _ => {}
         }
     }

@@ -88,10 +88,10 @@ fn say_entry(run: &RunId, entry: &HistoryEntry) {
 fn checkpoint_json(one: &Checkpoint) -> Value {
     let Checkpoint { step, record, at, visits, next, status, error, edits, .. } = one;
     let visit = |visit: &Visited| {
-        let Visited { node, written, edge, error, cached, cancelled, run, ms, .. } = visit;
+        let Visited { node, written, edge, error, cached, cancelled, held, run, ms, .. } = visit;
         json!({
-            "node": node, "written": written, "edge": edge, "error": error, "cached": cached, "cancelled": cancelled, "run": run,
-            "ms": ms,
+            "node": node, "written": written, "edge": edge, "error": error, "cached": cached, "cancelled": cancelled,
+            "held": held, "run": run, "ms": ms,
         })
     };
     let visits: Vec<Value> = visits.iter().map(visit).collect();
@@ -148,8 +148,10 @@ fn table(all: &[Checkpoint]) {
                 next.clone(),
             ]);
         }
-        let first = one.step + 1 - one.visits.len() as u64;
-        for (step, visit) in (first..).zip(&one.visits) {
+        let mut step = one.step - one.visits.iter().filter(|visit| !visit.held).count() as u64;
+        for visit in &one.visits {
+            step += u64::from(!visit.held);
+            let number = if visit.held { String::new() } else { step.to_string() };
             let came = match (&visit.error, visit.cached) {
                 (Some(error), _) => format!(" (failed: {error})"),
                 (None, _) if visit.cancelled => " (cancelled)".to_owned(),
@@ -157,7 +159,7 @@ fn table(all: &[Checkpoint]) {
                 (None, false) => String::new(),
             };
             rows.push([
-                step.to_string(),
+                number,
                 one.at.clone(),
                 format!("{}{came}", visit.node),
                 visit.edge.map_or(String::new(), |edge| edge.to_string()),

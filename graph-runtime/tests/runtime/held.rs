@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::history::{Fork, StateEdit, replay};
+use graph_runtime::history::{Fork, StateEdit, checkpoints, replay};
 use graph_runtime::record::{Entry, Record, SignedRecord, Status};
 use graph_runtime::{
     ActionError, Call, EditRun, ForkRun, Map, MemoryStore, RunError, RunId, RunOutcome, SecretKey, Store, audit,
@@ -146,7 +146,18 @@ async fn a_failed_run_has_finished_its_other_branches() {
     let RunOutcome::Failed { node, steps, .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!((node.as_deref(), steps), (Some("each"), 4));
 
+    let shown = |records: &[SignedRecord]| {
+        let all = checkpoints(&id("run"), records, &SecretKey::from_seed(&KEY).public()).unwrap();
+        all.into_iter().map(|one| (one.step, one.next.join(" "))).collect::<Vec<_>>()
+    };
+    let next = [(0, "split"), (1, "each nest one last"), (3, "two"), (4, "each nest")];
+    assert_eq!(shown(&all), next.map(|(step, next)| (step, next.to_owned())));
+
     let finished = runtime(store.clone()).resume(graph.clone(), &id("run")).await.unwrap().await.unwrap();
+    assert_eq!(
+        shown(&records(&store, &id("run")).await)[3..],
+        [(4, "each nest".into()), (6, "end".into()), (7, "".into())]
+    );
     assert_eq!(finished.output, json!({"log": [5, 7, 6, -4], "all": [1, -2, 3]}));
     assert_eq!((finished.steps, finished.status), (7, Status::Completed));
     // Only the calls that failed are made again, and with the same idempotency keys.

@@ -216,6 +216,22 @@ pub struct Step<V = Visit, T = Target> {
 }
 
 impl Step {
+    /// Updates the targets of the visits whose failures are held, as the step leaves them: those that are made again when the
+    /// run is resumed.
+    pub fn update_held(&self, held: &mut Vec<Target>) {
+        // A branch that nothing needs any more is over when a node around its fan-out is visited next.
+        let is_around =
+            |next: &Target, at: &Target| at.branch.len() > next.branch.len() && at.branch.starts_with(&next.branch);
+        held.retain(|at| !self.next.iter().any(|next| is_around(next, at)));
+        let new = self.visits.iter().filter(|visit| visit.held);
+        held.extend(new.map(|visit| Target {
+            number: visit.step,
+            node: visit.node.clone(),
+            branch: visit.branch.clone(),
+            fan: visit.fan,
+        }));
+    }
+
     /// Forgets the finished calls of the step, which is committed, except those that are kept for a visit that is made again.
     pub fn keep_calls(&self, done: &mut CompletedCalls) {
         let kept: Vec<u64> = self.visits.iter().filter(|visit| visit.keeps_calls()).map(|visit| visit.step).collect();
