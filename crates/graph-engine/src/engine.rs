@@ -678,7 +678,9 @@ impl Engine {
         let StepContext { run, run_state } = &self.context;
         let (code, run_secrets) = (tables(run.machine.graph()), run.run_secrets.as_deref());
         let (state, position) = (&*run_state.state, &run_state.position);
-        let journal_writer = self.journal.as_mut().filter(|journal_writer| journal_writer.due.is_now())?;
+        // The finished calls of a visit that is made again are in records before.
+        let due = |journal_writer: &&mut JournalWriter| position.held.is_empty() && journal_writer.due.is_now();
+        let journal_writer = self.journal.as_mut().filter(due)?;
         journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })
     }
 

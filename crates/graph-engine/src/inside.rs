@@ -194,7 +194,7 @@ fn begun(
     let mut past = Past::open(machine, run, records, key, encryption_key)?;
     while let Some((seq, step, _)) = past.next_step()? {
         let visits = step.visits.clone();
-        let frontier = past.position.frontier.clone();
+        let frontier = past.next_frontier();
         for (visit, activation) in visits.iter().zip(&frontier) {
             let node = code.node(activation.node);
             // A visit whose failure is held is recorded again when it is made again.

@@ -1,5 +1,6 @@
 //! Follows a run along its journal.
 
+use crate::activation::Activation;
 use crate::admission::initialise;
 use crate::encryption_key::EncryptionKey;
 use crate::graph::{CompiledKey, GraphTables, tables};
@@ -31,6 +32,8 @@ pub struct Past<'m> {
     ahead: Option<Record>,
     /// The resumes that were read.
     pub resumed: Vec<Resume>,
+    /// Whether the run was resumed before its next step.
+    is_resumed: bool,
     /// The end that was read last, if nothing but edits followed.
     pub end: Option<End>,
     /// The calls of the next step that were read and are not made again.
@@ -107,6 +110,7 @@ impl<'m> Past<'m> {
             at: 1,
             ahead: None,
             resumed: Vec::new(),
+            is_resumed: false,
             end: None,
             done: CompletedCalls::new(),
             until: None,
@@ -216,7 +220,7 @@ impl<'m> Past<'m> {
                 }
                 Entry::Resume(resume) => {
                     self.limit = resume.limit.map(u64::from).or(self.limit);
-                    self.position.resume();
+                    self.is_resumed = true;
                     self.resumed.push(resume);
                 }
                 Entry::End(end) => {
@@ -248,6 +252,17 @@ impl<'m> Past<'m> {
         })
     }
 
+    /// Returns the activations of the [next step](Self::next_step). If the run was resumed before it, they include those whose
+    /// failures were held.
+    pub fn next_frontier(&self) -> Vec<Activation> {
+        if !self.is_resumed || self.position.held.is_empty() {
+            return self.position.frontier.clone();
+        }
+        let mut position = self.position.clone();
+        position.resume();
+        position.frontier
+    }
+
     /// Advances by one step. Returns `false` if there is no further step.
     pub fn go_on(&mut self) -> Result<bool, JournalError> {
         if self.next_step()?.is_none() {
@@ -256,6 +271,9 @@ impl<'m> Past<'m> {
         let Some(Record { entry: Entry::Step(step), seq, at, .. }) = self.ahead.take() else {
             return Ok(false);
         };
+        if std::mem::take(&mut self.is_resumed) {
+            self.position.resume();
+        }
         let code = tables(self.machine.graph());
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {

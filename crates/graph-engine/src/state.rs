@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use graph_model::reducer::{Reducer, ReducerError, Uncombined};
-use graph_model::value::{AsView, FromValue, Mismatch, Value, View};
+use graph_model::value::{AsView, FromValue, MOST_LEVELS, Mismatch, Value, View};
 
 use crate::tool_caller::panic_text;
 
@@ -79,6 +79,10 @@ pub fn combine(
     let Some(function) = reducer.function() else { return reducer.combine(value, write.clone()) };
     reducer.check(write)?;
     match catch_unwind(AssertUnwindSafe(|| state.reduce(key, value.view(), write))) {
+        Ok(Some(Ok(combined))) if !combined.view().is_within(MOST_LEVELS) => {
+            let error = ReducerError::new(format!("it returned a value of more than {MOST_LEVELS} levels"));
+            Err(Uncombined::failed(function, &error))
+        }
         Ok(Some(Ok(combined))) => Ok(combined),
         Ok(Some(Err(error))) => Err(Uncombined::failed(function, &error)),
         Ok(None) => Err(Uncombined::missing(function)),

@@ -180,19 +180,19 @@ fn holds_call(analysis: &Analysis<'_>, read: &PathRead<'_>, writers: &[usize]) -
     held.map(|(at, _)| at).find_map(racing).map(|writer| branches.visit(writer).node)
 }
 
-/// Reports a call that depends on a channel with a value for one step, if it may be made again in a later one.
+/// Reports a node that depends on a channel with a value for one step, if it may be visited again in a later one.
 fn check_kept(analysis: &Analysis<'_>, read: &PathRead<'_>, key: usize, diagnostics: &mut Diagnostics) {
     let (branches, model) = (analysis.flow.branches(), &analysis.model);
-    let is_kept = model.keys[key].keep() == Some(Keep::Step) && is_of_call(read.site);
+    let is_kept = model.keys[key].keep() == Some(Keep::Step);
     if !is_kept || !branches.visits(read.node).any(|(_, visit)| branches.holds(model, visit)) {
         return;
     }
     let (node, name) = (&model.definition.nodes[read.node].name, model.keys[key].name);
     let message = format!(
-        "the call of node `{node}` depends on `state.{name}`, which has its value for one step, and may be made again later"
+        "node `{node}` depends on `state.{name}`, which has its value for one step, and may be visited again later"
     );
     let diagnostic = diagnostics.error(code::HELD_CALL, read.place(model.definition), message);
-    diagnostic.label("`on_branch_error: finish` lets the other branches finish before the call is made again");
+    diagnostic.label("`on_branch_error: finish` lets the other branches finish before the node is visited again");
     diagnostic.help("remove `keep`, or end the run at once: `on_branch_error: stop`");
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::history::{Fork, StateEdit, checkpoints, replay};
+use graph_runtime::history::{Fork, StateEdit, checkpoints, entry_at, replay};
 use graph_runtime::record::{Entry, Record, SignedRecord, Status};
 use graph_runtime::{
     ActionError, Call, EditRun, ForkRun, Map, MemoryStore, RunError, RunId, RunOutcome, SecretKey, Store, audit,
@@ -259,6 +259,9 @@ async fn a_failure_in_a_branch_that_nothing_needs_is_suppressed() {
         let errors: Vec<_> = finished.errors.iter().map(|one| (one.node.as_str(), one.error.as_str())).collect();
         let [("fails", error)] = errors[..] else { panic!("{errors:?}") };
         assert!(error.starts_with("negative (node `call` of run `run-"), "{error}");
+        if !cancels {
+            assert_eq!(finished.state["_last_error"], json!({"node": "fails", "error": error}));
+        }
         assert_proven(&store, &graph, &id("run"), Status::CompletedWithErrors).await;
     }
 }
@@ -338,4 +341,142 @@ async fn steps_below_a_held_visit_are_counted_once() {
         };
         assert_proven(&store, &graph, &id("run"), status).await;
     }
+}
+
+/// Starts a run, and resumes it until it ends with a result, which is returned. After each session it is proven and replayed.
+async fn finish(store: &MemoryStore, graph: &Interpreted, inputs: Map<String, serde_json::Value>) -> serde_json::Value {
+    let mut ended = runtime(store.clone()).start_as(id("run"), graph.clone(), inputs).await.unwrap().await;
+    for _ in 0..9 {
+        if let Ok(finished) = ended {
+            assert_proven(store, graph, &id("run"), finished.status).await;
+            return finished.output;
+        }
+        assert_proven(store, graph, &id("run"), Status::Error).await;
+        ended = runtime(store.clone()).resume(graph.clone(), &id("run")).await.unwrap().await;
+    }
+    ended.unwrap().output
+}
+
+#[tokio::test]
+async fn finished_items_outlive_a_snapshot() {
+    let nodes = &[
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"each"},{"to":"pad"}],"on_branch_error":"finish"}}"#),
+        (
+            "each",
+            r#"{"line":2,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":[1,-2,3],"as":"n","collect":"all","width":3},"next":[{"to":"end"}]}"#,
+        ),
+        (
+            "pad",
+            r#"{"line":3,"does":{"action":0},"params":{"n":1},"assign":{"big":"${inputs.big}"},"next":[{"to":"pad","when":{"path":"visit.number","op":"lt","value":8}},{"to":"end"}]}"#,
+        ),
+        (
+            "end",
+            r#"{"line":7,"does":"return","output":{"all":"${state.all}"},"join":{"of":[1,2],"fan":0,"closes":true}}"#,
+        ),
+    ];
+    let keys = &[Key { name: "all", initial: None }, Key { name: "big", initial: None }];
+    let (store, calls) = (MemoryStore::new(), Calls::default());
+    let graph = Interpreted::new(&Program { keys, nodes, ..PROGRAM }, tool(&calls));
+    // Eight steps with the value are several snapshots long.
+    let inputs = Map::from_iter([("big".to_owned(), json!("x".repeat(20_000)))]);
+    assert_eq!(finish(&store, &graph, inputs).await, json!({"all": [1, -2, 3]}));
+    assert!(made(&calls).iter().all(|(returned, _)| *returned == 1), "{:?}", made(&calls));
+}
+
+/// A graph with two branches: a foreach over runs of a graph with -1 and 2, one at a time, and a gate.
+fn nesting_each(calls: &Calls, policy: &str, retry: &str) -> Interpreted {
+    let split = format!(
+        r#"{{"line":1,"does":"gate","next":{{"all":[{{"to":"nest"}},{{"to":"other"}}],"on_branch_error":"{policy}"}}}}"#
+    );
+    let nest = format!(
+        r#"{{"line":2,"does":{{"foreach":1}},"params":{{"n":"${{n}}"}},"each":{{"over":[-1,2],"as":"n","collect":"all","width":1}},{retry}"next":[{{"to":"end"}}]}}"#
+    );
+    let nodes = [
+        ("split", split.as_str()),
+        ("nest", nest.as_str()),
+        ("other", r#"{"line":3,"does":"gate","next":[{"to":"end"}]}"#),
+        ("end", r#"{"line":4,"does":"return","join":{"of":[1,2],"fan":0,"closes":true}}"#),
+    ];
+    let keys = &[Key { name: "all", initial: None }];
+    let program = Program { keys, nodes: &nodes, tools: &[PROGRAM.tools[0], GRAPH], ..PROGRAM };
+    Interpreted::new(&program, tool(calls)).nesting(child(calls))
+}
+
+#[tokio::test]
+async fn a_list_that_stopped_early_is_proven() {
+    for policy in ["finish", "collect", "stop"] {
+        for retry in ["", r#""retry":{"attempts":2,"delay_ms":1,"on":["any"]},"#] {
+            let (store, calls) = (MemoryStore::new(), Calls::default());
+            finish(&store, &nesting_each(&calls, policy, retry), Map::new()).await;
+        }
+    }
+}
+
+/// A graph with a call whose result does not fit, unless it was called before, and another one that takes `ms` milliseconds.
+/// `policy` is a member of the fan-out, and `handler` of the first call.
+fn unfit(ms: u64, policy: &str, handler: &str) -> Interpreted {
+    let split = format!(r#"{{"line":1,"does":"gate","next":{{"all":[{{"to":"odd"}},{{"to":"slow"}}]{policy}}}}}"#);
+    let odd = format!(
+        r#"{{"line":2,"does":{{"action":0}},"params":{{"n":1}},"assign":{{"sum":"${{result}}"}},{handler}"next":[{{"to":"end"}}]}}"#
+    );
+    let nodes = [
+        ("split", split.as_str()),
+        ("odd", odd.as_str()),
+        ("slow", r#"{"line":3,"does":{"action":0},"params":{"n":2},"next":[{"to":"end"}]}"#),
+        ("handler", r#"{"line":4,"does":"gate","next":[{"to":"end"}]}"#),
+        (
+            "end",
+            r#"{"line":5,"does":"return","output":{"sum":"${state.sum}"},"join":{"of":[1,2,3],"fan":0,"closes":true}}"#,
+        ),
+    ];
+    let keys = &[Key { name: "sum", initial: Some("0") }];
+    let program = Program { settings: r#"{"channels":{"sum":"sum"}}"#, keys, nodes: &nodes, ..PROGRAM };
+    let was_called = Arc::new(Mutex::new(false));
+    Interpreted::waiting(&program, move |_: &Call, params| {
+        let is_odd = params["n"] == 1 && !std::mem::replace(&mut *was_called.lock().unwrap(), params["n"] == 1);
+        Box::pin(async move {
+            if params["n"] == 2 {
+                tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+            }
+            Ok(if is_odd { json!("odd") } else { json!(4) })
+        })
+    })
+}
+
+#[tokio::test]
+async fn a_recorded_call_whose_result_does_not_fit_is_proven() {
+    for ms in [0, 20] {
+        for (policy, handler, sum) in [
+            (r#","on_branch_error":"finish""#, "", 4),
+            (r#","on_branch_error":"collect""#, "", 0),
+            (r#","on_branch_error":"stop""#, "", 4),
+            ("", r#""on_error":3,"#, 0),
+        ] {
+            let (store, graph) = (MemoryStore::new(), unfit(ms, policy, handler));
+            assert_eq!(finish(&store, &graph, Map::new()).await, json!({"sum": sum}), "{policy} {handler} {ms}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fork_at_a_position_before_a_resume_is_proven() {
+    let (store, calls, _) = failed().await;
+    let (graph, runtime) = (four(&calls), runtime(store.clone()));
+    runtime.resume(graph.clone(), &id("run")).await.unwrap().await.unwrap();
+    for step in [0, 1, 3, 4, 6] {
+        let fork = runtime.fork(&graph, &id("run"), Fork { step: Some(step), ..Fork::default() }).await.unwrap();
+        let proven = audit_tree(Arc::new(graph.clone()), &fork, &store, &SecretKey::from_seed(&KEY).public(), None)
+            .await
+            .unwrap();
+        assert!(proven[0].is_origin_proven, "{step}");
+    }
+    let entry = entry_at(
+        &graph,
+        &id("run"),
+        &records(&store, &id("run")).await,
+        &SecretKey::from_seed(&KEY).public(),
+        None,
+        Some(4),
+    );
+    assert_eq!(entry.unwrap().next, ["each", "nest"]);
 }

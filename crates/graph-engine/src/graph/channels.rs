@@ -18,6 +18,9 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
     if let Some(name) = loaded.settings.keep.keys().find(|name| !loaded.settings.channels.contains_key(*name)) {
         return Err(format!("`{name}` is no channel, and keeps its value"));
     }
+    if let Some(name) = loaded.settings.by_branch.iter().find(|name| loaded.settings.keep.contains_key(*name)) {
+        return Err(format!("`{name}` does not keep the elements that it puts in order"));
+    }
     let (in_memory, for_a_step) = (kept(&loaded.keys, Keep::Memory), kept(&loaded.keys, Keep::Step));
     let is_channel: Vec<bool> = loaded.keys.iter().map(|key| key.reducer.is_some()).collect();
     loaded.has_channels = is_channel.contains(&true);

@@ -221,7 +221,8 @@ impl Position {
         if visited.way.is_held() {
             // The visit is made again, and sees what it saw before.
             let (step, error) = (visited.at.number, visited.error.unwrap_or_default().to_owned());
-            self.held.push(HeldFailure { step, node: node.name.clone(), error, below: visited.below });
+            let place = self.held.partition_point(|failed| failed.step < step);
+            self.held.insert(place, HeldFailure { step, node: node.name.clone(), error, below: visited.below });
             return;
         }
         self.steps += 1;
@@ -288,19 +289,19 @@ impl Position {
         }
     }
 
-    /// Parks activations in place of those that were parked. The run continues without the ones that are not parked any more:
-    /// if their failures were held, these are suppressed.
-    pub(super) fn park(&mut self, parked: Vec<Activation>) {
-        self.parked = parked;
+    /// Continues the run with these parked activations only. The failures of the others were held, and nothing needs their
+    /// branches any more: they are suppressed.
+    pub(super) fn release(&mut self, parked: &[Activation]) {
         if self.held.is_empty() {
             return;
         }
         let held = std::mem::take(&mut self.held);
-        let is_parked = |failed: &HeldFailure| self.parked.iter().any(|at| at.number == failed.step);
+        let is_parked = |failed: &HeldFailure| parked.iter().any(|at| at.number == failed.step);
         let (held, needless): (Vec<_>, Vec<_>) = held.into_iter().partition(is_parked);
         self.held = held;
-        self.held.sort_by_key(|failed| failed.step);
         for HeldFailure { step, node, error, below } in needless {
+            let frame = self.parked.iter().find(|at| at.number == step).and_then(|at| at.frame.clone());
+            self.remember(frame.as_ref(), LastError { node: node.clone(), error: error.clone() }, step);
             self.below = self.below.saturating_add(below);
             self.suppressed.push(SuppressedError { step, node, error });
         }

@@ -566,6 +566,8 @@ impl Replayer<'_> {
         }
         let collected = visit.and_then(|visit| visit.changes.values().next()).and_then(Value::as_array);
         let length = items.len();
+        let fails = visit.is_some_and(|visit| visit.error.is_some() && !visit.suppressed);
+        let stops = fails && self.code.stops_at_failure(activation.node);
         let each = (0..).zip(&items).map(|(index, item)| {
             let mut one = blank.clone();
             one.parent.item = Some(index);
@@ -590,6 +592,8 @@ impl Replayer<'_> {
             one.said = match failed {
                 Some(failed) => SaidInside::Failure { error: failed.error.clone(), data: place() },
                 None if visit.is_none() => self.done_before(one.parent.step, Some(index)),
+                // A list that stopped has items whose calls were not made.
+                None if stops => self.done_before(one.parent.step, Some(index)),
                 // At another time, the id may be that of a tool.
                 None if is_computed && now.known().is_some() => place().map_or(SaidInside::Nothing, SaidInside::Result),
                 None => place().map_or(SaidInside::Success, SaidInside::Result),

@@ -68,6 +68,8 @@ impl Replayer<'_> {
     ) -> Result<Way, String> {
         let node = self.code.node(activation.node);
         self.shape(visit, activation.node)?;
+        let restored = self.with_done_result(visit);
+        let visit = &*restored;
         if visit.cancelled {
             // Any visit may be cancelled. Whether something cancelled it shows when the step is folded.
             return Ok(Way::Cancelled);
@@ -100,6 +102,20 @@ impl Replayer<'_> {
         }
         self.warned(visit, node, before, &calls, notes.take())?;
         Ok(way)
+    }
+
+    /// Returns the visit with the result of its call that was recorded before, if the visit failed on it: it is recorded again
+    /// only by a session that did not make the call.
+    fn with_done_result<'v>(&self, visit: &'v Visit) -> Cow<'v, Visit> {
+        let fails = visit.error.is_some() && visit.result.is_null();
+        match self.done.get(&(visit.step, None)).filter(|_| fails) {
+            Some(done) => {
+                let mut visit = visit.clone();
+                visit.result.clone_from(&done.result);
+                Cow::Owned(visit)
+            }
+            None => Cow::Borrowed(visit),
+        }
     }
 
     /// Fails unless a visit has only members that a visit of its node can have, and names the run that its call began.

@@ -335,7 +335,7 @@ impl RecordedCalls {
             let at = at.ok_or(JournalError::Misfit { seq, reason: "its time cannot be read".to_owned() })?;
             let next: Vec<String> = step.next.iter().map(|target| target.node.clone()).collect();
             let limit = step.limit;
-            for (visit, activation) in step.visits.into_iter().zip(past.position.frontier.clone()) {
+            for (visit, activation) in step.visits.into_iter().zip(past.next_frontier()) {
                 let calls = recorded.calls(past, &visit, &activation, at);
                 let (next, reduced) = (next.clone(), step.reduced.clone());
                 recorded.visits.push(RecordedVisit { visit, at, next, limit, reduced, calls });
@@ -662,8 +662,14 @@ impl ChangedRun<'_> {
         let Some(held) = self.position.held.first().cloned() else { return };
         let HeldFailure { step, node, error, .. } = held;
         let recorded = end.map_or(Status::Running, |end| end.status);
+        let is_same = |end: &End| end.node.as_ref() == Some(&node) && end.error.as_ref() == Some(&error);
+        if recorded == Status::Error && end.is_some_and(is_same) {
+            return;
+        }
         self.deviate(step, &node, None, Departure::Fails(error));
-        self.deviate(step, &node, None, Departure::Ends { recorded, now: Status::Error });
+        if recorded != Status::Error {
+            self.deviate(step, &node, None, Departure::Ends { recorded, now: Status::Error });
+        }
     }
 
     /// Fails if a function of the program was needed that is not there, unless the recorded value is the one that it would
