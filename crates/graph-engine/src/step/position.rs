@@ -361,3 +361,26 @@ impl Position {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::load::tests::load;
+
+    #[test]
+    fn visits_that_are_made_again_stand_at_their_places() {
+        let graph = load(&[("work", r#"{"line":1,"does":"gate"}"#)]).unwrap();
+        let fan = Arc::new(Fan { visit: 1, node: 0, outer: None, list: Arc::default() });
+        let at = |number, branch| Activation {
+            number,
+            node: 0,
+            frame: Some(Arc::new(Frame { fan: Arc::clone(&fan), branch })),
+        };
+        let mut position = Position::new(&graph);
+        (position.frontier, position.parked) = (vec![at(5, 1)], vec![at(2, 0)]);
+        position.held = vec![HeldFailure { step: 2, node: "work".to_owned(), error: "no".to_owned(), below: 0 }];
+        position.resume();
+        assert_eq!(position.frontier.iter().map(|at| at.number).collect::<Vec<_>>(), [2, 5]);
+        assert!(position.parked.is_empty() && position.held.is_empty());
+    }
+}
