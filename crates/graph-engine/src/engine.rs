@@ -39,7 +39,7 @@ use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Overvisited, Settled, UNFIT, UNRETURNED, Way,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Overvisited, Settled, UNFIT, UNRETURNED,
     at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
 };
 use std::cell::Cell;
@@ -216,8 +216,7 @@ impl Engine {
 
     /// Ends the run because it has taken all the steps it may, unless a hook allows more (R130, R131).
     async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
-        let node =
-            self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
+        let node = self.run_state.position.next_node(self.graph());
         let (taken, most) = (self.run_state.position.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
@@ -260,8 +259,7 @@ impl Engine {
     /// Ends the run because its next step would exceed a `limits.steps`, with the error of a hook if one gives it.
     async fn end_refused(&mut self, refused: Refused) -> RunError {
         let Refused::Exceeded { used, most } = refused else { return self.leave().await };
-        let node =
-            self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
+        let node = self.run_state.position.next_node(self.graph());
         let steps = self.run_state.position.steps;
         let values = at_limit(LimitCode::Steps, used, most, None);
         if let Some(error) = self.hooks_at_bound(node, values).await {
@@ -361,7 +359,7 @@ impl Engine {
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
         let held = visits.iter().filter(|visit| visit.way.is_held());
-        self.held.extend(held.filter_map(|visit| Some((visit.activation.number, visit.failure.clone()?))));
+        self.held_failures.extend(held.filter_map(|visit| Some((visit.activation.number, visit.failure.clone()?))));
         // Reached only if the machine rejects a value that it accepted when it was checked.
         let taken = self.take(candidate, visits).map_err(|(node, mismatch)| (node, format!("{UNFIT}{mismatch}")));
         let before_step = self.history.as_ref().map_or(0, Vec::len);
@@ -470,11 +468,7 @@ impl Engine {
     fn after_step_values(&self, visits: &[BoxedVisit]) -> Vec<(u16, [(&'static str, Value); 3])> {
         let values = |visit: &BoxedVisit| {
             let node = visit.activation.node;
-            let next = match &visit.way {
-                Way::Along { edges, .. } if edges.one().is_some() => self.graph().targets(node, edges).next(),
-                Way::OnError(target) => Some(*target),
-                Way::Along { .. } | Way::EndsBranch | Way::Held | Way::Cancelled | Way::Fatal => None,
-            };
+            let next = visit.way.next(self.graph(), &visit.activation);
             let next = next.map_or(Value::Null, |next| Value::from(self.graph().node(next).name.as_str()));
             let result = match &visit.failure {
                 Some(failure) => View::Object(&**failure).to_value(),
@@ -576,7 +570,7 @@ impl Engine {
         let failures = failures.collect();
         let HeldFailure { step, node, error, .. } = held.into_iter().next().expect("the run has failed");
         let node = self.graph().node_named(&node).expect("a node that was visited is in the graph");
-        let failure = self.held.drain(..).find_map(|(number, failure)| (number == step).then_some(*failure));
+        let failure = self.held_failures.drain(..).find_map(|(number, failure)| (number == step).then_some(*failure));
         self.end_with(node, step, failure.unwrap_or_else(|| Failure::permanent(error)), false, failures).await
     }
 
@@ -639,8 +633,7 @@ impl Engine {
     async fn exceed(&mut self) -> RunError {
         let max_steps = u32::try_from(self.most_steps()).unwrap_or(u32::MAX);
         let message = exceeded(self.most_steps());
-        let node =
-            self.run_state.position.frontier.first().map_or(self.graph().first_node(), |activation| activation.node);
+        let node = self.run_state.position.next_node(self.graph());
         if let Err(error) = self.end_at_limit(node, &message).await {
             return error;
         }

@@ -327,7 +327,8 @@ pub struct HeldFailure {
     pub below: u64,
 }
 
-fn is_zero(number: &u64) -> bool {
+/// Whether a member of a record is left out.
+pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 

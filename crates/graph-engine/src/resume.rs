@@ -107,18 +107,15 @@ impl RuntimeServices {
             replayed = add_up(&journal)?;
         }
         let Replayed { state, mut position, done } = replayed;
-        position.resume();
+        let (limit, depth) = (begin.max_steps, begin.depth);
+        let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
+        entry.apply(&mut position);
         let before = match counts_inside(code, &position, begin.meter.is_some()) {
             visits if visits.is_empty() => BTreeMap::new(),
             visits => steps_inside(&**store, &public, run, visits).await?,
         };
-        if let Some(most) = begin.max_steps {
-            position.limit = Some(u64::from(most));
-        }
         let (mut chain, due) = (journal.chain, journal.due);
         let known = chain.count();
-        let (limit, depth) = (begin.max_steps, begin.depth);
-        let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
         let record = chain.sign("resume", &entry, self.clock.now(), key);
         store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
         signed.push(record);

@@ -162,7 +162,7 @@ impl RuntimeServices {
             journal,
             reserved: 0,
             dropped: Vec::new(),
-            held: Vec::new(),
+            held_failures: Vec::new(),
             turn: Instant::now(),
         }
     }

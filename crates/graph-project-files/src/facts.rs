@@ -1,5 +1,6 @@
 //! Folds a run's records into its state, its status, its events and the objects that prove it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use graph_model::digest::Digest;
@@ -11,9 +12,12 @@ use serde_json::json;
 
 use crate::objects::Object;
 use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
+use graph_engine::failure::HeldFailure;
 use graph_engine::machine::{Keep, Topology, TopologyNode};
 use graph_engine::record::hide_encrypted;
-use graph_engine::record::{Edit, End, Entry, Parent, Record, Snapshot, Start, Status, Step, Target, Visit};
+use graph_engine::record::{
+    Edit, End, Entry, ItemFailure, Parent, Record, Snapshot, Start, Status, Step, Target, Visit,
+};
 
 /// The number of steps up to which a snapshot is made after each step; then it is made after every second, fourth … step.
 /// Each snapshot lists all receipts, so this keeps the size of the files in proportion to the steps.
@@ -46,37 +50,22 @@ pub(crate) struct RunProjection {
     pub(crate) end: Option<End>,
     pub(crate) suppressed: Vec<Value>,
     /// The nodes to be visited next.
-    frontier: Vec<Next>,
-    /// The visits that are made again when the run is resumed, each with its failure.
-    held: Vec<(Next, Value)>,
+    frontier: Vec<Target>,
+    /// The visits that are made again when the run is resumed.
+    held: Vec<Target>,
+    /// Their failures, by the numbers of the visits.
+    failures: BTreeMap<u64, Value>,
     /// The node that was visited last.
     last: String,
     inputs: Value,
     keys: Map<String, Value>,
+    /// The failure of the visit with the greatest number, after which the run continued.
     last_error: Option<Value>,
+    /// The number of that visit.
+    failed_at: u64,
     retries: Map<String, Value>,
     receipts: Vec<Digest>,
     state_hash: Digest,
-}
-
-/// A node that is to be visited.
-#[derive(Debug)]
-struct Next {
-    number: u64,
-    node: String,
-    /// The path: the index of each branch around it, the outermost first.
-    branch: Vec<u32>,
-}
-
-impl Next {
-    fn of(target: Target) -> Self {
-        Self { number: target.number, node: target.node, branch: target.branch }
-    }
-
-    /// Whether it is outside of the fan-out that another one is in a branch of.
-    fn is_around(&self, inner: &Self) -> bool {
-        inner.branch.len() > self.branch.len() && inner.branch.starts_with(&self.branch)
-    }
 }
 
 /// The events and objects that a record adds to the files.
@@ -105,10 +94,12 @@ impl RunProjection {
             suppressed: Vec::new(),
             frontier: Vec::new(),
             held: Vec::new(),
+            failures: BTreeMap::new(),
             last: String::new(),
             inputs: Value::Null,
             keys: Map::new(),
             last_error: None,
+            failed_at: 0,
             retries: Map::new(),
             receipts: Vec::new(),
             state_hash: Digest::of(""),
@@ -134,7 +125,8 @@ impl RunProjection {
                 self.status = Status::Running;
                 self.turn();
                 self.end = None;
-                self.frontier.extend(std::mem::take(&mut self.held).into_iter().map(|(at, _)| at));
+                self.failures.clear();
+                self.frontier.append(&mut self.held);
                 self.frontier.sort_by(|one, other| one.branch.cmp(&other.branch));
                 self.add(&mut additions, "graph_resumed", json!({"steps": resume.steps}));
                 self.announce(&mut additions);
@@ -185,8 +177,7 @@ impl RunProjection {
         let nodes: Vec<&str> = self.topology.start.iter().filter_map(|&at| self.topology.name(at)).collect();
         let is_alone = nodes.len() == 1;
         let branch = |at: u32| if is_alone { Vec::new() } else { vec![at] };
-        let next =
-            |(at, node): (u32, &&str)| Next { number: u64::from(at) + 1, node: (*node).to_owned(), branch: branch(at) };
+        let next = |(at, node): (u32, &&str)| Target::first(u64::from(at) + 1, *node, branch(at));
         self.frontier = (0..).zip(&nodes).map(next).collect();
         let first = self.frontier.first().map_or_else(String::new, |first| first.node.clone());
         let mut payload =
@@ -210,13 +201,9 @@ impl RunProjection {
             self.keys = keys.into_iter().collect();
         }
         (self.steps, self.last, self.retries) = (steps, last, retries);
-        self.frontier = next.into_iter().map(Next::of).collect();
-        let failure = |at: &Next| held.iter().find(|failed| failed.step == at.number);
-        let failure = |at: &Next| {
-            failure(at).map(|failed| json!({"step": failed.step, "node": failed.node, "error": failed.error}))
-        };
-        let parked = parked.into_iter().map(Next::of);
-        self.held = parked.filter_map(|at| failure(&at).map(|failure| (at, failure))).collect();
+        (self.frontier, self.held) = (next, parked);
+        let failure = |failed: HeldFailure| (failed.step, failure_of(failed.step, &failed.node, &failed.error));
+        self.failures = held.into_iter().map(failure).collect();
         self.last_error = last_error.map(|error| json!(error));
         self.suppressed = suppressed.into_iter().map(|error| json!(error)).collect();
         self.announce(additions);
@@ -225,7 +212,7 @@ impl RunProjection {
     /// Reports the nodes that are visited next. They are known as soon as the step before is committed, and reported before
     /// anything is called (R223).
     fn announce(&self, additions: &mut FileAdditions) {
-        for Next { number: step, node, .. } in &self.frontier {
+        for Target { number: step, node, .. } in &self.frontier {
             let place = self.topology.node(node);
             let payload = match place.and_then(|place| word(place.kind)) {
                 Some(word) => json!({"step": step, "node": node, "node_type": word}),
@@ -238,7 +225,8 @@ impl RunProjection {
     fn step(&mut self, step: Step, additions: &mut FileAdditions) {
         let is_alone = step.visits.len() == 1;
         let before = self.state_hash;
-        self.frontier = step.next.into_iter().map(Next::of).collect();
+        step.update_held(&mut self.held);
+        self.frontier = step.next;
         let for_a_step = self.topology.keep.iter().filter(|(_, keep)| **keep == Keep::Step);
         for (name, _) in for_a_step {
             self.keys.insert(name.clone(), self.topology.first_value(name));
@@ -251,7 +239,7 @@ impl RunProjection {
             self.visit(visit, before, next, additions);
         }
         self.keys.extend(step.reduced);
-        self.release(|at, next| next.iter().any(|one| one.is_around(at)));
+        self.release();
         for order in step.ordered {
             if let Err(error) = order.apply(&mut self.keys) {
                 // No run of the graph puts elements in order that are not there.
@@ -261,12 +249,21 @@ impl RunProjection {
         self.announce(additions);
     }
 
-    /// Continues the run without the visits that are not made again: their failures are suppressed.
-    fn release(&mut self, is_over: impl Fn(&Next, &[Next]) -> bool) {
-        let (over, held) = std::mem::take(&mut self.held).into_iter().partition(|(at, _)| is_over(at, &self.frontier));
-        self.held = held;
-        let over: Vec<(Next, Value)> = over;
-        self.suppressed.extend(over.into_iter().map(|(_, failure)| failure));
+    /// Suppresses the failures of visits that are not made again.
+    fn release(&mut self) {
+        let held: BTreeSet<u64> = self.held.iter().map(|at| at.number).collect();
+        let over: Vec<(u64, Value)> = self.failures.extract_if(.., |number, _| !held.contains(number)).collect();
+        for (number, failure) in over {
+            self.remember(number, &failure["node"], &failure["error"]);
+            self.suppressed.push(failure);
+        }
+    }
+
+    /// Remembers a failure, unless it is that of a visit that was made again after others had failed.
+    fn remember(&mut self, number: u64, node: &Value, error: &Value) {
+        if number >= self.failed_at {
+            (self.failed_at, self.last_error) = (number, Some(json!({"node": node, "error": error})));
+        }
     }
 
     /// Returns where a visit led that was made together with others.
@@ -287,25 +284,23 @@ impl RunProjection {
             self.last.clone_from(&visit.node);
         }
         if visit.held {
-            let (number, node) = (visit.step, visit.node.clone());
-            let failure = json!({"step": number, "node": node, "error": visit.error});
-            self.held.push((Next { number, node, branch: visit.branch.clone() }, failure));
+            let error = visit.error.as_deref().unwrap_or_default();
+            self.failures.insert(visit.step, failure_of(visit.step, &visit.node, error));
         } else if visit.calls > 1 {
             self.retries.insert(visit.node.clone(), Value::from(visit.calls - 1));
         } else {
             self.retries.shift_remove(&visit.node);
         }
         if let Some(error) = visit.error.as_ref().filter(|_| !visit.held) {
-            let one = |error: String| json!({"step": visit.step, "node": visit.node, "error": error});
+            let one = |error: &str| failure_of(visit.step, &visit.node, error);
             let continues = visit.suppressed || visit.ends_branch;
             if continues && visit.items.is_empty() {
-                self.suppressed.push(one(error.clone()));
+                self.suppressed.push(one(error));
             } else if continues {
-                let item =
-                    |item: &graph_engine::record::ItemFailure| one(format!("item {}: {}", item.item, item.error));
+                let item = |item: &ItemFailure| one(&format!("item {}: {}", item.item, item.error));
                 self.suppressed.extend(visit.items.iter().map(item));
             }
-            self.last_error = Some(json!({"node": visit.node, "error": error}));
+            self.remember(visit.step, &json!(visit.node), &json!(error));
         }
         let (kind, action) = match self.topology.node(&visit.node) {
             Some(TopologyNode { kind, action, .. }) => (*kind, action.clone()),
@@ -388,7 +383,8 @@ impl RunProjection {
         self.status = end.status;
         self.turn();
         if matches!(end.status, Status::Completed | Status::CompletedWithErrors) {
-            self.release(|_, _| true);
+            self.held.clear();
+            self.release();
         }
         self.completed_at = Some(self.at.clone());
         let (steps, elapsed_s) = (end.steps, self.elapsed().as_secs_f64());
@@ -488,6 +484,11 @@ impl RunProjection {
         }
         vec![error]
     }
+}
+
+/// Returns the form of a failure in the errors of a run.
+fn failure_of(step: u64, node: &str, error: &str) -> Value {
+    json!({"step": step, "node": node, "error": error})
 }
 
 /// Returns the word that events use for a node's kind; `None` for a node that its action describes.

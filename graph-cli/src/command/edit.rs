@@ -9,7 +9,7 @@ use graph_runtime::{EditRun, RunId};
 use serde_json::json;
 
 use super::show::{edit_json, edit_text};
-use super::state_changes::{ChangeableRun, StateChangeArguments, unstarted};
+use super::state_changes::{ChangeableRun, RunAccess, StateChangeArguments, unstarted};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -31,15 +31,8 @@ pub(crate) struct EditArguments {
     /// The directory of a project whose .ai holds the files of the run, which are updated too
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
-    #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
-    /// The secret key that signs the store's journals [default: your own]
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
-    /// The key that encrypts secrets in the store
-    #[arg(long, alias = "seal-key", value_name = "FILE")]
-    encryption_key: Option<PathBuf>,
+    #[command(flatten)]
+    access: RunAccess,
     /// Print the edit as JSON
     #[arg(long)]
     json: bool,
@@ -50,13 +43,8 @@ pub(crate) fn run(arguments: &EditArguments) -> CommandResult {
         Some(by) => by.clone(),
         None => std::env::var("USER").map_err(|_| Error::new("nobody says who edits the run: give `--by NAME`"))?,
     };
-    let ChangeableRun { tokio, graph, key, builder } = ChangeableRun::open(
-        &arguments.run,
-        &arguments.store,
-        arguments.graph.as_deref(),
-        arguments.key.as_ref(),
-        arguments.encryption_key.as_deref(),
-    )?;
+    let opened = arguments.access.open(&arguments.run, &arguments.store)?;
+    let ChangeableRun { tokio, graph, key, builder } = opened;
     let (set, write) = arguments.changes.read(&graph)?;
     let files = arguments.files.as_ref().map(|project| ProjectFiles::in_directory(project, key.clone())).transpose()?;
     let runtime = files.iter().fold(builder, |builder, files| builder.observer(files.clone())).build()?;
@@ -77,7 +65,7 @@ pub(crate) fn run(arguments: &EditArguments) -> CommandResult {
         out!("{edit}");
     } else {
         let (run, store) = (&arguments.run, arguments.store.display());
-        let key = if arguments.encryption_key.is_some() { " --encryption-key FILE" } else { "" };
+        let key = if arguments.access.encryption_key.is_some() { " --encryption-key FILE" } else { "" };
         out!("{run}: {}; continue with `graph run GRAPH --store {store}{key} --resume {run}`", edit_text(&edited));
     }
     Ok(CommandOutcome::Well)

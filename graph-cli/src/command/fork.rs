@@ -7,7 +7,7 @@ use graph_runtime::history::{Fork, ForkError};
 use graph_runtime::{ForkRun, Pattern, RunId};
 use serde_json::json;
 
-use super::state_changes::{ChangeableRun, StateChangeArguments, unstarted};
+use super::state_changes::{ChangeableRun, RunAccess, StateChangeArguments, unstarted};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -29,28 +29,16 @@ pub(crate) struct ForkArguments {
     /// A capability that the new run may use, in place of those that the graph declares; may be given several times
     #[arg(long = "grant", value_name = "PATTERN", value_parser = |text: &str| Pattern::new(text))]
     grants: Vec<Pattern>,
-    /// The file of the run's graph [default: found by its id in the tree `graphs`]
-    #[arg(long, value_name = "FILE")]
-    graph: Option<PathBuf>,
-    /// The secret key that signs the store's journals [default: your own]
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
-    /// The key that encrypts secrets in the store
-    #[arg(long, alias = "seal-key", value_name = "FILE")]
-    encryption_key: Option<PathBuf>,
+    #[command(flatten)]
+    access: RunAccess,
     /// Print the new run's id as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &ForkArguments) -> CommandResult {
-    let ChangeableRun { tokio, graph, mut builder, .. } = ChangeableRun::open(
-        &arguments.run,
-        &arguments.store,
-        arguments.graph.as_deref(),
-        arguments.key.as_ref(),
-        arguments.encryption_key.as_deref(),
-    )?;
+    let opened = arguments.access.open(&arguments.run, &arguments.store)?;
+    let ChangeableRun { tokio, graph, mut builder, .. } = opened;
     let (set, write) = arguments.changes.read(&graph)?;
     let declared = graph.permissions().patterns();
     let granted = if arguments.grants.is_empty() { declared } else { &arguments.grants };

@@ -71,6 +71,20 @@ impl StateChangeArguments {
     }
 }
 
+/// The options with the graph of a stored run and the keys of its store.
+#[derive(Args)]
+pub(crate) struct RunAccess {
+    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
+    /// The secret key that signs the store's journals [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The key that encrypts secrets in the store
+    #[arg(long, alias = "seal-key", value_name = "FILE")]
+    pub(crate) encryption_key: Option<PathBuf>,
+}
+
 /// A stored run whose state is to be changed, and the beginning of a runtime that does it.
 pub(crate) struct ChangeableRun {
     pub(crate) tokio: tokio::runtime::Runtime,
@@ -80,27 +94,21 @@ pub(crate) struct ChangeableRun {
     pub(crate) builder: Builder,
 }
 
-impl ChangeableRun {
+impl RunAccess {
     /// Opens the store of a run, which must exist, and loads the run's graph.
-    pub(crate) fn open(
-        run: &RunId,
-        store: &Path,
-        graph: Option<&Path>,
-        key: Option<&PathBuf>,
-        encryption_key: Option<&Path>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn open(&self, run: &RunId, store: &Path) -> Result<ChangeableRun, Error> {
         if !store.is_file() {
             return Err(Error::new(format!("there is no store at {}", store.display())));
         }
-        let key = signing_key(key)?;
+        let key = signing_key(self.key.as_ref())?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let store = tokio.block_on(SqliteStore::open(store))?;
         let records = tokio.block_on(store.load(run))?;
-        let graph = own_graph(&records, graph, "--graph")?;
+        let graph = own_graph(&records, self.graph.as_deref(), "--graph")?;
         let mut builder = Runtime::builder().store(store).sign_with(key.clone());
-        if let Some(path) = encryption_key {
+        if let Some(path) = &self.encryption_key {
             builder = builder.encrypt_with(EncryptionKey::load(path)?);
         }
-        Ok(Self { tokio, graph, key, builder })
+        Ok(ChangeableRun { tokio, graph, key, builder })
     }
 }

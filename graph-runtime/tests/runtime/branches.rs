@@ -474,6 +474,11 @@ impl Made {
     }
 }
 
+/// Returns a random graph of which some calls fail when they are made first, and are held or lead to handlers.
+pub(crate) fn failing(seed: u64) -> Interpreted {
+    make_with(seed, true).failing(&Outcomes::default(), false)
+}
+
 /// Starts or resumes a run until it ends with a result, which is returned.
 async fn finish(store: impl Store + Clone + 'static, graph: &Interpreted, mut is_new: bool) -> Option<Value> {
     for _ in 0..100 {

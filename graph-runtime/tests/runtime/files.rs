@@ -765,6 +765,36 @@ async fn files_show_visits_that_are_made_again() {
     assert_rebuilds(&kept, &[(&id(), &graph), (&inner, &child)]).await;
 }
 
+/// Runs a graph until it ends with a result, and asserts that the objects of the run have the same state and errors.
+async fn assert_same_end(graph: &Interpreted, what: &str) {
+    let kept = Kept::new();
+    let mut ended =
+        runtime(kept.store.clone(), &kept.files).start_as(id(), graph.clone(), Map::new()).await.unwrap().await;
+    for _ in 0..100 {
+        if ended.is_ok() {
+            break;
+        }
+        ended = runtime(kept.store.clone(), &kept.files).resume(graph.clone(), &id()).await.unwrap().await;
+    }
+    let finished = ended.unwrap();
+    assert!(kept.files.problems().is_empty(), "{:?}: {what}", kept.files.problems());
+    let trace = kept.files.objects().trace(&id()).unwrap().unwrap();
+    assert_eq!(trace.state["state"], finished.state, "{what}");
+    let errors = json!(finished.errors);
+    assert_eq!(trace.snapshot.get("errors").unwrap_or(&json!([])), &errors, "{what}");
+}
+
+#[tokio::test]
+async fn files_end_as_the_run_does_after_held_failures() {
+    let calls = crate::held::Calls::default();
+    for graph in [crate::held::needless_at_once(), crate::held::needless(&calls, false)] {
+        assert_same_end(&graph, "").await;
+    }
+    for seed in 1..=12 {
+        assert_same_end(&crate::branches::failing(seed), &format!("SEED={seed}")).await;
+    }
+}
+
 #[tokio::test]
 async fn files_show_a_run_that_begins_in_several_nodes() {
     let kept = Kept::new();

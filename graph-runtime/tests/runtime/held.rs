@@ -208,7 +208,7 @@ async fn a_failed_run_is_edited_and_forked_with_its_held_failures() {
 
 /// A graph in whose first branch a call with -1 fails; its failure is held for a fan-out in the branch. Two others make calls,
 /// and two branches are enough, or the second one returns and cancels the others.
-fn needless(calls: &Calls, cancels: bool) -> Interpreted {
+pub(crate) fn needless(calls: &Calls, cancels: bool) -> Interpreted {
     let (enough, back) = match cancels {
         false => (
             r#"{"line":7,"does":"return","join":{"of":[3,4,5],"fan":0,"closes":true,"quorum":{"need":2,"fewer":7}}}"#,
@@ -266,6 +266,58 @@ async fn a_failure_in_a_branch_that_nothing_needs_is_suppressed() {
     }
 }
 
+/// A graph whose first branch has a fan-out that one branch is enough for. In one of its branches a failure is held, and the
+/// other one arrives in the same step. The second branch of the graph looks at the last failure a few steps later.
+pub(crate) fn needless_at_once() -> Interpreted {
+    let nodes = &[
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"first"},{"to":"beside"}]}}"#),
+        ("first", r#"{"line":2,"does":"gate","next":{"all":[{"to":"inner"},{"to":"other"}]}}"#),
+        (
+            "inner",
+            r#"{"line":3,"does":"gate","next":{"all":[{"to":"fails"},{"to":"works"}],"on_branch_error":"finish"}}"#,
+        ),
+        ("fails", r#"{"line":4,"does":{"action":0},"params":{"n":-1},"next":[{"to":"joined"}]}"#),
+        ("works", r#"{"line":5,"does":"gate","next":[{"to":"joined"}]}"#),
+        ("joined", r#"{"line":6,"does":"gate","next":[{"to":"met"}],"join":{"of":[3,4],"fan":2,"closes":true}}"#),
+        ("other", r#"{"line":7,"does":"gate","next":[{"to":"arrives"}]}"#),
+        ("arrives", r#"{"line":8,"does":{"action":0},"params":{"n":1},"next":[{"to":"met"}]}"#),
+        (
+            "met",
+            r#"{"line":9,"does":"gate","assign":{"behind":"${state._last_error.error}"},"next":[{"to":"end"}],"join":{"of":[5,7],"fan":1,"closes":true,"quorum":{"need":1,"fewer":null}}}"#,
+        ),
+        (
+            "beside",
+            r#"{"line":10,"does":"gate","assign":{"beside":"${state._last_error.error}"},"next":[{"to":"beside","when":{"path":"visit.number","op":"lt","value":9}},{"to":"end"}]}"#,
+        ),
+        (
+            "end",
+            r#"{"line":11,"does":"return","output":{"behind":"${state.behind}","beside":"${state.beside}","last":"${state._last_error.node}"},"join":{"of":[8,9],"fan":0,"closes":true}}"#,
+        ),
+    ];
+    let keys = &[Key { name: "behind", initial: None }, Key { name: "beside", initial: None }];
+    Interpreted::waiting(&Program { keys, nodes, ..PROGRAM }, |_: &Call, params| {
+        Box::pin(async move {
+            if params["n"] == -1 {
+                return Err(ActionError::permanent("negative"));
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            Ok(json!(1))
+        })
+    })
+}
+
+#[tokio::test]
+async fn a_failure_that_nothing_needs_in_its_own_step_is_that_of_its_branch() {
+    let (store, graph) = (MemoryStore::new(), needless_at_once());
+    let run = runtime(store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
+    let finished = run.await.unwrap();
+    assert_eq!(finished.output, json!({"behind": "negative", "beside": null, "last": "fails"}));
+    assert_eq!(finished.errors.iter().map(|one| one.node.as_str()).collect::<Vec<_>>(), ["fails"]);
+    let all = records(&store, &id("run")).await;
+    assert!(all.iter().any(|record| record.body.contains(r#""held":true"#)));
+    assert_proven(&store, &graph, &id("run"), Status::CompletedWithErrors).await;
+}
+
 #[tokio::test]
 async fn forged_failures_that_are_held_are_refused() {
     let (store, calls, _) = failed().await;
@@ -290,6 +342,35 @@ async fn forged_failures_that_are_held_are_refused() {
         let forged = crate::forged::edited(&all, at, change);
         let found = audit(&graph, &id("run"), &forged, &key, None);
         assert!(found.is_err(), "{forged:?}");
+    }
+}
+
+#[tokio::test]
+async fn forged_forks_with_held_failures_are_refused() {
+    let (store, calls, _) = failed().await;
+    let (graph, key) = (four(&calls), SecretKey::from_seed(&KEY).public());
+    let fork = runtime(store.clone()).fork(&graph, &id("run"), Fork::default()).await.unwrap();
+    let all = records(&store, &fork).await;
+    audit(&graph, &fork, &all, &key, None).unwrap();
+    type Forgery<'a> = (&'a str, &'a dyn Fn(&mut serde_json::Value));
+    let forgeries: [Forgery<'_>; 5] = [
+        ("the failures of the visits [] are held, and [2, 3] are parked", &|record| {
+            drop(record.as_object_mut().unwrap().remove("held"));
+        }),
+        ("the failures of the visits [3] are held, and [2, 3] are parked", &|record| {
+            drop(record["held"].as_array_mut().unwrap().remove(0));
+        }),
+        ("the failures of the visits [3, 2] are held, and [2, 3] are parked", &|record| {
+            record["held"].as_array_mut().unwrap().reverse();
+        }),
+        ("the failures of the visits [2, 3] are held, and [3] are parked", &|record| {
+            drop(record["parked"].as_array_mut().unwrap().remove(0));
+        }),
+        ("the greatest number of an activation is 4, not 3", &|record| record["made"] = json!(3)),
+    ];
+    for (expected, change) in forgeries {
+        let found = audit(&graph, &fork, &crate::forged::edited(&all, 1, change), &key, None).unwrap_err();
+        assert!(found.to_string().contains(expected), "{found}");
     }
 }
 

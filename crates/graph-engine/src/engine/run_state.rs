@@ -89,8 +89,8 @@ pub(crate) struct Engine {
     pub(crate) reserved: u64,
     /// The visits that were cancelled and whose nested runs are not ended yet.
     pub(crate) dropped: Vec<u64>,
-    /// The failures that are held, by the numbers of the visits.
-    pub(crate) held: Vec<(u64, Box<Failure>)>,
+    /// The failures that are held, with all that the position does not say of them, by the numbers of the visits.
+    pub(crate) held_failures: Vec<(u64, Box<Failure>)>,
     /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks
     /// share real threads.
     pub(crate) turn: Instant,

@@ -1,6 +1,6 @@
 //! Records and what they hold.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use graph_model::capability::Pattern;
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::activation::{Arrival, TakenEdges};
 use crate::call::Parent;
-use crate::failure::{HeldFailure, ItemFailure, LastError, SuppressedError};
+use crate::failure::{HeldFailure, ItemFailure, LastError, SuppressedError, is_zero};
 use crate::graph::MOST_BRANCHES;
 use crate::record::version_2;
 use crate::status::Status;
@@ -219,10 +219,6 @@ impl Step {
     /// Updates the targets of the visits whose failures are held, as the step leaves them: those that are made again when the
     /// run is resumed.
     pub fn update_held(&self, held: &mut Vec<Target>) {
-        // A branch that nothing needs any more is over when a node around its fan-out is visited next.
-        let is_around =
-            |next: &Target, at: &Target| at.branch.len() > next.branch.len() && at.branch.starts_with(&next.branch);
-        held.retain(|at| !self.next.iter().any(|next| is_around(next, at)));
         let new = self.visits.iter().filter(|visit| visit.held);
         held.extend(new.map(|visit| Target {
             number: visit.step,
@@ -230,13 +226,16 @@ impl Step {
             branch: visit.branch.clone(),
             fan: visit.fan,
         }));
+        // A branch that nothing needs any more is over when a node around its fan-out is visited next.
+        let next: BTreeSet<&[u32]> = self.next.iter().map(|next| next.branch.as_slice()).collect();
+        held.retain(|at| !(0..at.branch.len()).any(|length| next.contains(&at.branch[..length])));
     }
 
     /// Forgets the finished calls of the step, which is committed, except those that are kept for a visit that is made again.
     pub fn keep_calls(&self, done: &mut CompletedCalls) {
-        let kept: Vec<u64> = self.visits.iter().filter(|visit| visit.keeps_calls()).map(|visit| visit.step).collect();
-        let ended = |step: &u64| self.visits.iter().any(|visit| visit.step == *step) && !kept.contains(step);
-        done.retain(|(step, _), _| !ended(step));
+        let ended = self.visits.iter().filter(|visit| !visit.keeps_calls());
+        let ended: BTreeSet<u64> = ended.map(|visit| visit.step).collect();
+        done.retain(|(step, _), _| !ended.contains(step));
     }
 }
 
@@ -509,6 +508,13 @@ pub struct Target<T = String> {
     pub fan: u64,
 }
 
+impl Target {
+    /// A node that a run begins at; the path is empty unless it begins at several.
+    pub fn first(number: u64, node: impl Into<String>, branch: Vec<u32>) -> Self {
+        Self { number, node: node.into(), branch, fan: 0 }
+    }
+}
+
 /// A join that is still open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -645,10 +651,6 @@ impl End {
         let is_first = self.unfit && self.node.as_ref() == Some(&done.node);
         is_first || self.failures.iter().any(|failed| failed.unfit && failed.step == done.step)
     }
-}
-
-pub(super) fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Calls that finished before their step was done, by the number of the visit and the item's index.

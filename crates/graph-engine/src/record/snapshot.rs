@@ -308,9 +308,16 @@ impl Snapshot {
         let stands = |target: &Target| read_target(code, &fans, target);
         let frontier = self.next.iter().map(stands).collect::<Result<Vec<_>, String>>()?;
         let parked = self.parked.iter().map(stands).collect::<Result<Vec<_>, String>>()?;
-        let made = self.made.unwrap_or_else(|| last_made(self.steps, &frontier, &parked));
-        if let Some(failed) = self.held.iter().find(|failed| parked.iter().all(|at| at.number != failed.step)) {
-            return Err(format!("the failure of visit {} is held, and its activation is not parked", failed.step));
+        let last = last_made(self.steps, &frontier, &parked);
+        let made = self.made.unwrap_or(last);
+        if made < last {
+            return Err(format!("the greatest number of an activation is {last}, not {made}"));
+        }
+        let mut waiting: Vec<u64> = parked.iter().map(|at| at.number).collect();
+        waiting.sort_unstable();
+        let held: Vec<u64> = self.held.iter().map(|failed| failed.step).collect();
+        if held != waiting {
+            return Err(format!("the failures of the visits {held:?} are held, and {waiting:?} are parked"));
         }
         let joins = self.joins.iter().map(|join| {
             let fan = fans.get(&join.fan).ok_or_else(|| format!("visit {} began no branches", join.fan))?;

@@ -84,11 +84,10 @@ impl Candidate {
     ) -> Option<StateWrites> {
         visits.for_each(|visited| position.take(graph, &visited));
         let Behind { frontier, parked, joins, made, closed, joined } = self.behind;
-        position.release(&parked);
+        position.release(parked);
         joined.iter().for_each(|(frame, arrived)| position.join(frame, arrived));
         closed.iter().for_each(|fan| position.close(fan));
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
-        position.parked = parked;
         self.ordered.take(&mut position.paths);
         self.writes.map(|writes| writes.and_reorder(self.ordered.reordered))
     }

@@ -132,8 +132,8 @@ impl Ways<'_> {
             Way::OnError(target) => self.go(*target, at.frame.clone(), at.number),
             Way::Along { edges, .. } if self.graph.fans_out(at.node) => self.fan_out(at, edges),
             Way::Along { edges, .. } => {
-                let targets = edges.as_slice().iter().filter_map(|&edge| self.graph.target(at.node, edge).flatten());
-                targets.into_iter().try_for_each(|target| self.go(target, at.frame.clone(), at.number))
+                let graph = self.graph;
+                graph.targets(at.node, edges).try_for_each(|target| self.go(target, at.frame.clone(), at.number))
             }
         }
     }

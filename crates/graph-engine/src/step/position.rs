@@ -1,7 +1,7 @@
 //! The position of a run.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use graph_model::value::Value;
@@ -26,11 +26,10 @@ pub struct Position {
     pub returned_in: Option<Arc<Frame>>,
     /// The activations of the next step, ordered by path.
     pub frontier: Vec<Activation>,
-    /// Activations that wait for something from outside. They are not visited, and the joins that they can still reach wait
-    /// for them.
+    /// Activations that wait until the run is resumed. They are not visited, and the joins that they can still reach wait for
+    /// them.
     pub parked: Vec<Activation>,
-    /// The failures of visits that are made again if the run is resumed, ordered by the numbers of the visits. Their
-    /// activations are parked.
+    /// The failures that are held, one for each parked activation, ordered by the numbers of the visits.
     pub held: Vec<HeldFailure>,
     /// The joins that branches have reached or will reach, in the order of their fan-outs.
     pub joins: Vec<OpenJoin>,
@@ -223,6 +222,7 @@ impl Position {
             let (step, error) = (visited.at.number, visited.error.unwrap_or_default().to_owned());
             let place = self.held.partition_point(|failed| failed.step < step);
             self.held.insert(place, HeldFailure { step, node: node.name.clone(), error, below: visited.below });
+            self.parked.push(visited.at.clone());
             return;
         }
         self.steps += 1;
@@ -291,17 +291,16 @@ impl Position {
 
     /// Continues the run with these parked activations only. The failures of the others were held, and nothing needs their
     /// branches any more: they are suppressed.
-    pub(super) fn release(&mut self, parked: &[Activation]) {
+    pub(super) fn release(&mut self, parked: Vec<Activation>) {
+        let before = std::mem::replace(&mut self.parked, parked).into_iter();
         if self.held.is_empty() {
             return;
         }
-        let held = std::mem::take(&mut self.held);
-        let is_parked = |failed: &HeldFailure| parked.iter().any(|at| at.number == failed.step);
-        let (held, needless): (Vec<_>, Vec<_>) = held.into_iter().partition(is_parked);
-        self.held = held;
+        let mut left: BTreeMap<u64, Option<Arc<Frame>>> = before.map(|at| (at.number, at.frame)).collect();
+        self.parked.iter().for_each(|at| drop(left.remove(&at.number)));
+        let needless: Vec<HeldFailure> = self.held.extract_if(.., |failed| left.contains_key(&failed.step)).collect();
         for HeldFailure { step, node, error, below } in needless {
-            let frame = self.parked.iter().find(|at| at.number == step).and_then(|at| at.frame.clone());
-            self.remember(frame.as_ref(), LastError { node: node.clone(), error: error.clone() }, step);
+            self.remember(left[&step].as_ref(), LastError { node: node.clone(), error: error.clone() }, step);
             self.below = self.below.saturating_add(below);
             self.suppressed.push(SuppressedError { step, node, error });
         }
@@ -309,14 +308,8 @@ impl Position {
 
     /// Makes the visits whose failures were held the next ones again, besides those that are next, when the run is resumed.
     pub fn resume(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
-        let held = std::mem::take(&mut self.held);
-        let is_held = |at: &Activation| held.iter().any(|failed| failed.step == at.number);
-        let (again, parked): (Vec<_>, Vec<_>) = std::mem::take(&mut self.parked).into_iter().partition(is_held);
-        self.parked = parked;
-        self.frontier.extend(again);
+        self.held.clear();
+        self.frontier.append(&mut self.parked);
         self.frontier.sort_by(Activation::by_path);
     }
 
@@ -331,6 +324,11 @@ impl Position {
         self.frontier.iter().chain(&self.parked)
     }
 
+    /// Returns the first of the nodes that are visited next; for a run that is over, the graph's first node.
+    pub fn next_node(&self, graph: &GraphTables) -> u16 {
+        self.frontier.first().map_or(graph.first_node(), |at| at.node)
+    }
+
     /// Whether nothing is left to visit, now or when the run is resumed.
     pub fn is_over(&self) -> bool {
         self.frontier.is_empty() && self.parked.is_empty()
@@ -338,11 +336,12 @@ impl Position {
 
     /// Whether the run ends with the failures that are held: nothing is active in the fan-out of one of them any more.
     pub fn has_failed(&self, graph: &GraphTables) -> bool {
-        self.held.iter().any(|failed| {
-            let at = self.parked.iter().find(|at| at.number == failed.step);
-            let fan = at.and_then(|at| Some(&graph.on_branch_error(at).1?.fan));
-            fan.is_none_or(|fan| !self.frontier.iter().any(|at| is_inside(at.frame.as_ref(), fan)))
-        })
+        if self.parked.is_empty() {
+            return false;
+        }
+        let around = self.frontier.iter().flat_map(|at| frames(at.frame.as_ref()));
+        let active: BTreeSet<u64> = around.map(|frame| frame.fan.visit).collect();
+        self.parked.iter().any(|at| graph.on_branch_error(at).1.is_none_or(|frame| !active.contains(&frame.fan.visit)))
     }
 
     /// Forgets the branches of a fan-out that is over, and those inside them. The branch around it takes over their last failure.

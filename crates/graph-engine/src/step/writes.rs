@@ -249,8 +249,11 @@ mod tests {
         }
     }
 
-    /// As [`OneKey`], with the default methods of the trait.
-    struct Copying(OneKey<Value>);
+    /// As [`OneKey`], with the default methods of the trait, or with a reducer of the program.
+    struct Copying {
+        key: OneKey<Value>,
+        has_reducer: bool,
+    }
 
     impl StateFields for Copying {
         fn inputs(&self) -> View<'_> {
@@ -258,40 +261,19 @@ mod tests {
         }
 
         fn get(&self, key: usize) -> View<'_> {
-            self.0.get(key)
+            self.key.get(key)
         }
 
         fn check(&self, key: usize, value: &Value) -> Result<(), Mismatch> {
-            self.0.check(key, value)
+            self.key.check(key, value)
         }
 
         fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
-            self.0.set(key, value)
-        }
-    }
-
-    /// As [`OneKey`], with a reducer of the program.
-    struct Combining(OneKey<Value>);
-
-    impl StateFields for Combining {
-        fn inputs(&self) -> View<'_> {
-            View::Null
-        }
-
-        fn get(&self, key: usize) -> View<'_> {
-            self.0.get(key)
-        }
-
-        fn check(&self, key: usize, value: &Value) -> Result<(), Mismatch> {
-            self.0.check(key, value)
-        }
-
-        fn set(&mut self, key: usize, value: Value) -> Result<(), Mismatch> {
-            self.0.set(key, value)
+            self.key.set(key, value)
         }
 
         fn reduce(&self, _: usize, value: View<'_>, write: &Value) -> Option<Result<Value, ReducerError>> {
-            Some(bracketed(&value.to_plain_value(), write))
+            self.has_reducer.then(|| bracketed(&value.to_plain_value(), write))
         }
     }
 
@@ -423,7 +405,7 @@ mod tests {
                 let expected = expected(&reducer, &first, &steps);
                 let plain = taken(&compiled, &mut OneKey(first.clone()), &steps);
                 prop_assert_eq!(&plain, &expected, "{}", name);
-                let copied = taken(&compiled, &mut Copying(OneKey(first.clone())), &steps);
+                let copied = taken(&compiled, &mut Copying { key: OneKey(first.clone()), has_reducer: false }, &steps);
                 prop_assert_eq!(&copied, &expected, "{}", name);
                 if reducer.makes_list() {
                     let list: Vec<Value> = Vec::new();
@@ -450,7 +432,7 @@ mod tests {
                 expected = expected.filter(|_| !write.is_null()).and_then(|value| bracketed(&value, write).ok());
             }
             let compiled = graph(&reducer, &first);
-            prop_assert_eq!(taken(&compiled, &mut Combining(OneKey(first)), &steps), expected);
+            prop_assert_eq!(taken(&compiled, &mut Copying { key: OneKey(first), has_reducer: true }, &steps), expected);
             Ok(())
         });
         if let Err(error) = done {

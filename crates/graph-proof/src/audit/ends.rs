@@ -10,8 +10,9 @@ use graph_engine::graph::{Asks, Notes, Now};
 use graph_engine::hooks::Control;
 use graph_engine::record::{End, RecordedState, Visit, VisitFailure};
 use graph_engine::step::{
-    CANCELLED, CallFacts, Env, NESTED_STEPS, OVERDUE, Outcome, Planned, SettledVisit, StateWrites, UNFIT, UNRETURNED,
-    exceeded, is_no_way, most_extended, output, plan, plan_item, settle, state_value, too_many_nested_steps,
+    CANCELLED, CallFacts, Env, NESTED_STEPS, OVERDUE, Outcome, Overvisited, Planned, SettledVisit, StateWrites, UNFIT,
+    UNRETURNED, exceeded, is_no_way, most_extended, output, plan, plan_item, settle, state_value,
+    too_many_nested_steps,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::secret::HIDDEN;
@@ -141,20 +142,15 @@ impl Replayer<'_> {
         let is_after = matches!(self.before, Before::Step | Before::Snapshot);
         let is_behind =
             is_after && self.visited.iter().any(|(node, hook_outcome)| *node == index && hook_outcome.may_end(error));
-        let is_next = |at: &Activation| at.node == index;
-        let is_limit = !has_failed
-            && self.is_exhausted()
-            && self.position.frontier.first().is_some_and(is_next)
-            && self.outcome_at_limit().may_end(error);
-        let is_over = self.overvisited().is_some_and(|over| {
-            over.node == index && self.outcome_at_visits(over).may_end(error) && self.may_go_on_at_limit()
-        });
-        let is_nested = self.may_be_nested_exhausted(None)
-            && self.position.frontier.first().is_some_and(is_next)
-            && self.outcome_at_nested_steps().may_end(error)
-            && self.may_go_on_at_limit();
+        let is_next = self.position.frontier.first().is_some_and(|at| at.node == index);
+        let is_exhausted = || is_next && self.is_exhausted() && self.outcome_at_limit().may_end(error);
+        let is_over = |over: Overvisited| over.node == index && self.outcome_at_visits(over).may_end(error);
+        let is_nested =
+            || is_next && self.may_be_nested_exhausted(None) && self.outcome_at_nested_steps().may_end(error);
+        let is_beyond = || self.may_go_on_at_limit() && (self.overvisited().is_some_and(is_over) || is_nested());
+        let is_limit = !has_failed && (is_exhausted() || is_beyond());
         // A hook names no code.
-        if (is_first || is_behind || is_limit || is_over || is_nested) && end.code.is_none() {
+        if (is_first || is_behind || is_limit) && end.code.is_none() {
             return Ok(());
         }
         self.failed_call(index, end, at)

@@ -49,7 +49,7 @@ impl Replayer<'_> {
 
     /// Returns the outcome of the hooks when the run has reached its step limit.
     pub(super) fn outcome_at_limit(&self) -> HookOutcome {
-        let node = self.position.frontier.first().map_or(self.code.first_node(), |activation| activation.node);
+        let node = self.position.next_node(self.code);
         let values = at_limit(LimitCode::MaxSteps, self.position.steps, self.most_steps(), None);
         self.hook_outcome(Event::Limit, node, values)
     }
@@ -66,7 +66,7 @@ impl Replayer<'_> {
     pub(super) fn outcome_at_nested_steps(&self) -> HookOutcome {
         let own = self.code.settings.steps.filter(|_| self.steps_around.is_none() && self.sessions.len() == 1);
         let Some(most) = own else { return HookOutcome::Any };
-        let node = self.position.frontier.first().map_or(self.code.first_node(), |activation| activation.node);
+        let node = self.position.next_node(self.code);
         self.hook_outcome(Event::Limit, node, at_limit(LimitCode::Steps, self.nested_steps(), u64::from(most), None))
     }
 
