@@ -65,6 +65,8 @@ graph!("tests/engines/graphs/inputs_of_any_kind.yaml");
 graph!("tests/engines/graphs/items_are_executed_and_signed.yaml");
 graph!("tests/engines/graphs/items_are_fetched_and_found.yaml");
 graph!("tests/engines/graphs/joins_that_cancel.yaml");
+graph!("tests/engines/graphs/late_branches_are_cancelled.yaml");
+graph!("tests/engines/graphs/late_branches_run_on.yaml");
 graph!("tests/engines/graphs/limits_of_nested_steps.yaml");
 graph!("tests/engines/graphs/limits_of_steps.yaml");
 graph!("tests/engines/graphs/limits_of_steps_below.yaml");
@@ -339,6 +341,24 @@ super::all_machines! {
     }
     "joins_that_cancel" joins_that_cancel JoinsThatCancel {
         test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "late_branches_are_cancelled" late_branches_are_cancelled LateBranchesAreCancelled {
+        test_beside(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_slower(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_slowest(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_checked(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "late_branches_run_on" late_branches_run_on LateBranchesRunOn {
+        test_piece(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_slow(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_slower(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_slowest(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_seal(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_quick(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_none(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_checked(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_second(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_third(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "limits_of_nested_steps" limits_of_nested_steps LimitsOfNestedSteps {
     }

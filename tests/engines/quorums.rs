@@ -1,4 +1,5 @@
-//! Branches that race for a quorum, or for a return that cancels the others, with random delays, failures, widths and crashes, against a judge that knows the answers.
+//! Branches that race for a quorum, or for a return that cancels the others, with random delays, failures, widths and crashes,
+//! against a judge that knows the answers. Behind some quorums, the late branches run on.
 //!
 //! `RACES=10000 SEED=7 cargo test --release --test engines races` runs more of them.
 
@@ -27,6 +28,8 @@ type Calls = Vec<(u64, bool)>;
 struct Race {
     /// Whether the first branch that is done returns. The others are cancelled then.
     returns: bool,
+    /// Whether the branches run on that the quorum does not need.
+    finishes: bool,
     branches: Vec<Calls>,
     need: usize,
     width: usize,
@@ -53,8 +56,10 @@ impl Race {
         branches.rotate_left(shift);
         let most = if is_list { 4 } else { count.min(4) };
         let returns = random.below(3) == 0;
+        let finishes = !returns && random.below(2) == 0;
         Self {
             returns,
+            finishes,
             branches,
             need: if returns { 1 } else { usize::try_from(1 + random.below(most)).unwrap() },
             width: usize::try_from(1 + random.below(6)).unwrap(),
@@ -66,6 +71,14 @@ impl Race {
     /// Writes the graph. Each branch makes its calls in a loop of one node.
     fn text(&self) -> String {
         let Self { need, width, rounds, .. } = self;
+        let (rest, last, done) = match self.finishes {
+            true => {
+                let done =
+                    "    done: { type: return, output: { rounds: \"${state.rounds}\", seen: \"${state.seen}\" } }\n";
+                ("finish", "{ to: done }", done)
+            }
+            false => ("cancel", "{}", ""),
+        };
         let again = "{ to: TO, when: { path: result.more, value: true } }, { to: met }";
         let node = |name: &str, branch: &str, note: &str| {
             let (failed, gate) = match self.returns {
@@ -100,10 +113,10 @@ impl Race {
             }
             false => {
                 let ends = format!(
-                    "    met: {{ type: gate, waits_for: {{ of: [{of}], need: {need}, rest: cancel, fewer: short }}, assign: {{ \
+                    "    met: {{ type: gate, waits_for: {{ of: [{of}], need: {need}, rest: {rest}, fewer: short }}, assign: {{ \
                      rounds: enough }}, next: after }}\n    short: {{ type: gate, assign: {{ rounds: short }}, next: after }}\n    \
                      after: {{ type: gate, next: [{{ to: split, when: {{ path: visit.number, op: lt, value: {rounds} }} }}, \
-                     {{}}] }}\n"
+                     {last}] }}\n{done}"
                 );
                 ("channels: { seen: append, rounds: append }".to_owned(), ends)
             }
@@ -127,7 +140,68 @@ config:
 
     /// Returns what the rounds came to, as the end of a run says it.
     fn rounds<'e>(&self, end: &'e Value) -> &'e Value {
-        if self.returns { &end["output"]["rounds"] } else { &end["state"]["rounds"] }
+        if self.returns || self.finishes { &end["output"]["rounds"] } else { &end["state"]["rounds"] }
+    }
+
+    /// Follows a run whose late branches run on, step by step.
+    fn follow(&self) -> Followed {
+        let mut followed = Followed::default();
+        let able = self.able().len() >= self.need;
+        let (mut main, mut round) = (Some("split"), 0);
+        // The branches that are active, each with its round and its next call, and the round that is not decided.
+        let mut active: Vec<(usize, usize, usize)> = Vec::new();
+        let mut open: Option<(usize, usize)> = None;
+        while main.is_some() || !active.is_empty() {
+            if main == Some("done") && !active.is_empty() {
+                main = None;
+                followed.waits = true;
+            }
+            active.sort_unstable();
+            followed.steps.push(main.iter().map(|node| ((*node).to_owned(), false)).collect());
+            let step = followed.steps.last_mut().unwrap();
+            let mut slowest = 0;
+            let before = std::mem::take(&mut active);
+            followed.most_active = followed.most_active.max(before.len());
+            for (branch, of, at) in before {
+                let (delay, succeeds) = self.branches[branch][at];
+                slowest = slowest.max(delay);
+                let is_late = open.is_none_or(|(open, _)| open != of);
+                step.push((if self.is_list { "work".to_owned() } else { format!("b{branch}") }, is_late));
+                if !succeeds {
+                    followed.failed += 1;
+                    continue;
+                }
+                followed.seen.push(json!(branch));
+                if at + 1 < self.branches[branch].len() {
+                    active.push((branch, of, at + 1));
+                } else if let Some((_, arrived)) = open.as_mut().filter(|(open, _)| *open == of) {
+                    *arrived += 1;
+                }
+            }
+            followed.took += slowest;
+            main = match main {
+                Some("split") => {
+                    round += 1;
+                    active.extend((0..self.branches.len()).map(|branch| (branch, round, 0)));
+                    open = Some((round, 0));
+                    None
+                }
+                Some("met" | "short") => Some("after"),
+                Some("after") => Some(if round < self.rounds { "split" } else { "done" }),
+                Some(_) => break,
+                None if open.is_none() && followed.waits && active.is_empty() => Some("done"),
+                None => None,
+            };
+            if let Some((of, arrived)) = open {
+                let left = active.iter().filter(|(_, round, _)| *round == of).count();
+                if arrived >= self.need || arrived + left < self.need {
+                    assert_eq!(arrived >= self.need, able);
+                    main = Some(if able { "met" } else { "short" });
+                    open = None;
+                }
+            }
+        }
+        followed
     }
 
     /// Returns the branches that arrive if none is cancelled.
@@ -135,6 +209,36 @@ config:
         let arrives = |calls: &Calls| calls.iter().all(|(_, succeeds)| *succeeds);
         (0..self.branches.len()).filter(|&branch| arrives(&self.branches[branch])).collect()
     }
+}
+
+/// A run whose late branches run on.
+#[derive(Debug, Default)]
+struct Followed {
+    /// The visits of each step: their nodes, and whether their branches are late.
+    steps: Vec<Vec<(String, bool)>>,
+    seen: Vec<Value>,
+    /// How many calls fail.
+    failed: usize,
+    /// How long it takes if all calls of a step are made at the same time.
+    took: u64,
+    most_active: usize,
+    /// Whether the return waits for late branches.
+    waits: bool,
+}
+
+/// Checks a whole run of a race whose late branches run on, and its journal.
+fn judge_finished(race: &Race, graph: &Interpreted, log: &Log, whole: &Whole, what: &str) {
+    let (followed, Whole { end, took }) = (race.follow(), whole);
+    let steps: Vec<Vec<(String, bool)>> =
+        visits(log).iter().map(|step| step.iter().map(|visit| (visit.node.clone(), visit.late)).collect()).collect();
+    assert_eq!(steps, followed.steps, "{what}");
+    assert_eq!(end["output"]["seen"], Value::Array(followed.seen), "{what}: {end}");
+    let errors = end["errors"].as_array().map_or(0, Vec::len);
+    assert_eq!(errors, followed.failed, "{what}: {end}");
+    if followed.most_active <= race.width {
+        assert_eq!(took.as_millis(), u128::from(followed.took), "{what}");
+    }
+    is_proven(graph, log, what);
 }
 
 /// The tools of a race, which note the calls that begin.
@@ -234,6 +338,11 @@ fn judge(race: &Race, graph: &Interpreted, log: &Log, end: &Value, what: &str) {
     assert_eq!(end["state"]["seen"], Value::Array(seen), "{what}");
     let all = steps.iter().flatten().filter(|visit| visit.cancelled).count();
     assert_eq!(cancelled, all, "{what}: only visits in branches are cancelled");
+    is_proven(graph, log, what);
+}
+
+/// Checks that the journal of a run is proven, and that a replay is equal.
+fn is_proven(graph: &Interpreted, log: &Log, what: &str) {
     let records: Vec<_> = log.entered().into_iter().map(|entered| entered.signed).collect();
     let audited = audit(graph, &run_id(), &records, &key().public(), None);
     assert!(audited.is_ok(), "{what}: {audited:?}");
@@ -244,7 +353,7 @@ fn judge(race: &Race, graph: &Interpreted, log: &Log, end: &Value, what: &str) {
 /// Returns how long a round takes whose step ends as soon as the quorum is decided, if all branches make one call and all
 /// calls run at the same time.
 fn duration(race: &Race) -> Option<u64> {
-    if race.width < race.branches.len() || race.branches.iter().any(|calls| calls.len() > 1) {
+    if race.finishes || race.width < race.branches.len() || race.branches.iter().any(|calls| calls.len() > 1) {
         return None;
     }
     let mut calls: Vec<(u64, bool)> = race.branches.iter().flatten().copied().collect();
@@ -274,7 +383,7 @@ fn races_have_the_same_outcome_in_every_order_and_after_every_crash() {
     let (directory, secret) = tree();
     let track = Track::default();
     let library = Library::open(directory.path(), track.clone());
-    let (mut met, mut short, mut with_cancelled, mut timed, mut cuts) = (0, 0, 0, 0, 0);
+    let (mut met, mut short, mut with_cancelled, mut late, mut timed, mut cuts) = (0, 0, 0, 0, 0, 0);
     for at in 0..races {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(at));
         let race = Race::random(&mut random);
@@ -285,8 +394,14 @@ fn races_have_the_same_outcome_in_every_order_and_after_every_crash() {
         let inputs = Map::from_iter([("list".to_owned(), Value::from(list))]);
         let log = Log::default();
         reset();
-        let Whole { end, took } = play(graph.clone(), inputs, Some(&log));
-        judge(&race, &graph, &log, &end, &what);
+        let whole = play(graph.clone(), inputs, Some(&log));
+        if race.finishes {
+            judge_finished(&race, &graph, &log, &whole, &what);
+            late += usize::from(visits(&log).iter().flatten().any(|visit| visit.late));
+        } else {
+            judge(&race, &graph, &log, &whole.end, &what);
+        }
+        let Whole { end: whole, took } = whole;
         if let Some(each) = duration(&race) {
             let expected = Duration::from_millis(each) * u32::try_from(race.rounds).unwrap();
             assert_eq!(took.as_millis(), expected.as_millis(), "{what}");
@@ -306,6 +421,9 @@ fn races_have_the_same_outcome_in_every_order_and_after_every_crash() {
                 play_again(graph.clone(), &log, length).unwrap_or_else(|error| panic!("{what}: cut {length}: {error}"));
             let word = if race.able().len() >= race.need { "enough" } else { "short" };
             assert_eq!(*race.rounds(&end), json!(vec![word; race.rounds]), "{what}: cut {length}");
+            if race.finishes {
+                assert_eq!(end["output"], whole["output"], "{what}: cut {length}");
+            }
             let begun = track.0.lock().unwrap().begun.clone();
             for entered in &records[..length] {
                 if let Entry::Calls(calls) = entry(&entered.signed.body) {
@@ -316,6 +434,9 @@ fn races_have_the_same_outcome_in_every_order_and_after_every_crash() {
             cuts += 1;
         }
     }
-    println!("{met} met, {short} short, {with_cancelled} with cancelled visits, {timed} timed, {cuts} cuts");
-    assert!(met > 0 && short > 0 && with_cancelled * 5 > usize::try_from(races).unwrap() && timed > 0);
+    println!(
+        "{met} met, {short} short, {with_cancelled} with cancelled visits, {late} with late ones, {timed} timed, {cuts} cuts"
+    );
+    let many = |count: usize| count * 8 > usize::try_from(races).unwrap();
+    assert!(met > 0 && short > 0 && many(with_cancelled) && many(late) && timed > 0);
 }

@@ -383,8 +383,9 @@ impl Subject {
     /// Whether the first calls that finish may decide what the run does.
     fn decides_early(&self) -> bool {
         let topology = self.graph.graph().topology();
-        let decides =
-            |place: &TopologyNode| place.cancels || place.join.as_ref().is_some_and(|join| join.need.is_some());
+        let decides = |place: &TopologyNode| {
+            place.cancels || place.join.as_ref().is_some_and(|join| join.need.is_some() && !join.finishes)
+        };
         topology.nodes.iter().any(decides)
     }
 
@@ -656,7 +657,7 @@ fn step_stopped_with_any_of_its_calls_finished_ends_the_same() {
     let tally = with_each(&graphs, |(tree, corpus, name), tally| {
         for way in ways {
             let subject = Subject::load(tree, name, *way);
-            // A quorum and a return that cancels depend on what finishes first.
+            // A quorum that cancels and a return that cancels depend on what finishes first.
             if !subject.has_branches() || subject.decides_early() {
                 continue;
             }

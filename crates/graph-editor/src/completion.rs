@@ -149,7 +149,7 @@ impl Document {
             "item_type" => words(&ItemType::TABLE.map(|(_, name)| name)),
             "type" if self.reading.node_at(offset).is_some() => words(&NODE_TYPES),
             "type" => words(&SCHEMA_TYPES),
-            "rest" => words(&REST),
+            "rest" => words(&REST.map(|(word, _)| word)),
             _ => return None,
         };
         Some((candidates, written.len()))

@@ -158,7 +158,7 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     (
         "`waits_for`",
         "rest",
-        "what becomes of the other branches: `cancel`, their calls are dropped, which may have had their effects",
+        "the other branches end, and their calls are dropped, which may have had their effects (`cancel`), or run on beside the nodes behind the join (`finish`)",
     ),
     ("`waits_for`", "fewer", "the node that is visited instead as soon as fewer branches can arrive"),
     ("`waits_for`", "comment", "for readers"),

@@ -683,7 +683,7 @@ impl Engine {
         let covered: Vec<Option<Covered>> = visits.iter().map(|visit| context.covered(visit, slot, true)).collect();
         let made = visits.iter().zip(&covered);
         let step = Step {
-            visits: made.map(|(visit, covered)| visit.written(code, slot, covered)).collect(),
+            visits: made.map(|(visit, covered)| visit.written(code, position, slot, covered)).collect(),
             next: targets(code, candidate.next()),
             joins: open_joins(code, candidate.joins(position)),
             ordered: new_orders(code, candidate.reordered()),
@@ -728,7 +728,7 @@ impl Engine {
     fn owned(&self, visits: &[BoxedVisit]) -> Vec<record::Visit> {
         let read = |visit: &BoxedVisit| {
             let covered = self.covered(visit, &self.slot, false);
-            visit.written(self.graph(), &self.slot, &covered).to_read()
+            visit.written(self.graph(), &self.run_state.position, &self.slot, &covered).to_read()
         };
         visits.iter().map(read).collect()
     }

@@ -804,16 +804,37 @@ pub struct Join {
     pub quorum: Option<Quorum>,
 }
 
-/// How many branches a join waits for. When they have arrived, the other branches are cancelled.
+/// How many branches a join waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quorum {
     /// The number of branches, at least 1.
     pub need: u32,
+    /// The outcome of the other branches when the quorum is decided.
+    #[serde(default, skip_serializing_if = "Rest::is_cancel")]
+    pub rest: Rest,
     /// The node that is visited instead of the join as soon as fewer branches can arrive. Every quorum that can fall short has
     /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fewer: Option<u16>,
+}
+
+/// The outcome of the branches that a quorum does not need.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rest {
+    /// They end at once, and their calls in progress are dropped.
+    #[default]
+    Cancel,
+    /// They run on to the join, beside the nodes behind it.
+    Finish,
+}
+
+impl Rest {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_cancel(&self) -> bool {
+        *self == Self::Cancel
+    }
 }
 
 /// An edge in a [`NodeBody`].

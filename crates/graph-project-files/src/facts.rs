@@ -233,7 +233,7 @@ impl RunProjection {
         }
         for visit in step.visits {
             let next = match self.frontier.first() {
-                next if is_alone => next.map(|next| next.node.clone()),
+                next if is_alone && !visit.late => next.map(|next| next.node.clone()),
                 _ => self.led_to(&visit),
             };
             self.visit(visit, before, next, additions);
@@ -281,7 +281,9 @@ impl RunProjection {
         visit.changes.values_mut().chain(&mut visit.list).for_each(hide_encrypted);
         if !visit.held {
             self.steps += 1;
-            self.last.clone_from(&visit.node);
+            if !visit.late {
+                self.last.clone_from(&visit.node);
+            }
         }
         if visit.held {
             let error = visit.error.as_deref().unwrap_or_default();
@@ -300,7 +302,9 @@ impl RunProjection {
                 let item = |item: &ItemFailure| one(&format!("item {}: {}", item.item, item.error));
                 self.suppressed.extend(visit.items.iter().map(item));
             }
-            self.remember(visit.step, &json!(visit.node), &json!(error));
+            if !visit.late {
+                self.remember(visit.step, &json!(visit.node), &json!(error));
+            }
         }
         let (kind, action) = match self.topology.node(&visit.node) {
             Some(TopologyNode { kind, action, .. }) => (*kind, action.clone()),

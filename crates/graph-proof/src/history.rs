@@ -97,6 +97,8 @@ pub struct Visited {
     /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided, or another
     /// visit led to a return that cancels.
     pub cancelled: bool,
+    /// Whether the run had continued without its branch.
+    pub late: bool,
     /// Whether the run ended with its failure when other branches were done, unless nothing needed its branch before. It is made
     /// again when the run is resumed, and [`Checkpoint::step`] does not count it.
     pub held: bool,
@@ -115,6 +117,7 @@ impl Visited {
             error: visit.error.clone(),
             cached: visit.cached,
             cancelled: visit.cancelled,
+            late: visit.late,
             held: visit.held,
             run: visit.run.clone(),
             ms: visit.ms,

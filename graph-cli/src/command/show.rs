@@ -88,10 +88,10 @@ fn say_entry(run: &RunId, entry: &HistoryEntry) {
 fn checkpoint_json(one: &Checkpoint) -> Value {
     let Checkpoint { step, record, at, visits, next, status, error, edits, .. } = one;
     let visit = |visit: &Visited| {
-        let Visited { node, written, edge, error, cached, cancelled, held, run, ms, .. } = visit;
+        let Visited { node, written, edge, error, cached, cancelled, held, late, run, ms, .. } = visit;
         json!({
             "node": node, "written": written, "edge": edge, "error": error, "cached": cached, "cancelled": cancelled,
-            "held": held, "run": run, "ms": ms,
+            "held": held, "late": late, "run": run, "ms": ms,
         })
     };
     let visits: Vec<Value> = visits.iter().map(visit).collect();
@@ -161,7 +161,7 @@ fn table(all: &[Checkpoint]) {
             rows.push([
                 number,
                 one.at.clone(),
-                format!("{}{came}", visit.node),
+                format!("{}{}{came}", visit.node, if visit.late { " (late)" } else { "" }),
                 visit.edge.map_or(String::new(), |edge| edge.to_string()),
                 visit.ms.to_string(),
                 visit.written.join(", "),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use graph_definition::definition::{NodeDefinition, RouteDefinition, TermKind};
 use graph_definition::hash::HashMap;
-use graph_model::program::OnBranchError;
+use graph_model::program::{OnBranchError, Rest};
 use graph_model::value::Value;
 
 use super::model::Model;
@@ -97,6 +97,8 @@ pub(crate) struct Branches {
     arrivals: HashMap<usize, Vec<usize>>,
     /// For each node, whether it fans out over a list.
     over: Vec<bool>,
+    /// For each visit of a node whose branches run on that its quorum does not need, the visits that may happen beside them.
+    beside_late: HashMap<usize, Vec<bool>>,
     /// For each node that fans out, what a failure in its branches does; `None` if the fan-out around it says that.
     on_branch_error: Vec<Option<OnBranchError>>,
     /// For each node, the joins that may follow without an edge from it: where a branch ends, or where none begins.
@@ -148,6 +150,7 @@ impl Branches {
                 branches.on_branch_error[fan].get_or_insert(OnBranchError::Collect);
             }
         }
+        branches.find_late(model);
         branches.find_faults(model);
         branches
     }
@@ -242,6 +245,25 @@ impl Branches {
 
     /// Whether two visits, by their indices, may happen in one run without either of them surely before the other.
     pub(crate) fn is_concurrent(&self, one: usize, other: usize) -> bool {
+        self.are_in_branches(one, other) || self.is_beside_late(one, other) || self.is_beside_late(other, one)
+    }
+
+    /// Whether any branch runs on when a quorum is decided.
+    pub(crate) fn has_late(&self) -> bool {
+        !self.beside_late.is_empty()
+    }
+
+    /// Whether a visit may happen beside one in a late branch.
+    fn is_beside_late(&self, visit: usize, late: usize) -> bool {
+        !self.beside_late.is_empty()
+            && self.frames(self.visits[late].frame).any(|frame| {
+                let fans = self.visits(frame.fan).filter(|(_, fan)| fan.frame == frame.outer);
+                fans.filter_map(|(fan, _)| self.beside_late.get(&fan)).any(|beside| beside[visit])
+            })
+    }
+
+    /// Whether two visits may be in different branches at the same time, without regard to late branches.
+    pub(crate) fn are_in_branches(&self, one: usize, other: usize) -> bool {
         let frames = [one, other].map(|visit| self.visits[visit].frame);
         // Nothing is beside a visit outside of all branches.
         if frames.contains(&OUTSIDE) {
@@ -360,6 +382,11 @@ impl Branches {
         self.visits(node).any(|(_, visit)| visit.frame != OUTSIDE)
     }
 
+    /// Whether another node may be active while a node is visited.
+    pub(crate) fn may_be_beside(&self, node: usize) -> bool {
+        self.is_inside(node) || self.has_late()
+    }
+
     /// Whether a node may be visited outside of all branches.
     pub(crate) fn is_outside(&self, node: usize) -> bool {
         self.visits(node).any(|(_, visit)| visit.frame == OUTSIDE)
@@ -416,6 +443,41 @@ impl Branches {
         self.frames(frame).find_map(|frame| self.closing(frame.fan))
     }
 
+    /// Finds the visits that may happen beside late branches.
+    fn find_late(&mut self, model: &Model<'_>) {
+        let nodes = &model.definition.nodes;
+        let finishes = |fan: usize| self.closing(fan).filter(|&join| nodes[join].rest() == Rest::Finish);
+        let late = |fan: usize| Some((fan, self.beside_late_of(model, fan, finishes(self.visits[fan].node)?)));
+        self.beside_late = (0..self.visits.len()).filter_map(late).collect();
+    }
+
+    /// Returns the visits behind the join of a visit that fans out, up to a join of a fan-out around it. A return waits for late
+    /// branches.
+    fn beside_late_of(&self, model: &Model<'_>, fan: usize, join: usize) -> Vec<bool> {
+        let outer = self.visits[fan].frame;
+        let in_frame = |node: usize, frame: usize| {
+            self.visits(node).filter(move |(_, visit)| visit.frame == frame).map(|(at, _)| at)
+        };
+        let is_inside = |frame: usize| {
+            let around = std::iter::successors(Some(frame), |&at| (at != OUTSIDE).then(|| self.frames[at].outer));
+            around.into_iter().any(|frame| frame == outer)
+        };
+        let first = std::iter::once(join).chain(model.fewer_successor(join));
+        let mut open: Vec<usize> = first.flat_map(|node| in_frame(node, outer)).collect();
+        let mut beside = vec![false; self.visits.len()];
+        while let Some(at) = open.pop() {
+            let Visit { node, frame } = self.visits[at];
+            let definition = &model.definition.nodes[node];
+            let waits = definition.ends_run() && definition.cancels().is_none();
+            if is_inside(frame) && !waits && !std::mem::replace(&mut beside[at], true) {
+                open.extend(&self.onward[at]);
+                // Its branches may all end before their join.
+                open.extend(self.closing(node).into_iter().flat_map(|join| in_frame(join, frame)));
+            }
+        }
+        beside
+    }
+
     /// Finds the mistakes that show when all visits are known.
     fn find_faults(&mut self, model: &Model<'_>) {
         self.beyond = (0..self.of_node.len()).map(|node| self.beyond_of(model, node)).collect();
@@ -463,7 +525,8 @@ impl Branches {
 
     /// Whether nothing can be active beside a node, and no branch around it has yet to reach a join.
     pub(crate) fn is_alone(&self, node: usize) -> bool {
-        self.is_empty() || self.alive_at(node).is_none()
+        let has_late = |(at, _)| (0..self.visits.len()).any(|other| self.is_concurrent(at, other));
+        self.is_empty() || (self.alive_at(node).is_none() && !self.visits(node).any(has_late))
     }
 
     /// Returns a visit of a node that ends the run, and one that may be active then, or a join that was not visited by then.
@@ -471,7 +534,7 @@ impl Branches {
         self.of_node[node].iter().find_map(|&visit| {
             let closing =
                 self.closing_around(self.visits[visit].frame).and_then(|join| self.of_node[join].first().copied());
-            let beside = || (0..self.visits.len()).find(|&other| self.is_concurrent(visit, other));
+            let beside = || (0..self.visits.len()).find(|&other| self.are_in_branches(visit, other));
             Some((visit, beside().or(closing)?))
         })
     }

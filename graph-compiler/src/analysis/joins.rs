@@ -272,8 +272,9 @@ impl Finder<'_, '_> {
             sorted(frames.flat_map(|BranchFrame { fan, label, .. }| of_branch(fan, label)).collect())
         };
         let mut beside: Vec<Vec<usize>> = (0..nodes.len()).map(of_node).collect();
-        // Behind a partial join, a branch may be active beside others that began with the same edge.
-        if self.branches.partial().next().is_some() {
+        // Behind a partial join, a branch may be active beside others that began with the same edge. Late branches are active
+        // beside the nodes behind their own join.
+        if self.branches.partial().next().is_some() || self.branches.has_late() {
             for (node, keys) in beside.iter_mut().enumerate() {
                 let concurrent = (0..nodes.len()).filter(|&other| self.branches.are_concurrent(node, other));
                 *keys =
@@ -304,7 +305,7 @@ mod tests {
     use graph_definition::diagnostic::Diagnostics;
     use graph_definition::source::SourceFile;
     use graph_definition::tree;
-    use graph_model::program::OnBranchError;
+    use graph_model::program::{OnBranchError, Rest};
 
     use super::super::flow::Flow;
     use super::super::reads::ProgramPoint;
@@ -479,6 +480,7 @@ mod tests {
                     gates.iter().zip(&names).filter(|(gate, _)| leads(gate)).map(|(_, name)| name.clone()).collect();
                 node.quorum = gates[at].quorum.map(|(need, fewer)| QuorumDefinition {
                     need: Spanned { value: u32::try_from(need).unwrap(), span: 0..0 },
+                    rest: Rest::Cancel,
                     fewer: Some(names[fewer].clone()),
                 });
             }

@@ -57,7 +57,7 @@ use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
-use graph_model::program::{self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Quorum, Settings, Verb};
+use graph_model::program::{self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Quorum, Rest, Settings, Verb};
 use graph_model::untrusted::Untrusted;
 
 use crate::analysis::Analysis;
@@ -282,7 +282,7 @@ fn build_node(
         assign,
         reset: node.reset().iter().map(ToString::to_string).collect(),
         next: route(node.next()),
-        join: analysis.flow.joins().of(at).map(|of| join(of, analysis.model.fewer_successor(at))),
+        join: analysis.flow.joins().of(at).map(|of| join(of, node.rest(), analysis.model.fewer_successor(at))),
         on_error,
         output,
         cancels: node.cancels().is_some(),
@@ -345,10 +345,10 @@ fn route(route: &RouteDefinition) -> program::Route {
     }
 }
 
-fn join(join: &NodeJoin, fewer: Option<usize>) -> program::Join {
+fn join(join: &NodeJoin, rest: Rest, fewer: Option<usize>) -> program::Join {
     let of = join.of.iter().map(|&source| index(source)).collect();
-    let quorum =
-        join.need.map(|need| Quorum { need: u32::try_from(need).unwrap_or(u32::MAX), fewer: fewer.map(index) });
+    let need = |need: usize| u32::try_from(need).unwrap_or(u32::MAX);
+    let quorum = join.need.map(|count| Quorum { need: need(count), rest, fewer: fewer.map(index) });
     program::Join { of, fan: Some(index(join.fan)), closes: join.closes, quorum }
 }
 

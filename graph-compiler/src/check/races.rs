@@ -1,14 +1,14 @@
 //! Nodes of different branches do not write one key, and do not read what others write beside them.
 
 use graph_definition::definition::{NodeDefinition, Spanned};
-use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
 use graph_definition::hash::{HashMap, HashSet};
 use graph_model::name::StateKey;
 use graph_model::path::Root;
 use graph_model::reducer::{Keep, Reducer};
 
 use crate::analysis::Analysis;
-use crate::analysis::branches::OUTSIDE;
+use crate::analysis::branches::{Branches, OUTSIDE};
 use crate::analysis::reads::{PathRead, Site};
 use crate::types::TypeKind;
 
@@ -17,12 +17,11 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     if branches.is_empty() || !analysis.model.is_whole() || !branches.faults().is_empty() {
         return;
     }
-    // For each key, the visits inside of branches that write it.
+    // For each key, the visits that write it beside which another may happen.
     let mut writers: HashMap<usize, Vec<usize>> = HashMap::default();
     for node in 0..analysis.model.definition.nodes.len() {
         for &key in analysis.flow.touched(node) {
-            let inside = branches.visits(node).filter(|(_, visit)| visit.frame != OUTSIDE).map(|(at, _)| at);
-            writers.entry(key).or_default().extend(inside);
+            writers.entry(key).or_default().extend(inside(branches, node));
         }
     }
     let mut keys: Vec<usize> = writers.keys().copied().collect();
@@ -31,6 +30,19 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         check_writes(analysis, key, &writers[&key], diagnostics);
     }
     check_reads(analysis, &writers, diagnostics);
+}
+
+/// Returns the visits of a node beside which another may happen.
+fn inside(branches: &Branches, node: usize) -> impl Iterator<Item = usize> + '_ {
+    let visits = branches.visits(node).filter(|(_, visit)| visit.frame != OUTSIDE || branches.has_late());
+    visits.map(|(at, _)| at)
+}
+
+/// Adds that one of two visits is in a late branch, if they are concurrent for that reason only.
+fn say_late(branches: &Branches, diagnostic: &mut Diagnostic, one: usize, other: usize) {
+    if !branches.are_in_branches(one, other) {
+        diagnostic.note("`rest: finish` lets branches run on beside the nodes behind their join");
+    }
 }
 
 /// Returns where a node writes a key.
@@ -102,7 +114,11 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
     let message = match is_same {
         true => format!("several branches at node `{}` write `state.{name}`", node(one).name),
         false => {
-            format!("nodes `{}` and `{}` of different branches write `state.{name}`", node(one).name, node(other).name)
+            let (one_name, other_name) = (&node(one).name, &node(other).name);
+            match branches.are_in_branches(one, other) {
+                true => format!("nodes `{one_name}` and `{other_name}` of different branches write `state.{name}`"),
+                false => format!("nodes `{one_name}` and `{other_name}` may write `state.{name}` at the same time"),
+            }
         }
     };
     let diagnostic = diagnostics.error(code::RACING_WRITE, analysis.model.place(&second.span), message);
@@ -114,6 +130,7 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
     if !is_same {
         diagnostic.related(analysis.model.place(&first.span), "it is also written here");
     }
+    say_late(branches, diagnostic, one, other);
     diagnostic.help(match is_merged {
         true => "let each branch write fields of its own, or collect the objects in a channel: `append`",
         false => "let each branch write a key of its own, or make the key a channel that combines the writes",
@@ -146,26 +163,30 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
             }
             return;
         }
-        let mut visits = branches.visits(read.node).filter(|(_, visit)| visit.frame != OUTSIDE);
-        let racing = |at: usize| writers.iter().copied().find(|&writer| branches.is_concurrent(at, writer));
-        let Some(writer) = visits.find_map(|(at, _)| racing(at)) else { return };
+        let racing =
+            |at: usize| writers.iter().find(|&&writer| branches.is_concurrent(at, writer)).map(|&writer| (at, writer));
+        let Some((at, writing)) = inside(branches, read.node).find_map(racing) else { return };
         if !said.insert((read.node, key)) {
             return;
         }
         let (reader, writer) = (
             &analysis.model.definition.nodes[read.node],
-            &analysis.model.definition.nodes[branches.visit(writer).node],
+            &analysis.model.definition.nodes[branches.visit(writing).node],
         );
-        let message = format!(
-            "node `{}` reads `state.{name}`, which node `{}` of another branch writes",
-            reader.name, writer.name
-        );
+        let (writes, help) = match branches.are_in_branches(at, writing) {
+            true => ("of another branch writes", "read it behind the join, or in the branch that writes it"),
+            false => {
+                ("may write at the same time", "read it in the return that follows, or in the branch that writes it")
+            }
+        };
+        let message = format!("node `{}` reads `state.{name}`, which node `{}` {writes}", reader.name, writer.name);
         let diagnostic = diagnostics.lint(code::RACING_READ, read.place(analysis.model.definition), message);
         diagnostic.label("the value before or after that, whichever branch is ahead");
         if let Some(key) = written(writer, name) {
             diagnostic.related(analysis.model.place(&key.span), "written here");
         }
-        diagnostic.help("read it behind the join, or in the branch that writes it");
+        say_late(branches, diagnostic, at, writing);
+        diagnostic.help(help);
     });
 }
 

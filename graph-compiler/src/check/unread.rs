@@ -84,7 +84,7 @@ struct Live {
     always: Set,
     /// The keys that are read somewhere.
     anywhere: Set,
-    /// The keys that nodes inside of branches read: they may run beside any other node there.
+    /// The keys that nodes read that may run beside others.
     in_branches: Set,
 }
 
@@ -123,7 +123,7 @@ impl Live {
                 Site::Hook => add(&live.all, &mut live.always, slot),
                 site => {
                     live.reads[read.node].push((site, slot));
-                    if analysis.flow.branches().is_inside(read.node) {
+                    if analysis.flow.branches().may_be_beside(read.node) {
                         add(&live.all, &mut live.in_branches, slot);
                     }
                 }
@@ -162,7 +162,7 @@ impl Live {
         for join in analysis.flow.branches().cut(&analysis.model, node) {
             live.unite(&self.before[join]);
         }
-        if analysis.flow.branches().is_inside(node) {
+        if analysis.flow.branches().may_be_beside(node) {
             live.unite(&self.in_branches);
         }
         let reads = self.reads[node].iter().filter(|(site, _)| *site == Site::Next);

@@ -796,6 +796,13 @@ async fn files_end_as_the_run_does_after_held_failures() {
 }
 
 #[tokio::test]
+async fn files_end_as_the_run_does_after_late_branches() {
+    for returns in [true, false] {
+        assert_same_end(&crate::late::late(3, returns), "").await;
+    }
+}
+
+#[tokio::test]
 async fn files_show_a_run_that_begins_in_several_nodes() {
     let kept = Kept::new();
     let graph = crate::forged_visits::beginning_in_two();

@@ -26,6 +26,7 @@ mod keeps;
 #[cfg(unix)]
 mod killed;
 mod language;
+mod late;
 mod limits;
 mod meaning;
 #[path = "../../../tests/support/random.rs"]

@@ -3,7 +3,7 @@
 use graph_model::condition::Condition;
 use graph_model::name::{NodeName, StateKey};
 use graph_model::path::Path;
-use graph_model::program::{Kind, MOST_BRANCHES, OnBranchError};
+use graph_model::program::{Kind, MOST_BRANCHES, OnBranchError, Rest};
 use graph_model::value::Value;
 
 use super::action::{self, CallDefinition};
@@ -30,11 +30,13 @@ pub struct NodeDefinition {
     pub quorum: Option<QuorumDefinition>,
 }
 
-/// How many branches a node waits for. When they have arrived, the others are cancelled.
+/// How many branches a node waits for.
 #[derive(Debug)]
 pub struct QuorumDefinition {
     /// The number of branches, at least 1.
     pub need: Spanned<u32>,
+    /// The outcome of the other branches.
+    pub rest: Rest,
     /// The node that is visited instead if fewer branches can arrive.
     pub fewer: Option<Spanned<NodeName>>,
 }
@@ -318,6 +320,11 @@ impl NodeDefinition {
         }
     }
 
+    /// Returns the outcome of the branches that this node does not wait for.
+    pub fn rest(&self) -> Rest {
+        self.quorum.as_ref().map_or(Rest::default(), |quorum| quorum.rest)
+    }
+
     /// Returns the node that is visited instead of this one if too few branches can arrive.
     pub fn fewer(&self) -> Option<&Spanned<NodeName>> {
         self.quorum.as_ref()?.fewer.as_ref()
@@ -364,7 +371,7 @@ pub const ON_BRANCH_ERROR: [(&str, OnBranchError); 3] =
 pub const QUORUM: [&str; 5] = ["of", "need", "rest", "fewer", "comment"];
 
 /// The ways to treat the branches that a quorum does not need.
-pub const REST: [&str; 1] = ["cancel"];
+pub const REST: [(&str, Rest); 2] = [("cancel", Rest::Cancel), ("finish", Rest::Finish)];
 
 /// The fields of a route by a value.
 pub const BY: [&str; 3] = ["by", "to", "comment"];
@@ -470,26 +477,10 @@ fn parse_quorum(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, lost: &m
         let value = reader.integer_in(tree, "`need`", 1, MOST_BRANCHES)?;
         Some(Spanned { value, span: tree.span.clone() })
     });
-    if let Some(rest) = reader.required(fields, "`waits_for`", "rest") {
-        *lost |= parse_rest(reader, rest).is_none();
-    }
+    let rest = reader.required(fields, "`waits_for`", "rest").and_then(|tree| reader.word(tree, "`rest`", &REST));
     let fewer = reader.optional_text(fields, "fewer").and_then(|text| reader.name(text, NodeName::new));
     *lost |= fewer.is_none() && fields.get("fewer").is_some();
-    Some(QuorumDefinition { need: need?, fewer })
-}
-
-/// Reads `rest`.
-fn parse_rest(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<()> {
-    if let TreeNode::String(text) = &tree.node
-        && text == "finish"
-    {
-        let place = SourcePlace::new(reader.source, tree.span.clone());
-        reader.diagnostics.error(code::NOT_SUPPORTED, place, "`rest: finish` is not supported yet").help(
-            "write `rest: cancel`: the calls that are not needed any more are dropped, and may have had their effects",
-        );
-        return None;
-    }
-    reader.word(tree, "`rest`", &REST.map(|word| (word, ())))
+    Some(QuorumDefinition { need: need?, rest: rest?, fewer })
 }
 
 /// Reads the nodes that a join waits for: the name of a node, or a list of names.

@@ -219,7 +219,7 @@ fn quorum(list: &Value) -> Value {
     let field = |field: &str| match field {
         "of" => json!({ "anyOf": [reference("target"), list] }),
         "need" => integer(1, MOST_BRANCHES.into()),
-        "rest" => json!({ "enum": vocabulary::REST }),
+        "rest" => json!({ "enum": vocabulary::REST.map(|(word, _)| word) }),
         "fewer" => nullable(reference("target")),
         _ => anything(),
     };

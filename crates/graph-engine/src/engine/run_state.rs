@@ -238,6 +238,7 @@ impl VisitState {
     pub(crate) fn written<'a>(
         &'a self,
         graph: &'a GraphTables,
+        position: &Position,
         slot: &'a CallSlot,
         covered: &'a Option<Covered>,
     ) -> WrittenVisit<'a> {
@@ -262,6 +263,7 @@ impl VisitState {
             ends_branch: self.way.ends_branch(),
             held: self.way.is_held(),
             cancelled: self.way.is_cancelled(),
+            late: position.is_late(&self.activation),
             data: data.map(AsView::view),
             cached: self.cached,
             changes: match covered {

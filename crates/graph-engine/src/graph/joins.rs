@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use graph_model::program::{OnBranchError, Quorum};
+use graph_model::program::{OnBranchError, Quorum, Rest};
 
 use crate::activation::{Activation, Frame, TakenEdges, frames};
 use crate::graph::node::CompiledRoute;
@@ -78,6 +78,11 @@ impl GraphTables {
     /// Returns how many branches the join waits for that closes the fan-out of a node, if not for all.
     pub fn quorum(&self, fan: u16) -> Option<Quorum> {
         self.fan_outs.get(&fan)?.quorum
+    }
+
+    /// Whether the branches of a node run on that its quorum does not need.
+    pub fn finishes(&self, fan: u16) -> bool {
+        self.quorum(fan).is_some_and(|quorum| quorum.rest == Rest::Finish)
     }
 
     /// Whether a branch that is at a node can still come to a join of a fan-out.

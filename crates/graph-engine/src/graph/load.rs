@@ -398,9 +398,10 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
     let begun = nodes.map(|(at, node)| node.targets().flatten().filter(|_| graph.fans_out(at)).collect());
     let begun: Vec<Vec<u16>> = begun.collect();
     graph.fan_outs = fan_outs(&members, &leads, &begun);
+    let finishes = members.iter().any(|one| graph.finishes(one.fan));
     for (node, leads) in graph.nodes.iter_mut().zip(&leads) {
-        // Whether a branch comes to a join is decided where the whole step is known.
-        node.facts.fast &= !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
+        // Whether a branch comes to a join is decided where the whole step is known, and so is whether it is late.
+        node.facts.fast &= !finishes && !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::graph::compiled::{CompiledGraph, tables};
 use crate::graph::node::{CompiledNode, CompiledRoute};
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
-use graph_model::program::{Join, Kind};
+use graph_model::program::{Join, Kind, Rest};
 use graph_model::reducer::{Channels, KeptChannels};
 use graph_model::value::Value;
 
@@ -68,8 +68,10 @@ pub struct TopologyJoin<N = usize> {
     pub fan: Option<N>,
     /// Whether every branch reaches it, or ends before. If not, it is a partial join.
     pub closes: bool,
-    /// How many branches it waits for, if not for all: the others are cancelled then.
+    /// How many branches it waits for, if not for all.
     pub need: Option<u32>,
+    /// Whether the other branches run on beside the nodes behind it. If not, they are cancelled.
+    pub finishes: bool,
     /// The node that is visited instead of it if fewer branches can arrive.
     pub fewer: Option<N>,
 }
@@ -127,6 +129,7 @@ impl CompiledGraph {
             fan: join.fan.filter(|&fan| fan != tables.start || !tables.starts_in_branches()).map(&name),
             closes: join.closes,
             need: join.quorum.map(|quorum| quorum.need),
+            finishes: join.quorum.is_some_and(|quorum| quorum.rest == Rest::Finish),
             fewer: join.quorum.and_then(|quorum| quorum.fewer).map(&name),
         };
         let place = |(at, node): (u16, &CompiledNode)| {

@@ -201,7 +201,7 @@ pub struct Step<V = Visit, T = Target> {
     pub visits: Vec<V>,
     /// The activations of the next step, ordered by path. Empty if the run ends.
     pub next: Vec<T>,
-    /// The open joins that this step opened or that branches reached in it.
+    /// The joins that this step opened, that branches reached in it, or whose quorum it decided while their branches run on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joins: Vec<Join>,
     /// The channels whose last elements the step put in the order of the branches, which met in it.
@@ -350,6 +350,9 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// visit led to a return that cancels. Its calls may have had their effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancelled: bool,
+    /// Whether the run had continued without its branch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
     /// The data of a suppressed failure as the node's edges saw it in `result`, besides `status` and `error`; its secrets are
     /// hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -515,7 +518,7 @@ impl Target {
     }
 }
 
-/// A join that is still open.
+/// A join that branches may still come to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Join {
@@ -526,6 +529,9 @@ pub struct Join {
     /// The branches that have reached it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrived: Vec<Arrival>,
+    /// Whether its quorum is decided, and the branches that have not arrived run on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
 }
 
 /// A run that is resumed.
@@ -743,9 +749,12 @@ pub struct Snapshot {
     /// The fan-outs whose branches are not over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fans: Vec<FanOut>,
-    /// The joins that are still open.
+    /// The joins that branches may still come to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joins: Vec<Join>,
+    /// The return that is visited when the late branches are done. It has no number yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returning: Option<Target>,
     /// The memory of each branch that has one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branches: Vec<BranchMemory>,

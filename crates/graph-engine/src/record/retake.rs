@@ -33,6 +33,10 @@ pub fn retake(
         ));
     }
     let frontier = position.frontier.clone();
+    if let Some(visit) = frontier.iter().zip(&step.visits).find(|(at, visit)| position.is_late(at) != visit.late) {
+        let (at, other) = (visit.0.number, if visit.1.late { "had not" } else { "had" });
+        return Err(format!("visit {at} is in a branch that the run {other} continued without"));
+    }
     let read = |(at, visit)| Recorded::read(graph, at, visit);
     let visits = frontier.iter().zip(&step.visits).map(read).collect::<Result<Vec<_>, _>>()?;
     let visited = || visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
@@ -174,6 +178,7 @@ fn is_bare(node: &str, visit: &Visit) -> Result<(), String> {
         branch: visit.branch.clone(),
         fan: visit.fan,
         cancelled: true,
+        late: visit.late,
         below: visit.below,
         ms: visit.ms,
         ..Visit::default()

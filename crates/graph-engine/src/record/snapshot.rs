@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use crate::activation::{Activation, BranchKey, Fan, Frame, frames, path};
 use crate::failure::LastError;
 use crate::graph::{Asks, CompiledKey, GraphTables, Retries};
-use crate::record::entry::{BranchMemory, FanOut, InBranch, Snapshot, Target};
+use crate::record::entry::{BranchMemory, FanOut, InBranch, Join, Snapshot, Target};
 use crate::record::written::{open_joins, targets};
 use crate::run_secrets::{RunSecrets, SecretLocation, is_encrypted, result_mask};
 use crate::state::StateFields;
@@ -103,7 +103,7 @@ impl SnapshotDraft<'_> {
     /// Returns the fan-outs that any part of the position is inside of, in their order.
     fn fans(&self) -> Vec<FanOut> {
         let Position { joins, branches, .. } = self.position;
-        let stands = self.position.open().filter_map(|at| at.frame.as_ref());
+        let stands = self.position.open().chain(&self.position.returning).filter_map(|at| at.frame.as_ref());
         let remembered = branches.values().map(|branch| &branch.frame);
         let around = joins.iter().filter_map(|join| join.fan.outer.as_ref());
         let inside = stands.chain(remembered).chain(around).flat_map(|frame| frames(Some(frame)));
@@ -161,6 +161,7 @@ impl Serialize for SnapshotDraft<'_> {
             parked,
             held,
             joins,
+            returning,
             root,
             branches: _,
             suppressed,
@@ -215,6 +216,9 @@ impl Serialize for SnapshotDraft<'_> {
         }
         if !joins.is_empty() {
             map.serialize_entry("joins", &open_joins(self.code, joins))?;
+        }
+        if let Some(returning) = returning {
+            map.serialize_entry("returning", &targets(self.code, std::slice::from_ref(returning)).first())?;
         }
         let branches = self.branches();
         if !branches.is_empty() {
@@ -321,8 +325,12 @@ impl Snapshot {
         }
         let joins = self.joins.iter().map(|join| {
             let fan = fans.get(&join.fan).ok_or_else(|| format!("visit {} began no branches", join.fan))?;
-            Ok(OpenJoin { node: node(&join.node)?, fan: Arc::clone(fan), arrived: join.arrived.clone() })
+            let Join { node: name, arrived, over, .. } = join;
+            Ok(OpenJoin { node: node(name)?, fan: Arc::clone(fan), arrived: arrived.clone(), is_over: *over })
         });
+        if self.returning.is_some() && !self.joins.iter().any(|join| join.over) {
+            return Err("a return waits for late branches, and none are said".to_owned());
+        }
         let branches = self.branches.iter().map(|said| {
             let BranchMemory { fan, branch, last_error, failed_at, retries, visits, previous } = said;
             let frame = frame_of(&fans, *fan, *branch)?;
@@ -338,6 +346,7 @@ impl Snapshot {
             parked,
             held: self.held.clone(),
             joins: joins.collect::<Result<_, String>>()?,
+            returning: self.returning.as_ref().map(stands).transpose()?,
             root: read_memory(code, self.last_error.as_ref(), &self.retries, &self.visits, &self.previous)?,
             branches: branches.collect::<Result<_, String>>()?,
             suppressed: self.suppressed.clone(),

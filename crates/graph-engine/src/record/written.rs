@@ -90,10 +90,11 @@ pub fn reduced<'v>(graph: &GraphTables, values: impl Iterator<Item = (usize, &'v
 
 /// Returns joins as they are written.
 pub fn open_joins<'j>(graph: &GraphTables, joins: impl IntoIterator<Item = &'j OpenJoin>) -> Vec<Join> {
-    let join = |OpenJoin { node, fan, arrived }: &OpenJoin| Join {
+    let join = |OpenJoin { node, fan, arrived, is_over }: &OpenJoin| Join {
         node: graph.node(*node).name.clone(),
         fan: fan.visit,
         arrived: arrived.clone(),
+        over: *is_over,
     };
     joins.into_iter().map(join).collect()
 }

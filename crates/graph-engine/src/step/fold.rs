@@ -47,7 +47,7 @@ pub fn fold<'v, 'c: 'v>(
     }
     let behind = follow(graph, base, visits.clone())?;
     let ordered = match graph.has_ordered {
-        true => order(graph, &base.paths, visits, &behind.closed),
+        true => order(graph, base, visits, &behind.met),
         false => Ordered::default(),
     };
     Ok(Candidate { behind, writes, ordered })
@@ -83,11 +83,13 @@ impl Candidate {
         visits: impl Iterator<Item = SettledVisit<'v>>,
     ) -> Option<StateWrites> {
         visits.for_each(|visited| position.take(graph, &visited));
-        let Behind { frontier, parked, joins, made, closed, joined } = self.behind;
+        let Behind { frontier, parked, joins, returning, made, met, closed, joined } = self.behind;
         position.release(parked);
         joined.iter().for_each(|(frame, arrived)| position.join(frame, arrived));
+        met.iter().for_each(|fan| position.meet(fan));
         closed.iter().for_each(|fan| position.close(fan));
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
+        position.returning = returning;
         self.ordered.take(&mut position.paths);
         self.writes.map(|writes| writes.and_reorder(self.ordered.reordered))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::activation::{Activation, Arrival, Fan, Frame, TakenEdges, frames, is_inside};
 use crate::graph::GraphTables;
-use crate::step::position::{OpenJoin, Position};
+use crate::step::position::{OpenJoin, Position, is_late};
 use crate::step::quorum::{Decision, Tally};
 use crate::step::visited::{FoldError, SettledVisit, Way};
 
@@ -15,7 +15,10 @@ pub(super) struct Behind {
     /// The activations that were parked and still are, and those of visits whose failures are held.
     pub(super) parked: Vec<Activation>,
     pub(super) joins: Vec<OpenJoin>,
+    pub(super) returning: Option<Activation>,
     pub(super) made: u64,
+    /// The fan-outs whose closing join was visited, or the node instead of it.
+    pub(super) met: Vec<Arc<Fan>>,
     /// The fan-outs whose branches are over.
     pub(super) closed: Vec<Arc<Fan>>,
     /// The branches behind partial joins that were visited, each with what came to the join.
@@ -34,6 +37,8 @@ pub(super) fn follow<'v>(
         alive,
         parked,
         joins: base.joins.clone(),
+        returning: base.returning.clone(),
+        met: Vec::new(),
         closed: Vec::new(),
         joined: Vec::new(),
         is_last: false,
@@ -53,7 +58,8 @@ pub(super) fn follow<'v>(
         ways.cancel();
     }
     ways.all_decided()?;
-    let Ways { mut alive, parked, joins, closed, joined, .. } = ways;
+    ways.wait_to_return();
+    let Ways { mut alive, parked, joins, returning, met, closed, joined, .. } = ways;
     if let Some(node) = returned.filter(|_| !(alive.is_empty() && parked.is_empty() && joins.is_empty())) {
         return Err(FoldError::Alive { node });
     }
@@ -75,7 +81,7 @@ pub(super) fn follow<'v>(
         made += 1;
         activation.number = made;
     }
-    Ok(Behind { frontier: alive, parked, joins, made, closed, joined })
+    Ok(Behind { frontier: alive, parked, joins, returning, made, met, closed, joined })
 }
 
 /// The state of following a step's visits.
@@ -87,6 +93,8 @@ struct Ways<'g> {
     /// The parked activations whose fan-outs are not over.
     parked: Vec<Activation>,
     joins: Vec<OpenJoin>,
+    returning: Option<Activation>,
+    met: Vec<Arc<Fan>>,
     closed: Vec<Arc<Fan>>,
     joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
     /// Whether a return cancelled all other activations.
@@ -113,7 +121,25 @@ impl Ways<'_> {
         self.alive = vec![last];
         self.parked.clear();
         self.joins.clear();
+        self.returning = None;
         self.is_last = true;
+    }
+
+    /// Lets a return wait until the late branches are done, if nothing else is active.
+    fn wait_to_return(&mut self) {
+        if !self.joins.iter().any(|join| join.is_over) {
+            self.alive.extend(self.returning.take());
+            return;
+        }
+        let is_late = |frame| is_late(&self.joins, frame, None);
+        let mut others = (0..self.alive.len()).filter(|&at| !is_late(self.alive[at].frame.as_ref()));
+        let (Some(at), None) = (others.next(), others.next()) else { return };
+        let ends_run = self.graph.node(self.alive[at].node).kind.ends_run();
+        let waits = self.joins.iter().any(|join| !join.is_over && !is_late(join.fan.outer.as_ref()))
+            || self.parked.iter().any(|one| !is_late(one.frame.as_ref()));
+        if ends_run && !self.is_last && !waits && self.returning.is_none() {
+            self.returning = Some(self.alive.remove(at));
+        }
     }
 
     /// Follows where a visit leads.
@@ -146,7 +172,7 @@ impl Ways<'_> {
         };
         let fan = Arc::new(Fan { visit: at.number, node: at.node, outer: at.frame.clone(), list });
         if let Some(node) = self.graph.closing_join(at.node) {
-            self.joins.push(OpenJoin { node, fan: Arc::clone(&fan), arrived: Vec::new() });
+            self.joins.push(OpenJoin::new(node, &fan));
         }
         for (branch, target) in (0..).zip(self.graph.branches(at.node, edges)) {
             let frame = Some(Arc::new(Frame { fan: Arc::clone(&fan), branch }));
@@ -166,8 +192,10 @@ impl Ways<'_> {
         let Frame { fan, branch } = &**inside.ok_or(FoldError::Outside { node })?;
         let arrival = Arrival { visit, branch: *branch };
         match self.joins.iter_mut().find(|join| join.node == node && join.fan.visit == fan.visit) {
+            // The join was visited without this branch.
+            Some(join) if join.is_over => {}
             Some(join) => join.arrived.push(arrival),
-            None => self.joins.push(OpenJoin { node, fan: Arc::clone(fan), arrived: vec![arrival] }),
+            None => self.joins.push(OpenJoin { arrived: vec![arrival], ..OpenJoin::new(node, fan) }),
         }
         Ok(())
     }
@@ -178,7 +206,11 @@ impl Ways<'_> {
         loop {
             let comes = |at: usize| Some((at, self.comes(at)?));
             let Some((at, decision)) = (0..self.joins.len()).rev().find_map(comes) else { break };
-            let OpenJoin { node, fan, arrived } = self.joins.remove(at);
+            let OpenJoin { node, fan, arrived, is_over } = self.joins.remove(at);
+            if is_over {
+                self.closed.push(fan);
+                continue;
+            }
             if self.graph.closing_join(fan.node) != Some(node) {
                 let branch = self.graph.branch_behind(fan.node, node);
                 let frame = Arc::new(Frame { fan, branch });
@@ -186,11 +218,16 @@ impl Ways<'_> {
                 self.alive.push(Activation { number: 0, node, frame: Some(frame) });
                 continue;
             }
-            // Only a quorum leaves anything inside.
-            self.alive.retain(|one| !is_inside(one.frame.as_ref(), &fan));
-            self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan));
-            self.joins.retain(|join| !is_inside(join.fan.outer.as_ref(), &fan));
-            self.closed.push(Arc::clone(&fan));
+            self.met.push(Arc::clone(&fan));
+            if self.graph.finishes(fan.node) {
+                self.joins.push(OpenJoin { node, fan: Arc::clone(&fan), arrived, is_over: true });
+            } else {
+                // Only a quorum leaves anything inside.
+                self.alive.retain(|one| !is_inside(one.frame.as_ref(), &fan));
+                self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan));
+                self.joins.retain(|join| !is_inside(join.fan.outer.as_ref(), &fan));
+                self.closed.push(Arc::clone(&fan));
+            }
             let frame = fan.outer.clone();
             match self.graph.quorum(fan.node).filter(|_| decision == Decision::Short) {
                 None => self.alive.push(Activation { number: 0, node, frame }),
@@ -206,15 +243,16 @@ impl Ways<'_> {
     }
 
     /// Returns what a join came to, if it is ready. A join that closes its fan-out waits for everything alive inside, or until
-    /// its quorum is decided; another join only for activations that can reach it.
+    /// its quorum is decided; another join only for activations that can reach it. A join that was visited beside late branches
+    /// is done with them.
     fn comes(&self, at: usize) -> Option<Decision> {
         let join = &self.joins[at];
         let OpenJoin { node, fan, .. } = join;
         // A branch that ends before the closing join keeps it waiting until then.
         let closes = self.graph.closing_join(fan.node) == Some(*node);
         let mut alive = self.alive.iter().chain(&self.parked);
-        if let Some(quorum) = self.graph.quorum(fan.node).filter(|_| closes) {
-            return Tally::count(quorum, join, alive, self.joins.iter()).decision();
+        if let Some(quorum) = self.graph.quorum(fan.node).filter(|_| closes && !join.is_over) {
+            return Tally::count(quorum, join, alive, &self.joins).decision();
         }
         let reaches = |from: u16| closes || self.graph.can_reach(fan.node, from, *node);
         let mut others = self.joins.iter().enumerate().filter(|(other, _)| *other != at);

@@ -1,15 +1,16 @@
 //! Channels whose elements get the order of the branches when these meet.
 //!
 //! Branches write at different steps, so the elements of a channel are in the order of the steps first. The position remembers
-//! in which branch each element was written that branches have added since the first fan-out that is not over. When a fan-out is
-//! over, the elements of its branches are put in the order of the branches, and belong to the branch around the fan-out from
-//! then on.
+//! in which branch each element was written that branches have added since the first fan-out that is not over. When its closing
+//! join is visited, the elements of its branches are put in the order of the branches, and belong to the branch around the
+//! fan-out from then on, as do those that late branches write after that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::activation::{Change, Fan, path};
 use crate::graph::GraphTables;
+use crate::step::position::Position;
 use crate::step::visited::{SettledVisit, Way};
 
 /// The paths of the branches that wrote the last elements of channels, by the indices of the keys.
@@ -45,9 +46,9 @@ pub(super) struct Ordered {
 /// Follows the writes of a step to the channels that are put in order, and puts those of the fan-outs in order that are over.
 pub(super) fn order<'v>(
     graph: &GraphTables,
-    base: &ElementPaths,
+    base: &Position,
     visits: impl Iterator<Item = SettledVisit<'v>>,
-    closed: &[Arc<Fan>],
+    met: &[Arc<Fan>],
 ) -> Ordered {
     let mut ordered = Ordered::default();
     for visit in visits {
@@ -58,16 +59,16 @@ pub(super) fn order<'v>(
         for Change { key, value } in visit.changes {
             let count = graph.keys[*key].added(value);
             if count > 0 {
-                ordered.changes.push(Changed::Added(*key, path(visit.at.frame.as_ref()), count));
+                ordered.changes.push(Changed::Added(*key, path(base.outside_of_late(visit.at.frame.as_ref())), count));
             }
         }
     }
-    if closed.is_empty() {
+    if met.is_empty() {
         return ordered;
     }
-    let mut paths = base.clone();
+    let mut paths = base.paths.clone();
     ordered.apply(&mut paths);
-    let mut over: Vec<Vec<u32>> = closed.iter().map(|fan| path(fan.outer.as_ref())).collect();
+    let mut over: Vec<Vec<u32>> = met.iter().map(|fan| path(fan.outer.as_ref())).collect();
     // The innermost first.
     over.sort_by_key(|outer| std::cmp::Reverse(outer.len()));
     for (key, paths) in &mut paths {

@@ -33,6 +33,8 @@ pub struct Position {
     pub held: Vec<HeldFailure>,
     /// The joins that branches have reached or will reach, in the order of their fan-outs.
     pub joins: Vec<OpenJoin>,
+    /// The return that is visited when the late branches are done. It has no number yet.
+    pub returning: Option<Activation>,
     /// The memory outside all branches.
     pub root: Memory,
     /// The memory of each branch that has one.
@@ -49,7 +51,7 @@ pub struct Position {
     pub paths: ElementPaths,
 }
 
-/// A join that is still open, for one visit that fanned out.
+/// A join that branches may still come to, for one visit that fanned out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenJoin {
     /// The node.
@@ -58,6 +60,20 @@ pub struct OpenJoin {
     pub fan: Arc<Fan>,
     /// The visits that led to it, and the branch of the fan-out that each was in.
     pub arrived: Vec<Arrival>,
+    /// Whether its quorum is decided. The branches that have not arrived are late: the run continues beside them.
+    pub is_over: bool,
+}
+
+/// Returns the late branches of these joins that a frame is in, the innermost first.
+fn late<'f>(joins: &'f [OpenJoin], frame: Option<&'f Arc<Frame>>) -> impl Iterator<Item = &'f Arc<Frame>> {
+    let is_late = |frame: &&Arc<Frame>| joins.iter().any(|join| join.is_over && join.fan.visit == frame.fan.visit);
+    let frame = frame.filter(|_| joins.iter().any(|join| join.is_over));
+    frames(frame).filter(is_late)
+}
+
+/// Whether an activation is in a late branch of one of these joins, inside of `fan` if it is given.
+pub(super) fn is_late(joins: &[OpenJoin], frame: Option<&Arc<Frame>>, fan: Option<&Fan>) -> bool {
+    late(joins, frame).any(|late| fan.is_none_or(|fan| is_inside(late.fan.outer.as_ref(), fan)))
 }
 
 /// A branch and its memory.
@@ -92,8 +108,15 @@ fn begin(graph: &GraphTables) -> (Vec<Activation>, Vec<OpenJoin>) {
         Activation { number: u64::from(branch) + 1, node, frame }
     };
     let closing = graph.closing_join(graph.start);
-    let joins = closing.map(|node| OpenJoin { node, fan: Arc::clone(&fan), arrived: Vec::new() });
+    let joins = closing.map(|node| OpenJoin::new(node, &fan));
     ((0..).zip(graph.first_nodes()).map(branch).collect(), joins.into_iter().collect())
+}
+
+impl OpenJoin {
+    /// Returns the join of branches that have just begun.
+    pub(super) fn new(node: u16, fan: &Arc<Fan>) -> Self {
+        Self { node, fan: Arc::clone(fan), arrived: Vec::new(), is_over: false }
+    }
 }
 
 static NOTHING: LazyLock<Memory> = LazyLock::new(Memory::default);
@@ -114,6 +137,7 @@ impl Position {
             parked: Vec::new(),
             held: Vec::new(),
             joins,
+            returning: None,
             root: Memory::default(),
             branches: BTreeMap::new(),
             suppressed: Vec::new(),
@@ -136,6 +160,7 @@ impl Position {
             self.joins.clear();
             self.paths.clear();
         }
+        self.returning = None;
         self.parked.clear();
         self.held.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
@@ -235,7 +260,10 @@ impl Position {
         if let Some(error) = visited.error {
             self.failed(&node.name, error, visited);
         }
-        self.last = *at;
+        // A run that ends without a return ends where it is without its late branches.
+        if !self.is_late(visited.at) {
+            self.last = *at;
+        }
         if frame.is_some() && node.kind.ends_run() {
             self.returned_in.clone_from(frame);
             // The branches are over with the run.
@@ -313,6 +341,16 @@ impl Position {
         self.frontier.sort_by(Activation::by_path);
     }
 
+    /// Whether the run has continued without the branch of an activation.
+    pub fn is_late(&self, at: &Activation) -> bool {
+        is_late(&self.joins, at.frame.as_ref(), None)
+    }
+
+    /// Returns the branch around the outermost late branch that a frame is in, or the frame itself outside of late branches.
+    pub(super) fn outside_of_late<'f>(&'f self, frame: Option<&'f Arc<Frame>>) -> Option<&'f Arc<Frame>> {
+        late(&self.joins, frame).last().map_or(frame, |late| late.fan.outer.as_ref())
+    }
+
     /// Returns how many steps the run has made, with those of the runs that its visits began.
     pub fn nested_steps(&self) -> u64 {
         let held = self.held.iter().map(|failed| failed.below);
@@ -344,20 +382,22 @@ impl Position {
         self.parked.iter().any(|at| graph.on_branch_error(at).1.is_none_or(|frame| !active.contains(&frame.fan.visit)))
     }
 
-    /// Forgets the branches of a fan-out that is over, and those inside them. The branch around it takes over their last failure.
-    pub(super) fn close(&mut self, fan: &Arc<Fan>) {
-        let mut last = None;
-        self.branches.retain(|_, branch| {
-            let is_over = is_inside(Some(&branch.frame), fan);
-            let latest = last.as_ref().map_or(0, |(_, visit)| *visit);
-            if is_over && branch.failed_at > latest {
-                last = branch.memory.last_error.take().map(|error| (error, branch.failed_at));
-            }
-            !is_over
-        });
-        if let Some((error, visit)) = last {
-            self.remember(fan.outer.as_ref(), error, visit);
+    /// Gives the last failure in the branches of a fan-out, and in those inside them, to the branch around it.
+    pub(super) fn meet(&mut self, fan: &Arc<Fan>) {
+        // The failures of late branches have no effect outside of these.
+        let counts = |branch: &&Branch| {
+            is_inside(Some(&branch.frame), fan) && !is_late(&self.joins, Some(&branch.frame), Some(fan))
+        };
+        let inside = self.branches.values().filter(counts);
+        let failed = inside.filter_map(|branch| Some((branch.failed_at, branch.memory.last_error.as_ref()?)));
+        if let Some((visit, error)) = failed.max_by_key(|(visit, _)| *visit) {
+            self.remember(fan.outer.as_ref(), error.clone(), visit);
         }
+    }
+
+    /// Forgets the branches of a fan-out that is over, and those inside them.
+    pub(super) fn close(&mut self, fan: &Arc<Fan>) {
+        self.branches.retain(|_, branch| !is_inside(Some(&branch.frame), fan));
     }
 }
 

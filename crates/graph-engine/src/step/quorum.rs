@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use graph_model::program::Quorum;
+use graph_model::program::{Quorum, Rest};
 
-use crate::activation::{Activation, Fan, branch_in};
+use crate::activation::{Activation, Fan, Frame, branch_in};
 use crate::graph::GraphTables;
-use crate::step::position::{OpenJoin, Position};
+use crate::step::position::{OpenJoin, Position, is_late};
 use crate::step::visited::Way;
 
 /// The result of a quorum.
@@ -30,15 +30,19 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts the branches of a fan-out. `active` are all activations, and `joins` all open joins.
+    /// Counts the branches of a fan-out. `active` are all activations, and `joins` all open joins. A branch that is active only
+    /// in late branches inside of it cannot arrive.
     pub fn count<'p>(
         quorum: Quorum,
         at: &OpenJoin,
         active: impl Iterator<Item = &'p Activation>,
-        joins: impl Iterator<Item = &'p OpenJoin>,
+        joins: &[OpenJoin],
     ) -> Self {
         let fan = &*at.fan;
-        let inner = joins.filter_map(|join| branch_in(join.fan.outer.as_ref(), fan));
+        let counts = |frame: Option<&Arc<Frame>>| !is_late(joins, frame, Some(fan));
+        let inner = joins.iter().filter(|join| !join.is_over && counts(join.fan.outer.as_ref()));
+        let inner = inner.filter_map(|join| branch_in(join.fan.outer.as_ref(), fan));
+        let active = active.filter(|one| counts(one.frame.as_ref()));
         let need = usize::try_from(quorum.need).unwrap_or(usize::MAX);
         let arrived: BTreeSet<u32> = at.arrived.iter().map(|arrival| arrival.branch).collect();
         let active = active.filter_map(|one| branch_in(one.frame.as_ref(), fan)).chain(inner);
@@ -46,13 +50,15 @@ impl Tally {
         Self { need, arrived, active }
     }
 
-    /// Returns the tallies of a position, each with the visit that fanned out.
+    /// Returns the tallies of a position that cancel branches when they are decided, each with the visit that fanned out.
     pub fn all(graph: &GraphTables, position: &Position) -> Vec<(Arc<Fan>, Self)> {
-        let open = position.joins.iter().filter_map(|join| {
-            Some((join, graph.quorum(join.fan.node).filter(|_| graph.closing_join(join.fan.node) == Some(join.node))?))
-        });
+        let cancels = |join: &OpenJoin| {
+            let quorum = graph.quorum(join.fan.node).filter(|quorum| quorum.rest == Rest::Cancel);
+            quorum.filter(|_| graph.closing_join(join.fan.node) == Some(join.node))
+        };
+        let open = position.joins.iter().filter_map(|join| Some((join, cancels(join)?)));
         let tally = |(join, quorum): (&OpenJoin, Quorum)| {
-            (Arc::clone(&join.fan), Self::count(quorum, join, position.open(), position.joins.iter()))
+            (Arc::clone(&join.fan), Self::count(quorum, join, position.open(), &position.joins))
         };
         open.map(tally).collect()
     }

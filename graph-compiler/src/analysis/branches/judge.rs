@@ -53,13 +53,16 @@ struct NodePlan {
     on_branch_error: Option<OnBranchError>,
     /// How many branches it waits for, if not for all, and the node that is visited instead if fewer can arrive.
     quorum: Option<(u32, Option<usize>)>,
+    /// Whether the branches run on that its quorum does not need.
+    finishes: bool,
     /// Whether it is a return that cancels everything else that is active.
     cancels: bool,
 }
 
 impl NodePlan {
     fn new(leads: Leads, waits: bool) -> Self {
-        Self { leads, handler: None, waits, calls: false, on_branch_error: None, quorum: None, cancels: false }
+        let (handler, quorum, on_branch_error) = (None, None, None);
+        Self { leads, handler, waits, calls: false, on_branch_error, quorum, finishes: false, cancels: false }
     }
 }
 
@@ -156,6 +159,7 @@ fn let_race(random: &mut Random, nodes: &mut [NodePlan]) {
                 _ => Some(random.below(count)),
             };
             node.quorum = Some((u32::try_from(need).unwrap(), fewer));
+            node.finishes = random.below(2) == 0;
         }
     }
 }
@@ -353,7 +357,8 @@ fn yaml(nodes: &[NodePlan]) -> String {
                 None => write!(text, ", waits_for: [{of}]").unwrap(),
                 Some((need, fewer)) => {
                     let fewer = fewer.map_or(String::new(), |fewer| format!(", fewer: n{fewer}"));
-                    write!(text, ", waits_for: {{ of: [{of}], need: {need}, rest: cancel{fewer} }}").unwrap();
+                    let rest = if made.finishes { "finish" } else { "cancel" };
+                    write!(text, ", waits_for: {{ of: [{of}], need: {need}, rest: {rest}{fewer} }}").unwrap();
                 }
             }
         }
@@ -418,6 +423,9 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
             body["join"] = serde_json::json!({"of": [], "fan": place.fan, "closes": place.closes});
             if let Some((need, fewer)) = made.quorum {
                 body["join"]["quorum"] = serde_json::json!({"need": need, "fewer": fewer});
+                if made.finishes {
+                    body["join"]["quorum"]["rest"] = Value::from("finish");
+                }
             }
         }
         (format!("n{at}"), body.to_string())
@@ -450,7 +458,7 @@ struct Stand {
     /// The frames behind partial joins.
     joined: Vec<(Arc<Frame>, u16)>,
     /// The partial joins that were visited, each with the visit of its fan-out.
-    came: BTreeSet<(String, u16)>,
+    came: BTreeSet<(u64, u16)>,
 }
 
 /// The findings of the judge.
@@ -477,6 +485,9 @@ struct Judge<'g> {
 /// How many positions of one graph are looked at.
 const MOST_STANDS: usize = 30_000;
 
+/// The maximum number of activations of a position: each round of a loop may leave late branches.
+const MOST_ALIVE: usize = 9;
+
 impl Judge<'_> {
     fn judge(mut self) -> Option<Verdict> {
         let position = Position::new(self.graph);
@@ -485,10 +496,10 @@ impl Judge<'_> {
         let first = Stand { position, begun, joined: Vec::new(), came: BTreeSet::new() };
         let (mut known, mut open) = (HashSet::from([self.key(&first)]), vec![first]);
         while let Some(stand) = open.pop() {
-            if known.len() > self.most {
+            let alive = &stand.position.frontier;
+            if known.len() > self.most || alive.len() > MOST_ALIVE {
                 return None;
             }
-            let alive = &stand.position.frontier;
             for (at, one) in alive.iter().enumerate() {
                 for other in &alive[at + 1..] {
                     self.beside.insert((one.node.min(other.node), one.node.max(other.node)));
@@ -617,8 +628,7 @@ impl Judge<'_> {
             let Some(frame) = &new.frame else { continue };
             let place = self.branches.place(usize::from(new.node));
             if place.is_some_and(|place| !place.closes) {
-                let fan = self.fan_key(stand, &frame.fan);
-                if !next.came.insert((fan, new.node)) {
+                if !next.came.insert((frame.fan.visit, new.node)) {
                     return Err(format!("n{} joins the branches of one visit twice", new.node));
                 }
                 next.joined.push((Arc::clone(frame), new.node));
@@ -647,8 +657,7 @@ impl Judge<'_> {
         }
         let begun: Vec<(Arc<Fan>, Vec<u16>)> =
             stand.begun.iter().filter(|(fan, _)| alive.contains(&Arc::as_ptr(fan))).cloned().collect();
-        let keys: BTreeSet<String> = begun.iter().map(|(fan, _)| self.fan_key(stand, fan)).collect();
-        stand.came.retain(|(fan, _)| keys.contains(fan));
+        stand.came.retain(|(visit, _)| begun.iter().any(|(fan, _)| fan.visit == *visit));
         stand.joined.retain(|(frame, _)| alive.contains(&Arc::as_ptr(&frame.fan)));
         stand.begun = begun;
     }
@@ -666,7 +675,8 @@ impl Judge<'_> {
     }
 
     fn fan_key(&self, stand: &Stand, fan: &Arc<Fan>) -> String {
-        let mut key = format!("n{}", fan.node);
+        let is_over = stand.position.joins.iter().any(|join| join.is_over && join.fan.visit == fan.visit);
+        let mut key = format!("n{}{}", fan.node, if is_over { " late" } else { "" });
         for frame in frames(fan.outer.as_ref()) {
             let joined = stand.joined.iter().find(|(known, _)| Arc::ptr_eq(known, frame)).map(|(_, join)| join);
             write!(key, " in {} of n{} {joined:?}", frame.branch, frame.fan.node).unwrap();
@@ -677,7 +687,8 @@ impl Judge<'_> {
     fn frame_key(&self, stand: &Stand, frame: Option<&Arc<Frame>>) -> String {
         let mut key = String::new();
         for frame in frames(frame) {
-            write!(key, " {} {} of n{}", frame.branch, self.label(stand, frame), frame.fan.node).unwrap();
+            write!(key, " {} {} of {}", frame.branch, self.label(stand, frame), self.fan_key(stand, &frame.fan))
+                .unwrap();
         }
         key
     }
@@ -692,13 +703,20 @@ impl Judge<'_> {
             .joins
             .iter()
             .map(|join| {
-                let mut arrived: Vec<u32> = join.arrived.iter().map(|arrival| arrival.branch).collect();
+                let arrived = join.arrived.iter().filter(|_| !join.is_over);
+                let mut arrived: Vec<u32> = arrived.map(|arrival| arrival.branch).collect();
                 arrived.sort_unstable();
                 format!("n{} of {} {arrived:?}", join.node, self.fan_key(stand, &join.fan))
             })
             .collect();
         joins.sort_unstable();
-        format!("{alive:?} {joins:?} {:?}", stand.came)
+        let came = stand.came.iter().map(|(visit, node)| {
+            let begun = stand.begun.iter().find(|(fan, _)| fan.visit == *visit);
+            (begun.map(|(fan, _)| self.fan_key(stand, fan)), node)
+        });
+        let came: BTreeSet<_> = came.collect();
+        let returning = stand.position.returning.as_ref().map(activation);
+        format!("{alive:?} {joins:?} {came:?} {returning:?}")
     }
 }
 
@@ -731,7 +749,7 @@ enum Compared {
     /// It has a quorum or a return that cancels, and the compiler refuses it although nothing can go wrong.
     Refused,
     /// Both say that nothing can go wrong; with the number of pairs of concurrent nodes.
-    Fine { beside: usize, has_quorum: bool, has_partial: bool, starts_in_branches: bool, cancels: bool },
+    Fine { beside: usize, has_quorum: bool, has_partial: bool, starts_in_branches: bool, cancels: bool, has_late: bool },
 }
 
 /// Compares the compiler with the engine on a graph, of which `most` positions are looked at.
@@ -809,7 +827,8 @@ fn compare(nodes: &[NodePlan], items: &Items, most: usize, what: &str) -> Compar
             let idle: Vec<usize> = (0..nodes.len()).filter(is_idle).collect();
             let cuts = idle.iter().find(|&&at| verdict.cut.contains(&u16::try_from(at).unwrap()));
             assert!(cuts.is_none(), "{cuts:?} cancels\n{what}");
-            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches, cancels }
+            let has_late = branches.has_late();
+            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches, cancels, has_late }
         }
     }
 }
@@ -833,6 +852,7 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
     let items = Items::default();
     let (mut fine, mut faulty, mut skipped, mut partial, mut pairs) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
     let (mut fine_quorums, mut refused, mut unmet, mut several, mut cancelling) = (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
+    let mut late = 0_u64;
     for graph in 0..graphs {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
         random.below(2);
@@ -849,7 +869,8 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
             Compared::TooLarge => skipped += 1,
             Compared::Unmet => unmet += 1,
             Compared::Refused => refused += 1,
-            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches, cancels } => {
+            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches, cancels, has_late } => {
+                late += u64::from(has_late);
                 fine += 1;
                 partial += u64::from(has_partial);
                 several += u64::from(starts_in_branches);
@@ -860,10 +881,11 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
         }
     }
     println!(
-        "{fine} fine, {partial} of them with partial joins, {several} that begin in several nodes and {cancelling} with \
-         returns that cancel, {faulty} faulty, {skipped} too large, {pairs} concurrent pairs; of {} fine graphs with a quorum or \
+        "{fine} fine, {partial} of them with partial joins, {several} that begin in several nodes, {late} with late \
+         branches and {cancelling} with returns that cancel, {faulty} faulty, {skipped} too large, {pairs} concurrent pairs; of {} fine graphs with a quorum or \
          such a return {refused} are refused, and {unmet} cannot be met",
         fine_quorums + refused
     );
     assert!(fine * 20 > graphs && faulty * 20 > graphs && skipped * 10 < graphs, "{fine} {faulty} {skipped}");
+    assert!(late * 500 > graphs, "{late} graphs have late branches");
 }

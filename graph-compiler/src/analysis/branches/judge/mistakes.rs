@@ -8,7 +8,7 @@ use std::path::Path;
 
 use graph_definition::definition::{Definition, EdgeDefinition, NodeDefinition, RouteDefinition};
 use graph_model::condition::Condition;
-use graph_model::program::OnBranchError;
+use graph_model::program::{OnBranchError, Rest};
 
 use super::{Compared, Leads, MOST_STANDS, Model, NodePlan, compare, define, number, targets};
 use crate::items::Items;
@@ -52,6 +52,7 @@ fn plan_of(definition: &Definition, model: &Model<'_>) -> Option<Vec<NodePlan>> 
             calls: node.call().is_some(),
             on_branch_error: node.on_branch_error(),
             quorum,
+            finishes: node.rest() == Rest::Finish,
             cancels: node.cancels().is_some(),
             ..NodePlan::new(leads, !node.waits_for.is_empty())
         })
@@ -152,6 +153,9 @@ fn mutants(nodes: &[NodePlan], stride: usize) -> Vec<(String, Vec<NodePlan>)> {
             add(format!("n{at}: no `fewer`"), &|nodes| {
                 nodes[at].quorum = nodes[at].quorum.map(|(need, _)| (need, None));
             });
+            if node.quorum.is_some() {
+                add(format!("n{at}: finishes or not"), &|nodes| nodes[at].finishes = !nodes[at].finishes);
+            }
         }
         if matches!(node.leads, Leads::Return) {
             add(format!("n{at}: cancels or not"), &|nodes| nodes[at].cancels = !nodes[at].cancels);

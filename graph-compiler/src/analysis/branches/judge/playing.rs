@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use graph_engine::activation::{Activation, Frame, frames, is_inside};
+use graph_engine::activation::{Activation, Fan, Frame, frames, is_inside};
 use graph_engine::failure::LastError;
-use graph_engine::step::{Position, SettledVisit, Tally, Way, fold};
+use graph_engine::step::{OpenJoin, Position, SettledVisit, Tally, Way, fold};
 use graph_model::value::View;
 
 use super::super::super::budget::budget;
@@ -46,10 +46,11 @@ impl Judge<'_> {
                 returned: View::Null,
                 changes: &[],
             });
+            let joins = position.joins.clone();
             let candidate = fold(self.graph, &position, None, visits.clone())
                 .map_err(|error| format!("n{}: {error}, after {frontier:?} {ways:?}", error.node()))?;
             drop(candidate.take(self.graph, &mut position, visits));
-            failures.take(&frontier, &ways, &position);
+            failures.take(&frontier, &ways, &joins, &position);
             failures.check(&position).map_err(|wrong| format!("{wrong}, after {frontier:?} {ways:?}"))?;
         }
         Ok(None)
@@ -98,13 +99,17 @@ struct Failures {
     over: BTreeSet<u64>,
     /// Those of them that no node handled.
     suppressed: BTreeSet<u64>,
+    /// Those of late branches, each with the outermost fan-out that was decided without its branch.
+    late: BTreeMap<u64, Arc<Fan>>,
 }
 
 impl Failures {
     /// Takes a step into account, behind which the run is at `position`.
-    fn take(&mut self, frontier: &[Activation], ways: &[Way], position: &Position) {
+    fn take(&mut self, frontier: &[Activation], ways: &[Way], joins: &[OpenJoin], position: &Position) {
         for (at, way) in frontier.iter().zip(ways).filter(|(_, way)| has_failed(way)) {
             self.branches.insert(at.number, at.frame.clone());
+            let late = frames(at.frame.as_ref()).filter(|frame| is_over(joins, &frame.fan)).last();
+            self.late.extend(late.map(|frame| (at.number, Arc::clone(&frame.fan))));
             match way {
                 Way::Held => self.held.insert(at.number),
                 Way::EndsBranch => self.suppressed.insert(at.number),
@@ -138,8 +143,11 @@ impl Failures {
                     None => return Err(format!("a branch knows of the failure of visit {number} in another")),
                 },
             };
-            let is_open = |fan| position.open().any(|at| is_inside(at.frame.as_ref(), fan));
-            if inside.is_some_and(|frame| is_open(&frame.fan)) {
+            let is_open =
+                |fan| !is_over(&position.joins, fan) && position.open().any(|at| is_inside(at.frame.as_ref(), fan));
+            // A return that cancels makes its branch the last one.
+            let late = self.late.get(&number).filter(|fan| !is_inside(owner, fan) && position.returned_in.is_none());
+            if inside.is_some_and(|frame| is_open(&frame.fan)) || late.is_some() {
                 return Err(format!("the failure of visit {number} is known outside of its branch"));
             }
         }
@@ -154,11 +162,17 @@ impl Failures {
         }
         let last = position.root.last_error.as_ref().map(number);
         let is_in_branches = position.returned_in.is_some() || !position.branches.is_empty();
-        if !is_in_branches && last != self.over.last().copied() {
+        let known = self.over.iter().rfind(|number| !self.late.contains_key(number));
+        if !is_in_branches && last != known.copied() {
             return Err(format!("the last failure is that of visit {last:?}, not one of {:?}", self.over));
         }
         Ok(())
     }
+}
+
+/// Whether the run continued without some branches of a fan-out.
+fn is_over(joins: &[OpenJoin], fan: &Fan) -> bool {
+    joins.iter().any(|join| join.is_over && join.fan.visit == fan.visit)
 }
 
 fn number(error: &LastError) -> u64 {
