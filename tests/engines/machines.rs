@@ -11,6 +11,7 @@ use super::{Erased, erased};
 graph!("tests/engines/graphs/approval_gate.yaml");
 graph!("tests/engines/graphs/batch_chunk.yaml");
 graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
+graph!("tests/engines/graphs/begins_at_entries.yaml");
 graph!("tests/engines/graphs/begins_in_several_nodes.yaml");
 graph!("tests/engines/graphs/branches_cancelled_by_a_return.yaml");
 graph!("tests/engines/graphs/branches_check_an_order.yaml");
@@ -141,6 +142,10 @@ super::all_machines! {
     }
     "batch_import_with_a_report" batch_import_with_a_report BatchImportWithAReport {
         import_report(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "begins_at_entries" begins_at_entries BeginsAtEntries {
+        test_review(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+        test_summary(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "begins_in_several_nodes" begins_in_several_nodes BeginsInSeveralNodes {
         test_price(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

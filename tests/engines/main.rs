@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails in a test is its answer")]
 
 mod case;
+mod conditions;
 mod determinism;
 mod forgeries;
 mod judge;

@@ -19,6 +19,7 @@ mod workload;
 mod branches;
 mod cached;
 mod crashes;
+mod entries;
 mod exits;
 mod graphs;
 mod injection;

@@ -581,6 +581,9 @@ codes! {
          `limits.visits` does not allow that many visits of one node. Or the shortest path visits more nodes than `limits.steps` \
          allows, or that of a graph that a node runs more than the `limits` of the node. Every run would fail there. Raise the \
          limit.";
+    BAD_ENTRY = "G0223", "an entry at which no run can begin",
+        "An entry leads to a node of `config.nodes` that does not wait for branches. In a branch of a list, the element of the \
+         branch is an input: `element: inputs.name`. Correct the entry.";
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ impl Document {
             words.iter().map(|word| ((*word).to_owned(), CompletionKind::Word, None)).collect()
         };
         let candidates = match name {
-            "start" | "next" | "to" | "on_error" | "fewer" | "waits_for" | "of" => {
+            "start" | "node" | "next" | "to" | "on_error" | "fewer" | "waits_for" | "of" => {
                 let nodes = self.symbols().iter().filter(|symbol| symbol.kind == SymbolKind::Node);
                 nodes.map(|node| (node.name.clone(), CompletionKind::Node, node.detail.clone())).collect()
             }
@@ -142,7 +142,7 @@ impl Document {
                 let offered = offered.filter(|item| (item.kind == OfferedKind::Reducer) == is_reducer);
                 offered.map(|item| (item.id.to_string(), CompletionKind::Item, item.description)).collect()
             }
-            "path" => return Some(self.path(written, &self.place(offset), false)),
+            "path" | "element" => return Some(self.path(written, &self.place(offset), false)),
             "op" | "operator" => words(&Operator::TABLE.map(|row| row.name)),
             "event" => words(&Event::TABLE.map(|(_, name, _)| name)),
             "primary" => words(&Verb::TABLE.map(|(verb, _)| verb.name())),

@@ -184,6 +184,15 @@ impl SymbolReader<'_> {
             self.target(start, &nowhere);
             items(start).iter().for_each(|one| self.target(one, &nowhere));
         }
+        for (_, entry) in field(config, "entries").map_or(&[][..], fields) {
+            self.words(entry, |field| texts::of("entry", field), &nowhere);
+            self.target(field(entry, "node").unwrap_or(entry), &nowhere);
+            if let Some((tree, written)) = field(entry, "element").and_then(|tree| Some((tree, text(tree)?)))
+                && let Ok(read) = Path::parse_in(written, &[])
+            {
+                self.path(locate(self.source, &tree.span, written, &(0..written.len())), read, &nowhere);
+            }
+        }
         for (key, value) in field(config, "state").map_or(&[][..], fields) {
             self.mark(&key.span, Thing::Key(key.name.clone()), true, &nowhere);
             self.reading.symbols.push(Symbol::new(SymbolKind::Key, &key.name, None, whole(key, value), &key.span));

@@ -24,6 +24,10 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ("Top level", "config_schema", "the inputs of a run"),
     ("Top level", "config", "the graph"),
     ("`config`", "start", "the name of the first node, or a list of names"),
+    ("`config`", "entries", "other places where a run can begin: nodes by the names of the entries"),
+    ("entry", "node", "the node"),
+    ("entry", "element", "the input that is the element of the branch that the node is in: `inputs.name`"),
+    ("entry", "comment", "for readers"),
     ("`config`", "nodes", "a mapping from names to nodes, at most 60,000"),
     (
         "`config`",

@@ -92,6 +92,14 @@ pub enum StartError {
         /// The other mismatches: further rules of the schema that are broken.
         others: Vec<Mismatch>,
     },
+    /// The run cannot begin at the entry that was named.
+    #[error("the run of the graph `{graph}` cannot begin: {reason}")]
+    Entry {
+        /// The graph.
+        graph: String,
+        /// Why not.
+        reason: String,
+    },
     /// The graph's rules for its inputs beyond their types cannot be checked, so the run does not start.
     #[error("cannot check the inputs of the graph `{graph}`: {reason}")]
     Schema {

@@ -43,7 +43,7 @@ pub use node::{
     ArgumentTerms, Asks, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm,
     CompiledTool,
 };
-pub use topology::{Topology, TopologyJoin, TopologyNode, TopologyRoute};
+pub use topology::{Topology, TopologyEntry, TopologyJoin, TopologyNode, TopologyRoute};
 
 /// The maximum number of branches that one visit may begin.
 pub const MOST_BRANCHES: usize = program::MOST_BRANCHES as usize;

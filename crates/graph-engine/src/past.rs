@@ -100,7 +100,7 @@ impl<'m> Past<'m> {
             let initial = code.keys.iter().filter_map(|key| Some((key.name.clone(), key.initial.clone()?)));
             Seen::Encrypted { inputs, keys: initial.collect() }
         };
-        let mut position = Position::new(code);
+        let mut position = Position::at_entry(code, start.entry.as_deref(), &start.inputs).map_err(first)?;
         position.limit = start.limit.map(u64::from);
         let mut past = Self {
             machine,

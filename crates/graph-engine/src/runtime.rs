@@ -529,6 +529,7 @@ impl Runtime {
         begin.capabilities = options.capabilities;
         begin.depth = options.depth;
         begin.max_steps = options.max_steps;
+        begin.entry = options.entry;
         begin.durability = options.durability;
         begin.ignores_cancel = options.ignore_cancel;
         begin.deadline = options.timeout.map(|timeout| self.inner.began() + timeout);
@@ -623,6 +624,8 @@ impl Runtime {
 pub struct Options {
     /// The run's id; by default, it is made of the graph's name, the time and random digits (R15).
     pub run: Option<RunId>,
+    /// The entry of the graph at which it begins, if not at its start. It does not affect a run that is resumed.
+    pub entry: Option<String>,
     /// The capabilities that the run may use, of those that the runtime grants.
     pub capabilities: Option<Grants>,
     /// How many levels of graphs and threads may be nested below it; never more than the graph allows.

@@ -61,6 +61,7 @@ pub fn start_entry(
         key: hex(key.public().as_bytes()),
         grants: granted(machine, ceiling),
         inputs,
+        entry: None,
         encryption_key: run_secrets.and_then(RunSecrets::fingerprint),
         parent: None,
         from: None,
@@ -86,7 +87,8 @@ impl RuntimeServices {
         if let Some(run_secrets) = &run_secrets {
             run_secrets.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
         }
-        let mut position = Position::new(code);
+        let mut position = Position::at_entry(code, begin.entry.as_deref(), &state.inputs().to_plain_value())
+            .map_err(|reason| StartError::Entry { graph: code.id.to_string(), reason })?;
         position.limit = begin.max_steps.map(u64::from);
         let journal = match (&self.store, &self.key) {
             (Some(store), Some(key)) => {
@@ -94,6 +96,7 @@ impl RuntimeServices {
                 let entry = Start {
                     parent: begin.parent.clone(),
                     depth: begin.depth,
+                    entry: begin.entry.clone(),
                     limit: begin.max_steps,
                     steps: begin.meter.as_ref().and_then(|meter| meter.lowest()),
                     capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),

@@ -272,6 +272,9 @@ pub struct Settings {
     /// The channels that do not have their values for the rest of the run.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub keep: KeptChannels,
+    /// The places where a run can begin, besides the start, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub entries: BTreeMap<String, EntryPoint>,
     /// The SHA-256 of the contracts of the tools whose results are cached, in hex, by the tools' indices. With another
     /// contract, a tool counts as another tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -297,6 +300,7 @@ impl Default for Settings {
             channels: BTreeMap::new(),
             by_branch: BTreeSet::new(),
             keep: BTreeMap::new(),
+            entries: BTreeMap::new(),
             contracts: BTreeMap::new(),
         }
     }
@@ -347,6 +351,20 @@ pub enum OnNoMatch {
     Return,
     /// The node fails, with an error that lists the edges.
     Fail,
+}
+
+/// A place where a run can begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EntryPoint {
+    /// The node.
+    pub node: u16,
+    /// The node that fans out, if the run begins in a branch of it. The run begins with this branch only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fan: Option<u16>,
+    /// The input that is the element of that branch, if it belongs to a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element: Option<Path>,
 }
 
 /// The reaction when a node of a branch fails, and neither the node nor the graph handles that.

@@ -55,6 +55,8 @@ pub(crate) struct RunProjection {
     held: Vec<Target>,
     /// Their failures, by the numbers of the visits.
     failures: BTreeMap<u64, Value>,
+    /// The failures of late branches, each with its branch: only a return in the branch makes them known.
+    late_failures: Vec<LateFailure>,
     /// The node that was visited last.
     last: String,
     inputs: Value,
@@ -66,6 +68,17 @@ pub(crate) struct RunProjection {
     retries: Map<String, Value>,
     receipts: Vec<Digest>,
     state_hash: Digest,
+}
+
+/// A failure in a late branch.
+#[derive(Debug, Clone)]
+struct LateFailure {
+    /// The number of the visit.
+    step: u64,
+    /// The visit that began the branch, and its path.
+    branch: (u64, Vec<u32>),
+    node: String,
+    error: String,
 }
 
 /// The events and objects that a record adds to the files.
@@ -95,6 +108,7 @@ impl RunProjection {
             frontier: Vec::new(),
             held: Vec::new(),
             failures: BTreeMap::new(),
+            late_failures: Vec::new(),
             last: String::new(),
             inputs: Value::Null,
             keys: Map::new(),
@@ -174,8 +188,10 @@ impl RunProjection {
         self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
         self.keys = self.topology.keys.iter().filter_map(initial).collect();
-        let nodes: Vec<&str> = self.topology.start.iter().filter_map(|&at| self.topology.name(at)).collect();
-        let is_alone = nodes.len() == 1;
+        let entry = start.entry.as_ref().and_then(|name| self.topology.entries.iter().find(|at| at.name == *name));
+        let first = entry.map_or(&self.topology.start[..], |entry| std::slice::from_ref(&entry.node));
+        let nodes: Vec<&str> = first.iter().filter_map(|&at| self.topology.name(at)).collect();
+        let is_alone = nodes.len() == 1 && entry.is_none_or(|entry| !entry.is_branch);
         let branch = |at: u32| if is_alone { Vec::new() } else { vec![at] };
         let next = |(at, node): (u32, &&str)| Target::first(u64::from(at) + 1, *node, branch(at));
         self.frontier = (0..).zip(&nodes).map(next).collect();
@@ -184,6 +200,9 @@ impl RunProjection {
             json!({"graph_id": self.topology.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});
         if self.frontier.len() > 1 {
             payload["start_nodes"] = json!(nodes);
+        }
+        if let Some(entry) = &start.entry {
+            payload["entry"] = json!(entry);
         }
         self.add(additions, "graph_started", payload);
         self.last = first;
@@ -254,7 +273,9 @@ impl RunProjection {
         let held: BTreeSet<u64> = self.held.iter().map(|at| at.number).collect();
         let over: Vec<(u64, Value)> = self.failures.extract_if(.., |number, _| !held.contains(number)).collect();
         for (number, failure) in over {
-            self.remember(number, &failure["node"], &failure["error"]);
+            if !self.late_failures.iter().any(|failed| failed.step == number) {
+                self.remember(number, &failure["node"], &failure["error"]);
+            }
             self.suppressed.push(failure);
         }
     }
@@ -306,10 +327,21 @@ impl RunProjection {
                 self.remember(visit.step, &json!(visit.node), &json!(error));
             }
         }
+        if let Some(error) = visit.error.as_ref().filter(|_| visit.late) {
+            let (step, branch) = (visit.step, (visit.fan, visit.branch.clone()));
+            self.late_failures.push(LateFailure { step, branch, node: visit.node.clone(), error: error.clone() });
+        }
         let (kind, action) = match self.topology.node(&visit.node) {
             Some(TopologyNode { kind, action, .. }) => (*kind, action.clone()),
             None => (Kind::Gate, String::new()),
         };
+        if kind == Kind::Return {
+            let branch = (visit.fan, visit.branch.clone());
+            if let Some(failed) = self.late_failures.iter().rfind(|failed| failed.branch == branch) {
+                let (node, error) = (json!(failed.node), json!(failed.error));
+                self.remember(failed.step, &node, &error);
+            }
+        }
         let receipt = kind.tool().filter(|_| !visit.cancelled).is_some().then(|| {
             let input = self.input_hash(&visit, before);
             // A failure that led to another node has no result, and no receipt (R198).

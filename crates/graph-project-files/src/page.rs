@@ -27,6 +27,8 @@ pub(crate) fn file(graph: &GraphId, run: &RunId) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct PageContents {
     rows: Vec<NodeRow>,
+    /// The entry at which the run began.
+    entry: Option<String>,
     history: VecDeque<String>,
     /// The number of lines for which there was no room.
     dropped: u64,
@@ -99,7 +101,9 @@ impl PageContents {
                     Some(several) => several.iter().filter_map(Value::as_str).map(code).collect::<Vec<_>>().join(", "),
                     None => code(text(payload, "start_node")),
                 };
-                format!("**Started** {} — entry: {first}", moment.at)
+                self.entry = payload["entry"].as_str().map(str::to_owned);
+                let entry = self.entry.as_deref().map_or_else(String::new, |name| format!(" ({})", code(name)));
+                format!("**Started** {} — entry: {first}{entry}", moment.at)
             }
             "graph_resumed" => {
                 self.settle(None);
@@ -264,7 +268,7 @@ impl PageContents {
             let mark = self.rows.get(at).map_or(NodeMark::Pending, |row| row.mark).word();
             line(format_args!("n{at}{open}\"{}\"{close}:::{mark}", drawn(&place.name)));
         }
-        if topology.start.len() > 1 {
+        if topology.start.len() > 1 && self.entry.is_none() {
             // A run that has a page has begun.
             line(format_args!("start([\"start\"]):::completed"));
             topology.start.iter().for_each(|to| line(format_args!("start ==>|\"1×\"| n{to}")));

@@ -65,6 +65,9 @@ pub(crate) struct RunArguments {
     /// The run's id [default: made from the graph's name, the time and a random part]
     #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text), conflicts_with = "resume")]
     run_id: Option<RunId>,
+    /// Begin at this entry of the graph, and not at its start
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["resume", "node"])]
+    entry: Option<String>,
     /// Resume a run of the store where it was stopped
     #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text), requires = "store")]
     resume: Option<RunId>,
@@ -344,6 +347,7 @@ async fn go(
         capabilities: authority.inherited.clone(),
         depth: authority.depth,
         max_steps: arguments.max_steps,
+        entry: arguments.entry.clone(),
         timeout: arguments.timeout.0,
         durability: arguments.durability.into(),
         ignore_cancel: arguments.ignore_cancel,
@@ -642,7 +646,8 @@ fn unstarted(error: StartError) -> RunCommandFailure {
             ),
         );
     }
-    let is_misfit = matches!(error, StartError::Inputs { .. } | StartError::MissingInputs { .. });
+    let is_misfit =
+        matches!(error, StartError::Inputs { .. } | StartError::MissingInputs { .. } | StartError::Entry { .. });
     let code = if is_misfit { USAGE } else { UNDONE };
     RunCommandFailure::of(code, error)
 }

@@ -270,6 +270,39 @@ fn explicit_grants_replace_the_declared_ones() {
 }
 
 #[test]
+fn a_run_begins_at_an_entry() {
+    let graph = "permissions: [rye.execute.tool.rye.bash]
+config_schema: { type: object, properties: { names: { type: array, items: { type: string } }, name: { type: string } } }
+config:
+  start: each
+  channels: { said: append }
+  entries: { again: { node: say, element: inputs.name }, last: done }
+  nodes:
+    each: { type: gate, next: { over: \"${inputs.names}\", as: one, to: say } }
+    say:
+      action: { item_id: rye/bash, params: { command: 'printf %s \"$NAME\"', env: { NAME: \"${one}\" } } }
+      assign: { said: \"${result.stdout}\" }
+      next: done_all
+    done_all: { type: gate, waits_for: say, next: done }
+    done: { type: return, output: { said: \"${state.said}\" } }
+";
+    let place = Place::with_graph(graph);
+    let said = |ran: &Ran| (ran.code, ran.result()["output"]["said"].clone(), ran.result()["steps"].clone());
+    let ran = place.run(&["--json", r#"{"names": ["ann", "bo"]}"#]);
+    assert_eq!(said(&ran), (0, json!(["ann", "bo"]), json!(5)), "{}", ran.err);
+    let ran = place.run(&["--entry", "again", "--input", "name=cy"]);
+    assert_eq!(said(&ran), (0, json!(["cy"]), json!(3)), "{}", ran.err);
+    let ran = place.run(&["--entry", "last"]);
+    assert_eq!(said(&ran), (0, json!([]), json!(1)), "{}", ran.err);
+    let ran = place.run(&["--entry", "again"]);
+    let missing = "the run of the graph `test/g` cannot begin: the entry needs `inputs.name`, which is missing";
+    assert_eq!((ran.code, ran.error().as_str()), (2, missing));
+    let ran = place.run(&["--entry", "none"]);
+    let unknown = "the run of the graph `test/g` cannot begin: it has no entry `none`, only `again`, `last`";
+    assert_eq!((ran.code, ran.error().as_str()), (2, unknown));
+}
+
+#[test]
 fn a_run_that_fails_exits_with_1_and_says_where() {
     let place = Place::with_graph(&commands("echo a", "echo no luck >&2; exit 3"));
     let ran = place.run(&["--run-id", "r"]);

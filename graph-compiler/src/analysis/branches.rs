@@ -78,11 +78,22 @@ pub(crate) enum BranchFault {
     Tangled { node: usize },
 }
 
+/// The place where a run begins that begins at an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryPlace {
+    /// Outside of all branches.
+    Outside,
+    /// In a branch of a fan-out. The run begins with this branch only.
+    Inside { fan: usize },
+}
+
 /// The branches of a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Branches {
     frames: Vec<BranchFrame>,
     visits: Vec<Visit>,
+    /// The visits with which runs begin.
+    roots: Vec<usize>,
     /// For each visit, those that it may lead to.
     onward: Vec<Vec<usize>>,
     /// For each node, the indices of its visits.
@@ -140,9 +151,10 @@ impl Branches {
             frames: HashMap::default(),
             open: Vec::new(),
             arrived: BTreeMap::new(),
-            reached: reached(model, start),
+            reached: vec![false; count],
         };
-        explorer.explore(start);
+        let roots = explorer.roots(start);
+        explorer.explore(&roots);
         let mut branches = explorer.finish();
         for (fan, join) in branches.closing.iter().enumerate() {
             // A quorum does not need every branch.
@@ -170,13 +182,30 @@ impl Branches {
         self.visits[at]
     }
 
+    /// Returns the place of an entry that leads to a node. `None` if the node is in several frames, inside of several fan-outs,
+    /// or behind a partial join, or if a join waits for other branches too.
+    pub(crate) fn entry(&self, model: &Model<'_>, node: usize) -> Option<EntryPlace> {
+        let mut frames = each_once(self.visits(node).map(|(_, visit)| visit.frame)).into_iter();
+        let frame = match (frames.next(), frames.next()) {
+            (None, _) if self.is_empty() => OUTSIDE,
+            (Some(frame), None) => frame,
+            _ => return None,
+        };
+        if frame == OUTSIDE {
+            return Some(EntryPlace::Outside);
+        }
+        let BranchFrame { outer: OUTSIDE, fan, label: BranchLabel::Edge(_) } = self.frames[frame] else { return None };
+        let counts = self.closing(fan).is_some_and(|join| model.definition.nodes[join].quorum.is_some());
+        (!counts && !self.partial().any(|(_, of)| of == fan)).then_some(EntryPlace::Inside { fan })
+    }
+
     /// Returns the nodes on a shortest path from the start to a visit.
     pub(crate) fn path_to(&self, visit: usize) -> Vec<usize> {
         let mut before: Vec<Option<usize>> = vec![None; self.visits.len()];
-        let mut open = std::collections::VecDeque::from([0]);
+        let mut open: std::collections::VecDeque<usize> = self.roots.iter().copied().collect();
         while let Some(at) = open.pop_front().filter(|&at| at != visit) {
             for &next in &self.onward[at] {
-                if next != 0 && before[next].is_none() {
+                if !self.roots.contains(&next) && before[next].is_none() {
                     before[next] = Some(at);
                     open.push_back(next);
                 }
@@ -584,8 +613,27 @@ struct Explorer<'m, 'd> {
 }
 
 impl Explorer<'_, '_> {
-    fn explore(&mut self, start: usize) {
-        self.go(None, start, OUTSIDE);
+    /// Returns the nodes where runs begin outside of all branches: the start, and those of the entries that no other of them
+    /// leads to.
+    fn roots(&mut self, start: usize) -> Vec<usize> {
+        let mut roots = Vec::new();
+        for root in std::iter::once(start).chain(self.model.entries.iter().flatten().copied()) {
+            let is_join = !self.model.definition.nodes[root].waits_for.is_empty();
+            if self.reached[root] || (is_join && root != start) {
+                continue;
+            }
+            roots.push(root);
+            let also = reached(self.model, root);
+            self.reached.iter_mut().zip(also).for_each(|(reached, also)| *reached |= also);
+        }
+        roots
+    }
+
+    fn explore(&mut self, roots: &[usize]) {
+        for &root in roots {
+            self.branches.roots.push(self.branches.visits.len());
+            self.go(None, root, OUTSIDE);
+        }
         loop {
             while let Some(visit) = self.open.pop() {
                 self.follow(visit);

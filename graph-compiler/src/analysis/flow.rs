@@ -13,7 +13,7 @@ use graph_model::condition::Condition;
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
-use super::branches::Branches;
+use super::branches::{Branches, EntryPlace};
 use super::guards;
 use super::joins::{BranchEnds, JoinedBranch, Joins, NodeJoin};
 use super::model::Model;
@@ -119,21 +119,19 @@ impl Flow {
         flow.prove_alternatives(model);
         flow.joins = Joins::find(model, &flow.branches, &flow.touches);
         let Some(start) = model.start else { return flow };
-        let mut first = Set::empty(flow.size());
-        for (at, key) in model.keys.iter().enumerate() {
-            if key.initial.is_some() {
-                flow.learn(&mut first, at);
-            }
+        let first = flow.first(model);
+        flow.before[start] = Some(first.clone());
+        for &entry in model.entries.iter().flatten() {
+            flow.reach(entry, first.clone());
         }
-        flow.before[start] = Some(first);
-        let order = order(model, start);
+        let order = order(model);
         let mut changed = true;
         while changed {
             changed = false;
             // In this order, a node comes after all nodes that lead to it, so only edges that lead back, and branches that end
             // behind their join in it, need another pass.
             for &node in &order {
-                if let Some(known) = flow.at_join(model, node) {
+                if let Some(known) = flow.at_join_or_entry(model, node) {
                     changed |= flow.reach(node, known);
                 }
                 for (next, known) in flow.leaving(model, node) {
@@ -166,12 +164,16 @@ impl Flow {
     /// node.
     fn follow(&self, model: &Model<'_>, node: usize, mut passed: Set, leaving: &mut Vec<(usize, Set)>) {
         let (mut done, gains) = (0, &self.gains[node]);
+        let behind = passed.clone();
         for (edge, next) in model.successors(node).enumerate() {
             let (count, own) = &gains.edges[edge];
             gains.passed[done..*count].iter().for_each(|&fact| self.learn(&mut passed, fact));
             done = *count;
             let mut known = passed.clone();
             own.iter().for_each(|&fact| self.learn(&mut known, fact));
+            // Nodes beside this one may write the keys that its conditions look at in the same step.
+            self.forget(&mut known, self.joins.beside(node));
+            known.unite(&behind);
             leaving.push((next, known));
         }
     }
@@ -234,6 +236,42 @@ impl Flow {
             known.unite(&any?);
         }
         Some(known)
+    }
+
+    /// As [`Flow::at_join`], also in runs that begin at an entry in a branch: no other branch has begun in them, and the node that
+    /// fans out was not visited.
+    fn at_join_or_entry(&self, model: &Model<'_>, node: usize) -> Option<Set> {
+        let mut known = self.at_join(model, node)?;
+        let join = self.joins.of(node)?;
+        let inside = Some(EntryPlace::Inside { fan: join.fan });
+        let is_inside = |entry: &usize| self.branches.entry(model, *entry) == inside;
+        for entry in model.entries.iter().flatten().copied().filter(is_inside) {
+            for branch in join.branches.iter().filter(|branch| branch.region[entry]) {
+                let arrived = match branch.is_over {
+                    true => self.arrived(model, node, join, branch, true),
+                    false => {
+                        let mut first = self.first(model);
+                        self.forget(&mut first, &join.touches);
+                        Some(first)
+                    }
+                };
+                if let Some(arrived) = arrived {
+                    known.intersect(&arrived);
+                }
+            }
+        }
+        Some(known)
+    }
+
+    /// Returns the facts with which a run begins.
+    fn first(&self, model: &Model<'_>) -> Set {
+        let mut first = Set::empty(self.size());
+        for (at, key) in model.keys.iter().enumerate() {
+            if key.initial.is_some() {
+                self.learn(&mut first, at);
+            }
+        }
+        first
     }
 
     /// Returns the facts that hold whichever `need` branches arrive at a join; `None` until a branch arrives.
@@ -625,15 +663,16 @@ impl Flow {
         to: usize,
         is_closed: impl Fn(usize, usize) -> bool,
     ) -> Option<Vec<usize>> {
-        let start = model.start?;
+        let first = model.start?;
         if keys.iter().any(|&key| model.keys.get(key).is_some_and(|key| key.initial.is_some())) {
             return None;
         }
         let keys: HashSet<usize> = keys.iter().copied().collect();
         let mut from: Vec<Option<usize>> = vec![None; self.before.len()];
-        let mut waiting = std::collections::VecDeque::from([start]);
+        let mut waiting = std::collections::VecDeque::from([first]);
+        waiting.extend(model.entries.iter().flatten());
         let mut seen = vec![false; self.before.len()];
-        seen[start] = true;
+        waiting.iter().for_each(|&root| seen[root] = true);
         while let Some(node) = waiting.pop_front() {
             if node == to {
                 let mut path = vec![node];
@@ -775,8 +814,8 @@ fn copies_of(model: &Model<'_>, node: usize, path: &Path) -> Vec<Path> {
 }
 
 /// Orders the nodes that can be reached so that, loops aside, each comes after all that lead to it.
-fn order(model: &Model<'_>, start: usize) -> Vec<usize> {
-    let mut order = finished(model, std::iter::once(start));
+fn order(model: &Model<'_>) -> Vec<usize> {
+    let mut order = finished(model, model.roots());
     order.reverse();
     order
 }

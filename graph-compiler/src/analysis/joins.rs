@@ -44,6 +44,8 @@ pub(crate) struct JoinedBranch {
     pub(crate) first: usize,
     /// Whether the branch begins at every visit of the fan-out, and has reached the join or ended when the join is visited.
     pub(crate) is_sure: bool,
+    /// Whether it has reached the join or ended when the join is visited, and it is known where.
+    pub(crate) is_over: bool,
     /// Whether it may lead to the join.
     pub(crate) arrives: bool,
     pub(crate) ends: BranchEnds,
@@ -151,6 +153,7 @@ impl Finder<'_, '_> {
                 edge,
                 first,
                 is_sure: begun[edge] && is_over,
+                is_over,
                 arrives: first == node || sources.iter().any(|&source| regions[edge][source]),
                 ends: ends.unwrap_or_default(),
                 region: regions[edge].clone(),
@@ -301,12 +304,14 @@ mod tests {
     use std::collections::{BTreeSet, HashSet};
     use std::fmt::Write as _;
 
-    use graph_definition::definition::{self, Definition, NodeKind, QuorumDefinition, Spanned};
+    use graph_definition::definition::{self, Definition, EntryDefinition, NodeKind, QuorumDefinition, Spanned};
     use graph_definition::diagnostic::Diagnostics;
     use graph_definition::source::SourceFile;
     use graph_definition::tree;
+    use graph_model::name::NodeName;
     use graph_model::program::{OnBranchError, Rest};
 
+    use super::super::branches::EntryPlace;
     use super::super::flow::Flow;
     use super::super::reads::ProgramPoint;
     use super::*;
@@ -507,10 +512,16 @@ mod tests {
         start: usize,
         joins: &[Option<usize>],
         partial: &[(usize, usize)],
+        entries: &[(usize, Option<usize>)],
     ) -> Vec<Option<BTreeSet<usize>>> {
         let mut sure: Vec<Option<BTreeSet<usize>>> = vec![None; gates.len()];
         let first = Run { set: BTreeSet::new(), tokens: vec![(start, Vec::new())], open: Vec::new() };
-        let (mut seen, mut waiting) = (HashSet::new(), vec![first]);
+        let entered = entries.iter().map(|&(node, fan)| Run {
+            set: BTreeSet::new(),
+            tokens: vec![(node, fan.into_iter().map(|fan| (fan, 0)).collect())],
+            open: fan.and_then(|fan| Some((fan, joins[fan]?, Vec::new()))).into_iter().collect(),
+        });
+        let (mut seen, mut waiting) = (HashSet::new(), std::iter::once(first).chain(entered).collect::<Vec<_>>());
         while let Some(run) = waiting.pop() {
             if !seen.insert(run.clone()) {
                 continue;
@@ -639,21 +650,43 @@ mod tests {
         (0..1 << free).map(begin).collect()
     }
 
+    /// Returns a gate where a run can begin, with the fan-out of the branch that it is in.
+    fn entry_of(definition: &Definition, gates: &[Gate], items: &Items, seed: u64) -> Option<(usize, Option<usize>)> {
+        let model = Model::new(definition, items);
+        let branches = Branches::find(&model);
+        let place = |node: usize| match branches.entry(&model, node)? {
+            EntryPlace::Outside => Some((node, None)),
+            EntryPlace::Inside { fan } => Some((node, Some(fan))),
+        };
+        let places: Vec<_> = (0..gates.len()).filter(|&node| !gates[node].waits).filter_map(place).collect();
+        places.get(usize::try_from(seed >> 7).unwrap() % places.len().max(1)).copied()
+    }
+
     #[test]
     fn facts_after_joins_hold_in_every_run() {
         let items = Items::default();
         let (mut compared, mut at_joins, mut with_quorum, mut missed) = (0, 0, 0, 0);
-        let (mut with_partial, mut refused, mut behind) = (0, 0, 0);
+        let (mut with_partial, mut refused, mut behind, mut entered, mut in_entered) = (0, 0, 0, 0, 0);
         // `GRAPHS=100000` makes more of them.
         let graphs = std::env::var("GRAPHS").map_or(8_000, |graphs| graphs.parse().unwrap());
         for seed in 0..graphs {
             let mut builder = Builder { seed, gates: vec![Gate::default()] };
             let start = builder.part(3, 0);
-            let gates = builder.gates;
+            let gates = std::mem::take(&mut builder.gates);
             if gates.len() > 14 {
                 continue;
             }
-            let definition = define(&gates, start);
+            let mut definition = define(&gates, start);
+            let entry = builder.seed.is_multiple_of(3);
+            let named = |node: usize| NodeName::new(format!("n{node}")).unwrap();
+            let found = entry.then(|| entry_of(&definition, &gates, &items, builder.seed)).flatten();
+            definition.entries.extend(found.map(|(node, _)| EntryDefinition {
+                name: Spanned { value: named(node), span: 0..0 },
+                node: Spanned { value: named(node), span: 0..0 },
+                element: None,
+            }));
+            let entries: Vec<(usize, Option<usize>)> = found.into_iter().collect();
+            entered += usize::from(!entries.is_empty());
             let model = Model::new(&definition, &items);
             let flow = Flow::analyse(&model);
             let mut joins = vec![None; gates.len()];
@@ -667,12 +700,13 @@ mod tests {
                 continue;
             }
             with_partial += usize::from(!partial.is_empty());
-            let sure = oracle(&gates, start, &joins, &partial);
+            let sure = oracle(&gates, start, &joins, &partial, &entries);
             // A quorum may be decided before a node is visited, or always be met. A branch may not arrive if it begins branches
             // that have no join of their own.
             let has_quorum = gates.iter().any(|gate| gate.quorum.is_some());
             let joined = |(at, gate): (usize, &Gate)| !gate.is_fan || !flow.is_reached(at) || joins[at].is_some();
-            let is_exact = !has_quorum && partial.is_empty() && gates.iter().enumerate().all(joined);
+            let is_exact =
+                !has_quorum && partial.is_empty() && entries.is_empty() && gates.iter().enumerate().all(joined);
             for (node, sure) in sure.iter().enumerate() {
                 assert!(
                     flow.is_reached(node) == sure.is_some() || (!is_exact && sure.is_none()),
@@ -683,10 +717,11 @@ mod tests {
                     let Some(index) = model.key(&format!("k{key}")) else { continue };
                     let said = flow.is_set(node, ProgramPoint::Before, index);
                     let is_right = said == sure.contains(&key) || (!is_exact && !said);
-                    assert!(is_right, "seed {seed}: k{key} before n{node}, {gates:#?}");
+                    assert!(is_right, "seed {seed}: k{key} before n{node}, {entries:?} {joins:?} {gates:?}");
                     missed += usize::from(said != sure.contains(&key));
                     with_quorum += usize::from(has_quorum && said);
                     compared += 1;
+                    in_entered += usize::from(said && !entries.is_empty());
                     at_joins += usize::from(gates[node].waits && said);
                     behind += usize::from(said && partial.iter().any(|(join, _)| *join == node));
                 }
@@ -694,8 +729,10 @@ mod tests {
         }
         println!(
             "{compared} facts, {at_joins} of them sure at a join, {behind} at one of {with_partial} partial joins; \
-             {with_quorum} sure with a quorum, {missed} missed; {refused} graphs refused"
+             {with_quorum} sure with a quorum, {in_entered} in {entered} graphs with an entry, {missed} missed; {refused} graphs \
+             refused"
         );
+        assert!(entered > 100 && in_entered > 300, "{entered} {in_entered}");
         assert!(with_partial > 100 && behind > 30, "{with_partial} {behind}");
         assert!(compared > 2_000 && at_joins > 100 && with_quorum > 200, "{compared} facts, {at_joins} {with_quorum}");
     }

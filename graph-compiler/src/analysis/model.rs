@@ -32,6 +32,8 @@ pub(crate) struct Model<'d> {
     pub(crate) items: &'d Items,
     /// The first node, if `start` names one; the node that begins the first branches, if it names several.
     pub(crate) start: Option<usize>,
+    /// The node of each entry; `None` if no node has the name that it says.
+    pub(crate) entries: Vec<Option<usize>>,
     /// The tools, each once, in the order of the file.
     pub(crate) tools: Vec<CalledTool<'d>>,
     /// The type of the inputs.
@@ -117,6 +119,7 @@ impl<'d> Model<'d> {
             definition,
             items,
             start,
+            entries: Vec::new(),
             tools,
             inputs,
             keys,
@@ -128,6 +131,7 @@ impl<'d> Model<'d> {
             is_whole: false,
             unreadable: definition.unreadable.iter().map(String::as_str).collect(),
         };
+        model.entries = definition.entries.iter().map(|entry| model.node(entry.node.value.as_str())).collect();
         model.is_whole = model.leads_to_nodes();
         model
     }
@@ -191,10 +195,17 @@ impl<'d> Model<'d> {
                 .chain(node.fewer())
                 .all(|to| self.node(to.value.as_str()).is_some())
         };
-        self.definition.is_complete && self.start.is_some() && self.definition.nodes.iter().all(targets)
+        self.definition.is_complete
+            && self.roots().count() > self.definition.entries.len()
+            && self.definition.nodes.iter().all(targets)
     }
 
-    /// Returns the nodes that a run visits first.
+    /// Returns the nodes where runs begin: the start, and those of the entries.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = usize> + '_ {
+        self.start.into_iter().chain(self.entries.iter().flatten().copied())
+    }
+
+    /// Returns the nodes that a run visits first which begins at the start.
     pub(crate) fn first(&self) -> Vec<usize> {
         match self.start {
             Some(start) if self.definition.nodes[start].is_start() => self.successors(start).collect(),

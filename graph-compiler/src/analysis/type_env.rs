@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 
-use graph_definition::definition::{CallDefinition, NodeKind, RouteDefinition, Spanned, TermDefinition, TermKind};
+use graph_definition::definition::{
+    CallDefinition, EntryDefinition, NodeKind, RouteDefinition, Spanned, TermDefinition, TermKind,
+};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::reducer::Keep;
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
+use super::branches::EntryPlace;
 use super::flow::Flow;
 use super::model::Model;
 use super::provided::{field, last_error, retries};
@@ -245,11 +248,29 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
             return Type::any();
         }
         let fans = branches.argument(self.model, node, name).unwrap_or_default();
-        let lists = fans.into_iter().filter_map(|fan| match self.model.definition.nodes[fan].next() {
-            RouteDefinition::Each(each) => Some(self.type_of_term(fan, Site::Next, &each.over)),
+        let lists = fans.iter().filter_map(|&fan| self.element_of(fan));
+        let entries = self.model.definition.entries.iter().zip(&self.model.entries);
+        let entered = entries.filter_map(|(entry, at)| match branches.entry(self.model, (*at)?) {
+            Some(EntryPlace::Inside { fan }) if fans.contains(&fan) => self.entry_element(entry),
             _ => None,
         });
-        lists.map(element).reduce(Type::join).unwrap_or_else(Type::any)
+        lists.chain(entered).reduce(Type::join).unwrap_or_else(Type::any)
+    }
+
+    /// Returns the type of the elements of the list that a node fans out over.
+    pub(crate) fn element_of(&self, fan: usize) -> Option<Type> {
+        match self.model.definition.nodes[fan].next() {
+            RouteDefinition::Each(each) => Some(element(self.type_of_term(fan, Site::Next, &each.over))),
+            _ => None,
+        }
+    }
+
+    /// Returns the type of the element with which a run begins at an entry, if it has one. A run does not begin without it.
+    pub(crate) fn entry_element(&self, entry: &EntryDefinition) -> Option<Type> {
+        let element = entry.element.as_ref()?;
+        let segments = element.value.segments.iter();
+        let ty = segments.clone().try_fold(self.model.inputs.clone(), |ty, part| ty.step(part).ok());
+        Some(ty?.not_null())
     }
 
     /// Returns the type of an item of the list that a foreach goes over.

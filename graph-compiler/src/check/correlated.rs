@@ -96,7 +96,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
     /// Returns the nodes that a run can reach on edges that leave a comparison open.
     fn reached_without(&self, (test, holds): Decided<'d>) -> Vec<bool> {
         let mut reached = vec![false; self.edges.len()];
-        let mut waiting: Vec<usize> = self.analysis.model.start.into_iter().collect();
+        let mut waiting: Vec<usize> = self.analysis.model.roots().collect();
         while let Some(node) = waiting.pop() {
             if std::mem::replace(&mut reached[node], true) {
                 continue;

@@ -15,6 +15,7 @@ mod conducts;
 mod correlated;
 mod coverage;
 mod dollars;
+mod entries;
 mod exits;
 mod foreach;
 mod items;
@@ -92,6 +93,7 @@ type CheckRule = fn(&Analysis<'_>, &mut Diagnostics);
 /// The rules, in an order for readers of the code; the findings themselves are sorted by place.
 const RULES: &[CheckRule] = &[
     start::check,
+    entries::check,
     targets::check,
     shadowed::check,
     look_alike::check,
@@ -234,6 +236,12 @@ fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interfac
                 .channels
                 .iter()
                 .filter_map(|channel| Some((channel.key.to_string(), channel.keep.as_ref()?.value)))
+                .collect(),
+            entries: definition
+                .entries
+                .iter()
+                .zip(&analysis.model.entries)
+                .filter_map(|(entry, at)| Some((entry.name.to_string(), entries::entry_point(analysis, entry, (*at)?))))
                 .collect(),
             contracts: cached::contracts(analysis),
             ..definition.settings.clone()

@@ -8,7 +8,7 @@ use crate::analysis::edges::edges;
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(start) = analysis.model.start.filter(|_| analysis.model.is_whole()) else { return };
     let mut reached = vec![false; analysis.model.definition.nodes.len()];
-    follow(analysis, start, &mut reached);
+    analysis.model.roots().for_each(|root| follow(analysis, root, &mut reached));
     let unreached: Vec<usize> = (0..reached.len()).filter(|&node| !reached[node]).collect();
     // A node to which only unreachable nodes lead is not reported separately. So the nodes to which no node leads are
     // reported first; then, of nodes that lead to each other in a circle, the first in the file.

@@ -19,7 +19,7 @@ use quote::{format_ident, quote};
 use crate::graph::{CheckedGraph, Interface};
 use docs::docs;
 pub(crate) use names::identifier;
-use names::{Scope, idents};
+use names::{Scope, idents, snake_text};
 use types::NamedTypes;
 
 /// Expands a graph into its module, and an import of its machine next to the module.
@@ -321,6 +321,17 @@ fn constants(graph: &CheckedGraph) -> TokenStream {
     let env = graph.environment();
     let Interface { id, version, .. } = &graph.interface;
     let capabilities = graph.capabilities();
+    let mut scope = Scope::new();
+    let entries = graph.settings.entries.iter().map(|(entry, at)| {
+        let name = identifier(&scope.claim(&format!("ENTRY_{}", snake_text(entry).to_uppercase())));
+        let node = &graph.nodes[usize::from(at.node)].name;
+        let docs = docs(&format!("The entry `{entry}`, at node `{node}`, for the `entry` of a run's options."));
+        quote! {
+            #docs
+            pub const #name: &str = #entry;
+        }
+    });
+    let entries: Vec<TokenStream> = entries.collect();
     quote! {
         /// The graph's id: category and file name.
         pub const ID: &str = #id;
@@ -334,6 +345,7 @@ fn constants(graph: &CheckedGraph) -> TokenStream {
         pub const CAPABILITIES: &[&str] = &[#(#capabilities),*];
         /// The environment variables that must be set, those of the graphs inside it too.
         pub const ENV: &[&str] = &[#(#env),*];
+        #(#entries)*
     }
 }
 

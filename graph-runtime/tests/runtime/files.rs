@@ -15,8 +15,8 @@ use graph_runtime::history::StateEdit;
 use graph_runtime::record::SignedRecord;
 use graph_runtime::store::StoreError;
 use graph_runtime::{
-    ActionError, Call, EditRun, Machine, ManualClock, Map, MemoryStore, ProjectFiles, RunError, RunId, Runtime,
-    SecretKey, Status, Store, Value, audit_tree,
+    ActionError, Call, EditRun, Machine, ManualClock, Map, MemoryStore, Options, ProjectFiles, RunError, RunId,
+    Runtime, SecretKey, Status, Store, Value, audit_tree,
 };
 use graph_signing::{self as signature, ItemKind};
 use serde_json::json;
@@ -800,6 +800,11 @@ async fn files_end_as_the_run_does_after_late_branches() {
     for returns in [true, false] {
         assert_same_end(&crate::late::late(3, returns), "").await;
     }
+    assert_same_end(&crate::late::returning_late(), "it returns in the late branch").await;
+    for (before, cancels) in [(false, false), (true, false), (false, true), (true, true)] {
+        let what = format!("before: {before}, cancels: {cancels}");
+        assert_same_end(&crate::late::held_in_late(before, cancels), &what).await;
+    }
 }
 
 #[tokio::test]
@@ -816,6 +821,23 @@ async fn files_show_a_run_that_begins_in_several_nodes() {
     // The start is drawn, and has no row.
     assert!(page.contains("start([\"start\"]):::completed") && page.contains("start ==>|\"1×\"| n1"), "{page}");
     assert!(!page.contains("| config.start |"), "{page}");
+    assert!(proven(&kept, &graph).await.is_ok());
+    assert_rebuilds(&kept, &[(&id(), &graph)]).await;
+}
+
+#[tokio::test]
+async fn files_show_a_run_that_begins_at_an_entry() {
+    let (kept, graph) = (Kept::new(), crate::entries::graph(""));
+    let options = Options { run: Some(id()), entry: Some("redo".to_owned()), ..Options::default() };
+    let ended = runtime(kept.store.clone(), &kept.files).start_with(options, graph.clone(), crate::entries::inputs());
+    let ended = ended.await.unwrap().await.unwrap();
+    let events = kept.events();
+    let started = events.iter().find(|event| event["event_type"] == json!("graph_started")).unwrap();
+    assert_eq!((&started["payload"]["start_node"], &started["payload"]["entry"]), (&json!("work"), &json!("redo")));
+    let page = std::fs::read_to_string(kept.path(PAGE)).unwrap();
+    assert!(page.contains("entry: `work` (`redo`)"), "{page}");
+    let trace = kept.files.objects().trace(&id()).unwrap().unwrap();
+    assert_eq!(trace.state["state"], ended.state);
     assert!(proven(&kept, &graph).await.is_ok());
     assert_rebuilds(&kept, &[(&id(), &graph)]).await;
 }

@@ -74,6 +74,151 @@ async fn a_run_is_resumed_from_a_snapshot_while_its_return_waits() {
 }
 
 #[tokio::test]
+async fn no_node_behind_the_joins_around_late_branches_knows_of_their_failures() {
+    let round = r#"{"line":3,"does":"gate","next":[
+        {"to":"round","when":{"path":"visit.number","op":"lt","value":3}},{"to":"fails"}]}"#;
+    let quorum = r#""quorum":{"need":1,"rest":"finish"}"#;
+    let won = format!(
+        r#"{{"line":6,"does":"gate","next":[{{"to":"both"}}],"join":{{"of":[3,4],"fan":1,"closes":true,{quorum}}}}}"#
+    );
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"inner"},{"to":"beside"}]}}"#),
+        ("inner", r#"{"line":2,"does":"gate","next":{"all":[{"to":"round"},{"to":"quick"}]}}"#),
+        ("round", round),
+        ("fails", r#"{"line":4,"does":{"action":0},"next":[{"to":"won"}]}"#),
+        ("quick", r#"{"line":5,"does":"gate","next":[{"to":"won"}]}"#),
+        ("won", &won),
+        ("beside", r#"{"line":7,"does":{"action":0},"on_error":8,"next":[{"to":"both"}]}"#),
+        (
+            "both",
+            r#"{"line":8,"does":"return","join":{"of":[5,6,8],"fan":0,"closes":true},"output":"${state._last_error}"}"#,
+        ),
+        ("sorry", r#"{"line":9,"does":"gate","next":[{"to":"both"}]}"#),
+    ];
+    let program = Program { nodes: &nodes, ..PROGRAM };
+    let graph = Interpreted::new(&program, |call, _| Err(ActionError::permanent(call.node())));
+    let store = MemoryStore::new();
+    let ended = runtime(store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+    assert_eq!(ended.output, json!({"node": "beside", "error": "beside"}), "not the one in the late branch");
+    assert_eq!(ended.errors.iter().map(|failed| failed.node.as_str()).collect::<Vec<_>>(), ["fails"]);
+    let (records, key) = (store.load(&id("run")).await.unwrap(), SecretKey::from_seed(&KEY).public());
+    audit(&graph, &id("run"), &records, &key, None).unwrap();
+}
+
+#[tokio::test]
+async fn no_partial_join_around_late_branches_knows_of_their_failures() {
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"inner"},{"to":"beside"},{"to":"rest"}]}}"#),
+        ("inner", r#"{"line":2,"does":"gate","next":{"all":[{"to":"slow"},{"to":"quick"}]}}"#),
+        ("slow", r#"{"line":3,"does":"gate","next":[{"to":"fails"}]}"#),
+        ("fails", r#"{"line":4,"does":{"action":0},"next":[{"to":"won"}]}"#),
+        ("quick", r#"{"line":5,"does":"gate","next":[{"to":"won"}]}"#),
+        (
+            "won",
+            r#"{"line":6,"does":"gate","next":[{"to":"some"}],"join":{"of":[3,4],"fan":1,"closes":true,"quorum":{"need":1,"rest":"finish"}}}"#,
+        ),
+        ("beside", r#"{"line":7,"does":"gate","next":[{"to":"some"}]}"#),
+        (
+            "some",
+            r#"{"line":8,"does":"gate","assign":{"seen":"${state._last_error}"},"next":[{"to":"all"}],"join":{"of":[5,6],"fan":0}}"#,
+        ),
+        ("rest", r#"{"line":9,"does":"gate","next":[{"to":"all"}]}"#),
+        (
+            "all",
+            r#"{"line":10,"does":"return","join":{"of":[7,8],"fan":0,"closes":true},"output":["${state.seen}","${state._last_error}"]}"#,
+        ),
+    ];
+    let keys = &[Key { name: "seen", initial: None }];
+    let graph =
+        Interpreted::new(&Program { nodes: &nodes, keys, ..PROGRAM }, |_, _| Err(ActionError::permanent("it fails")));
+    let store = MemoryStore::new();
+    let ended = runtime(store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+    assert_eq!(ended.output, json!([null, null]), "{:?}", ended.errors);
+    assert_eq!(ended.errors.iter().map(|failed| failed.node.as_str()).collect::<Vec<_>>(), ["fails"]);
+}
+
+/// A graph in whose late branch a failure would be held for a fan-out inside of it. It fails before the quorum is decided, or
+/// behind that. The run returns, or a return in another branch cancels the late one.
+pub(crate) fn held_in_late(before: bool, cancels: bool) -> Interpreted {
+    let inner = r#"{"line":2,"does":"gate","next":{"all":[{"to":"fails"},{"to":"loop"}],"on_branch_error":"finish"}}"#;
+    let waiting = if before { 4 } else { 1 };
+    let quick = format!(
+        r#"{{"line":6,"does":"gate","next":[
+            {{"to":"quick","when":{{"path":"visit.number","op":"lt","value":{waiting}}}}},{{"to":"won"}}]}}"#
+    );
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"inner"},{"to":"quick"}]}}"#),
+        ("inner", inner),
+        ("fails", r#"{"line":3,"does":{"action":0},"next":[{"to":"joined"}]}"#),
+        (
+            "loop",
+            r#"{"line":4,"does":"gate","next":[{"to":"loop","when":{"path":"visit.number","op":"lt","value":7}},{"to":"joined"}]}"#,
+        ),
+        ("joined", r#"{"line":5,"does":"gate","next":[{"to":"won"}],"join":{"of":[2,3],"fan":1,"closes":true}}"#),
+        ("quick", &*quick),
+        (
+            "won",
+            r#"{"line":7,"does":"gate","next":[{"to":"more"}],"join":{"of":[4,5],"fan":0,"closes":true,"quorum":{"need":1,"rest":"finish"}}}"#,
+        ),
+        ("more", r#"{"line":8,"does":"gate","next":[{"to":"done"}]}"#),
+        (
+            "done",
+            if cancels {
+                r#"{"line":9,"does":"return","cancels":true,"output":"${state._last_error}"}"#
+            } else {
+                r#"{"line":9,"does":"return","output":"${state._last_error}"}"#
+            },
+        ),
+    ];
+    let program = Program { nodes: &nodes, ..PROGRAM };
+    Interpreted::new(&program, |_, _| Err(ActionError::permanent("it fails")))
+}
+
+#[tokio::test]
+async fn a_failure_in_a_late_branch_is_held_for_nothing() {
+    for (before, cancels) in [(false, false), (true, false), (false, true), (true, true)] {
+        let what = format!("before: {before}, cancels: {cancels}");
+        let (graph, store) = (held_in_late(before, cancels), MemoryStore::new());
+        let ended = runtime(store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+        let failed: Vec<&str> = ended.errors.iter().map(|failed| failed.node.as_str()).collect();
+        assert_eq!((ended.status, failed), (Status::CompletedWithErrors, vec!["fails"]), "{what}");
+        // The branches that had failed before the join was visited are known behind it.
+        let known = if before { json!({"node": "fails", "error": "it fails"}) } else { Value::Null };
+        assert_eq!(ended.output, known, "{what}");
+        let (records, key) = (store.load(&id("run")).await.unwrap(), SecretKey::from_seed(&KEY).public());
+        audit(&graph, &id("run"), &records, &key, None).unwrap();
+        let same = replay(&graph, &graph, &id("run"), &records, &key, None).unwrap();
+        assert!(same.deviations.is_empty() && same.stopped.is_none(), "{what}: {:?}", same.deviations);
+        let all = checkpoints(&id("run"), &records, &key).unwrap();
+        let failed = all.iter().position(|one| one.visits.iter().any(|visit| visit.node == "fails")).unwrap();
+        // A failure before the quorum is decided is held until then.
+        let waits = if before { 4 } else { 0 };
+        for one in &all[failed + waits..] {
+            assert!(one.next.iter().all(|node| node != "fails"), "{what}: it is not made again: {one:?}");
+        }
+    }
+}
+
+/// A graph whose late branch handles its failure, and then returns.
+pub(crate) fn returning_late() -> Interpreted {
+    let won = r#"{"line":5,"does":"gate","next":[{"to":"more"}],"join":{"of":[3],"fan":0,"closes":true,"quorum":{"need":1,"rest":"finish"}}}"#;
+    let nodes = [
+        ("split", r#"{"line":1,"does":"gate","next":{"all":[{"to":"slow"},{"to":"quick"}]}}"#),
+        ("slow", r#"{"line":2,"does":"gate","next":[{"to":"fails"}]}"#),
+        ("fails", r#"{"line":3,"does":{"action":0},"on_error":6,"next":[{"to":"out"}]}"#),
+        ("quick", r#"{"line":4,"does":"gate","next":[{"to":"won"}]}"#),
+        ("won", won),
+        ("out", r#"{"line":6,"does":"return","cancels":true,"output":"${state._last_error}"}"#),
+        ("sorry", r#"{"line":7,"does":"gate","next":[{"to":"out"}]}"#),
+        (
+            "more",
+            r#"{"line":8,"does":"gate","next":[{"to":"more","when":{"path":"visit.number","op":"lt","value":9}},{"to":"out"}]}"#,
+        ),
+    ];
+    Interpreted::new(&Program { nodes: &nodes, ..PROGRAM }, |_, _| Err(ActionError::permanent("it fails")))
+}
+
+#[tokio::test]
 async fn a_step_says_which_branches_are_late() {
     let (graph, store) = (late(3, true), MemoryStore::new());
     runtime(store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap();

@@ -10,6 +10,7 @@ mod dropped;
 mod durability;
 mod edits;
 mod engine;
+mod entries;
 #[cfg(feature = "files")]
 mod files;
 mod forged;

@@ -42,7 +42,7 @@ pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
 pub use rules::SchemaRule;
 pub use schema::{Property, SchemaKind, Sink, ValueSchema};
-pub use start::START;
+pub use start::{ENTRY, EntryDefinition, START};
 pub use template::{TermDefinition, TermKind, locate};
 
 use crate::diagnostic::{Diagnostics, SourcePlace, code};
@@ -77,6 +77,8 @@ pub struct Definition {
     pub head: Span,
     /// The first node's name; [`START`] if the run begins in several nodes.
     pub start: Option<Spanned<NodeName>>,
+    /// Other places where a run can begin.
+    pub entries: Vec<EntryDefinition>,
     /// The settings of a run, without its hooks.
     pub settings: Settings,
     /// The place of `max_steps`.
@@ -271,6 +273,7 @@ fn read(
     let config_fields = reader.map(config, "`config`")?;
     reader.only(&config_fields, "`config`", &[CONFIG.as_slice(), &settings::FIELDS].concat(), &[]);
     let start = reader.required(&config_fields, "`config`", "start").and_then(|tree| start::parse(&mut reader, tree));
+    let entries = config_fields.get("entries").map(|tree| start::parse_entries(&mut reader, tree)).unwrap_or_default();
     let settings = settings::parse(&mut reader, &config_fields, fields.get("limits"));
     let hooks = config_fields.get("hooks").map(|tree| hook::parse_all(&mut reader, tree)).unwrap_or_default();
     let state = config_fields.get("state").map(|tree| initial_state(&mut reader, tree)).unwrap_or_default();
@@ -300,6 +303,7 @@ fn read(
         inputs,
         head,
         start,
+        entries,
         settings,
         max_steps: config_fields.get("max_steps").map(|tree| tree.span.clone()),
         on_max_steps: config_fields.get("on_max_steps").map(|tree| tree.span.clone()),
@@ -316,7 +320,7 @@ fn read(
 }
 
 /// The fields of `config` besides its settings.
-pub const CONFIG: [&str; 7] = ["start", "nodes", "state", "channels", "hooks", "description", "comment"];
+pub const CONFIG: [&str; 8] = ["start", "entries", "nodes", "state", "channels", "hooks", "description", "comment"];
 
 /// The fields of a graph besides those of other tools.
 pub const TOP_LEVEL: [&str; 10] = [

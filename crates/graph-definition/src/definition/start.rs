@@ -1,8 +1,10 @@
-//! Where a run begins: `config.start`.
+//! Where a run begins: `config.start`, and `config.entries`.
 
 use graph_model::condition::Condition;
 use graph_model::name::NodeName;
+use graph_model::path::Path;
 
+use super::condition;
 use super::node::{EdgeDefinition, EdgeList, MOST_EDGES, NodeDefinition, NodeKind, RouteDefinition};
 use super::reader::{DefinitionReader, Spanned};
 use crate::diagnostic::{SourcePlace, code};
@@ -11,6 +13,52 @@ use crate::tree::{TreeNode, YamlTree};
 
 /// The name of the node that begins the branches of a run that begins in several nodes. No edge can lead to it.
 pub const START: &str = "config.start";
+
+/// Another place where a run can begin.
+#[derive(Debug)]
+pub struct EntryDefinition {
+    /// Its name.
+    pub name: Spanned<NodeName>,
+    /// The node.
+    pub node: Spanned<NodeName>,
+    /// The input that is the element of the branch that the node is in, if that branch belongs to a list.
+    pub element: Option<Spanned<Path>>,
+}
+
+/// The fields of an entry.
+pub const ENTRY: [&str; 3] = ["node", "element", "comment"];
+
+/// Reads `entries`: nodes by the names of the entries.
+pub(super) fn parse_entries(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<EntryDefinition> {
+    let Some(fields) = reader.map(tree, "`entries`") else { return Vec::new() };
+    if let Some((beyond, _)) = fields.entries.get(MOST_EDGES) {
+        let place = SourcePlace::new(reader.source, beyond.span.clone());
+        reader.diagnostics.error(code::TOO_DEEP, place, format!("a graph has at most {MOST_EDGES} entries"));
+        return Vec::new();
+    }
+    let entries = fields.entries.iter().filter_map(|(key, tree)| {
+        let name = Spanned { value: key.name.clone(), span: key.span.clone() };
+        parse_entry(reader, name, tree)
+    });
+    entries.collect()
+}
+
+fn parse_entry(reader: &mut DefinitionReader<'_>, name: Spanned<String>, tree: &YamlTree) -> Option<EntryDefinition> {
+    let name = reader.name(name, NodeName::new)?;
+    if !matches!(tree.node, TreeNode::Map(_)) {
+        let node = reader.text(tree, "an entry")?;
+        return Some(EntryDefinition { name, node: reader.name(node, NodeName::new)?, element: None });
+    }
+    let fields = reader.map(tree, "an entry")?;
+    reader.only(&fields, "an entry", &ENTRY, &[]);
+    let node = reader.required_text(&fields, "an entry", "node")?;
+    let node = reader.name(node, NodeName::new)?;
+    let element = match fields.get("element") {
+        Some(tree) => Some(condition::parse_path(reader, tree, "`element`")?),
+        None => None,
+    };
+    Some(EntryDefinition { name, node, element })
+}
 
 /// Reads `start`: the name of a node, or a list of names. For several names, it also returns the node that begins their
 /// branches, which is not one of `config.nodes`.

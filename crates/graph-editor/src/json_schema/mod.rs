@@ -180,6 +180,21 @@ impl SchemaBasis {
                         json!({ "type": "array", "items": reference("target"), "minItems": 1, "maxItems": most });
                     return documented(json!({ "anyOf": [self.target(), list] }), "`config`", field);
                 }
+                "entries" => {
+                    let field = |field: &str| match field {
+                        "node" => self.target(),
+                        "element" => self.path(PathScope::Node),
+                        _ => anything(),
+                    };
+                    let mut entry = only(&vocabulary::ENTRY, |name| documented(field(name), "entry", name));
+                    entry["required"] = json!(["node"]);
+                    json!({
+                        "type": "object",
+                        "propertyNames": { "pattern": patterns::NAME, "maxLength": 200 },
+                        "additionalProperties": { "anyOf": [self.target(), entry] },
+                        "maxProperties": vocabulary::MOST_EDGES,
+                    })
+                }
                 "nodes" => json!({
                     "type": "object",
                     "propertyNames": { "pattern": patterns::NAME, "maxLength": 200 },

@@ -24,6 +24,8 @@ pub(crate) struct Begin {
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: Stop,
     pub(crate) max_steps: Option<u32>,
+    /// The entry at which it begins, if not at the start.
+    pub(crate) entry: Option<String>,
     /// Counts the steps of the runs of the visit that calls it.
     pub(crate) meter: Option<Arc<StepMeter>>,
     /// The capabilities that the caller restricts the run to; they are in the ceiling too.
@@ -43,6 +45,7 @@ impl Begin {
             deadline: None,
             stop,
             max_steps: None,
+            entry: None,
             meter: None,
             capabilities: None,
             durability: Durability::default(),

@@ -92,6 +92,7 @@ impl StepContext {
             deadline: self.facts.deadline,
             stop: self.facts.stop.clone(),
             max_steps: None,
+            entry: None,
             meter: None,
             capabilities: None,
             durability: self.durability,

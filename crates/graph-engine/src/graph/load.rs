@@ -11,7 +11,7 @@ use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
 use graph_model::program::{
-    self, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnBranchError, OnNoMatch, RETRIES, Settings,
+    self, EntryPoint, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnBranchError, OnNoMatch, RETRIES, Settings,
 };
 use graph_model::template::{self, Template};
 use graph_model::term;
@@ -88,6 +88,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
     };
     check_indices(&loaded)?;
     check_start(&loaded)?;
+    check_entries(&loaded)?;
     find_channels(&mut loaded)?;
     join(&mut loaded)?;
     Ok(loaded)
@@ -416,6 +417,22 @@ fn check_indices(graph: &GraphTables) -> Result<(), String> {
         Some(node) => Err(format!("there is no node {node}")),
         None => Ok(()),
     }
+}
+
+/// Checks that a run can begin at each entry: its node waits for nothing, and its element is that of a branch of a list.
+fn check_entries(graph: &GraphTables) -> Result<(), String> {
+    let is_node =
+        |node: u16| usize::from(node) < graph.nodes.len() && !matches!(graph.node(node).kind, CompiledKind::Start);
+    let fans_out = |fan: u16| usize::from(fan) < graph.nodes.len() && graph.fans_out(fan);
+    let fits = |entry: &EntryPoint| {
+        is_node(entry.node)
+            && graph.node(entry.node).join.is_none()
+            && entry.fan.is_none_or(fans_out)
+            && entry.element.is_some() == entry.fan.is_some_and(|fan| graph.goes_over(fan))
+            && entry.element.as_ref().is_none_or(|path| path.root == Root::Inputs)
+    };
+    let wrong = graph.settings.entries.iter().find(|(_, entry)| !fits(entry));
+    wrong.map_or(Ok(()), |(name, _)| Err(format!("no run can begin at the entry `{name}`")))
 }
 
 /// Checks that only `start` begins a run in several nodes, after all nodes that are visited, and that none of them waits.

@@ -4,7 +4,7 @@ use crate::graph::compiled::{CompiledGraph, tables};
 use crate::graph::node::{CompiledNode, CompiledRoute};
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
-use graph_model::program::{Join, Kind, Rest};
+use graph_model::program::{EntryPoint, Join, Kind, Rest};
 use graph_model::reducer::{Channels, KeptChannels};
 use graph_model::value::Value;
 
@@ -22,6 +22,8 @@ pub struct Topology<N = usize> {
     pub digest: Digest,
     /// The nodes that a run visits first. If there are several, a branch begins at each.
     pub start: Vec<N>,
+    /// The other places where a run can begin.
+    pub entries: Vec<TopologyEntry<N>>,
     /// The keys of the state, each with its first value.
     pub keys: Vec<(String, Option<Value>)>,
     /// The channels: the keys whose writes are combined, each with its reducer.
@@ -30,6 +32,20 @@ pub struct Topology<N = usize> {
     pub keep: KeptChannels,
     /// The nodes, in the order of the file.
     pub nodes: Vec<TopologyNode<N>>,
+}
+
+/// A place where a run can begin, besides the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopologyEntry<N = usize> {
+    /// Its name.
+    pub name: String,
+    /// The node.
+    pub node: N,
+    /// Whether the run begins in a branch, which is the only one of its fan-out.
+    pub is_branch: bool,
+    /// The input that is the element of that branch, if it belongs to a list.
+    pub element: Option<String>,
 }
 
 /// A node and where it leads.
@@ -153,11 +169,18 @@ impl CompiledGraph {
                 reset: node.reset.iter().map(|&key| tables.keys[key].name.clone()).collect(),
             }
         };
+        let entry = |(entry, at): (&String, &EntryPoint)| TopologyEntry {
+            name: entry.clone(),
+            node: name(at.node),
+            is_branch: at.fan.is_some(),
+            element: at.element.as_ref().map(ToString::to_string),
+        };
         let is_visited = |(at, _): &(u16, &CompiledNode)| *at != tables.start || !tables.starts_in_branches();
         Topology {
             id: tables.id.clone(),
             digest: tables.digest,
             start: tables.first_nodes().map(&name).collect(),
+            entries: tables.settings.entries.iter().map(entry).collect(),
             keys: tables.keys.iter().map(|key| (key.name.clone(), key.initial.clone())).collect(),
             channels: tables.settings.channels.clone(),
             keep: tables.settings.keep.clone(),

@@ -148,6 +148,9 @@ pub struct Start {
     pub grants: Vec<String>,
     /// The run's inputs, with defaults applied. Secrets among them are encrypted, as in the records that follow.
     pub inputs: Value,
+    /// The entry at which it began; `None` if it began at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
     /// The fingerprint of the key that secrets are encrypted with, if the graph has secrets.
     #[serde(rename = "seal", default, skip_serializing_if = "Option::is_none")]
     pub encryption_key: Option<String>,
@@ -219,7 +222,7 @@ impl Step {
     /// Updates the targets of the visits whose failures are held, as the step leaves them: those that are made again when the
     /// run is resumed.
     pub fn update_held(&self, held: &mut Vec<Target>) {
-        let new = self.visits.iter().filter(|visit| visit.held);
+        let new = self.visits.iter().filter(|visit| visit.held && !visit.late);
         held.extend(new.map(|visit| Target {
             number: visit.step,
             node: visit.node.clone(),

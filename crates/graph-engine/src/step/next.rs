@@ -135,9 +135,7 @@ impl Ways<'_> {
         let mut others = (0..self.alive.len()).filter(|&at| !is_late(self.alive[at].frame.as_ref()));
         let (Some(at), None) = (others.next(), others.next()) else { return };
         let ends_run = self.graph.node(self.alive[at].node).kind.ends_run();
-        let waits = self.joins.iter().any(|join| !join.is_over && !is_late(join.fan.outer.as_ref()))
-            || self.parked.iter().any(|one| !is_late(one.frame.as_ref()));
-        if ends_run && !self.is_last && !waits && self.returning.is_none() {
+        if ends_run && !self.is_last && self.returning.is_none() {
             self.returning = Some(self.alive.remove(at));
         }
     }
@@ -148,7 +146,10 @@ impl Ways<'_> {
         match visited.way {
             Way::EndsBranch | Way::Fatal => Ok(()),
             Way::Held => {
-                self.parked.push(at.clone());
+                // Nothing needs a late branch.
+                if !is_late(&self.joins, at.frame.as_ref(), None) {
+                    self.parked.push(at.clone());
+                }
                 Ok(())
             }
             Way::Cancelled => {
@@ -219,12 +220,12 @@ impl Ways<'_> {
                 continue;
             }
             self.met.push(Arc::clone(&fan));
+            self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan));
             if self.graph.finishes(fan.node) {
                 self.joins.push(OpenJoin { node, fan: Arc::clone(&fan), arrived, is_over: true });
             } else {
                 // Only a quorum leaves anything inside.
                 self.alive.retain(|one| !is_inside(one.frame.as_ref(), &fan));
-                self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan));
                 self.joins.retain(|join| !is_inside(join.fan.outer.as_ref(), &fan));
                 self.closed.push(Arc::clone(&fan));
             }

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
+use graph_model::path::Path;
 use graph_model::value::Value;
 
 use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, frames, is_inside};
 use crate::failure::{HeldFailure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
+use crate::run_secrets::is_encrypted;
 use crate::status::Status;
 use crate::step::order::ElementPaths;
 use crate::step::visited::SettledVisit;
@@ -100,16 +102,50 @@ pub struct Memory {
     pub previous: HashMap<u16, Value>,
 }
 
-/// Begins the branches of a run that begins in several nodes. They belong to a fan-out of visit 0, which is not recorded.
-fn begin(graph: &GraphTables) -> (Vec<Activation>, Vec<OpenJoin>) {
-    let fan = Arc::new(Fan { visit: 0, node: graph.start, outer: None, list: Arc::default() });
+/// Begins the branches of a run at these nodes. They belong to a fan-out of visit 0, which is not recorded.
+fn begin(
+    graph: &GraphTables,
+    node: u16,
+    list: Vec<Value>,
+    first: impl Iterator<Item = u16>,
+) -> (Vec<Activation>, Vec<OpenJoin>) {
+    let fan = Arc::new(Fan { visit: 0, node, outer: None, list: Arc::new(list) });
     let branch = |(branch, node): (u32, u16)| {
         let frame = Some(Arc::new(Frame { fan: Arc::clone(&fan), branch }));
         Activation { number: u64::from(branch) + 1, node, frame }
     };
-    let closing = graph.closing_join(graph.start);
-    let joins = closing.map(|node| OpenJoin::new(node, &fan));
-    ((0..).zip(graph.first_nodes()).map(branch).collect(), joins.into_iter().collect())
+    let joins = graph.closing_join(node).map(|node| OpenJoin::new(node, &fan));
+    ((0..).zip(first).map(branch).collect(), joins.into_iter().collect())
+}
+
+/// Says that a graph has no entry of that name.
+#[cold]
+fn no_entry(graph: &GraphTables, name: &str) -> String {
+    let entries: Vec<String> = graph.settings.entries.keys().map(|name| format!("`{name}`")).collect();
+    match entries.is_empty() {
+        true => format!("it has no entry `{name}`, and no other one"),
+        false => format!("it has no entry `{name}`, only {}", entries.join(", ")),
+    }
+}
+
+/// Returns the input at a path; `None` if a part of it is encrypted.
+///
+/// # Errors
+///
+/// If it is missing.
+fn input(inputs: &Value, path: &Path) -> Result<Option<Value>, String> {
+    let mut value = inputs;
+    for part in &path.segments {
+        if is_encrypted(value) {
+            return Ok(None);
+        }
+        value = value.get(part).unwrap_or(&Value::Null);
+    }
+    match value {
+        Value::Null => Err(format!("the entry needs `{path}`, which is missing")),
+        value if is_encrypted(value) => Ok(None),
+        value => Ok(Some(value.clone())),
+    }
 }
 
 impl OpenJoin {
@@ -122,16 +158,36 @@ impl OpenJoin {
 static NOTHING: LazyLock<Memory> = LazyLock::new(Memory::default);
 
 impl Position {
-    /// Returns the position of a run that is about to begin.
+    /// Returns the position of a run that is about to begin at the start.
     pub fn new(graph: &GraphTables) -> Self {
         let (frontier, joins) = match graph.starts_in_branches() {
-            true => begin(graph),
+            true => begin(graph, graph.start, Vec::new(), graph.first_nodes()),
             false => (vec![Activation { number: 1, node: graph.start, frame: None }], Vec::new()),
         };
+        Self::beginning(graph.first_node(), frontier, joins)
+    }
+
+    /// As [`Position::new`], at an entry if one is named. The element of an entry in a branch of a list is an input.
+    ///
+    /// # Errors
+    ///
+    /// If the graph has no such entry, or the input is missing.
+    pub fn at_entry(graph: &GraphTables, entry: Option<&str>, inputs: &Value) -> Result<Self, String> {
+        let Some(name) = entry else { return Ok(Self::new(graph)) };
+        let entry = graph.settings.entries.get(name).ok_or_else(|| no_entry(graph, name))?;
+        let element = entry.element.as_ref().map(|path| input(inputs, path)).transpose()?.flatten();
+        let (frontier, joins) = match entry.fan {
+            Some(fan) => begin(graph, fan, element.into_iter().collect(), std::iter::once(entry.node)),
+            None => (vec![Activation { number: 1, node: entry.node, frame: None }], Vec::new()),
+        };
+        Ok(Self::beginning(entry.node, frontier, joins))
+    }
+
+    fn beginning(first: u16, frontier: Vec<Activation>, joins: Vec<OpenJoin>) -> Self {
         Self {
             steps: 0,
             made: frontier.len() as u64,
-            last: graph.first_node(),
+            last: first,
             returned_in: None,
             frontier,
             parked: Vec::new(),
@@ -307,8 +363,9 @@ impl Position {
     /// Begins the branch behind a partial join, with the last failure in the branches that came to it.
     pub(super) fn join(&mut self, frame: &Arc<Frame>, arrived: &[Arrival]) {
         let came = |branch: &&Branch| {
+            let is_late = is_late(&self.joins, Some(&branch.frame), Some(&frame.fan));
             let branch = branch_in(Some(&branch.frame), &frame.fan);
-            arrived.iter().any(|arrival| Some(arrival.branch) == branch)
+            !is_late && arrived.iter().any(|arrival| Some(arrival.branch) == branch)
         };
         let failed = self.branches.values().filter(came).filter(|branch| branch.memory.last_error.is_some());
         let last = failed.max_by_key(|branch| branch.failed_at);

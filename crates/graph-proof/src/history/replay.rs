@@ -212,12 +212,13 @@ pub fn replay(
         .chain(resumed.iter().map(|resume| &resume.grants))
         .map(|patterns| grants(patterns))
         .collect();
-    let (inputs, limit) = (start.inputs, start.limit);
+    let (inputs, limit, entry) = (start.inputs, start.limit, start.entry);
     let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
     let code = tables(changed.graph());
     let mut position = Position::new(code);
-    position.limit = limit.map(u64::from);
     let state = opened(changed, inputs).and_then(|mut state| {
+        position = Position::at_entry(code, entry.as_deref(), &state.inputs().to_plain_value())?;
+        position.limit = limit.map(u64::from);
         if let Some(snapshot) = &begun {
             position = snapshot.restore(code, &mut *state)?;
         }

@@ -26,7 +26,7 @@ use graph_model::value::{Value, View};
 use super::super::budget::too_few;
 use super::super::joins::{Joins, NodeJoin};
 use super::super::model::Model;
-use super::Branches;
+use super::{Branches, EntryPlace};
 use crate::items::Items;
 
 /// Where a node of a random graph leads.
@@ -382,8 +382,8 @@ fn define(text: &str) -> Definition {
     definition.filter(|_| !diagnostics.has_errors()).unwrap_or_else(|| panic!("{text}\n{}", found.join("\n")))
 }
 
-/// Loads a graph into the engine. Each node makes a call, so that it may fail.
-fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
+/// Loads a graph into the engine, with an entry at each node where a run can begin. Each node makes a call, so that it may fail.
+fn load(nodes: &[NodePlan], branches: &Branches, model: &Model<'_>) -> CompiledGraph {
     let tool = program::Tool {
         id: "test/tool",
         verb: Verb::Execute,
@@ -432,6 +432,21 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
     };
     let bodies: Vec<(String, String)> = nodes.iter().enumerate().map(body).collect();
     let bodies: Vec<(&str, &str)> = bodies.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
+    let entry = |(at, made): (usize, &NodePlan)| {
+        let place = branches
+            .entry(model, at)
+            .filter(|_| !made.waits && !made.cancels && !matches!(made.leads, Leads::Start(_)))?;
+        let entry = match place {
+            EntryPlace::Outside => serde_json::json!({"node": at}),
+            EntryPlace::Inside { fan } if matches!(nodes[fan].leads, Leads::Over(_)) => {
+                serde_json::json!({"node": at, "fan": fan, "element": "inputs.element"})
+            }
+            EntryPlace::Inside { fan } => serde_json::json!({"node": at, "fan": fan}),
+        };
+        Some((format!("n{at}"), entry))
+    };
+    let entries: serde_json::Map<String, Value> = nodes.iter().enumerate().filter_map(entry).collect();
+    let settings = serde_json::json!({"entries": entries}).to_string();
     let program = Program {
         id: "test/judged",
         version: "1.0.0",
@@ -439,7 +454,7 @@ fn load(nodes: &[NodePlan], branches: &Branches) -> CompiledGraph {
         digest: "0000000000000000000000000000000000000000000000000000000000000000",
         signer: "0000000000000000",
         start: u16::try_from(start_of(nodes)).unwrap(),
-        settings: "{}",
+        settings: &settings,
         permissions: &[],
         env: &[],
         keys: &[],
@@ -486,7 +501,7 @@ struct Judge<'g> {
 const MOST_STANDS: usize = 30_000;
 
 /// The maximum number of activations of a position: each round of a loop may leave late branches.
-const MOST_ALIVE: usize = 9;
+const MOST_ALIVE: usize = 12;
 
 impl Judge<'_> {
     fn judge(mut self) -> Option<Verdict> {
@@ -795,7 +810,7 @@ fn compare(nodes: &[NodePlan], items: &Items, most: usize, what: &str) -> Compar
     let is_open = quorums.iter().any(|(at, join)| !has_fewer(*at) && join.may_fall_short());
     let is_refused = !branches.faults().is_empty() || is_open;
     let cancels = (0..nodes.len()).any(|at| reached[at] && nodes[at].cancels);
-    let loaded = load(nodes, &branches);
+    let loaded = load(nodes, &branches, &model);
     let (graph, branches) = (tables(&loaded), &branches);
     let judge =
         Judge { nodes, graph, branches, most, beside: BTreeSet::new(), visited: BTreeSet::new(), cut: BTreeSet::new() };

@@ -22,8 +22,10 @@ const MOST_STEPS: usize = 60;
 impl Judge<'_> {
     /// Makes a run in which the visits of each step are done in any order, and with any outcome. Returns how many nodes it
     /// visited; `None` if it does not end soon.
-    fn play(&self, random: &mut Random) -> Result<Option<u64>, String> {
-        let (mut position, mut failures) = (Position::new(self.graph), Failures::default());
+    fn play(&self, entry: Option<&str>, random: &mut Random) -> Result<Option<u64>, String> {
+        let inputs = serde_json::json!({"element": 1});
+        let mut position = Position::at_entry(self.graph, entry, &inputs)?;
+        let mut failures = Failures::default();
         for _ in 0..MOST_STEPS {
             if position.is_over() {
                 failures.check_end(&position)?;
@@ -184,8 +186,14 @@ pub(super) fn assert_runs(judge: &Judge<'_>, model: &Model<'_>, what: &str) {
     let coverage: Vec<_> = judge.nodes.iter().map(|_| None).collect();
     let flow = ControlFlow::analyse(model, judge.branches, &coverage);
     let budget = budget(model, judge.branches, &coverage, &flow);
+    for entry in judge.graph.settings.entries.keys() {
+        for run in 0..RUNS / 4 {
+            let played = judge.play(Some(entry), &mut Random(run));
+            played.unwrap_or_else(|wrong| panic!("{wrong}, run {run} from {entry}\n{what}"));
+        }
+    }
     for run in 0..RUNS {
-        let visits = judge.play(&mut Random(run)).unwrap_or_else(|wrong| panic!("{wrong}, run {run}\n{what}"));
+        let visits = judge.play(None, &mut Random(run)).unwrap_or_else(|wrong| panic!("{wrong}, run {run}\n{what}"));
         let Some(visits) = visits else { continue };
         let budget = budget.as_ref().unwrap_or_else(|| panic!("a run ends, and there is no budget, run {run}\n{what}"));
         let is_within = budget.shortest <= visits && (visits <= budget.steps || budget.bounded_by != StepBound::Edges);
