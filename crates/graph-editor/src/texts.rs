@@ -24,10 +24,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ("Top level", "config_schema", "the inputs of a run"),
     ("Top level", "config", "the graph"),
     ("`config`", "start", "the name of the first node, or a list of names"),
-    ("`config`", "entries", "other places where a run can begin: nodes by the names of the entries"),
-    ("entry", "node", "the node"),
-    ("entry", "element", "the input that is the element of the branch that the node is in: `inputs.name`"),
-    ("entry", "comment", "for readers"),
+    ("`config`", "entries", "other places where a run can begin"),
     ("`config`", "nodes", "a mapping from names to nodes, at most 60,000"),
     (
         "`config`",
@@ -157,6 +154,9 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
         "waits_for",
         "the nodes that lead here from branches; the node is visited once all branches have arrived or ended, or, with a mapping, once `need` of them have arrived",
     ),
+    ("entry", "node", "the node"),
+    ("entry", "element", "the input that is the element of the branch that the node is in: `inputs.name`"),
+    ("entry", "comment", "for readers"),
     ("`waits_for`", "of", "the nodes that lead here from branches"),
     ("`waits_for`", "need", "how many branches have arrived when the node is visited"),
     (

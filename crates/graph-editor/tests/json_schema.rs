@@ -31,7 +31,7 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// The mistakes that no schema finds: the code, a part of the message, the text at the place, and the reason.
-const UNSEEN: [(&str, &str, &str, &str); 20] = [
+const UNSEEN: [(&str, &str, &str, &str); 22] = [
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
     ("G0034", "characters that can be seen", "", "which characters nobody sees is a long table"),
@@ -51,6 +51,8 @@ const UNSEEN: [(&str, &str, &str, &str); 20] = [
     ("G0126", "into the name of its own variable", "", "two names are compared"),
     ("G0126", "is already the name of an element", "", "two names are compared"),
     ("G0036", "waits for some branches of node", "", "it needs the paths of the graph"),
+    ("G0037", "its node is in no branch of a list", "", "it needs the paths of the graph"),
+    ("G0036", "inside of branches", "", "it needs the paths of the graph"),
     ("G0036", "a run that has used up its steps", "", "two fields far apart are compared"),
 ];
 
