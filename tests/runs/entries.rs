@@ -11,7 +11,7 @@ use serde_json::json;
 
 graph_runtime::graph!("tests/engines/graphs/begins_at_entries.yaml");
 
-use begins_at_entries::{Actions, ENTRY_ONLY_RIGHT, ENTRY_REDO, ENTRY_SUMMARIZE, Inputs, Node, Output};
+use begins_at_entries::{Actions, ENTRY_ONLY_RIGHT, ENTRY_REDO, ENTRY_SUMMARIZE, ENTRY_TRY, Inputs, Node, Output};
 
 /// Tools whose answers nothing looks at.
 #[derive(Clone, Copy)]
@@ -65,6 +65,7 @@ async fn runs_from_entries_are_the_same_compiled_and_interpreted() {
         (ENTRY_REDO, json!(["c", "reviewed", "left", "right"]), 5, 8),
         (ENTRY_ONLY_RIGHT, json!(["right"]), 0, 4),
         (ENTRY_SUMMARIZE, json!([]), 0, 2),
+        (ENTRY_TRY, json!(["left"]), 0, 4),
     ];
     for (entry, reviews, total, steps) in outcomes {
         let expected = (json!({"reviews": reviews, "total": total, "why": inputs["parts"]}), steps);
@@ -85,6 +86,7 @@ fn the_topology_has_the_entries() {
         ("only-right", Node::Right, true, None),
         ("redo", Node::Review, true, Some("inputs.part")),
         ("summarize", Node::Summary, false, None),
+        ("try", Node::Left, true, None),
     ];
     assert_eq!(entries.collect::<Vec<_>>(), expected);
 }

@@ -87,7 +87,7 @@ impl Engine {
 
     async fn drive_to_end(&mut self) -> Result<Ended, RunError> {
         if self.is_new {
-            let start = self.graph().first_node();
+            let start = self.run_state.position.next_node(self.graph());
             let ended = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
             if let Some(error) = ended {
                 return Err(Box::pin(self.end_at(start, 0, Failure::permanent(error), false)).await);

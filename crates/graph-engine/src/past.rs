@@ -100,7 +100,8 @@ impl<'m> Past<'m> {
             let initial = code.keys.iter().filter_map(|key| Some((key.name.clone(), key.initial.clone()?)));
             Seen::Encrypted { inputs, keys: initial.collect() }
         };
-        let mut position = Position::at_entry(code, start.entry.as_deref(), &start.inputs).map_err(first)?;
+        let known = matches!(seen, Seen::Plain(_)).then_some(&start.inputs);
+        let mut position = Position::at_entry(code, start.entry.as_deref(), known).map_err(first)?;
         position.limit = start.limit.map(u64::from);
         let mut past = Self {
             machine,

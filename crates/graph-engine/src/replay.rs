@@ -25,7 +25,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
     let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
     initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
     let start = &journal.start;
-    let entered = Position::at_entry(code, start.entry.as_deref(), &start.inputs);
+    let entered = Position::at_entry(code, start.entry.as_deref(), Some(&start.inputs));
     let mut position = entered.map_err(|reason| misfit(0, reason))?;
     position.limit = journal.start.limit.map(u64::from);
     let mut done = CompletedCalls::new();

@@ -616,14 +616,21 @@ impl Explorer<'_, '_> {
     /// Returns the nodes where runs begin outside of all branches: the start, and those of the entries that no other of them
     /// leads to.
     fn roots(&mut self, start: usize) -> Vec<usize> {
-        let mut roots = Vec::new();
-        for root in std::iter::once(start).chain(self.model.entries.iter().flatten().copied()) {
-            let is_join = !self.model.definition.nodes[root].waits_for.is_empty();
-            if self.reached[root] || (is_join && root != start) {
-                continue;
+        let of_start = reached(self.model, start);
+        let is_candidate = |root: &usize| !of_start[*root] && self.model.definition.nodes[*root].waits_for.is_empty();
+        let entries = each_once(self.model.entries.iter().flatten().copied()).into_iter().filter(is_candidate);
+        let entries: Vec<(usize, Vec<bool>)> = entries.map(|root| (root, reached(self.model, root))).collect();
+        let mut roots = vec![start];
+        for (at, (root, own)) in entries.iter().enumerate() {
+            // If entries lead to each other, the first one is a root.
+            let leads_here =
+                |(other, (from, reached)): (usize, &(usize, Vec<bool>))| reached[*root] && (!own[*from] || other < at);
+            if !entries.iter().enumerate().filter(|(other, _)| *other != at).any(leads_here) {
+                roots.push(*root);
             }
-            roots.push(root);
-            let also = reached(self.model, root);
+        }
+        let all = std::iter::once(&of_start).chain(entries.iter().map(|(_, reached)| reached));
+        for also in all {
             self.reached.iter_mut().zip(also).for_each(|(reached, also)| *reached |= also);
         }
         roots

@@ -323,7 +323,10 @@ fn constants(graph: &CheckedGraph) -> TokenStream {
     let capabilities = graph.capabilities();
     let mut scope = Scope::new();
     let entries = graph.settings.entries.iter().map(|(entry, at)| {
-        let name = identifier(&scope.claim(&format!("ENTRY_{}", snake_text(entry).to_uppercase())));
+        let name = snake_text(entry);
+        // The prefix makes a name of any word, also of a keyword.
+        let words = name.strip_prefix("r#").unwrap_or(&name).to_uppercase();
+        let name = identifier(&scope.claim(&format!("ENTRY_{words}")));
         let node = &graph.nodes[usize::from(at.node)].name;
         let docs = docs(&format!("The entry `{entry}`, at node `{node}`, for the `entry` of a run's options."));
         quote! {

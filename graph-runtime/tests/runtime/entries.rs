@@ -1,10 +1,12 @@
 //! Runs that begin at an entry, and not at the start.
 
+use std::sync::Arc;
+
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{Fork, checkpoints, replay};
 use graph_runtime::{
     ActionError, Call, EncryptionKey, Finished, ForkRun, Map, MemoryStore, Options, Runtime, SecretKey, StartError,
-    Store, audit,
+    Store, audit, audit_tree,
 };
 use serde_json::{Value, json};
 
@@ -128,6 +130,58 @@ async fn a_run_does_not_begin_at_an_entry_that_is_not_there_or_without_its_eleme
         "the run of the graph `test/graph` cannot begin: the entry needs `inputs.part`, which is missing"
     );
     store.load(&id("run")).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_fork_names_the_entry_of_its_origin() {
+    let (graph, key, store) = (graph(""), SecretKey::from_seed(&KEY).public(), MemoryStore::new());
+    ran(&runtime(store.clone()), "redo", &graph).await;
+    let fork = Fork { step: Some(1), run: Some(id("fork")), ..Fork::default() };
+    runtime(store.clone()).fork(&graph, &id("run"), fork).await.unwrap();
+    let (records, machine) = (store.load(&id("fork")).await.unwrap(), Arc::new(graph.clone()));
+    assert_eq!(serde_json::from_str::<Value>(&records[0].body).unwrap()["entry"], json!("redo"));
+    assert!(audit_tree(machine.clone(), &id("fork"), &store, &key, None).await.unwrap()[0].is_origin_proven);
+    let forgeries: [&dyn Fn(&mut Value); 2] =
+        [&|record| record["entry"] = json!("after"), &|record| drop(record.as_object_mut().unwrap().remove("entry"))];
+    for forgery in forgeries {
+        let forged = MemoryStore::new();
+        for (run, records) in [("run", store.load(&id("run")).await.unwrap()), ("fork", edited(&records, 0, forgery))] {
+            drop(forged.create(&id(run), "test/graph", records).await.unwrap());
+        }
+        let found = audit_tree(machine.clone(), &id("fork"), &forged, &key, None).await.unwrap_err();
+        assert!(found.to_string().contains("began in run `run`"), "{found}");
+    }
+}
+
+#[tokio::test]
+async fn the_element_of_an_entry_is_any_part_of_the_inputs() {
+    let settings = |element: &str| ENTRIES.replace("inputs.part", element);
+    for (element, given, output) in [
+        ("inputs.parts.1", json!({"parts": ["a", "b"]}), json!("b")),
+        ("inputs.parts[-1].n", json!({"parts": [{"n": 1}, {"n": 2}]}), json!(2)),
+        // This is how an encrypted value is written; in inputs it is a value.
+        ("inputs.part", json!({"part": {"$sealed": "x"}}), json!({"$sealed": "x"})),
+    ] {
+        let settings = format!(r#"{{"channels":{{"seen":"append"}},{}}}"#, settings(element));
+        let keys = &[Key { name: "seen", initial: Some("[]") }];
+        let program = Program { nodes: &nodes(), settings: &settings, keys, ..PROGRAM };
+        let graph = Interpreted::new(&program, |_, params| Ok(params["n"].clone()));
+        let (store, key) = (MemoryStore::new(), SecretKey::from_seed(&KEY).public());
+        let given = given.as_object().unwrap().clone();
+        let ended = runtime(store.clone()).start_with(at("redo"), graph.clone(), given).await.unwrap().await.unwrap();
+        assert_eq!(ended.output, json!([output, "met", "after"]), "{element}");
+        audit(&graph, &id("run"), &store.load(&id("run")).await.unwrap(), &key, None).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_hook_at_the_start_sees_the_node_of_the_entry() {
+    let hooks = r#","hooks":[{"event":"graph_started","params":{"fail":true,"error":"not now"}}]"#;
+    let (graph, store) = (graph(hooks), MemoryStore::new());
+    let ended = runtime(store.clone()).start_with(at("redo"), graph.clone(), inputs()).await.unwrap().await;
+    assert_eq!(ended.unwrap_err().to_string(), "node `work` failed: not now");
+    let (records, key) = (store.load(&id("run")).await.unwrap(), SecretKey::from_seed(&KEY).public());
+    audit(&graph, &id("run"), &records, &key, None).unwrap();
 }
 
 #[tokio::test]

@@ -36,6 +36,7 @@ pub(super) fn follow<'v>(
         graph,
         alive,
         parked,
+        held: base.held.iter().map(|failed| failed.step).collect(),
         joins: base.joins.clone(),
         returning: base.returning.clone(),
         met: Vec::new(),
@@ -92,6 +93,8 @@ struct Ways<'g> {
     alive: Vec<Activation>,
     /// The parked activations whose fan-outs are not over.
     parked: Vec<Activation>,
+    /// The numbers of the visits whose failures are held.
+    held: Vec<u64>,
     joins: Vec<OpenJoin>,
     returning: Option<Activation>,
     met: Vec<Arc<Fan>>,
@@ -149,6 +152,7 @@ impl Ways<'_> {
                 // Nothing needs a late branch.
                 if !is_late(&self.joins, at.frame.as_ref(), None) {
                     self.parked.push(at.clone());
+                    self.held.push(at.number);
                 }
                 Ok(())
             }
@@ -220,12 +224,14 @@ impl Ways<'_> {
                 continue;
             }
             self.met.push(Arc::clone(&fan));
-            self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan));
             if self.graph.finishes(fan.node) {
+                // The failures that are held inside are needless now.
+                self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan) || !self.held.contains(&one.number));
                 self.joins.push(OpenJoin { node, fan: Arc::clone(&fan), arrived, is_over: true });
             } else {
                 // Only a quorum leaves anything inside.
                 self.alive.retain(|one| !is_inside(one.frame.as_ref(), &fan));
+                self.parked.retain(|one| !is_inside(one.frame.as_ref(), &fan));
                 self.joins.retain(|join| !is_inside(join.fan.outer.as_ref(), &fan));
                 self.closed.push(Arc::clone(&fan));
             }

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use graph_model::path::Path;
-use graph_model::value::Value;
+use graph_model::value::{AsView, Value};
 
 use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, frames, is_inside};
 use crate::failure::{HeldFailure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
-use crate::run_secrets::is_encrypted;
 use crate::status::Status;
 use crate::step::order::ElementPaths;
 use crate::step::visited::SettledVisit;
@@ -123,28 +122,22 @@ fn begin(
 fn no_entry(graph: &GraphTables, name: &str) -> String {
     let entries: Vec<String> = graph.settings.entries.keys().map(|name| format!("`{name}`")).collect();
     match entries.is_empty() {
-        true => format!("it has no entry `{name}`, and no other one"),
+        true => "it has no entries".to_owned(),
         false => format!("it has no entry `{name}`, only {}", entries.join(", ")),
     }
 }
 
-/// Returns the input at a path; `None` if a part of it is encrypted.
+/// Returns the input at a path.
 ///
 /// # Errors
 ///
 /// If it is missing.
-fn input(inputs: &Value, path: &Path) -> Result<Option<Value>, String> {
-    let mut value = inputs;
-    for part in &path.segments {
-        if is_encrypted(value) {
-            return Ok(None);
-        }
-        value = value.get(part).unwrap_or(&Value::Null);
-    }
-    match value {
-        Value::Null => Err(format!("the entry needs `{path}`, which is missing")),
-        value if is_encrypted(value) => Ok(None),
-        value => Ok(Some(value.clone())),
+fn input(inputs: &Value, path: &Path) -> Result<Value, String> {
+    let value = path.segments.iter().fold(inputs.view(), |value, part| value.step(part));
+    if value.is_null() {
+        Err(format!("the entry needs `{path}`, which is missing"))
+    } else {
+        Ok(value.to_plain_value())
     }
 }
 
@@ -167,15 +160,16 @@ impl Position {
         Self::beginning(graph.first_node(), frontier, joins)
     }
 
-    /// As [`Position::new`], at an entry if one is named. The element of an entry in a branch of a list is an input.
+    /// As [`Position::new`], at an entry if one is named. The element of an entry in a branch of a list is an input. Without the
+    /// inputs, because they are encrypted, the element is not known.
     ///
     /// # Errors
     ///
     /// If the graph has no such entry, or the input is missing.
-    pub fn at_entry(graph: &GraphTables, entry: Option<&str>, inputs: &Value) -> Result<Self, String> {
+    pub fn at_entry(graph: &GraphTables, entry: Option<&str>, inputs: Option<&Value>) -> Result<Self, String> {
         let Some(name) = entry else { return Ok(Self::new(graph)) };
         let entry = graph.settings.entries.get(name).ok_or_else(|| no_entry(graph, name))?;
-        let element = entry.element.as_ref().map(|path| input(inputs, path)).transpose()?.flatten();
+        let element = entry.element.as_ref().zip(inputs).map(|(path, inputs)| input(inputs, path)).transpose()?;
         let (frontier, joins) = match entry.fan {
             Some(fan) => begin(graph, fan, element.into_iter().collect(), std::iter::once(entry.node)),
             None => (vec![Activation { number: 1, node: entry.node, frame: None }], Vec::new()),

@@ -137,8 +137,9 @@ impl Replayer<'_> {
             return self.unfit(index, error, at);
         }
         // A hook can end the run when it begins, after a step, and at its limit.
-        let is_first =
-            self.before == Before::Start && index == self.code.first_node() && self.outcome_at_start().may_end(error);
+        let is_first = self.before == Before::Start
+            && index == self.position.next_node(self.code)
+            && self.outcome_at_start().may_end(error);
         let is_after = matches!(self.before, Before::Step | Before::Snapshot);
         let is_behind =
             is_after && self.visited.iter().any(|(node, hook_outcome)| *node == index && hook_outcome.may_end(error));

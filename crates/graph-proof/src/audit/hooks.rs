@@ -44,7 +44,7 @@ impl HookOutcome {
 impl Replayer<'_> {
     /// Returns the outcome of the hooks at the start of the run.
     pub(super) fn outcome_at_start(&self) -> HookOutcome {
-        self.hook_outcome(Event::GraphStarted, self.code.first_node(), [])
+        self.hook_outcome(Event::GraphStarted, self.position.next_node(self.code), [])
     }
 
     /// Returns the outcome of the hooks when the run has reached its step limit.

@@ -411,6 +411,9 @@ async fn proven_origin(
 
 /// Whether a fork begins with the state and position of its origin, except for some keys.
 fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
+    if fork.start.entry != origin.start.entry {
+        return false;
+    }
     let (Some(state), Some(before)) = (fork.state(), origin.state()) else {
         return fork.position.frontier == origin.position.frontier && fork.position.steps == origin.position.steps;
     };

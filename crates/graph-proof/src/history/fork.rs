@@ -169,6 +169,7 @@ async fn begin_fork(
     let mut start = start_entry(machine, key, &*state, run_secrets.as_deref(), &ceiling);
     start.from = Some(from);
     (start.depth, start.limit, start.capabilities) = (begun.depth, begun.limit, capabilities);
+    start.entry = begun.entry;
     let mut chain = Chain::new(run.clone());
     let at = services.clock.now();
     let start = chain.sign("start", start, at, key);

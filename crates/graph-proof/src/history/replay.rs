@@ -217,7 +217,7 @@ pub fn replay(
     let code = tables(changed.graph());
     let mut position = Position::new(code);
     let state = opened(changed, inputs).and_then(|mut state| {
-        position = Position::at_entry(code, entry.as_deref(), &state.inputs().to_plain_value())?;
+        position = Position::at_entry(code, entry.as_deref(), Some(&state.inputs().to_plain_value()))?;
         position.limit = limit.map(u64::from);
         if let Some(snapshot) = &begun {
             position = snapshot.restore(code, &mut *state)?;

@@ -24,7 +24,7 @@ impl Judge<'_> {
     /// visited; `None` if it does not end soon.
     fn play(&self, entry: Option<&str>, random: &mut Random) -> Result<Option<u64>, String> {
         let inputs = serde_json::json!({"element": 1});
-        let mut position = Position::at_entry(self.graph, entry, &inputs)?;
+        let mut position = Position::at_entry(self.graph, entry, Some(&inputs))?;
         let mut failures = Failures::default();
         for _ in 0..MOST_STEPS {
             if position.is_over() {
