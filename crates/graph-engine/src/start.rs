@@ -87,7 +87,8 @@ impl RuntimeServices {
         if let Some(run_secrets) = &run_secrets {
             run_secrets.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
         }
-        let mut position = Position::at_entry(code, begin.entry.as_deref(), Some(&state.inputs().to_plain_value()))
+        let inputs = begin.entry.is_some().then(|| state.inputs().to_plain_value());
+        let mut position = Position::at_entry(code, begin.entry.as_deref(), inputs.as_ref())
             .map_err(|reason| StartError::Entry { graph: code.id.to_string(), reason })?;
         position.limit = begin.max_steps.map(u64::from);
         let journal = match (&self.store, &self.key) {
