@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::case::{Log, key, play, run_id};
 use super::determinism::tree;
+use super::number;
 use super::random::Random;
 
 /// No graph here calls a tool.
@@ -154,9 +155,7 @@ config:
 
 #[test]
 fn conditions_prove_only_values_that_are_still_there() {
-    let number =
-        |name: &str, otherwise| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
-    let (graphs, seed): (u64, u64) = (number("CONDITIONS", 600), number("SEED", 1));
+    let (graphs, seed) = (number("CONDITIONS", 600), number("SEED", 1));
     let (directory, secret) = tree();
     let library = Library::open(directory.path(), Nothing);
     let (mut refused, mut runs, mut late) = (0, 0, 0);

@@ -630,9 +630,8 @@ fn scripted(director: &Director, choices: &mut Choices) -> Vec<(Judge, Vec<True>
 
 #[test]
 fn an_audit_accepts_exactly_what_the_engine_can_write() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let wanted = usize::try_from(number("FORGERIES").unwrap_or(300)).expect("a number of journals");
-    let mut choices = Choices::new(number("SEED").unwrap_or_default());
+    let wanted = usize::try_from(super::number("FORGERIES", 300)).expect("a number of journals");
+    let mut choices = Choices::new(super::number("SEED", 0));
     let mut counts = Counts::default();
     let director = Director::default();
     let mut all = scripted(&director, &mut choices);

@@ -33,6 +33,11 @@ use graph_runtime::{Failure, Graph, Machine, Map, Mismatch, StateFields, ToolCal
 use case::{Bench, Cut};
 use script::{Script, Stage};
 
+/// Returns the number in an environment variable, by which a test is made longer or has another seed.
+pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
 /// A graph without its Rust types, so that the same code runs all graphs.
 #[derive(Clone)]
 pub(crate) struct Erased {

@@ -677,10 +677,9 @@ fn check(tree: &mut Tree, sample: &Sample) -> Result<bool, String> {
 
 #[test]
 fn accepted_graphs_terminate_with_the_same_result_each_time() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let cases = u32::try_from(number("PROPTEST_CASES").unwrap_or(256)).expect("a number of graphs");
+    let cases = u32::try_from(super::number("PROPTEST_CASES", 256)).expect("a number of graphs");
     let mut seed = [7; 32];
-    seed[..8].copy_from_slice(&number("SEED").unwrap_or_default().to_le_bytes());
+    seed[..8].copy_from_slice(&super::number("SEED", 0).to_le_bytes());
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
     let (tree, counts) = (Mutex::new(Tree::new()), Mutex::new((0_u32, 0_u32)));

@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::case::{Log, Whole, key, play, play_again, run_id};
 use super::determinism::tree;
+use super::number;
 use super::random::Random;
 
 /// The calls of a branch, one after the other: how long each takes in milliseconds, and whether it succeeds.
@@ -377,9 +378,7 @@ fn duration(race: &Race) -> Option<u64> {
 
 #[test]
 fn races_have_the_same_outcome_in_every_order_and_after_every_crash() {
-    let number =
-        |name: &str, otherwise| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
-    let (races, seed): (u64, u64) = (number("RACES", 150), number("SEED", 1));
+    let (races, seed) = (number("RACES", 150), number("SEED", 1));
     let (directory, secret) = tree();
     let track = Track::default();
     let library = Library::open(directory.path(), track.clone());

@@ -134,7 +134,7 @@ impl GraphTables {
         one.into_iter().chain(several.into_iter().flatten())
     }
 
-    /// Returns the node that a run visits first, or the first one of several: hooks and failures at the start name it.
+    /// Returns the node that a run from the start visits first, or the first one of several: hooks and failures there name it.
     pub fn first_node(&self) -> u16 {
         self.first_nodes().next().unwrap_or(self.start)
     }

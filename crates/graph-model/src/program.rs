@@ -829,7 +829,7 @@ pub struct Quorum {
     /// The number of branches, at least 1.
     pub need: u32,
     /// The outcome of the other branches when the quorum is decided.
-    #[serde(default, skip_serializing_if = "Rest::is_cancel")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rest: Rest,
     /// The node that is visited instead of the join as soon as fewer branches can arrive. Every quorum that can fall short has
     /// one.
@@ -846,13 +846,6 @@ pub enum Rest {
     Cancel,
     /// They run on to the join, beside the nodes behind it.
     Finish,
-}
-
-impl Rest {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    fn is_cancel(&self) -> bool {
-        *self == Self::Cancel
-    }
 }
 
 /// An edge in a [`NodeBody`].

@@ -335,6 +335,7 @@ impl RunProjection {
             Some(TopologyNode { kind, action, .. }) => (*kind, action.clone()),
             None => (Kind::Gate, String::new()),
         };
+        // A return in a late branch cancels all others, so the failure of its branch is the last one of the run.
         if kind == Kind::Return {
             let branch = (visit.fan, visit.branch.clone());
             if let Some(failed) = self.late_failures.iter().rfind(|failed| failed.branch == branch) {

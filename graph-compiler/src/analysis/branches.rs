@@ -87,6 +87,16 @@ pub(crate) enum EntryPlace {
     Inside { fan: usize },
 }
 
+impl EntryPlace {
+    /// Returns the fan-out of the branch that the run begins with.
+    pub(crate) fn fan(self) -> Option<usize> {
+        match self {
+            Self::Outside => None,
+            Self::Inside { fan } => Some(fan),
+        }
+    }
+}
+
 /// The branches of a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Branches {
@@ -151,10 +161,9 @@ impl Branches {
             frames: HashMap::default(),
             open: Vec::new(),
             arrived: BTreeMap::new(),
-            reached: vec![false; count],
+            reached: Vec::new(),
         };
-        let roots = explorer.roots(start);
-        explorer.explore(&roots);
+        explorer.explore(start);
         let mut branches = explorer.finish();
         for (fan, join) in branches.closing.iter().enumerate() {
             // A quorum does not need every branch.
@@ -554,8 +563,8 @@ impl Branches {
 
     /// Whether nothing can be active beside a node, and no branch around it has yet to reach a join.
     pub(crate) fn is_alone(&self, node: usize) -> bool {
-        let has_late = |(at, _)| (0..self.visits.len()).any(|other| self.is_concurrent(at, other));
-        self.is_empty() || (self.alive_at(node).is_none() && !self.visits(node).any(has_late))
+        let is_beside_another = |(at, _)| (0..self.visits.len()).any(|other| self.is_concurrent(at, other));
+        self.is_empty() || (self.alive_at(node).is_none() && !self.visits(node).any(is_beside_another))
     }
 
     /// Returns a visit of a node that ends the run, and one that may be active then, or a join that was not visited by then.
@@ -587,10 +596,10 @@ fn each_once(joins: impl Iterator<Item = usize>) -> Vec<usize> {
     joins
 }
 
-/// Returns which nodes paths lead to from the start, without regard to branches.
-fn reached(model: &Model<'_>, start: usize) -> Vec<bool> {
+/// Returns which nodes paths lead to from these, without regard to branches.
+fn reached(model: &Model<'_>, from: &[usize]) -> Vec<bool> {
     let mut reached = vec![false; model.definition.nodes.len()];
-    let mut open = vec![start];
+    let mut open = from.to_vec();
     while let Some(node) = open.pop() {
         if !std::mem::replace(&mut reached[node], true) {
             open.extend(model.onward(node));
@@ -615,11 +624,11 @@ struct Explorer<'m, 'd> {
 impl Explorer<'_, '_> {
     /// Returns the nodes where runs begin outside of all branches: the start, and those of the entries that no other of them
     /// leads to.
-    fn roots(&mut self, start: usize) -> Vec<usize> {
-        let of_start = reached(self.model, start);
+    fn roots(&self, start: usize) -> Vec<usize> {
+        let of_start = reached(self.model, &[start]);
         let is_candidate = |root: &usize| !of_start[*root] && self.model.definition.nodes[*root].waits_for.is_empty();
         let entries = each_once(self.model.entries.iter().flatten().copied()).into_iter().filter(is_candidate);
-        let entries: Vec<(usize, Vec<bool>)> = entries.map(|root| (root, reached(self.model, root))).collect();
+        let entries: Vec<(usize, Vec<bool>)> = entries.map(|root| (root, reached(self.model, &[root]))).collect();
         let mut roots = vec![start];
         for (at, (root, own)) in entries.iter().enumerate() {
             // If entries lead to each other, the first one is a root.
@@ -629,15 +638,13 @@ impl Explorer<'_, '_> {
                 roots.push(*root);
             }
         }
-        let all = std::iter::once(&of_start).chain(entries.iter().map(|(_, reached)| reached));
-        for also in all {
-            self.reached.iter_mut().zip(also).for_each(|(reached, also)| *reached |= also);
-        }
         roots
     }
 
-    fn explore(&mut self, roots: &[usize]) {
-        for &root in roots {
+    fn explore(&mut self, start: usize) {
+        let roots = self.roots(start);
+        self.reached = reached(self.model, &roots);
+        for root in roots {
             self.branches.roots.push(self.branches.visits.len());
             self.go(None, root, OUTSIDE);
         }

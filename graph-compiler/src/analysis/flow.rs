@@ -243,8 +243,7 @@ impl Flow {
     fn at_join_or_entry(&self, model: &Model<'_>, node: usize) -> Option<Set> {
         let mut known = self.at_join(model, node)?;
         let join = self.joins.of(node)?;
-        let inside = Some(EntryPlace::Inside { fan: join.fan });
-        let is_inside = |entry: &usize| self.branches.entry(model, *entry) == inside;
+        let is_inside = |entry: &usize| self.branches.entry(model, *entry).and_then(EntryPlace::fan) == Some(join.fan);
         for entry in model.entries.iter().flatten().copied().filter(is_inside) {
             for branch in join.branches.iter().filter(|branch| branch.region[entry]) {
                 let arrived = match branch.is_over {
@@ -663,14 +662,13 @@ impl Flow {
         to: usize,
         is_closed: impl Fn(usize, usize) -> bool,
     ) -> Option<Vec<usize>> {
-        let first = model.start?;
+        model.start?;
         if keys.iter().any(|&key| model.keys.get(key).is_some_and(|key| key.initial.is_some())) {
             return None;
         }
         let keys: HashSet<usize> = keys.iter().copied().collect();
         let mut from: Vec<Option<usize>> = vec![None; self.before.len()];
-        let mut waiting = std::collections::VecDeque::from([first]);
-        waiting.extend(model.entries.iter().flatten());
+        let mut waiting: std::collections::VecDeque<usize> = model.roots().collect();
         let mut seen = vec![false; self.before.len()];
         waiting.iter().for_each(|&root| seen[root] = true);
         while let Some(node) = waiting.pop_front() {

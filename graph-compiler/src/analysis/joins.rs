@@ -311,7 +311,6 @@ mod tests {
     use graph_model::name::NodeName;
     use graph_model::program::{OnBranchError, Rest};
 
-    use super::super::branches::EntryPlace;
     use super::super::flow::Flow;
     use super::super::reads::ProgramPoint;
     use super::*;
@@ -654,10 +653,7 @@ mod tests {
     fn entry_of(definition: &Definition, gates: &[Gate], items: &Items, seed: u64) -> Option<(usize, Option<usize>)> {
         let model = Model::new(definition, items);
         let branches = Branches::find(&model);
-        let place = |node: usize| match branches.entry(&model, node)? {
-            EntryPlace::Outside => Some((node, None)),
-            EntryPlace::Inside { fan } => Some((node, Some(fan))),
-        };
+        let place = |node: usize| Some((node, branches.entry(&model, node)?.fan()));
         let places: Vec<_> = (0..gates.len()).filter(|&node| !gates[node].waits).filter_map(place).collect();
         places.get(usize::try_from(seed >> 7).unwrap() % places.len().max(1)).copied()
     }

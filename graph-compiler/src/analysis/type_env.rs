@@ -11,7 +11,6 @@ use graph_model::reducer::Keep;
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
-use super::branches::EntryPlace;
 use super::flow::Flow;
 use super::model::Model;
 use super::provided::{field, last_error, retries};
@@ -250,9 +249,9 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         let fans = branches.argument(self.model, node, name).unwrap_or_default();
         let lists = fans.iter().filter_map(|&fan| self.element_of(fan));
         let entries = self.model.definition.entries.iter().zip(&self.model.entries);
-        let entered = entries.filter_map(|(entry, at)| match branches.entry(self.model, (*at)?) {
-            Some(EntryPlace::Inside { fan }) if fans.contains(&fan) => self.entry_element(entry),
-            _ => None,
+        let entered = entries.filter_map(|(entry, at)| {
+            let fan = branches.entry(self.model, (*at)?)?.fan()?;
+            fans.contains(&fan).then(|| self.entry_element(entry))?
         });
         lists.chain(entered).reduce(Type::join).unwrap_or_else(Type::any)
     }

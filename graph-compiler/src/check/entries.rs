@@ -1,7 +1,7 @@
 //! A run can begin at each entry.
 
 use graph_definition::definition::{EntryDefinition, RouteDefinition};
-use graph_definition::diagnostic::{Diagnostic, DiagnosticCode, Diagnostics, code};
+use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::source::Span;
 use graph_model::path::Root;
 use graph_model::program::EntryPoint;
@@ -41,7 +41,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         if !model.is_whole() || !branches.faults().is_empty() {
             continue;
         }
-        let Some(place_of) = branches.entry(model, at) else {
+        let Some(begins) = branches.entry(model, at) else {
             let message = format!("entry `{}` leads to node `{}` inside of branches", entry.name, entry.node);
             let diagnostic = diagnostics.error(code::NOT_SUPPORTED, place(&entry.node.span), message);
             diagnostic.help(
@@ -50,11 +50,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             );
             continue;
         };
-        let fan = match place_of {
-            EntryPlace::Outside => None,
-            EntryPlace::Inside { fan } => Some(fan),
-        };
-        check_element(analysis, entry, fan, diagnostics);
+        check_element(analysis, entry, begins.fan(), diagnostics);
     }
 }
 
@@ -80,23 +76,22 @@ fn check_element(analysis: &Analysis<'_>, entry: &EntryDefinition, fan: Option<u
                 .help(format!("name the input that is `{}` there: `element: inputs.name`", each.name));
         }
         (Some((fan, _)), Some(element)) => {
-            let refuse = |diagnostics: &mut Diagnostics, code: DiagnosticCode, message: String| -> Option<()> {
-                let diagnostic: &mut Diagnostic = diagnostics.error(code, place(&element.span), message);
-                diagnostic.help("name an input of the graph: `element: inputs.name`");
-                None
-            };
             let ty = match (element.value.root, element.value.segments.as_slice()) {
-                (Root::Inputs, [_, ..]) => analysis.type_env().entry_element(entry),
-                _ => {
-                    let message = format!("`element` of entry `{}` is no input", entry.name);
-                    refuse(diagnostics, code::BAD_ENTRY, message);
+                (Root::Inputs, [_, ..]) => analysis.type_env().entry_element(entry).ok_or("leads to no input"),
+                _ => Err("is no input"),
+            };
+            let ty = match ty {
+                Ok(ty) => ty,
+                Err(wrong) => {
+                    diagnostics
+                        .error(
+                            code::BAD_ENTRY,
+                            place(&element.span),
+                            format!("`element` of entry `{}` {wrong}", entry.name),
+                        )
+                        .help("name an input of the graph: `element: inputs.name`");
                     return;
                 }
-            };
-            let Some(ty) = ty else {
-                let message = format!("`element` of entry `{}` leads to no input", entry.name);
-                refuse(diagnostics, code::BAD_ENTRY, message);
-                return;
             };
             if let Some(expected) = analysis.type_env().element_of(fan).filter(|expected| !ty.fits(expected)) {
                 let message = format!("`element` of entry `{}` is {ty}, and not {expected}", entry.name);
@@ -111,9 +106,10 @@ fn check_element(analysis: &Analysis<'_>, entry: &EntryDefinition, fan: Option<u
 
 /// Returns an entry as the program has it.
 pub(super) fn entry_point(analysis: &Analysis<'_>, entry: &EntryDefinition, node: usize) -> EntryPoint {
-    let fan = match analysis.flow.branches().entry(&analysis.model, node) {
-        Some(EntryPlace::Inside { fan }) => Some(index(fan)),
-        Some(EntryPlace::Outside) | None => None,
-    };
-    EntryPoint { node: index(node), fan, element: entry.element.as_ref().map(|element| element.value.clone()) }
+    let fan = analysis.flow.branches().entry(&analysis.model, node).and_then(EntryPlace::fan);
+    EntryPoint {
+        node: index(node),
+        fan: fan.map(index),
+        element: entry.element.as_ref().map(|element| element.value.clone()),
+    }
 }

@@ -421,12 +421,10 @@ fn check_indices(graph: &GraphTables) -> Result<(), String> {
 
 /// Checks that a run can begin at each entry: its node waits for nothing, and its element is that of a branch of a list.
 fn check_entries(graph: &GraphTables) -> Result<(), String> {
-    let is_node =
-        |node: u16| usize::from(node) < graph.nodes.len() && !matches!(graph.node(node).kind, CompiledKind::Start);
+    let may_begin = |node: &CompiledNode| !matches!(node.kind, CompiledKind::Start) && node.join.is_none();
     let fans_out = |fan: u16| usize::from(fan) < graph.nodes.len() && graph.fans_out(fan);
     let fits = |entry: &EntryPoint| {
-        is_node(entry.node)
-            && graph.node(entry.node).join.is_none()
+        graph.nodes.get(usize::from(entry.node)).is_some_and(may_begin)
             && entry.fan.is_none_or(fans_out)
             && entry.element.is_some() == entry.fan.is_some_and(|fan| graph.goes_over(fan))
             && entry.element.as_ref().is_none_or(|path| path.root == Root::Inputs)

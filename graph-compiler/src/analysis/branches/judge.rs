@@ -26,7 +26,7 @@ use graph_model::value::{Value, View};
 use super::super::budget::too_few;
 use super::super::joins::{Joins, NodeJoin};
 use super::super::model::Model;
-use super::{Branches, EntryPlace};
+use super::Branches;
 use crate::items::Items;
 
 /// Where a node of a random graph leads.
@@ -436,14 +436,9 @@ fn load(nodes: &[NodePlan], branches: &Branches, model: &Model<'_>) -> CompiledG
         let place = branches
             .entry(model, at)
             .filter(|_| !made.waits && !made.cancels && !matches!(made.leads, Leads::Start(_)))?;
-        let entry = match place {
-            EntryPlace::Outside => serde_json::json!({"node": at}),
-            EntryPlace::Inside { fan } if matches!(nodes[fan].leads, Leads::Over(_)) => {
-                serde_json::json!({"node": at, "fan": fan, "element": "inputs.element"})
-            }
-            EntryPlace::Inside { fan } => serde_json::json!({"node": at, "fan": fan}),
-        };
-        Some((format!("n{at}"), entry))
+        let is_list = |fan: usize| matches!(nodes[fan].leads, Leads::Over(_));
+        let element = place.fan().filter(|fan| is_list(*fan)).map(|_| "inputs.element");
+        Some((format!("n{at}"), serde_json::json!({"node": at, "fan": place.fan(), "element": element})))
     };
     let entries: serde_json::Map<String, Value> = nodes.iter().enumerate().filter_map(entry).collect();
     let settings = serde_json::json!({"entries": entries}).to_string();
@@ -782,7 +777,7 @@ fn compare(nodes: &[NodePlan], items: &Items, most: usize, what: &str) -> Compar
     if model.first().iter().any(|&first| model.start != Some(first) && (nodes[first].waits || nodes[first].cancels)) {
         return Compared::LeftOut;
     }
-    let reached = super::reached(&model, start_of(nodes));
+    let reached = super::reached(&model, &[start_of(nodes)]);
     let is_placed = |node: usize| definition.nodes[node].waits_for.is_empty() || branches.place(node).is_some();
     if (0..nodes.len()).any(|node| reached[node] && !is_placed(node)) {
         // There is no fan-out that the engine could join.
