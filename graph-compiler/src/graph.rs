@@ -8,6 +8,7 @@ use graph_model::program::{Executor, ItemType, Kind, NodeBody, Settings, Verb};
 use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
+use crate::items::InnerKey;
 use crate::types::{Type, TypedField};
 
 /// A graph that passed every check. Only [`check`](crate::check::check) makes one.
@@ -40,6 +41,8 @@ pub struct Interface {
     pub inputs: Option<Vec<TypedField>>,
     /// The keys of its state.
     pub keys: Vec<TypedKey>,
+    /// The same keys, as a graph that nests this one sees them.
+    pub(crate) inner_keys: Vec<InnerKey>,
     /// The tools that it calls, each once, in the order of the file.
     pub tools: Vec<TypedTool>,
     /// The functions of the program that combine the writes to its channels, each once, in the order of the channels.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use graph_definition::definition::{Contract, ValueSchema};
 use graph_model::name::ItemId;
+use graph_model::reducer::{Keep, Reducer};
+use graph_model::value::Value;
 
-use crate::graph::{Budget, InnerGraph};
+use crate::graph::{Budget, InnerGraph, TypedKey};
 use crate::types::Type;
 
 /// The contracts of the tools that a graph calls, by the tool's id. A tool without a contract has no entry.
@@ -40,6 +42,38 @@ pub struct Reachable {
     pub schema: ValueSchema,
 }
 
+/// The keys of the state of a graph that another calls.
+#[derive(Debug, Clone)]
+pub enum InnerKeys {
+    /// As its file has them.
+    Known(Vec<InnerKey>),
+    /// It has mistakes.
+    Unknown,
+    /// It nests its caller in turn, so that the types of neither can be inferred first.
+    OfCircle,
+}
+
+/// A key of the state of a graph that another calls.
+#[derive(Debug, Clone)]
+pub struct InnerKey {
+    /// Its name and type.
+    pub key: TypedKey,
+    /// How writes to it are combined, if it is a channel.
+    pub reducer: Option<Reducer>,
+    /// Whether its elements are put in the order of the branches.
+    pub by_branch: bool,
+    /// How long it has its value, if not for the rest of the run.
+    pub keep: Option<Keep>,
+    /// Whether a node resets it.
+    pub is_reset: bool,
+    /// Whether a node reads it.
+    pub is_read: bool,
+    /// All values that it can have, if those are literals in the graph.
+    pub values: Option<Vec<Value>>,
+    /// How many elements it has at least if it is a list.
+    pub least: u64,
+}
+
 /// A graph that another calls (R188).
 #[derive(Debug, Clone)]
 pub struct Nested {
@@ -53,6 +87,8 @@ pub struct Nested {
     pub schema: Option<ValueSchema>,
     /// The type of its output; any value where it has mistakes or nests its caller in turn.
     pub output: Type,
+    /// The keys of its state.
+    pub keys: InnerKeys,
     /// The capability patterns that it and the graphs inside it need.
     pub needs: Vec<String>,
     /// The upper bounds of a run of it; `None` where it has mistakes or nests its caller in turn.

@@ -167,8 +167,19 @@ fn change(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option
 
 fn change_start(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> Option<String> {
     let all = ["inputs", "inputs", "limit", "depth", "grants", "capabilities", "version", "signer", "graph", "parent"];
-    let name = *choices.one(&all)?;
+    let shares: &[&str] = if record["shared"].is_null() { &["shared"] } else { &["shared"; 8] };
+    let name = *choices.one(&[all.as_slice(), shares].concat())?;
     match name {
+        "shared" => {
+            let shared = record.as_object_mut()?.entry("shared").or_insert_with(|| json!({})).as_object_mut()?;
+            let keys: Vec<String> = shared.keys().cloned().collect();
+            match (choices.one(&keys), choices.below(4)) {
+                (Some(key), 0) => drop(shared.shift_remove(key)),
+                (Some(key), 1) => shared[key] = json!(null),
+                (Some(key), _) => twist(choices, shared.get_mut(key)?),
+                (None, _) => drop(shared.insert(choices.one(&["cost", "total", "forged"])?.to_string(), json!(1))),
+            }
+        }
         "parent" if record["parent"].is_null() => {
             record["parent"] = json!({"run": "run", "step": 1, "node": choices.one(nodes)?});
         }
@@ -323,6 +334,7 @@ fn change_visit(choices: &mut Choices, visit: &mut Value, nodes: &[String]) -> O
         "node",
         "result",
         "result",
+        "shared",
         "error",
         "error",
         "fails",
@@ -358,6 +370,24 @@ fn change_visit(choices: &mut Choices, visit: &mut Value, nodes: &[String]) -> O
         }
         "node" => visit["node"] = json!(choices.one(nodes)?),
         "result" => twist(choices, &mut visit[name]),
+        // The writes of a run inside, in its result, in the changes, or in both.
+        "shared" => {
+            let shared: Vec<String> = visit["result"]["shared"].as_object()?.keys().cloned().collect();
+            let key = choices.one(&shared)?;
+            let mut writes = visit["result"]["shared"][key].clone();
+            match (writes.as_array_mut(), choices.below(3)) {
+                (Some(list), 0) => drop(list.pop()),
+                (Some(list), 1) => list.extend(list.first().cloned()),
+                _ => twist(choices, &mut writes),
+            }
+            let places = choices.below(3);
+            if places > 0 {
+                visit["result"]["shared"][key] = writes.clone();
+            }
+            if places < 2 {
+                visit["changes"][key] = writes;
+            }
+        }
         "error" => {
             let inside = format!("forged (node `{}` of run `run-{}`)", choices.one(nodes)?, visit["step"]);
             let all = ["forged", "item 0: forged", "no", inside.as_str(), TOO_DEEP, "it timed out after 1s"];

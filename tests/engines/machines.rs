@@ -66,6 +66,9 @@ graph!("tests/engines/graphs/inputs_of_any_kind.yaml");
 graph!("tests/engines/graphs/items_are_executed_and_signed.yaml");
 graph!("tests/engines/graphs/items_are_fetched_and_found.yaml");
 graph!("tests/engines/graphs/joins_that_cancel.yaml");
+graph!("tests/engines/graphs/keys_shared_deeper.yaml");
+graph!("tests/engines/graphs/keys_shared_inside.yaml");
+graph!("tests/engines/graphs/keys_shared_with_graphs.yaml");
 graph!("tests/engines/graphs/late_branches_are_cancelled.yaml");
 graph!("tests/engines/graphs/late_branches_run_on.yaml");
 graph!("tests/engines/graphs/limits_of_nested_steps.yaml");
@@ -346,6 +349,14 @@ super::all_machines! {
     }
     "joins_that_cancel" joins_that_cancel JoinsThatCancel {
         test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "keys_shared_deeper" keys_shared_deeper KeysSharedDeeper {
+        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "keys_shared_inside" keys_shared_inside KeysSharedInside {
+        test_one(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "keys_shared_with_graphs" keys_shared_with_graphs KeysSharedWithGraphs {
     }
     "late_branches_are_cancelled" late_branches_are_cancelled LateBranchesAreCancelled {
         test_beside(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

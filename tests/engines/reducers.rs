@@ -3,8 +3,27 @@
 use graph_model::value::{AsView, FromValue};
 use graph_runtime::{ReducerError, Value};
 
-use crate::machines::channels_combined_by_the_program::{Reducers, ScoringCombine, ScoringCombineWrite};
+use crate::machines::channels_combined_by_the_program::{self, Reducers, ScoringCombine};
+use crate::machines::{keys_shared_inside, keys_shared_with_graphs};
 use crate::script::Stage;
+
+/// The reducer `scoring/combine`, with the types of a graph.
+macro_rules! scoring_combine {
+    ($graph:ident) => {
+        fn scoring_combine(
+            value: Option<$graph::ScoringCombine>,
+            write: $graph::ScoringCombineWrite,
+        ) -> Result<$graph::ScoringCombine, ReducerError> {
+            let $graph::ScoringCombine { digits, count, mut notes } =
+                value.unwrap_or($graph::ScoringCombine { digits: 0, count: 0, notes: Vec::new() });
+            if !(0..=9).contains(&write.points) {
+                return Err(ReducerError::new(format!("{} is no digit", write.points)));
+            }
+            notes.extend(write.note);
+            Ok($graph::ScoringCombine { digits: (digits * 10 + write.points) % 100_000, count: count + 1, notes })
+        }
+    };
+}
 
 impl Reducers for Stage {
     fn scoring_title(value: Option<String>, write: String) -> Result<String, ReducerError> {
@@ -12,18 +31,15 @@ impl Reducers for Stage {
         if title.len() > 20 { Err("it is too long".into()) } else { Ok(title) }
     }
 
-    fn scoring_combine(
-        value: Option<ScoringCombine>,
-        write: ScoringCombineWrite,
-    ) -> Result<ScoringCombine, ReducerError> {
-        let ScoringCombine { digits, count, mut notes } =
-            value.unwrap_or(ScoringCombine { digits: 0, count: 0, notes: Vec::new() });
-        if !(0..=9).contains(&write.points) {
-            return Err(ReducerError::new(format!("{} is no digit", write.points)));
-        }
-        notes.extend(write.note);
-        Ok(ScoringCombine { digits: (digits * 10 + write.points) % 100_000, count: count + 1, notes })
-    }
+    scoring_combine!(channels_combined_by_the_program);
+}
+
+impl keys_shared_with_graphs::Reducers for Stage {
+    scoring_combine!(keys_shared_with_graphs);
+}
+
+impl keys_shared_inside::Reducers for Stage {
+    scoring_combine!(keys_shared_inside);
 }
 
 /// Calls a reducer with values of any type.
@@ -42,7 +58,10 @@ fn call<T: FromValue + AsView, W: FromValue>(
 pub(crate) fn reduce(id: &str, value: Option<Value>, write: &Value) -> Option<Result<Value, ReducerError>> {
     match id {
         "scoring/title" => Some(call(Stage::scoring_title, value, write)),
-        "scoring/combine" => Some(call(Stage::scoring_combine, value, write)),
+        "scoring/combine" => {
+            let function: fn(Option<ScoringCombine>, _) -> _ = <Stage as Reducers>::scoring_combine;
+            Some(call(function, value, write))
+        }
         _ => None,
     }
 }

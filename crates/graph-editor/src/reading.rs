@@ -304,8 +304,8 @@ impl SymbolReader<'_> {
             self.region(&whole(key, output), &place(Site::Output));
             self.values(output, &place(Site::Output));
         }
-        if let Some(reset) = field(tree, "reset") {
-            for key in std::iter::once(reset).chain(items(reset)) {
+        for names in ["reset", "share"].into_iter().filter_map(|name| field(tree, name)) {
+            for key in std::iter::once(names).chain(items(names)) {
                 if let Some(name) = text(key) {
                     self.mark(&key.span, Thing::Key(name.to_owned()), false, &nowhere);
                 }

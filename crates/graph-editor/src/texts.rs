@@ -193,6 +193,11 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("node", "assign", "state keys and the values that they get, in the order of the file; values may hold templates"),
     ("node", "reset", "channels that get their first values again before `assign`: a name, or a list of names"),
     (
+        "node",
+        "share",
+        "keys that the graph of the action has too: its run begins with their values, and what it writes to them is written here when it ends; a name, or a list of names",
+    ),
+    (
         "channel",
         "reduce",
         "how the writes are combined: a reducer, or `item_id` with the id of a function of the program",

@@ -532,7 +532,8 @@ impl Engine {
         let history = self.history.clone().unwrap_or_default();
         let hidden = self.graph().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
         let node = self.graph().node(self.run_state.position.last).name.clone();
-        Ended { status, node, output, hidden, state, steps, suppressed, exhausted: false, history }
+        let shared = self.run_state.position.shared_writes(self.graph());
+        Ended { status, node, output, hidden, state, steps, shared, suppressed, exhausted: false, history }
     }
 
     fn state_value(&self) -> Value {

@@ -100,6 +100,14 @@ pub enum StartError {
         /// Why not.
         reason: String,
     },
+    /// A nested run cannot share the keys that the run around it shares.
+    #[error("the run of the graph `{graph}` cannot begin: {reason}")]
+    Shared {
+        /// The graph.
+        graph: String,
+        /// Why not.
+        reason: String,
+    },
     /// The graph's rules for its inputs beyond their types cannot be checked, so the run does not start.
     #[error("cannot check the inputs of the graph `{graph}`: {reason}")]
     Schema {

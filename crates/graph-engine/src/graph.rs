@@ -93,7 +93,7 @@ pub struct GraphTables {
     pub(crate) facts: Arc<GraphFacts>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<CompiledHook>,
-    /// Whether any key is a channel.
+    /// Whether any key is a channel, or any node shares keys: then the writes of a step are combined.
     pub has_channels: bool,
     /// Whether the reducer of any channel is a function of the program.
     pub has_functions: bool,
@@ -234,16 +234,20 @@ impl GraphTables {
         for &key in &node.reset {
             seen.push(SeenKey { key, value: Seen::Value(self.keys[key].initial.clone().unwrap_or_default()) });
         }
-        for change in &*changes {
-            self.see(node, context, change, notes, &mut seen)?;
+        for (key, value) in writes_in(node, changes) {
+            self.see(node, context, (key, value), notes, &mut seen)?;
         }
         for (key, term) in &node.assign {
             let value = Scope { seen: &seen, result, ..self.scope(context) }.evaluate(term, notes);
-            let change = Change { key: *key, value };
-            self.see(node, context, &change, notes, &mut seen)?;
-            changes.push(change);
+            self.see(node, context, (*key, &value), notes, &mut seen)?;
+            changes.push(Change { key: *key, value });
         }
         Scope { seen: &seen, result, ..self.scope(context) }.route(node, notes)
+    }
+
+    /// Returns the writes of a node's changes, each with its key. The change of a key that the node shares has several.
+    pub fn writes<'c>(&self, node: u16, changes: &'c [Change]) -> impl Iterator<Item = (usize, &'c Value)> {
+        writes_in(self.node(node), changes)
     }
 
     /// Adds the value of a key after a node's own write to it, if the node reads it.
@@ -251,17 +255,16 @@ impl GraphTables {
         &self,
         node: &CompiledNode,
         context: &EvalContext<'s>,
-        change: &Change,
+        (key, write): (usize, &Value),
         notes: &mut Notes,
         seen: &mut Vec<SeenKey<'s>>,
     ) -> Result<(), Box<Failure>> {
-        let key = change.key;
         let failed = |error: Uncombined| Box::new(Failure::permanent(unwritten(&self.keys[key].name, &error)));
         let before = seen.iter().position(|seen| seen.key == key).map(|at| seen.swap_remove(at).value);
         let value = match (&self.keys[key].reducer, before) {
-            (None, _) => Seen::Value(change.value.clone()),
+            (None, _) => Seen::Value(write.clone()),
             (Some(reducer), before) => {
-                reducer.check(&change.value).map_err(failed)?;
+                reducer.check(write).map_err(failed)?;
                 let before = match self.keys[key].keep {
                     // Nothing else depends on the value.
                     Some(Keep::Memory) => return Ok(()),
@@ -272,18 +275,18 @@ impl GraphTables {
                 };
                 let is_read = node.seen.contains(&key);
                 match (before, context.state.get(key)) {
-                    (_, _) if *reducer == Reducer::Last => Seen::Value(change.value.clone()),
+                    (_, _) if *reducer == Reducer::Last => Seen::Value(write.clone()),
                     // An object always combines with an object.
                     (None, View::Null | View::Object(_)) if *reducer == Reducer::Merge && !is_read => return Ok(()),
                     // A write to a list always combines with it.
                     (None, View::List(_)) if reducer.makes_list() && !is_read => return Ok(()),
                     (None, View::List(committed)) if reducer.makes_list() => {
                         let mut writes = ListWrites::default();
-                        writes.write(reducer, committed, change.value.clone());
+                        writes.write(reducer, committed, write.clone());
                         Seen::List(GrownList { committed, writes })
                     }
                     (Some(Seen::List(mut list)), _) => {
-                        list.writes.write(reducer, list.committed, change.value.clone());
+                        list.writes.write(reducer, list.committed, write.clone());
                         Seen::List(list)
                     }
                     (before, committed) => {
@@ -291,7 +294,7 @@ impl GraphTables {
                             Some(Seen::Value(value)) => value,
                             _ => committed.to_plain_value(),
                         };
-                        let value = combine(context.state, key, reducer, value, &change.value).map_err(failed)?;
+                        let value = combine(context.state, key, reducer, value, write).map_err(failed)?;
                         if !is_read {
                             return Ok(());
                         }
@@ -470,6 +473,17 @@ impl NamedFields for Local<'_> {
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
         visit(self.name, self.value);
     }
+}
+
+/// Returns the writes of a node's changes, each with its key.
+fn writes_in<'c>(node: &CompiledNode, changes: &'c [Change]) -> impl Iterator<Item = (usize, &'c Value)> {
+    changes.iter().flat_map(|Change { key, value }| {
+        let writes = match value {
+            Value::Array(writes) if node.share.contains(key) => writes.as_slice(),
+            _ => std::slice::from_ref(value),
+        };
+        writes.iter().map(|write| (*key, write))
+    })
 }
 
 /// The value of a key after a node's own writes.

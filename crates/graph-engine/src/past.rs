@@ -94,7 +94,7 @@ impl<'m> Past<'m> {
             run_secrets.decrypt_start(code, &mut start)?;
         }
         let inputs = start.inputs.clone();
-        let seen = if run_secrets.is_some() || code.settings.secrets.is_empty() {
+        let mut seen = if run_secrets.is_some() || code.settings.secrets.is_empty() {
             Seen::Plain(opened(machine, inputs).map_err(first)?)
         } else {
             let initial = code.keys.iter().filter_map(|key| Some((key.name.clone(), key.initial.clone()?)));
@@ -103,6 +103,15 @@ impl<'m> Past<'m> {
         let known = matches!(seen, Seen::Plain(_)).then_some(&start.inputs);
         let mut position = Position::at_entry(code, start.entry.as_deref(), known).map_err(first)?;
         position.limit = start.limit.map(u64::from);
+        let shared = match &mut seen {
+            Seen::Plain(state) => position.share(code, Some(&mut **state), &start.shared),
+            Seen::Encrypted { keys, .. } => {
+                let set = start.shared.iter().filter(|(_, value)| !value.is_null());
+                keys.extend(set.map(|(name, value)| (name.clone(), value.clone())));
+                position.share(code, None, &start.shared)
+            }
+        };
+        shared.map_err(first)?;
         let mut past = Self {
             machine,
             verified,
@@ -298,9 +307,11 @@ fn write_encrypted(code: &GraphTables, keys: &mut Map<String, Value>, step: &Ste
         keys.insert(key.name.clone(), key.initial.clone().unwrap_or_default());
     }
     step.visits.iter().try_for_each(|visit| {
-        let reset = code.node_named(&visit.node).map_or(&[][..], |node| &code.node(node).reset);
+        let node = code.node_named(&visit.node).map(|node| code.node(node));
+        let (reset, share) = node.map_or((&[][..], &[][..]), |node| (&node.reset, &node.share));
         let first = |key: &CompiledKey| (key.name.clone(), key.initial.clone().unwrap_or_default());
-        visit.write_to(keys, &code.settings.channels, reset.iter().map(|&key| first(&code.keys[key])))
+        let shares = |name: &str| share.iter().any(|&key| code.keys[key].name == name);
+        visit.write_to(keys, &code.settings.channels, reset.iter().map(|&key| first(&code.keys[key])), shares)
     })?;
     keys.extend(step.reduced.iter().map(|(name, value)| (name.clone(), value.clone())));
     step.ordered.iter().try_for_each(|order| order.apply(keys))

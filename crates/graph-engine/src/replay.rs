@@ -28,6 +28,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
     let entered = Position::at_entry(code, start.entry.as_deref(), Some(&start.inputs));
     let mut position = entered.map_err(|reason| misfit(0, reason))?;
     position.limit = journal.start.limit.map(u64::from);
+    position.share(code, Some(&mut *state), &start.shared).map_err(|reason| misfit(0, reason))?;
     let mut done = CompletedCalls::new();
     for (at, record) in journal.records.iter().enumerate() {
         let misfit = |reason| misfit(record.seq, reason);
@@ -97,6 +98,7 @@ pub(crate) fn result_of(
         hidden: code.settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone()))),
         state,
         steps: *steps,
+        shared: position.shared_writes(code),
         suppressed: position.suppressed,
         exhausted,
         history: history.flatten().map(hide).collect(),

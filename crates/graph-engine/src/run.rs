@@ -231,7 +231,8 @@ impl Ended {
         run: RunId,
         read: impl FnOnce(&str, Value) -> Result<O, Mismatch>,
     ) -> Result<Finished<O>, Mismatch> {
-        let Self { status, node, output, hidden, state, steps, suppressed: errors, exhausted, history } = self;
+        let Self { status, node, output, hidden, state, steps, suppressed: errors, exhausted, history, shared: _ } =
+            self;
         let secret_output = hidden.map(|_| Secret::new(output.clone()));
         let output = read(&node, output)?;
         Ok(Finished { run, status, node, output, secret_output, state, steps, errors, exhausted, history })

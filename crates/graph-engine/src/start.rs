@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use graph_model::digest::hex;
 use graph_model::name::RunId;
 use graph_model::timestamp;
-use graph_model::value::Value;
+use graph_model::value::{Map, Value};
 use graph_signing::SecretKey;
 
 /// The parts of an engine, besides those that a run begins with.
@@ -61,6 +61,7 @@ pub fn start_entry(
         key: hex(key.public().as_bytes()),
         grants: granted(machine, ceiling),
         inputs,
+        shared: Map::new(),
         entry: None,
         encryption_key: run_secrets.and_then(RunSecrets::fingerprint),
         parent: None,
@@ -83,7 +84,7 @@ impl RuntimeServices {
         let allowed = allowed(&*machine, &begin.ceiling)?;
         require_inputs(code, &inputs)?;
         let run_secrets = RunSecrets::open(code, &begin.run, self.encryption_key.as_ref(), self.store.is_some())?;
-        let state = open_inputs(&*machine, inputs)?;
+        let mut state = open_inputs(&*machine, inputs)?;
         if let Some(run_secrets) = &run_secrets {
             run_secrets.learn(code.settings.secrets.inputs.as_ref(), &state.inputs().to_plain_value());
         }
@@ -91,6 +92,8 @@ impl RuntimeServices {
         let mut position = Position::at_entry(code, begin.entry.as_deref(), inputs.as_ref())
             .map_err(|reason| StartError::Entry { graph: code.id.to_string(), reason })?;
         position.limit = begin.max_steps.map(u64::from);
+        let unshared = |reason| StartError::Shared { graph: code.id.to_string(), reason };
+        position.share(code, Some(&mut *state), &begin.shared).map_err(unshared)?;
         let journal = match (&self.store, &self.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
@@ -98,6 +101,7 @@ impl RuntimeServices {
                     parent: begin.parent.clone(),
                     depth: begin.depth,
                     entry: begin.entry.clone(),
+                    shared: begin.shared.clone(),
                     limit: begin.max_steps,
                     steps: begin.meter.as_ref().and_then(|meter| meter.lowest()),
                     capabilities: begin.capabilities.as_ref().map(|grants| grants.patterns().to_vec()),

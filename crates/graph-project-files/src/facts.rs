@@ -188,6 +188,7 @@ impl RunProjection {
         self.is_fork = start.from.is_some();
         let initial = |(name, value): &(String, Option<Value>)| Some((name.clone(), value.clone()?));
         self.keys = self.topology.keys.iter().filter_map(initial).collect();
+        self.keys.extend(start.shared.into_iter().filter(|(_, value)| !value.is_null()));
         let entry = start.entry.as_ref().and_then(|name| self.topology.entries.iter().find(|at| at.name == *name));
         let first = entry.map_or(&self.topology.start[..], |entry| std::slice::from_ref(&entry.node));
         let nodes: Vec<&str> = first.iter().filter_map(|&at| self.topology.name(at)).collect();
@@ -352,9 +353,11 @@ impl RunProjection {
         let payload = completed(&visit, kind, &action, receipt, next.as_deref());
         let name = if kind.goes_over_list() { "foreach_completed" } else { "step_completed" };
         self.add(additions, name, payload);
-        let reset = self.topology.node(&visit.node).map_or(&[][..], |node| &node.reset);
+        let node = self.topology.node(&visit.node);
+        let (reset, share) = node.map_or((&[][..], &[][..]), |node| (&node.reset, &node.share));
+        let shares = |name: &str| share.iter().any(|shared| shared == name);
         let first = reset.iter().map(|key| (key.clone(), self.topology.first_value(key)));
-        if let Err(error) = visit.write_to(&mut self.keys, &self.topology.channels, first) {
+        if let Err(error) = visit.write_to(&mut self.keys, &self.topology.channels, first, shares) {
             // No run of the graph writes a value that its channel cannot take.
             tracing::warn!(run = %self.run, node = %visit.node, "{error}");
         }

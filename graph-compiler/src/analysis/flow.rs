@@ -7,9 +7,12 @@
 
 use std::borrow::Cow;
 
-use graph_definition::definition::{Assignment, EdgeDefinition, EdgeList, RouteDefinition, TermDefinition, TermKind};
+use graph_definition::definition::{
+    Assignment, EdgeDefinition, EdgeList, RouteDefinition, Spanned, TermDefinition, TermKind,
+};
 use graph_definition::hash::{HashMap, HashSet};
 use graph_model::condition::Condition;
+use graph_model::name::StateKey;
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
@@ -42,12 +45,15 @@ pub(crate) struct Flow {
     joins: Joins,
     /// For each node, the keys that it is sure to write.
     writes: Vec<Vec<usize>>,
-    /// For each node, the keys that it may write.
+    /// For each node, the keys that it may write, in the order of its assignments; not those that it only shares.
     touches: Vec<Vec<usize>>,
     /// For each node and key that it may write, the first assignment that writes it.
     first_touch: HashMap<(usize, usize), usize>,
-    /// For each node, the channels that it resets.
+    /// For each node, the keys whose values it may change without an assignment of its own: those that it resets, and those
+    /// that the run of its graph shares.
     resets: Vec<Vec<usize>>,
+    /// For each node, all keys whose values it may change.
+    changes: Vec<Vec<usize>>,
     /// For each node, the facts that its edges prove.
     gains: Vec<Gains>,
     /// For each assignment of each node, the facts about the key that it writes: those that follow from another fact,
@@ -99,8 +105,9 @@ impl Flow {
             touches: (0..count).map(|node| touches(model, node)).collect(),
             resets: nodes
                 .iter()
-                .map(|node| node.reset().iter().filter_map(|key| model.key(key.value.as_str())).collect())
+                .map(|node| keys_of(model, node.reset().iter().chain(node.share())).collect())
                 .collect(),
+            changes: nodes.iter().map(|node| keys_of(model, node.changed()).collect()).collect(),
             branches: Branches::find(model),
             gains: Vec::new(),
             keys,
@@ -117,7 +124,7 @@ impl Flow {
         flow.carry(model);
         flow.gather_alternatives(model);
         flow.prove_alternatives(model);
-        flow.joins = Joins::find(model, &flow.branches, &flow.touches);
+        flow.joins = Joins::find(model, &flow.branches, &flow.changes);
         let Some(start) = model.start else { return flow };
         let first = flow.first(model);
         flow.before[start] = Some(first.clone());
@@ -192,9 +199,9 @@ impl Flow {
         &self.branches
     }
 
-    /// Returns the keys that a node may write.
+    /// Returns the keys whose values a node may change.
     pub(crate) fn touched(&self, node: usize) -> &[usize] {
-        &self.touches[node]
+        &self.changes[node]
     }
 
     /// Returns how nodes wait for branches.
@@ -490,7 +497,7 @@ impl Flow {
     /// Restricts the facts at a node to those that hold on one more path to it; returns whether they changed.
     fn reach(&mut self, node: usize, mut known: Set) -> bool {
         self.forget(&mut known, self.joins.beside(node));
-        // A reset comes before the assignments of the node, which may read the key.
+        // Resets and shared keys come before the assignments of the node, which may read the keys.
         self.forget(&mut known, &self.resets[node]);
         match &mut self.before[node] {
             Some(before) => before.intersect(&known),
@@ -729,7 +736,7 @@ impl Flow {
                 let is_handled = model.error_successor(node).is_some() || model.may_skip_assign(node);
                 is_handled || !self.branches.broken(node).is_empty()
             }
-            false => self.touches[node].contains(&key),
+            false => self.changes[node].contains(&key),
         };
         (0..count).filter(|&node| leads[node] && self.is_reached(node) && sets(node)).collect()
     }
@@ -751,7 +758,15 @@ fn writes(model: &Model<'_>, node: usize) -> Vec<usize> {
 /// Returns the keys that a node may write, in the order of its assignments.
 fn touches(model: &Model<'_>, node: usize) -> Vec<usize> {
     let node = &model.definition.nodes[node];
-    node.written().chain(node.reset()).filter_map(|key| model.key(key.value.as_str())).collect()
+    keys_of(model, node.written().chain(node.reset())).collect()
+}
+
+/// Returns the indices of keys.
+fn keys_of<'n>(
+    model: &'n Model<'_>,
+    names: impl Iterator<Item = &'n Spanned<StateKey>>,
+) -> impl Iterator<Item = usize> {
+    names.filter_map(|key| model.key(key.value.as_str()))
 }
 
 /// Returns the path that an assignment copies, if it only copies one.

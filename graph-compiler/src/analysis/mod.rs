@@ -36,12 +36,13 @@ pub(crate) mod types;
 mod types_at;
 
 use graph_definition::definition::Definition;
+use graph_model::path::Root;
 
 use calls::CalledTool;
 use control_flow::ControlFlow;
 use coverage::Coverage;
 use flow::Flow;
-use model::Model;
+use model::{Model, StateKey};
 use type_env::TypeEnv;
 use types::StateTypes;
 
@@ -49,7 +50,7 @@ pub use reads::Site;
 pub use types_at::TypesAt;
 
 use crate::graph::{InnerGraph, Interface, TypedKey, TypedReducer, TypedTool};
-use crate::items::Items;
+use crate::items::{InnerKey, Items};
 use crate::types::{Type, TypeKind};
 
 /// The results of all passes, for rules and lints.
@@ -103,6 +104,35 @@ impl<'d> Analysis<'d> {
     }
 
     /// Returns the graph's interface.
+    /// Returns the keys as a graph that nests this one sees them.
+    fn inner_keys(&self) -> Vec<InnerKey> {
+        let (model, types) = (&self.model, &self.types);
+        let mut is_read = vec![false; model.keys.len()];
+        model.reads(&mut |read| match read.path.segments.as_slice() {
+            [] if read.path.root == Root::State => is_read.fill(true),
+            [name, ..] if read.path.root == Root::State => {
+                model.key(name).into_iter().for_each(|key| is_read[key] = true);
+            }
+            _ => {}
+        });
+        let resets = |name: &str| {
+            let mut reset = model.definition.nodes.iter().flat_map(|node| node.reset());
+            reset.any(|key| key.value.as_str() == name)
+        };
+        let keys = model.keys.iter().zip(&types.keys).enumerate();
+        let inner = |(at, (key, typed)): (usize, (&StateKey<'_>, &TypedKey))| InnerKey {
+            key: typed.clone(),
+            reducer: model.reducer(at).cloned(),
+            by_branch: key.channel.is_some_and(|channel| channel.by_branch.is_some()),
+            keep: key.keep(),
+            is_reset: resets(key.name),
+            is_read: is_read[at],
+            values: types.values[at].clone(),
+            least: types.least[at],
+        };
+        keys.map(inner).collect()
+    }
+
     pub(crate) fn interface(&self) -> Interface {
         let definition = self.model.definition;
         let fields = |ty: &Type| match &ty.kind {
@@ -131,6 +161,7 @@ impl<'d> Analysis<'d> {
             description: definition.description.clone(),
             inputs: fields(&self.model.inputs),
             keys: self.types.keys.iter().map(|key| TypedKey { ty: key.ty.clone().not_null(), ..key.clone() }).collect(),
+            inner_keys: self.inner_keys(),
             tools: self.model.tools.iter().map(tool).collect(),
             reducers: self.reducers(),
             output: output::output(self.type_env(), &exits),

@@ -10,7 +10,7 @@ use graph_definition::diagnostic::SourcePlace;
 use graph_definition::hash::{HashMap, HashSet};
 use graph_definition::source::Span;
 use graph_model::capability::Pattern;
-use graph_model::name::ItemId;
+use graph_model::name::{ItemId, StateKey as Name};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
@@ -22,7 +22,7 @@ use super::components::cyclic;
 use super::edges::{Onward, edges, followed, onward};
 use super::provided::or_failure;
 use super::reads::{PathRead, Site, reads};
-use crate::items::Items;
+use crate::items::{InnerKey, InnerKeys, Items};
 use crate::types::{Type, TypeKind, TypedField};
 
 /// A definition whose names are resolved.
@@ -278,6 +278,12 @@ impl<'d> Model<'d> {
         self.definition.permissions.iter().flat_map(|permissions| &permissions.value)
     }
 
+    /// Returns the key of the graph that a node runs with the name of a key that it shares, if the graph is known and has it.
+    pub(crate) fn inner_key(&self, node: &NodeDefinition, shared: &Spanned<Name>) -> Option<&InnerKey> {
+        let InnerKeys::Known(keys) = &self.tool(node.call()?).graph?.keys else { return None };
+        keys.iter().find(|inner| inner.key.name == shared.value.as_str())
+    }
+
     /// Returns the type of `result` at a place; `None` if there is no `result`.
     pub(crate) fn result_at(&self, node: usize, site: Site) -> Option<Cow<'_, Type>> {
         if site == Site::Hook {
@@ -407,7 +413,8 @@ fn state_keys<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<StateKey
     let (mut keys, mut by_name) = (Vec::new(), HashMap::default());
     let initial = definition.state.iter().map(|(key, value)| (key.value.as_str(), Some(Cow::Borrowed(&value.value))));
     let channels = definition.channels.iter().map(|channel| (channel.key.value.as_str(), None));
-    let written = definition.nodes.iter().flat_map(|node| node.written()).map(|key| (key.value.as_str(), None));
+    let written = definition.nodes.iter().flat_map(|node| node.share().iter().chain(node.written()));
+    let written = written.map(|key| (key.value.as_str(), None));
     for (name, initial) in initial.chain(channels).chain(written) {
         by_name.entry(name).or_insert_with(|| {
             let channel = definition.channels.iter().find(|channel| channel.key.value.as_str() == name);

@@ -64,6 +64,20 @@ impl StateTypes {
             let first = key.initial.as_deref().and_then(Value::as_array);
             types.least[at] = first.map_or(0, Vec::len) as u64;
         }
+        for (node, shared) in definition.nodes.iter().flat_map(|node| node.share().iter().map(move |key| (node, key))) {
+            let (Some(at), Some(inner)) = (model.key(shared.value.as_str()), model.inner_key(node, shared)) else {
+                continue;
+            };
+            // The run of the graph inside writes such values.
+            types.keys[at].ty = types.keys[at].ty.clone().join(inner.key.ty.clone());
+            if !model.combines(at) {
+                match &inner.values {
+                    Some(values) => values.iter().for_each(|value| types.add_value(Some(at), Some(value))),
+                    None => types.add_value(Some(at), None),
+                }
+                types.add_least(Some(at), inner.least);
+            }
+        }
         for node in &definition.nodes {
             for assignment in node.assign().iter().filter(|one| !model.combines_name(one.key.value.as_str())) {
                 let value = match &assignment.value.kind {

@@ -5,7 +5,7 @@ use graph_definition::diagnostic::{Diagnostics, code};
 use crate::analysis::Analysis;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    let written = analysis.model.definition.nodes.iter().flat_map(|node| node.written());
+    let written = analysis.model.definition.nodes.iter().flat_map(|node| node.share().iter().chain(node.written()));
     let initial = analysis.model.definition.state.iter().map(|(key, _)| key);
     let channels = analysis.model.definition.channels.iter().map(|channel| &channel.key);
     for key in initial.chain(channels).chain(written) {

@@ -54,7 +54,11 @@ pub(super) fn check_idle(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics)
     let is_channel =
         |written: &Spanned<StateKey>| definition.channels.iter().any(|channel| channel.key.value == written.value);
     for ChannelDefinition { key, .. } in &definition.channels {
-        if !definition.nodes.iter().any(|node| node.written().any(|written| written.value == key.value)) {
+        if !definition
+            .nodes
+            .iter()
+            .any(|node| node.share().iter().chain(node.written()).any(|written| written.value == key.value))
+        {
             diagnostics
                 .lint(code::IDLE_CHANNEL, analysis.model.place(&key.span), format!("no node writes to channel `{key}`"))
                 .suggest(

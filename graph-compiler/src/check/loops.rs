@@ -186,7 +186,7 @@ fn changed<'d>(analysis: &Analysis<'d>, node: usize, exits: &[usize]) -> Vec<&'d
             None => own.is_none() && goes_over_nothing(&definition.kind) && is_only_writer(),
         }
     };
-    let written = definition.written().chain(definition.reset()).map(|key| key.value.as_str());
+    let written = definition.changed().map(|key| key.value.as_str());
     written.filter(|key| !is_same(key)).collect()
 }
 

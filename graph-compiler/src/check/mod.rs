@@ -36,6 +36,7 @@ mod refused;
 mod repeated;
 mod secrets;
 mod shadowed;
+mod share;
 mod sinks;
 mod start;
 mod targets;
@@ -120,6 +121,7 @@ const RULES: &[CheckRule] = &[
     sinks::check,
     commands::check,
     secrets::check,
+    share::check,
 ];
 
 /// The rules about the behaviour of a graph. They run only on a graph whose parts fit together: with a misspelt name,
@@ -289,6 +291,7 @@ fn build_node(
         each,
         assign,
         reset: node.reset().iter().map(ToString::to_string).collect(),
+        share: node.share().iter().map(ToString::to_string).collect(),
         next: route(node.next()),
         join: analysis.flow.joins().of(at).map(|of| join(of, node.rest(), analysis.model.fewer_successor(at))),
         on_error,

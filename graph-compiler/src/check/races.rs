@@ -1,7 +1,7 @@
 //! Nodes of different branches do not write one key, and do not read what others write beside them.
 
 use graph_definition::definition::{NodeDefinition, Spanned};
-use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, SourcePlace, code};
 use graph_definition::hash::{HashMap, HashSet};
 use graph_model::name::StateKey;
 use graph_model::path::Root;
@@ -29,6 +29,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for key in keys {
         check_writes(analysis, key, &writers[&key], diagnostics);
     }
+    check_shared(analysis, &writers, diagnostics);
     check_reads(analysis, &writers, diagnostics);
 }
 
@@ -47,7 +48,7 @@ fn say_late(branches: &Branches, diagnostic: &mut Diagnostic, one: usize, other:
 
 /// Returns where a node writes a key.
 fn written<'d>(node: &'d NodeDefinition, name: &str) -> Option<&'d Spanned<StateKey>> {
-    node.written().chain(node.reset()).find(|key| key.value.as_str() == name)
+    node.changed().find(|key| key.value.as_str() == name)
 }
 
 /// Whether the order of any writes of these nodes to a key does not matter: there may be many, and few keys need each pair.
@@ -64,10 +65,14 @@ fn combine(analysis: &Analysis<'_>, key: usize, one: usize, other: usize) -> boo
     let model = &analysis.model;
     let Some(reducer) = model.reducer(key) else { return false };
     let name = model.keys[key].name;
-    let resets = |node: usize| model.definition.nodes[node].reset().iter().any(|reset| reset.value.as_str() == name);
+    let names = |keys: &[Spanned<StateKey>]| keys.iter().any(|key| key.value.as_str() == name);
+    let resets = |node: usize| names(model.definition.nodes[node].reset());
+    // The fields that the run of a graph merges are not known.
+    let shares = |node: usize| names(model.definition.nodes[node].share());
     match reducer {
         Reducer::Last => false,
         _ if resets(one) || resets(other) => false,
+        Reducer::Merge if shares(one) || shares(other) => false,
         Reducer::Merge => {
             !merged(analysis, one, name).iter().any(|field| merged(analysis, other, name).contains(field))
         }
@@ -137,6 +142,49 @@ fn check_writes(analysis: &Analysis<'_>, key: usize, writers: &[usize], diagnost
     });
 }
 
+/// Reports nodes that share a key that a node of another branch may write meanwhile: the run inside begins with its value.
+fn check_shared(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, diagnostics: &mut Diagnostics) {
+    let (branches, model) = (analysis.flow.branches(), &analysis.model);
+    for (node, definition) in model.definition.nodes.iter().enumerate() {
+        for shared in definition.share() {
+            let Some((key, writers)) = model.key(shared.value.as_str()).and_then(|key| Some((key, writers.get(&key)?)))
+            else {
+                continue;
+            };
+            let held = branches.visits(node).filter(|(_, visit)| branches.holds(model, *visit));
+            let racing = |at: usize| {
+                writers.iter().find(|&&writer| branches.is_concurrent(at, writer)).map(|&writer| (at, writer))
+            };
+            let place = model.place(&shared.span);
+            if let Some((_, writing)) = held.map(|(at, _)| at).find_map(racing) {
+                held_call(analysis, (node, place), model.keys[key].name, branches.visit(writing).node, diagnostics);
+                continue;
+            }
+            // Two writers of another key are an error.
+            let is_read = model.combines(key) && model.inner_key(definition, shared).is_some_and(|inner| inner.is_read);
+            // The same node in several branches is usually visited in one step.
+            let other = |at: usize| {
+                let others = writers.iter().filter(|&&writer| branches.visit(writer).node != node);
+                others.copied().find(|&writer| branches.is_concurrent(at, writer)).map(|writer| (at, writer))
+            };
+            if let Some((at, writing)) = inside(branches, node).find_map(other).filter(|_| is_read) {
+                let (name, writer) = (model.keys[key].name, &model.definition.nodes[branches.visit(writing).node]);
+                let message = format!(
+                    "the run inside node `{}` reads `state.{name}`, which node `{}` of another branch may write meanwhile",
+                    definition.name, writer.name
+                );
+                let diagnostic = diagnostics.lint(code::RACING_READ, place, message);
+                diagnostic.label("it begins with the value before or after that, whichever branch is ahead");
+                if let Some(key) = written(writer, name) {
+                    diagnostic.related(model.place(&key.span), "written here");
+                }
+                say_late(branches, diagnostic, at, writing);
+                diagnostic.help("let the run inside only write the key, or pass it the value in `params`");
+            }
+        }
+    }
+}
+
 /// Reports nodes that read a key that a node of another branch may write meanwhile.
 fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, diagnostics: &mut Diagnostics) {
     let branches = analysis.flow.branches();
@@ -159,7 +207,7 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
         }
         if let Some(writer) = holds_call(analysis, &read, writers) {
             if said_held.insert((read.node, key)) {
-                held_call(analysis, &read, name, writer, diagnostics);
+                held_call(analysis, read_at(analysis, &read), name, writer, diagnostics);
             }
             return;
         }
@@ -233,20 +281,31 @@ fn check_whole(
     keys.sort_unstable();
     let racing = |key: &usize| Some((*key, holds_call(analysis, read, &writers[key])?));
     if let Some((key, writer)) = keys.iter().find_map(racing) {
-        held_call(analysis, read, analysis.model.keys[key].name, writer, diagnostics);
+        held_call(analysis, read_at(analysis, read), analysis.model.keys[key].name, writer, diagnostics);
     }
 }
 
+/// Returns the node that reads something, and the place.
+fn read_at(analysis: &Analysis<'_>, read: &PathRead<'_>) -> (usize, SourcePlace) {
+    (read.node, read.place(analysis.model.definition))
+}
+
 /// Reports a node whose call depends on a key that a node of another branch may write before the call is made again.
-fn held_call(analysis: &Analysis<'_>, read: &PathRead<'_>, name: &str, writer: usize, diagnostics: &mut Diagnostics) {
+fn held_call(
+    analysis: &Analysis<'_>,
+    (reader, place): (usize, SourcePlace),
+    name: &str,
+    writer: usize,
+    diagnostics: &mut Diagnostics,
+) {
     let nodes = &analysis.model.definition.nodes;
-    let (reader, writer) = (&nodes[read.node], &nodes[writer]);
+    let (reader, writer) = (&nodes[reader], &nodes[writer]);
     let message = format!(
         "the call of node `{}` depends on `state.{name}`, which node `{}` of another branch writes, and may be made again \
          behind that",
         reader.name, writer.name
     );
-    let diagnostic = diagnostics.error(code::HELD_CALL, read.place(analysis.model.definition), message);
+    let diagnostic = diagnostics.error(code::HELD_CALL, place, message);
     diagnostic.label("`on_branch_error: finish` lets the other branches finish before the call is made again");
     if let Some(key) = written(writer, name) {
         diagnostic.related(analysis.model.place(&key.span), "written here");

@@ -129,6 +129,16 @@ impl Live {
                 }
             }
         });
+        // The run of a graph begins with the values of the keys that it shares.
+        for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
+            for slot in node.share().iter().filter_map(|key| analysis.model.key(key.value.as_str())) {
+                live.anywhere.insert(slot);
+                live.reads[at].push((Site::Params, Some(slot)));
+                if analysis.flow.branches().may_be_beside(at) {
+                    live.in_branches.insert(slot);
+                }
+            }
+        }
         // Backwards along the edges; only edges that lead back need another pass.
         let order = backwards(&analysis.model);
         let mut changed = true;

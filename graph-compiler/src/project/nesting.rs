@@ -20,7 +20,7 @@ use super::{Examined, Project, display_name};
 use crate::analysis::calls::needs;
 use crate::check::Wanted;
 use crate::graph::InnerGraph;
-use crate::items::Nested;
+use crate::items::{InnerKeys, Nested};
 use crate::types::Type;
 use crate::{expand, tree};
 
@@ -261,12 +261,13 @@ impl Project {
             inputs: head.inputs.clone(),
             schema: head.schema.clone(),
             output: Type::any(),
+            keys: InnerKeys::Unknown,
             needs: self.needs(path),
             budget: None,
             is_endless: false,
         };
         if self.returns_to(path, &self.listed(caller)) {
-            return Nested { is_endless: self.is_endless(path), ..nested };
+            return Nested { is_endless: self.is_endless(path), keys: InnerKeys::OfCircle, ..nested };
         }
         let examined = self.examined(path);
         let is_mistake =
@@ -274,9 +275,12 @@ impl Project {
         let has_mistakes = examined.diagnostics.iter().any(is_mistake);
         match &examined.interface {
             // Consequences of its own mistakes are not reported for the caller.
-            Some(interface) if !has_mistakes => {
-                Nested { output: interface.output.clone(), budget: interface.budget.clone(), ..nested }
-            }
+            Some(interface) if !has_mistakes => Nested {
+                output: interface.output.clone(),
+                budget: interface.budget.clone(),
+                keys: InnerKeys::Known(interface.inner_keys.clone()),
+                ..nested
+            },
             _ => Nested { inputs: Type::any(), ..nested },
         }
     }

@@ -80,6 +80,11 @@ impl Interpreted {
         Self { reduce: Some(reduce), ..self }
     }
 
+    /// Returns the graph that it runs.
+    pub(crate) fn inside(&self) -> Self {
+        (**self.nested.as_ref().unwrap()).clone()
+    }
+
     pub(crate) fn nesting(mut self, graph: Self) -> Self {
         self.nested = Some(Arc::new(graph));
         self

@@ -35,6 +35,7 @@ mod random;
 mod recovery;
 mod reducers;
 mod service;
+mod shared;
 mod single;
 mod support;
 mod tools;

@@ -128,17 +128,21 @@ fn named(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Reducer> 
     Reducer::named(reader.word(tree, "the reducer of a channel", &words)?)
 }
 
-/// Reads `reset` of a node: the name of a channel, or a list of names.
-pub(super) fn parse_reset(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Vec<Spanned<StateKey>> {
-    let Some(tree) = fields.get("reset") else { return Vec::new() };
+/// Reads a field of a node that names a key of the state or lists several; `whose` is the field in backticks.
+pub(super) fn parse_keys(
+    reader: &mut DefinitionReader<'_>,
+    fields: &Fields<'_>,
+    whose: &'static str,
+) -> Vec<Spanned<StateKey>> {
+    let Some(tree) = fields.get(whose.trim_matches('`')) else { return Vec::new() };
     let list = match &tree.node {
         TreeNode::String(_) => std::slice::from_ref(tree),
-        _ => reader.list(tree, "`reset`"),
+        _ => reader.list(tree, whose),
     };
     let name = |reader: &mut DefinitionReader<'_>, tree| {
-        reader.text(tree, "a name in `reset`").and_then(|text| reader.name(text, StateKey::new))
+        reader.text(tree, &format!("a name in {whose}")).and_then(|text| reader.name(text, StateKey::new))
     };
     let names = list.iter().filter_map(|tree| name(reader, tree)).collect();
-    reader.note_repeated("`reset`", list);
+    reader.note_repeated(whose, list);
     names
 }

@@ -67,6 +67,8 @@ pub struct Action {
     pub assign: Vec<Assignment>,
     /// The channels that get their first values again before the assignments.
     pub reset: Vec<Spanned<StateKey>>,
+    /// The keys that the run of its graph shares with this one.
+    pub share: Vec<Spanned<StateKey>>,
     /// Where the run continues.
     pub next: RouteDefinition,
     /// Where it continues when the node fails.
@@ -275,6 +277,19 @@ impl NodeDefinition {
         }
     }
 
+    /// Returns the keys that the run of the node's graph shares with that of this one.
+    pub fn share(&self) -> &[Spanned<StateKey>] {
+        match &self.kind {
+            NodeKind::Action(action) => &action.share,
+            NodeKind::Foreach(_) | NodeKind::Gate(_) | NodeKind::Return(_) | NodeKind::Start(_) => &[],
+        }
+    }
+
+    /// Returns the keys of the state whose values a visit of the node may change, in the order in which they are written.
+    pub fn changed(&self) -> impl Iterator<Item = &Spanned<StateKey>> {
+        self.reset().iter().chain(self.share()).chain(self.written())
+    }
+
     /// Returns the keys of the state that the node writes, by assigning and by collecting.
     pub fn written(&self) -> impl Iterator<Item = &Spanned<StateKey>> {
         let collect = match &self.kind {
@@ -391,7 +406,7 @@ pub const MOST_NODES: usize = 60_000;
 /// Returns the fields of the nodes of a type; for an unknown type, those that every node has.
 pub fn fields_of(kind: &str) -> Vec<&'static str> {
     let own: &[&[&str]] = match kind {
-        "action" => &[&CALLING, &["assign", "reset"]],
+        "action" => &[&CALLING, &["assign", "reset", "share"]],
         "foreach" => &[&CALLING, &EACH],
         "gate" => &[&["assign", "reset", "next"]],
         "return" => &[&["output", "cancels"]],
@@ -569,13 +584,14 @@ fn parse_action(
     *lost |= only(reader, fields, &format!("node `{name}`"), &fields_of("action"), &EACH);
     let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
     let assign = parse_assign(reader, fields);
-    let reset = channel::parse_reset(reader, fields);
+    let reset = channel::parse_keys(reader, fields, "`reset`");
+    let share = channel::parse_keys(reader, fields, "`share`");
     let next = parse_next(reader, fields, lost);
     let on_error = parse_on_error(reader, fields, lost);
     let conduct = Conduct { env, ..conduct::parse(reader, fields) };
     let tree = reader.required(fields, &format!("node `{name}`"), "action")?;
     let call = action::parse(reader, tree, NamesInScope::Node)?;
-    Some(Action { call, conduct, assign, reset, next, on_error })
+    Some(Action { call, conduct, assign, reset, share, next, on_error })
 }
 
 fn parse_foreach(
@@ -586,7 +602,7 @@ fn parse_foreach(
     lost: &mut bool,
 ) -> Option<ForeachDefinition> {
     let whose = format!("the foreach `{name}`");
-    *lost |= only(reader, fields, &whose, &fields_of("foreach"), &["assign"]);
+    *lost |= only(reader, fields, &whose, &fields_of("foreach"), &["assign", "share"]);
     let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
     let next = parse_next(reader, fields, lost);
     let on_error = parse_on_error(reader, fields, lost);
@@ -688,9 +704,10 @@ fn parse_gate(
     fields: &Fields<'_>,
     lost: &mut bool,
 ) -> GateDefinition {
-    let inert: Vec<&str> = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").collect();
+    let inert = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").chain(["share"]);
+    let inert: Vec<&str> = inert.collect();
     *lost |= only(reader, fields, &format!("the gate `{name}`"), &fields_of("gate"), &inert);
-    let reset = channel::parse_reset(reader, fields);
+    let reset = channel::parse_keys(reader, fields, "`reset`");
     GateDefinition { assign: parse_assign(reader, fields), reset, next: parse_next(reader, fields, lost) }
 }
 
@@ -700,7 +717,7 @@ fn parse_return(
     fields: &Fields<'_>,
     lost: &mut bool,
 ) -> Return {
-    let inert = [CALLING.as_slice(), &EACH, &["assign"]].concat();
+    let inert = [CALLING.as_slice(), &EACH, &["assign", "share"]].concat();
     *lost |= only(reader, fields, &format!("the return node `{name}`"), &fields_of("return"), &inert);
     let cancels = fields.get("cancels").map(|tree| (reader.boolean(tree, "`cancels`"), &tree.span));
     // A return that is meant to cancel branches would be reported for being beside them.
@@ -724,6 +741,9 @@ fn only(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, whose: &str, kno
                 match name {
                     "assign" if known.contains(&"collect") => {
                         "name a state key that takes the list of results: `collect: key`"
+                    }
+                    "share" if known.contains(&"collect") => {
+                        "lead to a node with `share` for each element: `next: { over: …, as: name, to: node }`"
                     }
                     _ if EACH.contains(&name) => "remove it, or make the node one of `type: foreach`",
                     _ => "remove it, or move it to a node that has an `action`",

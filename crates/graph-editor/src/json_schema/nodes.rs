@@ -149,7 +149,7 @@ impl SchemaBasis {
             "feedback" => with_default(json!({ "type": "boolean" }), json!(true)),
             "cache_result" => with_default(json!({ "type": "boolean" }), json!(false)),
             "assign" => self.keys(reference("value")),
-            "reset" => {
+            "reset" | "share" => {
                 json!({ "anyOf": [reference("key"), { "type": "array", "items": reference("key") }] })
             }
             "output" => return reference("value"),

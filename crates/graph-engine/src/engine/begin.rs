@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use graph_model::capability::Grants;
 use graph_model::name::{GraphId, RunId};
+use graph_model::value::{Map, Value};
 use tracing::Span;
 
 use crate::call::Parent;
@@ -26,6 +27,8 @@ pub(crate) struct Begin {
     pub(crate) max_steps: Option<u32>,
     /// The entry at which it begins, if not at the start.
     pub(crate) entry: Option<String>,
+    /// The keys that it shares with the run around it, with their values there.
+    pub(crate) shared: Map<String, Value>,
     /// Counts the steps of the runs of the visit that calls it.
     pub(crate) meter: Option<Arc<StepMeter>>,
     /// The capabilities that the caller restricts the run to; they are in the ceiling too.
@@ -46,6 +49,7 @@ impl Begin {
             stop,
             max_steps: None,
             entry: None,
+            shared: Map::new(),
             meter: None,
             capabilities: None,
             durability: Durability::default(),

@@ -7,6 +7,7 @@ use crate::error::RunError;
 use crate::failure::SuppressedError;
 use crate::record::Visit;
 use crate::status::Status;
+use crate::step::SHARED;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Ended {
     pub state: Value,
     /// How many nodes were visited.
     pub steps: u64,
+    /// Its writes to the keys that it shares with the run around it, by their names: for each a list.
+    pub shared: Map<String, Value>,
     /// The failures that the run continued after.
     pub suppressed: Vec<SuppressedError>,
     /// Whether it ended because it had taken all the steps it may, and its result is to say so.
@@ -64,12 +67,16 @@ impl ResultParts<'_> {
 }
 
 impl Ended {
-    /// Returns the result as one object (R313). The output includes its secrets if `is_plain`.
+    /// Returns the result as one object (R313), with the writes to shared keys. The output includes its secrets if `is_plain`.
     pub fn result(&self, run: &RunId, is_plain: bool) -> Value {
         let parts =
             ResultParts { status: self.status, steps: self.steps, errors: &self.suppressed, exhausted: self.exhausted };
         let output = self.hidden.as_deref().filter(|_| !is_plain).unwrap_or(&self.output);
-        parts.result(run, &self.state, output)
+        let mut result = parts.result(run, &self.state, output);
+        if let Some(result) = result.as_object_mut().filter(|_| !self.shared.is_empty()) {
+            result.insert(SHARED.to_owned(), Value::Object(self.shared.clone()));
+        }
+        result
     }
 }
 

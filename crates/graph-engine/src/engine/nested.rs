@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::record::Journal;
 use crate::schedule::in_run;
 use crate::status::Status;
-use crate::step::{TOO_DEEP, failure_inside, is_computed, nested_id, receives_secrets};
+use crate::step::{TOO_DEEP, check_shared, failure_inside, is_computed, nested_id, receives_secrets, shared_values};
 use crate::stop::Stop;
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 use crate::tool_caller::Request;
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::Executor;
-use graph_model::value::Value;
+use graph_model::value::{Map, Value};
 use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
@@ -58,7 +58,10 @@ impl StepContext {
                 item: job.item.map(|(index, _)| index),
             };
             let meter = self.meters.of_visit(job.at.number, limits.steps);
-            let begin = Begin { meter, ..self.begin_inside(id.clone(), parent, depth) };
+            let node = self.graph().node(job.at.node);
+            check_shared(self.graph(), node, tables(machine.graph())).map_err(Failure::permanent)?;
+            let shared = shared_values(self.graph(), node, &*self.run_state.state);
+            let begin = Begin { meter, shared, ..self.begin_inside(id.clone(), parent, depth) };
             let runtime = &self.runtime;
             let span = run_span(&id, &tables(machine.graph()).id);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
@@ -93,6 +96,7 @@ impl StepContext {
             stop: self.facts.stop.clone(),
             max_steps: None,
             entry: None,
+            shared: Map::new(),
             meter: None,
             capabilities: None,
             durability: self.durability,

@@ -1,9 +1,10 @@
 //! The channels of a graph, and the nodes that write them.
 
+use graph_model::program::{Executor, Settings};
 use graph_model::reducer::{Keep, Reducer};
 
 use crate::graph::reads::Reads;
-use crate::graph::{CompiledKey, GraphTables};
+use crate::graph::{CompiledKey, CompiledKind, CompiledNode, GraphTables};
 
 /// Finds the nodes that write channels, and the channels whose values a node reads after it has written them.
 pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
@@ -23,15 +24,24 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
     }
     let (in_memory, for_a_step) = (kept(&loaded.keys, Keep::Memory), kept(&loaded.keys, Keep::Step));
     let is_channel: Vec<bool> = loaded.keys.iter().map(|key| key.reducer.is_some()).collect();
-    loaded.has_channels = is_channel.contains(&true);
+    loaded.has_channels = is_channel.contains(&true) || loaded.nodes.iter().any(|node| !node.share.is_empty());
     for node in &mut loaded.nodes {
         if let Some(key) = node.reset.iter().find(|key| !is_channel[**key]) {
             let (name, key) = (&node.name, &loaded.keys[*key].name);
             return Err(format!("node `{name}` resets `{key}`, which is no channel"));
         }
-        let written = node.assign.iter().map(|(key, _)| *key).chain(node.kind.collects()).chain(node.reset.clone());
+        let own = node.assign.iter().map(|(key, _)| *key).chain(node.kind.collects()).chain(node.reset.clone());
+        let own: Vec<usize> = own.collect();
+        let runs_graph = matches!(node.kind, CompiledKind::Action(_))
+            && node
+                .kind
+                .calls()
+                .and_then(|tool| loaded.tools.get(usize::from(tool)))
+                .is_some_and(|tool| tool.by == Executor::Graph);
+        check_shared(node, &loaded.keys, &loaded.settings, &own, runs_graph)?;
+        let written = own.into_iter().chain(node.share.clone());
         let mut channels: Vec<usize> = written.filter(|key| is_channel[*key]).collect();
-        node.has_channels = !channels.is_empty();
+        node.has_channels = !channels.is_empty() || !node.share.is_empty();
         // The fast path writes values as they are.
         node.facts.fast &= !node.has_channels && for_a_step.is_empty();
         let mut reads = Reads::default();
@@ -44,6 +54,32 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
     for node in 0..loaded.nodes.len() {
         let at = u16::try_from(node).unwrap_or(u16::MAX);
         loaded.nodes[node].asks_memory = in_memory.iter().any(|key| loaded.call_reads(at, *key));
+    }
+    Ok(())
+}
+
+/// Fails if a node cannot share its keys. It writes and resets its `own`, and `runs_graph` says whether its action is a graph.
+fn check_shared(
+    node: &CompiledNode,
+    keys: &[CompiledKey],
+    settings: &Settings,
+    own: &[usize],
+    runs_graph: bool,
+) -> Result<(), String> {
+    for (at, &shared) in node.share.iter().enumerate() {
+        let (name, key) = (&node.name, &keys[shared]);
+        let wrong = if !runs_graph {
+            "runs no graph"
+        } else if own.contains(&shared) || node.share[..at].contains(&shared) {
+            "writes it otherwise too"
+        } else if !key.is_shareable() {
+            "shares a key that does not keep its elements as they are written"
+        } else if settings.secrets.keys.contains_key(&key.name) {
+            "shares a key with secrets"
+        } else {
+            continue;
+        };
+        return Err(format!("node `{name}` cannot share `{}`: it {wrong}", key.name));
     }
     Ok(())
 }

@@ -123,6 +123,7 @@ impl Notes {
     /// Notes the value of a channel that a function of the program combined with a node's own write, and that the node
     /// reads afterwards.
     pub(super) fn reduced(&mut self, key: usize, value: Value) {
+        self.reduced.retain(|change| change.key != key);
         self.reduced.push(Change { key, value });
     }
 

@@ -158,6 +158,7 @@ impl Loader<'_> {
             kind,
             assign,
             reset: body.reset.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?,
+            share: body.share.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?,
             has_channels: false,
             asks_memory: false,
             seen: Vec::new(),

@@ -37,6 +37,11 @@ impl CompiledKey {
         self.keep == Some(Keep::Memory)
     }
 
+    /// Whether a write does not determine its value.
+    pub fn combines(&self) -> bool {
+        self.reducer.as_ref().is_some_and(|reducer| *reducer != Reducer::Last)
+    }
+
     /// Returns how many elements a write adds to a channel whose elements are put in the order of the branches.
     pub fn added(&self, write: &Value) -> usize {
         match (&self.reducer, write) {
@@ -85,7 +90,9 @@ pub struct CompiledNode {
     pub(super) assign: Vec<(usize, CompiledTerm)>,
     /// The channels that have their first values again before it writes.
     pub reset: Vec<usize>,
-    /// Whether it writes or resets a channel.
+    /// The keys that the run of its graph shares with this one. The change of such a key is a list of writes.
+    pub share: Vec<usize>,
+    /// Whether it writes, resets or shares a key that is no plain assignment.
     pub has_channels: bool,
     /// Those of the channels that it writes or resets whose values its assignments or its route read.
     pub(crate) seen: Vec<usize>,

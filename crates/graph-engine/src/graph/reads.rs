@@ -90,11 +90,11 @@ impl Reads {
 }
 
 impl GraphTables {
-    /// Whether the calls that a node makes depend on a key of the state.
+    /// Whether the calls that a node makes depend on a key of the state. The run of a graph begins with the keys that it shares.
     pub fn call_reads(&self, node: u16, key: usize) -> bool {
         let mut reads = Reads::default();
         reads.of_calls(&self.node(node).kind);
-        reads.reads(key)
+        reads.reads(key) || self.node(node).share.contains(&key)
     }
 
     /// Returns the first node or hook that reads a key of the state in a term without a fallback, or the state as a whole.

@@ -72,6 +72,8 @@ pub struct TopologyNode<N = usize> {
     pub cancels: bool,
     /// The channels that get their first values again when it is visited.
     pub reset: Vec<String>,
+    /// The keys that the run of its graph shares. The change of such a key is a list of writes.
+    pub share: Vec<String>,
 }
 
 /// How a node waits for the branches of a fan-out.
@@ -166,7 +168,8 @@ impl CompiledGraph {
                 on_error: node.on_error.map(&name),
                 join: node.join.as_ref().map(joins),
                 cancels: node.cancels,
-                reset: node.reset.iter().map(|&key| tables.keys[key].name.clone()).collect(),
+                reset: names_of(tables, &node.reset),
+                share: names_of(tables, &node.share),
             }
         };
         let entry = |(entry, at): (&String, &EntryPoint)| TopologyEntry {
@@ -187,6 +190,11 @@ impl CompiledGraph {
             nodes: (0..).zip(&tables.nodes).filter(is_visited).map(place).collect(),
         }
     }
+}
+
+/// Returns the names of keys.
+fn names_of(tables: &super::GraphTables, keys: &[usize]) -> Vec<String> {
+    keys.iter().map(|&key| tables.keys[key].name.clone()).collect()
 }
 
 impl<N> Topology<N> {

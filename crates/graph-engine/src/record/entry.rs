@@ -148,6 +148,9 @@ pub struct Start {
     pub grants: Vec<String>,
     /// The run's inputs, with defaults applied. Secrets among them are encrypted, as in the records that follow.
     pub inputs: Value,
+    /// The keys that it shares with the run around it, with their values there; null where a key was not set.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub shared: Map<String, Value>,
     /// The entry at which it began; `None` if it began at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
@@ -400,7 +403,7 @@ impl Visit {
 
     /// Writes its changes to the keys of a state, whose secrets may be encrypted or hidden, except to channels whose reducer is
     /// a function of the program: the step has their values. `resets` are the channels that its node resets, with their first
-    /// values.
+    /// values, and `shares` says which keys it shares: their changes are lists of writes.
     ///
     /// # Errors
     ///
@@ -410,11 +413,21 @@ impl Visit {
         keys: &mut Map<String, Value>,
         channels: &Channels,
         resets: impl Iterator<Item = (String, Value)>,
+        shares: impl Fn(&str) -> bool,
     ) -> Result<(), String> {
         if self.error.is_none() {
             keys.extend(resets);
         }
-        write_keys(keys, channels, &self.changes).map_err(|(key, error)| format!("`{key}`: {error}"))
+        for (name, change) in &self.changes {
+            let writes = match change {
+                Value::Array(writes) if shares(name) => writes.as_slice(),
+                _ => std::slice::from_ref(change),
+            };
+            for write in writes {
+                write_key(keys, channels, name, write).map_err(|error| format!("`{name}`: {error}"))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -430,16 +443,21 @@ pub(super) fn write_keys(
     writes: &Map<String, Value>,
 ) -> Result<(), (String, Uncombined)> {
     for (name, write) in writes {
-        let value = match channels.get(name) {
-            Some(reducer) if reducer.function().is_some() => continue,
-            Some(reducer) => {
-                let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
-                reducer.combine(current, write.clone()).map_err(|error| (name.clone(), error))?
-            }
-            None => write.clone(),
-        };
-        keys.insert(name.clone(), value);
+        write_key(keys, channels, name, write).map_err(|error| (name.clone(), error))?;
     }
+    Ok(())
+}
+
+fn write_key(keys: &mut Map<String, Value>, channels: &Channels, name: &str, write: &Value) -> Result<(), Uncombined> {
+    let value = match channels.get(name) {
+        Some(reducer) if reducer.function().is_some() => return Ok(()),
+        Some(reducer) => {
+            let current = keys.get_mut(name).map(std::mem::take).unwrap_or_default();
+            reducer.combine(current, write.clone())?
+        }
+        None => write.clone(),
+    };
+    keys.insert(name.to_owned(), value);
     Ok(())
 }
 
@@ -761,6 +779,9 @@ pub struct Snapshot {
     /// The memory of each branch that has one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branches: Vec<BranchMemory>,
+    /// The writes to the keys that the run shares with the run around it, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared: BTreeMap<String, Vec<Value>>,
     /// For channels whose elements are put in the order of the branches: the path of the branch that each of the last
     /// elements belongs to, by the names of the keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -136,7 +136,12 @@ impl<'a> Recorded<'a> {
             let key = graph.key_named(name).ok_or_else(|| format!("there is no state key `{name}`"))?;
             Ok(Change { key, value: value.clone() })
         };
-        let changes = visit.changes.iter().map(change).collect::<Result<_, String>>()?;
+        let changes = visit.changes.iter().map(change).collect::<Result<Vec<_>, String>>()?;
+        let is_list = |change: &Change| change.value.as_array().is_some_and(|writes| !writes.is_empty());
+        let shares = |change: &&Change| graph.node(node).share.contains(&change.key);
+        if let Some(change) = changes.iter().filter(shares).find(|change| !is_list(change)) {
+            return Err(format!("`{}`: it is shared, and has no list of writes", graph.keys[change.key].name));
+        }
         if visit.cancelled {
             is_bare(name, visit)?;
             return Ok(Self { at, way: Way::Cancelled, changes });

@@ -20,7 +20,7 @@ use crate::record::entry::{BranchMemory, FanOut, InBranch, Join, Snapshot, Targe
 use crate::record::written::{open_joins, targets};
 use crate::run_secrets::{RunSecrets, SecretLocation, is_encrypted, result_mask};
 use crate::state::StateFields;
-use crate::step::{Branch, ElementPaths, Memory, OpenJoin, Position};
+use crate::step::{Branch, ElementPaths, Memory, OpenJoin, Position, SharedKey};
 
 /// The minimum number of bytes that are written between two snapshots.
 const LEAST: usize = 64 * 1024;
@@ -136,6 +136,12 @@ impl SnapshotDraft<'_> {
         self.position.branches.iter().map(memory).collect()
     }
 
+    /// Returns the writes to the shared keys, by their names.
+    fn shared(&self) -> BTreeMap<&str, &[Value]> {
+        let shared = self.position.shared.iter();
+        shared.map(|shared| (self.code.keys[shared.key].name.as_str(), shared.writes.as_slice())).collect()
+    }
+
     /// Returns the branches of the last elements of channels, by the names of the keys.
     fn paths(&self) -> BTreeMap<&str, &[Vec<u32>]> {
         let paths = self.position.paths.iter();
@@ -168,6 +174,7 @@ impl Serialize for SnapshotDraft<'_> {
             limit,
             visited,
             below,
+            shared: _,
             paths: _,
         } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
@@ -223,6 +230,10 @@ impl Serialize for SnapshotDraft<'_> {
         let branches = self.branches();
         if !branches.is_empty() {
             map.serialize_entry("branches", &branches)?;
+        }
+        let shared = self.shared();
+        if !shared.is_empty() {
+            map.serialize_entry("shared", &shared)?;
         }
         let paths = self.paths();
         if !paths.is_empty() {
@@ -353,8 +364,21 @@ impl Snapshot {
             limit: self.limit,
             visited: read_counts(code, &self.visited)?,
             below: self.below,
+            shared: self.read_shared(code)?,
             paths: self.read_paths(code)?,
         })
+    }
+
+    /// Reads the writes to the shared keys.
+    fn read_shared(&self, code: &GraphTables) -> Result<Vec<SharedKey>, String> {
+        let key = |(name, writes): (&String, &Vec<Value>)| {
+            let key = code.key_named(name).filter(|key| code.keys[*key].is_shareable());
+            let key = key.ok_or_else(|| format!("`{name}` is no key that can be shared"))?;
+            Ok(SharedKey { key, writes: writes.clone() })
+        };
+        let mut shared = self.shared.iter().map(key).collect::<Result<Vec<_>, String>>()?;
+        shared.sort_unstable_by_key(|shared| shared.key);
+        Ok(shared)
     }
 
     /// Reads the branches of the last elements of channels.

@@ -106,6 +106,9 @@ pub fn take_plain(
     way: &Way,
     changes: &mut Vec<Change>,
 ) -> bool {
+    if !position.shared.is_empty() {
+        return false;
+    }
     let [at] = position.frontier.as_mut_slice() else { return false };
     let Way::Along { edges: TakenEdges::One(edge), suppressed: false } = way else { return false };
     let Some(Some(to)) = graph.target(at.node, *edge) else { return false };

@@ -12,6 +12,7 @@ use crate::failure::{HeldFailure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
 use crate::step::order::ElementPaths;
+use crate::step::shared::SharedKey;
 use crate::step::visited::SettledVisit;
 
 /// The position of a run between two steps: everything but its state. Nothing of it changes while a step is in progress.
@@ -48,6 +49,8 @@ pub struct Position {
     pub visited: BTreeMap<u16, u64>,
     /// How many steps the runs made that its visits began, if they are counted.
     pub below: u64,
+    /// The keys that the run shares with the run around it, if it is nested.
+    pub shared: Vec<SharedKey>,
     /// The branches that wrote the last elements of channels, whose elements are put in order when the branches meet.
     pub paths: ElementPaths,
 }
@@ -194,6 +197,7 @@ impl Position {
             limit: None,
             visited: BTreeMap::new(),
             below: 0,
+            shared: Vec::new(),
             paths: ElementPaths::new(),
         }
     }
@@ -305,6 +309,9 @@ impl Position {
         self.below = self.below.saturating_add(visited.below);
         if visited.way.is_cancelled() {
             return;
+        }
+        if !self.shared.is_empty() {
+            self.note_shared(graph, graph.writes(*at, visited.changes));
         }
         self.retried(graph, visited.at, visited.calls);
         if let Some(error) = visited.error {

@@ -7,6 +7,7 @@ use crate::activation::{Change, TakenEdges};
 use crate::failure::Failure;
 use crate::graph::{Asks, EvalContext, Notes};
 use crate::step::context::Env;
+use crate::step::shared::SHARED;
 use crate::step::visited::Way;
 
 /// The outcome of a node's calls.
@@ -130,10 +131,24 @@ fn compute(
     changes: &mut Vec<Change>,
 ) -> Result<TakenEdges, Box<Failure>> {
     if env.graph.node(env.at.node).has_channels {
+        take_shared(env, result, changes)?;
         return env.graph.assign_to_channels(env.at.node, context, result, notes, changes);
     }
     env.graph.assign(env.at.node, context, result, notes, changes);
     env.graph.edges(env.at.node, context, result, notes, changes)
+}
+
+/// Writes the keys that the run of the node's graph shared: for each, a list of that run's writes.
+fn take_shared(env: &Env<'_>, result: View<'_>, changes: &mut Vec<Change>) -> Result<(), Box<Failure>> {
+    for &key in &env.graph.node(env.at.node).share {
+        let name = &env.graph.keys[key].name;
+        match result.step(SHARED).step(name).to_plain_value() {
+            Value::Array(writes) if writes.is_empty() => {}
+            Value::Array(writes) => changes.push(Change { key, value: Value::Array(writes) }),
+            _ => return Err(Box::new(Failure::permanent(format!("the run inside does not share `{name}`")))),
+        }
+    }
+    Ok(())
 }
 
 /// As [`compute`], for a foreach: it first writes the results of its calls. On an error, `results` is restored.

@@ -61,7 +61,10 @@ impl StateWrites {
                     merged.retain(|(one, _)| *one != key);
                 }
             }
-            for Change { key, value } in visit.changes {
+            // The fields that this visit merges: the run of a graph may merge one several times.
+            let mut own: BTreeSet<(usize, &'v str)> = BTreeSet::new();
+            for (key, value) in graph.writes(node, visit.changes) {
+                let key = &key;
                 let Some(reducer) = &graph.keys[*key].reducer else {
                     let misfit = |mismatch| FoldError::Misfit { node, key: *key, mismatch };
                     state.check(*key, value).map_err(misfit)?;
@@ -78,16 +81,18 @@ impl StateWrites {
                 }
                 if let (Reducer::Merge, Value::Object(fields)) = (reducer, value) {
                     // A field that is null counts as absent.
-                    let mut given = fields.iter().filter(|(_, field)| !field.is_null()).map(|(name, _)| name);
-                    if let Some(twice) = given.find(|field| !merged.insert((*key, field.as_str()))) {
+                    let given = fields.iter().filter(|(_, field)| !field.is_null()).map(|(name, _)| name);
+                    if let Some(twice) = given.clone().find(|field| merged.contains(&(*key, field.as_str()))) {
                         return Err(FoldError::Uncombined { node, key: *key, error: Uncombined::twice(twice) });
                     }
+                    own.extend(given.map(|field| (*key, field.as_str())));
                 }
                 writes.add(state, *key, reducer, value).map_err(|unwritten| match unwritten {
                     Unwritten::Uncombined(error) => FoldError::Uncombined { node, key: *key, error },
                     Unwritten::Misfit(mismatch) => FoldError::Misfit { node, key: *key, mismatch },
                 })?;
             }
+            merged.append(&mut own);
         }
         Ok(writes)
     }
@@ -183,8 +188,8 @@ fn first_write(graph: &GraphTables, key: usize) -> KeyWrite {
     }
 }
 
-/// Writes the values of a step to the state: those that were `combined` or, if the graph has no channels, the changes of its
-/// visits in order.
+/// Writes the values of a step to the state: those that were `combined` or, if the graph has no channels and shares no keys,
+/// the changes of its visits in order.
 ///
 /// # Errors
 ///

@@ -14,7 +14,8 @@ use graph_engine::graph::{Asks, CompiledNode, tables};
 use graph_engine::machine::Machine;
 use graph_engine::schema;
 use graph_engine::step::{
-    NO_GRAPH, TOO_DEEP, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out, too_many_visits,
+    NO_GRAPH, TOO_DEEP, check_shared, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out,
+    too_many_visits,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::name::RunId;
@@ -289,6 +290,9 @@ impl Replayer<'_> {
         else {
             return Prospects::only([TOO_DEEP.to_owned()]);
         };
+        if let Err(reason) = check_shared(self.code, called.node, inner) {
+            return Prospects::only([reason]);
+        }
         let mut own = Vec::new();
         let missing = not_granted(&**graph, &[session.granted.clone(), self.code.permissions.clone()]);
         if !missing.is_empty() {
@@ -321,6 +325,9 @@ impl Replayer<'_> {
         } else if let Err(error) = accepts_inputs(&**graph, &inputs) {
             own.push(OwnFailures::permanent(SaidOf::Exactly(error.to_string())));
             return Prospects { own, asks: false, succeeds: false };
+        }
+        if !called.node.share.is_empty() {
+            own.push(begins_with(&format!("the run of the graph `{id}` cannot begin: ")));
         }
         own.push(begins_with("cannot resume run `"));
         own.extend(timeout);

@@ -14,6 +14,7 @@ use graph_engine::past::Past;
 use graph_engine::record::{End, JournalError, SignedRecord, SnapshotDraft, VerifiedJournal, Visit};
 use graph_engine::step::{
     Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, nested_id, plan, plan_item, receives_secrets,
+    shared_values,
 };
 use graph_engine::store::{Store, StoreError};
 use graph_engine::tool_caller::Request;
@@ -421,6 +422,8 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
         SnapshotDraft { code: past.graph(), state, position: &past.position, run_secrets: None }.to_owned()
     };
     let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
+    // A fork is not inside another run.
+    stood.shared.clear();
     for key in changed {
         for snapshot in [&mut begins, &mut stood] {
             snapshot.keys.shift_remove(key);
@@ -480,6 +483,7 @@ impl Replayer<'_> {
             inputs: None,
             last_inputs: None,
             dated: Vec::new(),
+            shared: self.state.as_deref().map(|state| shared_values(self.code, node, state)),
             // Any session so far: if steps are not written at once, a session that died leaves no steps of its own, but the
             // runs that it began.
             sessions: self.sessions.clone(),
@@ -729,6 +733,10 @@ impl CallInside {
         }
         if start.steps != self.most_steps {
             return Err(format!("run `{}` lets it and others take another number of steps", self.parent.run));
+        }
+        if self.shared.as_ref().is_some_and(|shared| *shared != start.shared) {
+            let node = &self.parent.node;
+            return Err(format!("it shares other keys or values than node `{node}` of run `{}`", self.parent.run));
         }
         // A run whose call was dropped is resumed once more, to end it as cancelled.
         let again = self.sessions.last().filter(|_| run.audit.status == Status::Cancelled);

@@ -231,6 +231,8 @@ pub(super) fn begins(
         is_inside(run, parent, start)?;
     } else if start.steps.is_some() {
         return Err("runs around it limit its steps, and it is in none".to_owned());
+    } else if !start.shared.is_empty() {
+        return Err("it shares keys with a run around it, and is in none".to_owned());
     }
     if start.encryption_key.is_some() == code.settings.secrets.is_empty() {
         return Err(

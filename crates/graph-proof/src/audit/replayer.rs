@@ -25,7 +25,7 @@ use graph_engine::tool_caller::{Request, ToolCaller};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
 use graph_model::program::{CallLimits, INTERNAL};
-use graph_model::value::Value;
+use graph_model::value::{Map, Value};
 
 use crate::audit::dated::Dated;
 use crate::edits;
@@ -173,10 +173,12 @@ impl<'m> Replayer<'m> {
         looks_inside: bool,
     ) -> Result<Self, JournalError> {
         let code = tables(machine.graph());
-        let state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
+        let mut state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
         let mut position =
             misfit(0, Position::at_entry(code, start.entry.as_deref(), is_recomputed.then_some(&start.inputs)))?;
         position.limit = start.limit.map(u64::from);
+        let shared = state.as_deref_mut().map(|state| state as &mut dyn StateFields);
+        misfit(0, position.share(code, shared, &start.shared))?;
         let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
         let mut walk = Self {
             machine,
@@ -562,6 +564,9 @@ impl<'m> Replayer<'m> {
         if self.position.is_over() {
             return Err("nothing was left to do where it began".to_owned());
         }
+        if !self.position.shared.is_empty() {
+            return Err("it is in no other run, and shares keys with one".to_owned());
+        }
         if !self.position.counts_its_visits(self.code) {
             return Err("it counts the visits of its nodes otherwise than its steps".to_owned());
         }
@@ -652,6 +657,7 @@ impl<'m> Replayer<'m> {
             hidden: mask.map(|mask| Box::new(mask.hide(end.output.clone()))),
             state: state_value(self.code, state, &self.position),
             steps: end.steps,
+            shared: self.position.shared_writes(self.code),
             suppressed: self.position.suppressed.clone(),
             exhausted: end.exhausted && self.code.flags_limit(),
             history: Vec::new(),
@@ -718,6 +724,8 @@ pub(super) struct CallInside {
     pub(super) last_inputs: Option<Value>,
     /// The inputs of the call, if they depend on the time.
     pub(super) dated: Vec<Dated>,
+    /// The keys that the runs share, with their values, if those are known.
+    pub(super) shared: Option<Map<String, Value>>,
     /// The sessions of the run around it that can have made the call.
     pub(super) sessions: Vec<Session>,
     /// The permissions of the graph around it.

@@ -161,6 +161,8 @@ async fn begin_fork(
     let Seen::Plain(mut state) = seen else {
         return Err(past_error(PastError::Encrypted(begun.encryption_key.clone())));
     };
+    // It is not inside another run, and hands over nothing.
+    position.shared.clear();
     changes.apply(code, &mut position, Some(&mut *state))?;
     let capabilities = begun.capabilities.clone();
     let ceiling: Vec<Grants> =

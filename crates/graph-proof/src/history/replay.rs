@@ -212,13 +212,14 @@ pub fn replay(
         .chain(resumed.iter().map(|resume| &resume.grants))
         .map(|patterns| grants(patterns))
         .collect();
-    let (inputs, limit, entry) = (start.inputs, start.limit, start.entry);
+    let (inputs, limit, entry, shared) = (start.inputs, start.limit, start.entry, start.shared);
     let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
     let code = tables(changed.graph());
     let mut position = Position::new(code);
     let state = opened(changed, inputs).and_then(|mut state| {
         position = Position::at_entry(code, entry.as_deref(), Some(&state.inputs().to_plain_value()))?;
         position.limit = limit.map(u64::from);
+        position.share(code, Some(&mut *state), &shared)?;
         if let Some(snapshot) = &begun {
             position = snapshot.restore(code, &mut *state)?;
         }
