@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use graph_definition::definition::{NodeKind, TermDefinition, TermKind, locate};
+use graph_definition::definition::{NodeDefinition, NodeKind, RouteDefinition, TermDefinition, TermKind, locate};
 use graph_definition::diagnostic::{Diagnostics, Fix, code};
 use graph_model::path::{Path, Root};
 use graph_model::template::find;
@@ -16,19 +16,36 @@ const BRACKETS: [(&str, &str); 3] = [("{{", "}}"), ("<%=", "%>"), ("<%", "%>")];
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
-        let name = match &node.kind {
+        let item = match &node.kind {
             NodeKind::Foreach(each) => Some(each.name.value.as_str()),
             _ => None,
         };
+        let elements = elements(analysis, at);
         for (site, term) in terms(node) {
-            let looked_at = TextPlace { analysis, node: at, site, local: name.filter(|_| site == Site::Item) };
+            let item = item.filter(|_| site == Site::Item);
+            let locals = item.into_iter().chain(elements.iter().copied()).collect();
+            let looked_at = TextPlace { analysis, node: at, site, locals };
             looked_at.inside(term, diagnostics);
         }
     }
     for (at, hook) in analysis.model.definition.hooks.iter().enumerate() {
-        let looked_at = TextPlace { analysis, node: at, site: Site::Hook, local: None };
+        let looked_at = TextPlace { analysis, node: at, site: Site::Hook, locals: Vec::new() };
         hook_terms(hook).into_iter().for_each(|term| looked_at.inside(term, diagnostics));
     }
+}
+
+/// Returns the names of the elements in whose branches a node is visited.
+fn elements<'d>(analysis: &Analysis<'d>, node: usize) -> Vec<&'d str> {
+    let name = |node: &'d NodeDefinition| match node.next() {
+        RouteDefinition::Each(each) => Some(each.name.value.as_str()),
+        _ => None,
+    };
+    let definition = analysis.model.definition;
+    let is_known = |name: &&str| {
+        let fans = analysis.flow.branches().argument(&analysis.model, node, name);
+        fans.is_some_and(|fans| !fans.is_empty())
+    };
+    definition.nodes.iter().filter_map(name).filter(is_known).collect()
 }
 
 /// The place of a text.
@@ -36,8 +53,8 @@ struct TextPlace<'f, 'd> {
     analysis: &'f Analysis<'d>,
     node: usize,
     site: Site,
-    /// The item of a foreach.
-    local: Option<&'d str>,
+    /// The item of a foreach, and the elements of the branches.
+    locals: Vec<&'d str>,
 }
 
 /// A part of a text that is meant to be a template.
@@ -109,8 +126,10 @@ impl TextPlace<'_, '_> {
         for (open, close) in BRACKETS {
             add(open, close, &|inside| self.path(inside).or_else(|| self.name(inside)));
         }
-        // A single word may mean anything, but a path with several parts is not there by chance.
-        add("{", "}", &|inside| self.path(inside));
+        // A single word may mean anything, but a path with several parts is not there by chance, nor is a text that is nothing
+        // but the name of an element.
+        let is_element = |inside: &str| inside.len() + 2 == text.len() && self.locals.contains(&inside);
+        add("{", "}", &|inside| self.path(inside).or_else(|| is_element(inside).then(|| inside.to_owned())));
         found
     }
 
@@ -135,8 +154,7 @@ impl TextPlace<'_, '_> {
 
     /// Returns the words as a path with parts, if they are one.
     fn path(&self, words: &str) -> Option<String> {
-        let locals: Vec<&str> = self.local.into_iter().collect();
-        (words.contains('.') && Path::parse_in(words, &locals).is_ok()).then(|| words.to_owned())
+        (words.contains('.') && Path::parse_in(words, &self.locals).is_ok()).then(|| words.to_owned())
     }
 
     /// Returns the path of the input or key with this name.
@@ -150,8 +168,7 @@ impl TextPlace<'_, '_> {
 
     /// Whether a path leads to something in the graph, so that the text is not the name of a file.
     fn is_there(&self, words: &str) -> bool {
-        let locals: Vec<&str> = self.local.into_iter().collect();
-        let Ok(path) = Path::parse_in(words, &locals) else { return false };
+        let Ok(path) = Path::parse_in(words, &self.locals) else { return false };
         match (path.root, path.segments.as_slice()) {
             (Root::Inputs, [name, ..]) => self.analysis.model.input(name).is_some(),
             (Root::State, [key, ..]) => self.analysis.model.key(key).is_some(),
