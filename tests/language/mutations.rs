@@ -1,5 +1,5 @@
 //! The share of mistakes that the compiler finds: mutants with one mistake each are made from each graph and contract
-//! of the clean corpus, always the same ones, and compiled.
+//! of the clean corpus, and from the graphs with branches in `tests/mutations/branches`, always the same ones, and compiled.
 //!
 //! The compiler does not decide whether a mutant is wrong. Some mistakes are wrong in any graph, such as a misspelt
 //! target. For the others, a separate judge, derived from the format's description, decides whether the result has a
@@ -10,8 +10,8 @@
 //! contains the mistake, or on a line with the name that the mistake is about.
 //!
 //! `UPDATE_DOCS=1` writes `docs/checker.md` again. `MUTANTS=missed` prints each mutant that was missed,
-//! `MUTANTS=accused` each one that was found although the judge finds no fault with it, and `MUTANTS=misplaced` each
-//! one that was found elsewhere.
+//! `MUTANTS=accused` each one that was found although the judge finds no fault with it, `MUTANTS=misplaced` each
+//! one that was found elsewhere, and `MUTANTS=right` each one that neither the judge nor the compiler objects to.
 
 #[path = "../mutations/judge.rs"]
 mod judge;
@@ -21,8 +21,14 @@ mod mill;
 mod model;
 #[path = "../mutations/operators.rs"]
 mod operators;
+#[path = "../mutations/operators_of_branches.rs"]
+mod operators_of_branches;
 #[path = "../mutations/page.rs"]
 mod page;
+#[path = "../mutations/places.rs"]
+mod places;
+#[path = "../mutations/playing.rs"]
+mod playing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -37,11 +43,23 @@ use judge::Fault;
 use mill::{Mill, Mutant, Random};
 use model::{Callee, Callees, Graph};
 use operators::{OF_CONTRACTS, OF_GRAPHS, Operator, tool_id};
+use operators_of_branches::OF_BRANCHES;
 
 /// The minimum share of wrong mutants that must be found, in percent.
 const LEAST_FOUND: f64 = 99.0;
 /// The minimum number of mutants.
 const LEAST_MUTANTS: usize = 2000;
+/// The minimum number of graphs with branches, and of their mutants.
+const LEAST_GRAPHS_WITH_BRANCHES: usize = 15;
+const LEAST_MUTANTS_WITH_BRANCHES: usize = 2000;
+
+/// The directory of the graphs with branches.
+const BRANCHES: &str = "branches/";
+
+/// Returns the name of a file without its directory and extension.
+fn stem(file: &str) -> &str {
+    file.trim_end_matches(".yaml").rsplit('/').next().unwrap_or_default()
+}
 
 /// The corpus, with its graphs, contracts and callees.
 struct World {
@@ -53,7 +71,12 @@ struct World {
 
 impl World {
     fn read() -> Self {
-        let corpus = Corpus::read();
+        let mut corpus = Corpus::read();
+        // The graphs with branches, which call the tools of the corpus.
+        for (name, text) in Corpus::of("tests/mutations/branches").files {
+            let is_contract = name.starts_with("tools/");
+            corpus.files.push((if is_contract { name } else { format!("{BRANCHES}{name}") }, text));
+        }
         let (mut graphs, mut contracts, mut callees) = (BTreeMap::new(), BTreeMap::new(), Callees::new());
         let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("graph-compiler/contracts");
         for file in crate::expected::yaml_files(&built_in) {
@@ -67,7 +90,7 @@ impl World {
                 callees.insert(tool_id(name), Callee::from_contract(&file.root));
                 contracts.insert(name.clone(), file);
             } else {
-                callees.insert(file.id(name.trim_end_matches(".yaml")), Callee::from_graph(&file));
+                callees.insert(file.id(stem(name)), Callee::from_graph(&file));
                 graphs.insert(name.clone(), file);
             }
         }
@@ -76,7 +99,7 @@ impl World {
 
     /// Returns the id of the graph or tool in a file.
     fn id(&self, file: &str) -> String {
-        self.graphs.get(file).map_or_else(|| tool_id(file), |graph| graph.id(file.trim_end_matches(".yaml")))
+        self.graphs.get(file).map_or_else(|| tool_id(file), |graph| graph.id(stem(file)))
     }
 
     /// Returns the graphs that call the graph or tool in a file.
@@ -93,10 +116,11 @@ impl World {
         let mut mutants = Vec::new();
         for (file, graph) in &self.graphs {
             mutants.extend(self.mutants_of(file, graph, OF_GRAPHS, 0));
+            mutants.extend(self.mutants_of(file, graph, OF_BRANCHES, OF_GRAPHS.len()));
         }
         // The callers of computed ids are known only at run time, so such contracts have no mutants.
         for (file, contract) in self.contracts.iter().filter(|(file, _)| !self.users(file).is_empty()) {
-            mutants.extend(self.mutants_of(file, contract, OF_CONTRACTS, OF_GRAPHS.len()));
+            mutants.extend(self.mutants_of(file, contract, OF_CONTRACTS, OF_GRAPHS.len() + OF_BRANCHES.len()));
         }
         mutants
     }
@@ -116,12 +140,16 @@ impl World {
         kept
     }
 
-    /// Returns the faults of a mutant and of the graphs that depend on it.
+    /// Returns the faults of a mutant and of the graphs that depend on it. The judge is not asked about a mutant that is
+    /// wrong in any graph.
     fn faults(&self, mutant: &Mutant) -> BTreeSet<Fault> {
         let Some(file) = Graph::read(&mutant.text) else {
             assert!(mutant.is_wrong, "{} in {} is no YAML: {}", mutant.what, mutant.file, mutant.text);
             return BTreeSet::new();
         };
+        if mutant.is_wrong {
+            return BTreeSet::new();
+        }
         let is_contract = self.contracts.contains_key(&mutant.file);
         let callee = if is_contract { Callee::from_contract(&file.root) } else { Callee::from_graph(&file) };
         let mut callees = self.callees.clone();
@@ -156,6 +184,11 @@ struct Verdict {
 impl Verdict {
     fn is_wrong(&self) -> bool {
         self.mutant.is_wrong || !self.faults.is_empty()
+    }
+
+    /// Whether the mutant is one of a graph with branches.
+    fn is_of_branches(&self) -> bool {
+        self.mutant.file.starts_with(BRANCHES)
     }
 
     fn is_found(&self) -> bool {
@@ -214,6 +247,21 @@ fn judge_all(world: &World) -> Vec<Verdict> {
 }
 
 #[test]
+fn the_graphs_with_branches_have_no_diagnostics() {
+    let world = World::read();
+    let tree = world.corpus.tree();
+    let project = tree.project();
+    let graphs: Vec<&String> = world.graphs.keys().filter(|name| name.starts_with(BRANCHES)).collect();
+    assert!(graphs.len() >= LEAST_GRAPHS_WITH_BRANCHES, "{} graphs", graphs.len());
+    for name in graphs {
+        assert!(world.graphs[name].has_branches(), "{name} has no branches");
+        let compilation = project.compile(&tree.path(name));
+        let said: Vec<String> = compilation.diagnostics.iter().map(Diagnostic::render).collect();
+        assert!(said.is_empty() && compilation.graph.is_some(), "{name}: {said:#?}");
+    }
+}
+
+#[test]
 fn the_judge_finds_no_fault_with_the_corpus() {
     let world = World::read();
     let faults = |(name, graph): (&String, &Graph)| (name.clone(), judge::faults(graph, &world.callees));
@@ -226,9 +274,17 @@ fn wrong_mutants_are_found() {
     let world = World::read();
     let verdicts = judge_all(&world);
     page::print(&verdicts);
-    assert!(verdicts.len() >= LEAST_MUTANTS, "{} mutants", verdicts.len());
-    let wrong: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.is_wrong()).collect();
-    let found = wrong.iter().filter(|verdict| verdict.is_found()).count();
-    assert!(found as f64 >= wrong.len() as f64 * LEAST_FOUND / 100.0, "{found} of {} were found", wrong.len());
+    let all: Vec<&Verdict> = verdicts.iter().collect();
+    assert!(all.len() >= LEAST_MUTANTS, "{} mutants", all.len());
+    let of_branches: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.is_of_branches()).collect();
+    assert!(of_branches.len() >= LEAST_MUTANTS_WITH_BRANCHES, "{} mutants with branches", of_branches.len());
+    for some in [all, of_branches] {
+        let wrong: Vec<&Verdict> = some.into_iter().filter(|verdict| verdict.is_wrong()).collect();
+        let found = wrong.iter().filter(|verdict| verdict.is_found()).count();
+        assert!(found as f64 >= wrong.len() as f64 * LEAST_FOUND / 100.0, "{found} of {} were found", wrong.len());
+    }
+    let seen: BTreeSet<Fault> = verdicts.iter().flat_map(|verdict| verdict.faults.iter().copied()).collect();
+    let unseen: Vec<&Fault> = Fault::OF_BRANCHES.iter().filter(|fault| !seen.contains(fault)).collect();
+    assert!(unseen.is_empty(), "no mutant has these faults: {unseen:?}");
     page::check(&verdicts);
 }

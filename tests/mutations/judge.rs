@@ -4,14 +4,19 @@
 //! Some mistakes are not wrong in any graph, such as an edge that leads to another node. A mutant with such a mistake
 //! is wrong if, and only if, a rule here finds a fault.
 
+#[path = "rules_of_branches.rs"]
+mod rules_of_branches;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use graph_compiler::tree::{TreeKey, TreeNode as Value, YamlTree};
 
 use super::model::{
-    Callees, Expression, Field, Graph, Kind, Node, Path, Type, called, comparisons, fields, get, items, operator,
+    Callees, Expression, Field, Form, Graph, Kind, Node, Path, Type, called, comparisons, fields, get, items, operator,
     text_of,
 };
+use super::places::{self, Places};
+use rules_of_branches::{Facts, combined};
 
 /// A fault of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,9 +37,47 @@ pub(crate) enum Fault {
     DeadWrite,
     Uncovered,
     TooWide,
+    Sources,
+    Meeting,
+    Outside,
+    Circle,
+    Again,
+    Beside,
+    Lost,
+    Race,
+    RacingRead,
+    Element,
+    Route,
+    Channel,
+    Short,
+    Quorum,
+    Cancels,
+    Entry,
+    Start,
 }
 
 impl Fault {
+    /// The faults that only a graph with branches has.
+    pub(crate) const OF_BRANCHES: [Self; 17] = [
+        Self::Sources,
+        Self::Meeting,
+        Self::Outside,
+        Self::Circle,
+        Self::Again,
+        Self::Beside,
+        Self::Lost,
+        Self::Race,
+        Self::RacingRead,
+        Self::Element,
+        Self::Route,
+        Self::Channel,
+        Self::Short,
+        Self::Quorum,
+        Self::Cancels,
+        Self::Entry,
+        Self::Start,
+    ];
+
     /// Describes the fault in a few words.
     pub(crate) fn words(self) -> &'static str {
         match self {
@@ -54,6 +97,23 @@ impl Fault {
             Self::DeadWrite => "a key is written and never read",
             Self::Uncovered => "no permission covers a call",
             Self::TooWide => "a permission grants more than the calls need",
+            Self::Sources => "a join does not name the nodes that lead to it",
+            Self::Meeting => "branches meet at a node that does not wait for them",
+            Self::Outside => "a path leads to a join from outside of its fan-out",
+            Self::Circle => "a join waits for itself",
+            Self::Again => "a branch leads back to its fan-out",
+            Self::Beside => "a run returns beside a branch",
+            Self::Lost => "a branch ends, and no join follows",
+            Self::Race => "two branches write one key",
+            Self::RacingRead => "a node reads a key that another branch writes",
+            Self::Element => "the element of a list is read outside of its branches",
+            Self::Route => "a route by a value does not fit the value",
+            Self::Channel => "a channel is declared, written or reset in a way that does not fit it",
+            Self::Short => "a quorum may fall short, and nothing follows",
+            Self::Quorum => "a quorum does not fit its fan-out",
+            Self::Cancels => "a return cancels nothing",
+            Self::Entry => "no run can begin at an entry",
+            Self::Start => "the first nodes are not different nodes without `waits_for`",
         }
     }
 }
@@ -78,6 +138,8 @@ struct Judge<'g> {
     keys: BTreeMap<String, Type>,
     /// The keys that are set on all paths to a node; `None` if there is no path.
     before: Vec<Option<BTreeSet<String>>>,
+    /// Where nodes are visited, in a graph with branches.
+    places: Option<Places>,
     faults: BTreeSet<Fault>,
 }
 
@@ -87,9 +149,17 @@ pub(crate) fn faults(graph: &Graph, callees: &Callees) -> BTreeSet<Fault> {
     let index = nodes.iter().enumerate().map(|(at, node)| (node.name(), at)).collect();
     let before = vec![None; nodes.len()];
     let (inputs, keys) = (graph.inputs(), BTreeMap::new());
-    let mut judge = Judge { graph, callees, nodes, index, inputs, keys, before, faults: BTreeSet::new() };
+    let mut judge = Judge { graph, callees, nodes, index, inputs, keys, before, places: None, faults: BTreeSet::new() };
+    if graph.has_branches() {
+        let map = judge.map(&mut Facts::default());
+        judge.places = Some(places::places(&map));
+    }
     judge.learn_keys();
-    judge.ways();
+    if graph.has_branches() {
+        judge.branches();
+    } else {
+        judge.ways();
+    }
     judge.edges();
     judge.reads();
     judge.calls();
@@ -121,11 +191,24 @@ impl<'g> Judge<'g> {
         for (key, value) in self.graph.config("state").map(fields).unwrap_or_default() {
             self.keys.insert(key.name.clone(), Type::from_literal(value));
         }
+        for (key, reducer, tree) in self.graph.channels() {
+            let empty = Type::of(Kind::List(Box::new(Type { kind: Kind::Never, nullable: false })));
+            match reducer {
+                "append" | "extend" | "union" | "messages" => self.learn(&key.name, empty),
+                "sum" => self.learn(&key.name, Type::of(Kind::Integer)),
+                "merge" => self.learn(&key.name, Type::any()),
+                "" => {
+                    let callee = self.program(tree).map(|callee| callee.result.clone());
+                    self.keys.insert(key.name.clone(), callee.unwrap_or_else(Type::any));
+                }
+                _ => {}
+            }
+        }
         for _ in 0..4 {
             for node in self.nodes.clone() {
                 for (key, value) in node.assign() {
                     let ty = self.type_of_term(Some(node), Site::After, value);
-                    self.learn(&key.name, ty);
+                    self.learn(&key.name, combined(self.reducer(&key.name), ty));
                 }
                 if let Some(key) = node.get("collect").and_then(text_of) {
                     let ty = if self.graph.says("on_error", "continue") && node.get("on_error").is_none() {
@@ -133,13 +216,17 @@ impl<'g> Judge<'g> {
                     } else {
                         self.result_of(&node)
                     };
-                    self.learn(key, Type::of(Kind::List(Box::new(ty))));
+                    self.learn(key, combined(self.reducer(key), Type::of(Kind::List(Box::new(ty)))));
                 }
             }
         }
     }
 
     fn learn(&mut self, key: &str, ty: Type) {
+        // The contract of a reducer of the program gives its type.
+        if self.reducer(key) == Some("") && self.keys.contains_key(key) {
+            return;
+        }
         let known = self.keys.remove(key).unwrap_or(Type { kind: Kind::Never, nullable: false });
         self.keys.insert(key.to_owned(), known.join(ty));
     }
@@ -188,14 +275,26 @@ impl<'g> Judge<'g> {
         if far.contains(&None) && !self.may_end_anywhere() {
             self.fault(Fault::NoEnd);
         }
-        let most = match self.graph.config("max_steps").map(|tree| &tree.node) {
-            Some(Value::Number(number)) => number.as_u64().unwrap_or(0),
-            _ => 100,
-        };
-        let is_lengthened = self.graph.hooks().iter().any(|hook| get(hook, "event").and_then(text_of) == Some("limit"));
-        if far[start].is_some_and(|far| far > most) && !self.may_end_anywhere() && !is_lengthened {
+        if far[start].is_some_and(|far| far > self.most_steps()) && !self.may_end_anywhere() && !self.is_lengthened() {
             self.fault(Fault::Budget);
         }
+    }
+
+    fn most_steps(&self) -> u64 {
+        match self.graph.config("max_steps").map(|tree| &tree.node) {
+            Some(Value::Number(number)) => number.as_u64().unwrap_or(0),
+            _ => 100,
+        }
+    }
+
+    /// Whether a hook may allow more steps.
+    fn is_lengthened(&self) -> bool {
+        self.graph.hooks().iter().any(|hook| get(hook, "event").and_then(text_of) == Some("limit"))
+    }
+
+    /// Notes a path to nothing.
+    fn unknown(&mut self, path: &Path) {
+        self.fault(if self.is_element(path) { Fault::Element } else { Fault::Unknown });
     }
 
     fn set_keys(&mut self, start: usize, onward: &[Vec<(usize, Vec<String>)>], failing: &[Option<usize>]) {
@@ -266,13 +365,17 @@ impl<'g> Judge<'g> {
     /// Looks for lists of edges that leave a case open, and for edges that no case can take.
     fn edges(&mut self) {
         for node in self.nodes.clone() {
+            if node.get("cancels").is_some_and(|cancels| cancels.node == Value::Boolean(true)) && self.places.is_none()
+            {
+                self.fault(Fault::Cancels);
+            }
             let edges = node.edges();
-            let (mut is_open, listed) = (true, node.get("next").is_some_and(|next| text_of(next).is_none()));
+            let (mut is_open, listed) = (true, node.form() == Form::First);
             for (at, edge) in edges.iter().enumerate() {
                 if !is_open || self.is_shadowed(&node, at) {
                     self.fault(Fault::DeadEdge);
                 }
-                is_open &= edge.when.is_some();
+                is_open &= edge.when.is_some() || !listed;
             }
             if listed && is_open && !self.graph.says("on_no_match", "fail") && !self.covers(&node) {
                 self.fault(Fault::OpenCase);
@@ -330,7 +433,8 @@ impl<'g> Judge<'g> {
         let edges = node.edges();
         let Some((path, cases)) = self.cases(node) else { return false };
         let earlier = |case: &Value| {
-            edges[..at].iter().filter_map(|edge| edge.when).any(|when| holds(when, &path, case) == Some(true))
+            let before = if node.form() == Form::First { &edges[..at] } else { &[] };
+            before.iter().filter_map(|edge| edge.when).any(|when| holds(when, &path, case) == Some(true))
         };
         let own = |case: &Value| edges[at].when.is_none_or(|when| holds(when, &path, case) != Some(false));
         !cases.iter().any(|case| own(case) && !earlier(case))
@@ -358,7 +462,8 @@ impl<'g> Judge<'g> {
     /// Checks that a comparison is possible.
     fn compare(&mut self, node: Option<Node<'g>>, site: Site, test: &YamlTree) {
         let Some(path) = get(test, "path").and_then(text_of) else { return };
-        let Some(ty) = self.type_of(node, site, &Path::new(path, 0..0)) else { return self.fault(Fault::Unknown) };
+        let path = Path::new(path, 0..0);
+        let Some(ty) = self.type_of(node, site, &path) else { return self.unknown(&path) };
         let null = YamlTree { span: 0..0, node: Value::Null };
         let value = get(test, "value").unwrap_or(&null);
         let same = |one: &Type, value: &YamlTree| -> bool {
@@ -369,7 +474,8 @@ impl<'g> Judge<'g> {
                 (Kind::Enum(members), Kind::Text) => {
                     text_of(value).is_some_and(|text| members.iter().any(|member| member == text))
                 }
-                (Kind::List(_), Kind::List(_)) | (Kind::Map(_) | Kind::Object(_), Kind::Object(_)) => true,
+                (Kind::List(one), Kind::List(_)) => items(value).iter().all(|value| is_alike(one, value)),
+                (Kind::Map(_) | Kind::Object(_), Kind::Object(_)) => true,
                 (one, two) => one == two,
             }
         };
@@ -430,6 +536,16 @@ impl<'g> Judge<'g> {
             if let (Some(set), Some(key)) = (&mut set, node.get("collect").and_then(text_of)) {
                 set.insert(key.to_owned());
             }
+            if let Some(over) = node.of_next("over") {
+                self.read_all(Some(node), Site::After, over, set.as_ref());
+                let ty = self.type_of_term(Some(node), Site::After, over);
+                if !matches!(ty.kind, Kind::Any | Kind::Never | Kind::List(_)) {
+                    self.fault(Fault::WrongType);
+                }
+            }
+            if let Some(by) = node.of_next("by").and_then(text_of) {
+                self.route(node, &Path::new(by, 0..0), set.as_ref());
+            }
             let mut tests = Vec::new();
             for condition in node.edges().iter().filter_map(|edge| edge.when) {
                 comparisons(condition, &mut |test| tests.push(test));
@@ -454,7 +570,7 @@ impl<'g> Judge<'g> {
         for Expression { paths, .. } in self.graph.expressions(tree) {
             for path in &paths {
                 if self.type_of(node, site, path).is_none() {
-                    self.fault(Fault::Unknown);
+                    self.unknown(path);
                 }
             }
             let unset = |path: &Path| site != Site::Hook && path.key().is_some_and(|key| !is_set(key, set));
@@ -500,7 +616,14 @@ impl<'g> Judge<'g> {
             _ => {}
         }
         let ty = self.type_of_term(node, site, term);
-        if !ty.fits(target) {
+        let fits = match self.graph.expressions(term).as_slice() {
+            // Each of the alternatives must fit.
+            [one] if one.is_whole => {
+                one.paths.iter().all(|path| self.type_of(node, site, path).is_none_or(|ty| ty.fits(target)))
+            }
+            _ => ty.fits(target),
+        };
+        if !fits {
             self.fault(Fault::WrongType);
         } else if needed && ty.nullable && !matches!(ty.kind, Kind::Any) && !self.is_something(node, term) {
             self.fault(Fault::MayBeNull);
@@ -511,8 +634,13 @@ impl<'g> Judge<'g> {
     fn is_something(&self, node: Option<Node<'g>>, term: &YamlTree) -> bool {
         let Some(set) = node.and_then(|node| self.before[self.index[node.name()]].as_ref()) else { return false };
         let expressions = self.graph.expressions(term);
-        let mut keys = expressions.iter().flat_map(|one| &one.paths).filter(|path| path.parts.len() == 2);
-        keys.any(|path| path.key().is_some_and(|key| set.contains(&something(key))))
+        let mut paths = expressions.iter().flat_map(|one| &one.paths);
+        paths.any(|path| match path.key() {
+            // Behind a failure, both of its fields are known.
+            Some(LAST_ERROR) => set.contains(LAST_ERROR),
+            Some(key) => path.parts.len() == 2 && set.contains(&something(key)),
+            None => false,
+        })
     }
 
     fn give_fields(&mut self, node: Option<Node<'g>>, site: Site, given: &[(TreeKey, YamlTree)], asked: &[Field]) {
@@ -532,7 +660,10 @@ impl<'g> Judge<'g> {
     /// Looks for keys that are written and never read. If a run may return its state, every key counts as read.
     fn writes(&mut self) {
         let returns_state = |node: &Node<'_>| match node.get("output") {
-            _ if !node.is("return") => node.edges().is_empty() || node.edges().iter().any(|edge| edge.to.is_none()),
+            _ if !node.is("return") => {
+                let ends = node.edges().is_empty() || node.edges().iter().any(|edge| edge.to.is_none());
+                ends && self.is_outside(node.name())
+            }
             output => output.is_none(),
         };
         if self.may_end_anywhere() || self.nodes.iter().any(returns_state) {
@@ -552,6 +683,9 @@ impl<'g> Judge<'g> {
                 let path = get(test, "path").and_then(text_of).map(|path| Path::new(path, 0..0));
                 read.extend(path.and_then(|path| path.key().map(str::to_owned)));
             });
+        }
+        for by in self.nodes.iter().filter_map(|node| node.of_next("by")).filter_map(text_of) {
+            read.extend(Path::new(by, 0..0).key().map(str::to_owned));
         }
         let first = self.graph.config("state").map(fields).unwrap_or_default().iter().map(|(key, _)| key.name.clone());
         let written = (0..self.nodes.len()).flat_map(|at| self.written(at));
@@ -658,6 +792,7 @@ impl<'g> Judge<'g> {
             }
             ("visit", Some(node)) => match path.parts.get(1).map(String::as_str) {
                 Some("number") => Some(Type::of(Kind::Integer)),
+                Some("branch") => self.index_of_branch(node),
                 Some("previous") if node.is("action") => {
                     Some(follow(self.result_of(&node), &path.parts[2..])?.or_null())
                 }
@@ -665,9 +800,17 @@ impl<'g> Judge<'g> {
             },
             // An event has fields of its own; the operators that misspell them know these fields.
             (_, None) => Some(Type::any()),
-            _ => None,
+            (root, Some(node)) => follow(self.element(node, root)?, &path.parts[1..]),
         }
     }
+}
+
+/// Whether an element of a list may be equal to a value, as far as the kinds of both are known.
+fn is_alike(element: &Type, value: &YamlTree) -> bool {
+    let is_text = |kind: &Kind| matches!(kind, Kind::Text | Kind::Enum(_));
+    let is_list = |kind: &Kind| matches!(kind, Kind::List(_));
+    let other = Type::from_literal(value).kind;
+    !(is_text(&element.kind) && is_list(&other) || is_list(&element.kind) && is_text(&other))
 }
 
 const LAST_ERROR: &str = "_last_error";

@@ -155,7 +155,7 @@ impl Mill<'_> {
     }
 
     /// Returns the range to cut so that a mapping or list loses one part.
-    fn span_of_part(&self, whole: &YamlTree, parts: &[Range<usize>], at: usize) -> Option<Range<usize>> {
+    pub(crate) fn span_of_part(&self, whole: &YamlTree, parts: &[Range<usize>], at: usize) -> Option<Range<usize>> {
         let text = &self.graph.text;
         let own = &parts[at];
         if let Some(next) = parts.get(at + 1) {

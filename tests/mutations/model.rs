@@ -275,6 +275,42 @@ impl Graph {
         self.config("nodes").map(fields).unwrap_or_default().iter().map(|(key, tree)| Node { key, tree }).collect()
     }
 
+    /// Returns the names of the first nodes.
+    pub(crate) fn starts(&self) -> Vec<&YamlTree> {
+        match self.config("start") {
+            Some(one @ YamlTree { node: Value::String(_), .. }) => vec![one],
+            Some(list) => items(list).iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the entries: the name, the node, and what is written.
+    pub(crate) fn entries(&self) -> Vec<(&TreeKey, Option<&YamlTree>, &YamlTree)> {
+        let entries = self.config("entries").map(fields).unwrap_or_default();
+        entries
+            .iter()
+            .map(|(key, tree)| (key, if text_of(tree).is_some() { Some(tree) } else { get(tree, "node") }, tree))
+            .collect()
+    }
+
+    /// Returns the channels: the key, the name of the reducer, and what is written.
+    pub(crate) fn channels(&self) -> Vec<(&TreeKey, &str, &YamlTree)> {
+        let channels = self.config("channels").map(fields).unwrap_or_default();
+        channels
+            .iter()
+            .map(|(key, tree)| {
+                let word = text_of(tree).or_else(|| get(tree, "reduce").and_then(text_of));
+                (key, word.unwrap_or_default(), tree)
+            })
+            .collect()
+    }
+
+    /// Whether runs have branches, or begin at other places than the start.
+    pub(crate) fn has_branches(&self) -> bool {
+        let fans = |node: &Node<'_>| matches!(node.form(), Form::All | Form::Over) || node.get("waits_for").is_some();
+        self.starts().len() > 1 || !self.entries().is_empty() || self.nodes().iter().any(fans)
+    }
+
     pub(crate) fn hooks(&self) -> &[YamlTree] {
         self.config("hooks").map(items).unwrap_or_default()
     }
@@ -378,11 +414,62 @@ impl<'g> Node<'g> {
 
     /// Returns the edges with their targets and conditions.
     pub(crate) fn edges(&self) -> Vec<Edge<'g>> {
-        match self.get("next") {
-            Some(to @ YamlTree { node: Value::String(_), .. }) => vec![Edge { to: Some(to), when: None }],
-            Some(list) => {
-                items(list).iter().map(|edge| Edge { to: get(edge, "to"), when: get(edge, "when") }).collect()
+        let list =
+            |list| items(list).iter().map(|edge| Edge { to: get(edge, "to"), when: get(edge, "when") }).collect();
+        let Some(next) = self.get("next") else { return Vec::new() };
+        match self.form() {
+            Form::None => Vec::new(),
+            Form::One => vec![Edge { to: Some(next), when: None }],
+            Form::First => list(next),
+            Form::All => get(next, "all").map(list).unwrap_or_default(),
+            Form::Over => vec![Edge { to: get(next, "to"), when: None }],
+            Form::By => {
+                let edge = |(_, to): &'g (TreeKey, YamlTree)| Edge { to: text_of(to).map(|_| to), when: None };
+                get(next, "to").map(fields).unwrap_or_default().iter().map(edge).collect()
             }
+        }
+    }
+
+    /// Returns the form of `next`.
+    pub(crate) fn form(&self) -> Form {
+        let Some(next) = self.get("next") else { return Form::None };
+        let has = |name: &str| get(next, name).is_some();
+        match &next.node {
+            Value::String(_) => Form::One,
+            Value::List(_) => Form::First,
+            _ if has("all") => Form::All,
+            _ if has("over") => Form::Over,
+            _ if has("by") => Form::By,
+            _ => Form::None,
+        }
+    }
+
+    /// Returns a field of the mapping in `next`.
+    pub(crate) fn of_next(&self, name: &str) -> Option<&'g YamlTree> {
+        self.get("next").and_then(|next| get(next, name))
+    }
+
+    /// Returns the nodes that a join waits for.
+    pub(crate) fn waits_for(&self) -> Vec<&'g YamlTree> {
+        let Some(waits) = self.get("waits_for") else { return Vec::new() };
+        let of = if let Value::Map(_) = &waits.node { get(waits, "of") } else { Some(waits) };
+        match of {
+            Some(one @ YamlTree { node: Value::String(_), .. }) => vec![one],
+            Some(list) => items(list).iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns a field of a quorum.
+    pub(crate) fn of_quorum(&self, name: &str) -> Option<&'g YamlTree> {
+        self.get("waits_for").and_then(|waits| get(waits, name))
+    }
+
+    /// Returns the keys that the node gives their first value.
+    pub(crate) fn resets(&self) -> Vec<&'g YamlTree> {
+        match self.get("reset") {
+            Some(one @ YamlTree { node: Value::String(_), .. }) => vec![one],
+            Some(list) => items(list).iter().collect(),
             None => Vec::new(),
         }
     }
@@ -407,6 +494,17 @@ pub(crate) fn called(action: &YamlTree) -> Option<&str> {
     let is = |name: &str, word: &str| get(action, name).and_then(text_of).is_none_or(|text| text == word);
     let id = get(action, "item_id").and_then(text_of)?;
     (is("primary", "execute") && is("item_type", "tool") && !id.contains("${")).then_some(id)
+}
+
+/// The form of `next`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    None,
+    One,
+    First,
+    All,
+    Over,
+    By,
 }
 
 /// An edge.

@@ -3,7 +3,7 @@
 use graph_compiler::tree::{TreeKey, TreeNode as Value, YamlTree};
 
 use super::mill::Mill;
-use super::model::{Kind, Node, Type, called, comparisons, fields, get, items, operator, text_of};
+use super::model::{Form, Kind, Node, Type, called, comparisons, fields, get, items, operator, text_of};
 
 /// A kind of mistake.
 pub(crate) struct Operator {
@@ -18,11 +18,11 @@ pub(crate) struct Operator {
 const ALWAYS: &str = "always";
 const JUDGED: &str = "if the judge finds fault";
 
-const fn always(name: &'static str, most: usize, make: fn(&mut Mill<'_>)) -> Operator {
+pub(crate) const fn always(name: &'static str, most: usize, make: fn(&mut Mill<'_>)) -> Operator {
     Operator { name, criterion: ALWAYS, most, make }
 }
 
-const fn judged(name: &'static str, most: usize, make: fn(&mut Mill<'_>)) -> Operator {
+pub(crate) const fn judged(name: &'static str, most: usize, make: fn(&mut Mill<'_>)) -> Operator {
     Operator { name, criterion: JUDGED, most, make }
 }
 
@@ -127,6 +127,7 @@ fn targets<'g>(mill: &Mill<'g>) -> Vec<(&'g YamlTree, Node<'g>)> {
     for node in mill.graph.nodes() {
         targets.extend(node.edges().iter().filter_map(|edge| edge.to).map(|to| (to, node)));
         targets.extend(node.get("on_error").map(|to| (to, node)));
+        targets.extend(node.of_quorum("fewer").map(|to| (to, node)));
     }
     targets
 }
@@ -164,7 +165,8 @@ fn start_slips(mill: &mut Mill<'_>) {
 
 /// The lists of edges.
 fn lists<'g>(mill: &Mill<'g>) -> Vec<(&'g YamlTree, Node<'g>)> {
-    let lists = mill.graph.nodes().into_iter().filter_map(|node| Some((node.get("next")?, node)));
+    let list = |node: &Node<'g>| node.of_next("all").or_else(|| node.get("next"));
+    let lists = mill.graph.nodes().into_iter().filter_map(|node| Some((list(&node)?, node)));
     lists.filter(|(next, _)| matches!(next.node, Value::List(_))).collect()
 }
 
@@ -186,7 +188,8 @@ fn edge_dropped(mill: &mut Mill<'_>) {
 }
 
 fn edges_swapped(mill: &mut Mill<'_>) {
-    for (list, node) in lists(mill) {
+    // The edges of `all` have no order that matters.
+    for (list, node) in lists(mill).into_iter().filter(|(_, node)| node.form() == Form::First) {
         for pair in items(list).windows(2) {
             let (one, two) = (mill.raw(&pair[0].span).to_owned(), mill.raw(&pair[1].span).to_owned());
             let edits = [(pair[0].span.clone(), two), (pair[1].span.clone(), one)];
@@ -261,7 +264,12 @@ fn paths(mill: &Mill<'_>) -> Vec<super::model::Path> {
         let text = text_of(tree)?;
         Some(super::model::Path::new(text, mill.word(tree, text)?))
     });
-    expressions.chain(tests).collect()
+    let routes = mill.graph.nodes().into_iter().filter_map(|node| {
+        let tree = node.of_next("by")?;
+        let text = text_of(tree)?;
+        Some(super::model::Path::new(text, mill.word(tree, text)?))
+    });
+    expressions.chain(tests).chain(routes.collect::<Vec<_>>()).collect()
 }
 
 /// Makes a typing mistake in one part of a path.
@@ -347,7 +355,7 @@ fn operator_other(mill: &mut Mill<'_>) {
 }
 
 /// Returns a value of another type.
-fn other_type(value: &YamlTree, raw: &str) -> Option<String> {
+pub(crate) fn other_type(value: &YamlTree, raw: &str) -> Option<String> {
     Some(match &value.node {
         Value::Number(_) => format!("\"{raw}\""),
         Value::Boolean(_) => format!("\"{raw}\""),

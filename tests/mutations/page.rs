@@ -1,12 +1,13 @@
 //! The results of the mutants, as a page and as lists for people who work on the compiler.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use super::Verdict;
 use super::operators::{OF_CONTRACTS, OF_GRAPHS, Operator};
+use super::operators_of_branches::OF_BRANCHES;
 
 /// The results for the mutants of one operator.
 #[derive(Default, Clone, Copy)]
@@ -39,7 +40,7 @@ impl Row {
 }
 
 fn operators() -> impl Iterator<Item = &'static Operator> {
-    OF_GRAPHS.iter().chain(OF_CONTRACTS)
+    OF_GRAPHS.iter().chain(OF_BRANCHES).chain(OF_CONTRACTS)
 }
 
 fn percent(part: usize, whole: usize) -> String {
@@ -49,18 +50,25 @@ fn percent(part: usize, whole: usize) -> String {
 }
 
 fn page(verdicts: &[Verdict]) -> String {
-    let mut total = Row::default();
+    let (mut total, mut branches) = (Row::default(), Row::default());
+    let mut graphs = BTreeSet::new();
     let mut rows = vec![Row::default(); operators().count()];
     for verdict in verdicts {
         total.add(verdict);
+        if verdict.is_of_branches() {
+            branches.add(verdict);
+            graphs.insert(&verdict.mutant.file);
+        }
         rows[verdict.mutant.operator].add(verdict);
     }
     let mut page = format!(
         "# How many mistakes the checker finds\n\n\
-         The compiler reports nothing about the graphs of `tests/corpus` and the contracts of their tools. A test makes {} mutants of\n\
-         them, with one mistake each, and compiles each mutant. This page is written by `tests/language/mutations.rs`, from the\n\
-         results.\n\n\
+         The compiler reports nothing about the graphs of `tests/corpus` and of `tests/mutations/branches`, nor about the contracts\n\
+         of their tools. A test makes {} mutants of them, with one mistake each, and compiles each mutant. This page is written by\n\
+         `tests/language/mutations.rs`, from the results.\n\n\
          {} of these mutants are wrong. The compiler finds {} of the wrong ones ({}), {} of them on the right line ({}).\n\n\
+         The directory `tests/mutations/branches` has {} graphs with branches. {} of the mutants are made of them, and {} of these are\n\
+         wrong. The compiler finds {} of the wrong ones ({}), {} of them on the right line ({}).\n\n\
          - A mutant is **wrong** if its mistake is one in every graph, such as an edge to a node that does not exist, or if a judge\n  \
          finds fault with it. The judge knows the format and does not use the compiler. Every other mutant is a different graph\n  \
          that an author may want: an edge leads to another node, or an optional parameter is not given.\n\
@@ -69,6 +77,14 @@ fn page(verdicts: &[Verdict]) -> String {
          mistake is about.\n\
          - A mutant that is **not wrong** may be found all the same: the compiler objects to its style, or to something that the\n  \
          judge does not know.\n\n\
+         The judge plays a graph with branches: it moves one visit at a time through every position that a run can come to, whatever\n\
+         conditions hold and calls fail. So it sees every order of the branches. It does not know these mistakes, and a mutant with\n\
+         one of them counts as not wrong:\n\n\
+         - a secret that is written to a channel which compares values\n\
+         - a read of a channel with `keep: step` in a step without its value\n\
+         - a key that is set to null on the way to a read\n\
+         - a failure of a gate, other than of one that adds to a `sum`\n\
+         - a loop that cannot end because its exits look at nothing that changes\n\n\
          | mistake | is wrong | mutants | wrong | found | right line | not wrong | found |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
         total.made,
         total.wrong,
@@ -76,10 +92,18 @@ fn page(verdicts: &[Verdict]) -> String {
         percent(total.found, total.wrong),
         total.in_place,
         percent(total.in_place, total.wrong),
+        graphs.len(),
+        branches.made,
+        branches.wrong,
+        branches.found,
+        percent(branches.found, branches.wrong),
+        branches.in_place,
+        percent(branches.in_place, branches.wrong),
     );
     for (operator, row) in operators().zip(&rows) {
         page += &row.line(operator.name, operator.criterion);
     }
+    page += &branches.line("**of graphs with branches**", "");
     page += &total.line("**all**", "");
     page += "\n## Not found\n\n";
     let missed = verdicts.iter().filter(|verdict| verdict.is_wrong() && !verdict.is_found());
@@ -117,7 +141,7 @@ pub(crate) fn print(verdicts: &[Verdict]) {
             (true, false) => asked == "missed",
             (true, true) => asked == "misplaced" && !verdict.is_in_place(),
             (false, true) => asked == "accused",
-            (false, false) => false,
+            (false, false) => asked == "right",
         };
         if is_asked_for {
             let mutant = &verdict.mutant;
