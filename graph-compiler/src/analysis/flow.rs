@@ -779,7 +779,7 @@ fn copied(term: &TermDefinition) -> Option<&Path> {
 }
 
 /// Whether the value that a node's assignment writes is never null.
-fn is_something(model: &Model<'_>, node: usize, at: usize, term: &TermDefinition) -> bool {
+pub(super) fn is_something(model: &Model<'_>, node: usize, at: usize, term: &TermDefinition) -> bool {
     match &term.kind {
         TermKind::Unreadable => false,
         TermKind::Literal(value) => !value.is_null(),

@@ -13,6 +13,7 @@
 //! | [`output`], [`budget`] | model, types, coverage, control flow | the output of a run, and its upper bounds |
 
 pub(crate) mod branches;
+mod breaks;
 pub(crate) mod budget;
 pub(crate) mod calls;
 pub(crate) mod channels;

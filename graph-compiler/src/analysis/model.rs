@@ -11,7 +11,6 @@ use graph_definition::hash::{HashMap, HashSet};
 use graph_definition::source::Span;
 use graph_model::capability::Pattern;
 use graph_model::name::{ItemId, StateKey as Name};
-use graph_model::operator::Operator;
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, OnError, OnMaxSteps, OnNoMatch, THREAD_DIRECTIVE};
 use graph_model::reducer::Keep;
@@ -333,33 +332,6 @@ impl<'d> Model<'d> {
         let node = &self.definition.nodes[node];
         self.definition.settings.on_error == OnError::Continue
             && matches!(&node.kind, NodeKind::Action(action) if action.on_error.is_none())
-    }
-
-    /// Whether a visit of this node can fail without a handler of its own, or of the graph, so that its failure ends the run
-    /// or the branch.
-    pub(crate) fn may_break(&self, node: usize) -> bool {
-        let definition = &self.definition.nodes[node];
-        let fails_without_match = || {
-            self.definition.settings.on_no_match == OnNoMatch::Fail
-                && !edges(definition.next()).iter().any(|edge| edge.always)
-                && !edges(definition.next()).is_empty()
-        };
-        let compares = || {
-            let mut compares = false;
-            super::reads::tests(definition).into_iter().for_each(|test| {
-                compares |= !matches!(test.operator, Operator::Eq | Operator::Ne | Operator::Exists);
-            });
-            compares
-        };
-        let combines = || definition.written().any(|key| self.combines_name(key.value.as_str()));
-        let routes = || matches!(definition.next(), RouteDefinition::Each(_) | RouteDefinition::By(_));
-        match &definition.kind {
-            NodeKind::Return(_) | NodeKind::Start(_) => false,
-            // A failure that continues along the edges breaks the node only if none of them can be followed.
-            NodeKind::Action(_) if self.may_skip_assign(node) => fails_without_match() || compares() || routes(),
-            NodeKind::Action(_) | NodeKind::Foreach(_) => definition.on_error().is_none(),
-            NodeKind::Gate(_) => fails_without_match() || compares() || combines() || routes(),
-        }
     }
 
     /// Whether a path leads to a field of `result` that exists only if the node has failed: one that its tool does not

@@ -9,7 +9,8 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{Fork, StateEdit, replay};
 use graph_runtime::record::Status;
 use graph_runtime::{
-    ActionError, Call, EditRun, ForkRun, Map, MemoryStore, PublicKey, RunError, SecretKey, Store, Value, audit_tree,
+    ActionError, Call, EditRun, ForkRun, Map, MemoryStore, PublicKey, RunError, Runtime, SecretKey, Store, Value,
+    audit_tree,
 };
 use serde_json::json;
 
@@ -32,6 +33,14 @@ const KEYS: [(&str, &str, Option<&str>); 8] = [
     ("plain", "", Some("\"first\"")),
     ("unset", "", None),
 ];
+
+/// Returns the first value of a key in a graph that so many graphs are around. The key `unset` has one only inside another.
+fn first_of(
+    (name, _, first): (&'static str, &'static str, Option<&'static str>),
+    depth: usize,
+) -> Option<&'static str> {
+    if name == "unset" && depth > 0 { Some("\"inside\"") } else { first }
+}
 
 /// The writes of a node: keys and values.
 type Writes = Vec<(&'static str, Value)>;
@@ -180,21 +189,28 @@ impl Nodes {
     }
 }
 
-/// A tool that fails the first time that it is called with -1, and always with `true`.
-fn tool(calls: &Calls) -> impl Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync + 'static {
+/// A tool that fails the first time that it is called with -1, unless it `returns`, and always with `true`.
+fn tool_that(
+    returns: bool,
+    calls: &Calls,
+) -> impl Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync + 'static {
     let calls = Arc::clone(calls);
     move |call, params| {
         let mut calls = calls.lock().unwrap();
         let outcomes = calls.entry(call.idempotency_key()).or_default();
-        let returns = params["n"] != json!(true) && (params["n"] != json!(-1) || !outcomes.is_empty());
+        let returns = params["n"] != json!(true) && (returns || params["n"] != json!(-1) || !outcomes.is_empty());
         outcomes.push(returns);
         if returns { Ok(json!(1)) } else { Err(ActionError::permanent("not yet")) }
     }
 }
 
+fn tool(calls: &Calls) -> impl Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync + 'static {
+    tool_that(false, calls)
+}
+
 impl Tree {
     /// Returns the graph. A run of one inside fails at its end if its input says so.
-    fn graph(&self, depth: usize, calls: &Calls) -> Interpreted {
+    fn graph(&self, depth: usize, calls: &Calls, returns: bool) -> Interpreted {
         let mut nodes = Nodes::default();
         let parts: Vec<(usize, usize)> = self.parts.iter().map(|part| nodes.part(part)).collect();
         parts.windows(2).for_each(|pair| nodes.lead(pair[0].1, pair[1].0));
@@ -211,7 +227,7 @@ impl Tree {
             .map(|(key, reducer, _)| format!(r#""{key}":{reducer}"#))
             .collect();
         let settings = format!(r#"{{"max_steps":1000,"channels":{{{}}}}}"#, channels.join(","));
-        let keys = KEYS.map(|(name, _, initial)| Key { name, initial });
+        let keys = KEYS.map(|key| Key { name: key.0, initial: first_of(key, depth) });
         let id = format!("test/level{depth}");
         let program = Program {
             id: &id,
@@ -221,9 +237,9 @@ impl Tree {
             nodes: &nodes,
             ..PROGRAM
         };
-        let graph = Interpreted::new(&program, tool(calls));
+        let graph = Interpreted::new(&program, tool_that(returns, calls));
         match &self.inside {
-            Some(inside) => graph.nesting(inside.graph(depth + 1, calls)),
+            Some(inside) => graph.nesting(inside.graph(depth + 1, calls, returns)),
             None => graph,
         }
     }
@@ -234,14 +250,15 @@ impl Tree {
 struct Judged {
     state: Map<String, Value>,
     writes: Vec<(&'static str, Value)>,
+    /// How many graphs are around it.
+    depth: usize,
 }
 
 impl Judged {
-    fn first() -> Self {
-        let initial = KEYS
-            .iter()
-            .filter_map(|(key, _, first)| Some(((*key).to_owned(), serde_json::from_str((*first)?).unwrap())));
-        Self { state: initial.collect(), writes: Vec::new() }
+    fn first(depth: usize) -> Self {
+        let value = |text: &str| serde_json::from_str(text).unwrap();
+        let initial = KEYS.iter().filter_map(|key| Some((key.0.to_owned(), value(first_of(*key, depth)?))));
+        Self { state: initial.collect(), writes: Vec::new(), depth }
     }
 
     fn write(&mut self, key: &'static str, value: &Value) {
@@ -293,7 +310,7 @@ impl Judged {
             Part::Gate(writes) | Part::Call(writes) => writes.clone(),
             Part::Nest { fails: true, .. } => Writes::new(),
             Part::Nest { fails: false, share, writes } => {
-                let mut run = Self::first();
+                let mut run = Self::first(self.depth + 1);
                 for key in share {
                     if let Some(value) = self.state.get(*key).filter(|value| !value.is_null()) {
                         run.state.insert((*key).to_owned(), value.clone());
@@ -377,18 +394,23 @@ async fn shared_keys_have_the_writes_of_every_run_once() {
     let (count, first) = (number("SHARED", 20), number("SEED", 1));
     for seed in first..first + count {
         let tree = Maker(Random::new(seed)).tree(2);
-        let mut judged = Judged::first();
+        let mut judged = Judged::first(0);
         tree.run(&mut judged);
+        // A whole run in memory, in which no call fails.
+        let graph = tree.graph(0, &Calls::default(), true);
+        let runtime_in_memory = Runtime::builder().grant("*").unwrap().build().unwrap();
+        let finished = runtime_in_memory.start_as(id("run"), graph, inputs()).await.unwrap().await.unwrap();
+        assert_eq!(keys(&finished.state), judged.state, "seed {seed}: {tree:?}");
         // A whole run, which fails at first wherever it makes a call.
         let (store, calls) = (MemoryStore::new(), Calls::default());
-        let graph = tree.graph(0, &calls);
+        let graph = tree.graph(0, &calls, false);
         drop(runtime(store.clone()).start_as(id("run"), graph.clone(), inputs()).await.unwrap().await);
         let state = finish(&store, &graph).await;
         assert_eq!(keys(&state), judged.state, "seed {seed}: {tree:?}");
         // Crashes before and after any write to the store.
         for left in 0.. {
             let (store, calls) = (MemoryStore::new(), Calls::default());
-            let graph = tree.graph(0, &calls);
+            let graph = tree.graph(0, &calls, false);
             let failing = runtime(Failing::after(&store, left, left % 2 == 0));
             let ended = failing.start_as(id("run"), graph.clone(), inputs()).await.unwrap().await;
             let has_crashed = matches!(ended, Err(RunError::Store { .. }));
@@ -465,6 +487,11 @@ async fn the_writes_before_a_snapshot_are_handed_over() {
     let found = state["found"].as_array().unwrap();
     assert_eq!((found.len(), &found[0], &found[9]), (10, &json!("begun"), &json!("last")));
     assert_eq!((&state["plain"], &state["seen"]), (&json!(8), &json!(8)));
+    // A key that is no channel has its last write only.
+    let outer = store.load(&id("run")).await.unwrap();
+    let step = kinds(&outer).iter().position(|kind| kind == "step").unwrap();
+    let step: Value = serde_json::from_str(&outer[step].body).unwrap();
+    assert_eq!(step["visits"][0]["changes"]["plain"], json!([8]));
 }
 
 #[tokio::test]
@@ -569,7 +596,7 @@ async fn graphs_that_differ_share_nothing() {
     ] {
         let (store, graph) = (MemoryStore::new(), sharing(settings, keys));
         let secret = graph_runtime::EncryptionKey::from_bytes([3; 32]);
-        let runtime = graph_runtime::Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY));
+        let runtime = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY));
         let runtime = runtime.encrypt_with(secret).grant("*").unwrap().build().unwrap();
         let finished = runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap();
         assert_eq!(finished.output["why"], json!(why), "{settings}");
