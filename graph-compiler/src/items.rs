@@ -1,6 +1,6 @@
 //! The items of a tree that the actions of a graph can refer to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use graph_definition::definition::{Contract, ValueSchema};
@@ -27,6 +27,8 @@ pub struct Items {
     pub similar: BTreeMap<ItemId, String>,
     /// The graphs that run inside, directly or through others, each once.
     pub inner: Vec<InnerGraph>,
+    /// The keys of the graph itself that nodes of other graphs of the tree share with its runs.
+    pub shared: BTreeSet<String>,
     /// The tools and graphs that the computed ids of the graph may name.
     pub reachable: Vec<Reachable>,
     /// Whether files without a trusted signature were read too. No graph is compiled from those.

@@ -121,6 +121,36 @@ impl Type {
         self
     }
 
+    /// Returns the first part of two types that differs, each with its path from the whole; `None` if all values of one are values
+    /// of the other. A part that only one of them has is null in the other. Descriptions, defaults and orders do not count.
+    pub fn difference(&self, other: &Self) -> Option<(Vec<String>, Self, Self)> {
+        let within = |name: &str, found: Option<(Vec<String>, Self, Self)>| {
+            let (path, one, other) = found?;
+            Some((std::iter::once(name.to_owned()).chain(path).collect(), one, other))
+        };
+        let is_same = match (&self.kind, &other.kind) {
+            _ if self.nullable != other.nullable || self.secret != other.secret => false,
+            (TypeKind::List(one), TypeKind::List(other)) => return within("0", one.difference(other)),
+            (TypeKind::Map(one), TypeKind::Map(other)) => return within("*", one.difference(other)),
+            (TypeKind::Object(own), TypeKind::Object(others)) => {
+                let field = |fields: &[TypedField], name: &str| {
+                    let found = fields.iter().find(|field| field.name == name);
+                    found.map_or_else(Self::null, |field| field.ty.clone())
+                };
+                let names = own.iter().chain(others).map(|field| field.name.as_str());
+                return names.into_iter().find_map(|name| {
+                    let (one, other) = (field(own, name), field(others, name));
+                    within(name, one.difference(&other))
+                });
+            }
+            (TypeKind::Enum(own), TypeKind::Enum(others)) => {
+                own.iter().all(|word| others.contains(word)) && others.iter().all(|word| own.contains(word))
+            }
+            (one, other) => one == other,
+        };
+        (!is_same).then(|| (Vec::new(), self.clone(), other.clone()))
+    }
+
     /// Whether it is a secret or contains one.
     pub fn has_secret(&self) -> bool {
         match &self.kind {

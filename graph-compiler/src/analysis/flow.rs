@@ -49,9 +49,10 @@ pub(crate) struct Flow {
     touches: Vec<Vec<usize>>,
     /// For each node and key that it may write, the first assignment that writes it.
     first_touch: HashMap<(usize, usize), usize>,
-    /// For each node, the keys whose values it may change without an assignment of its own: those that it resets, and those
-    /// that the run of its graph shares.
+    /// For each node, the channels that it resets.
     resets: Vec<Vec<usize>>,
+    /// For each node, the keys that the run of its graph shares.
+    shares: Vec<Vec<usize>>,
     /// For each node, all keys whose values it may change.
     changes: Vec<Vec<usize>>,
     /// For each node, the facts that its edges prove.
@@ -103,10 +104,8 @@ impl Flow {
             before: vec![None; count],
             writes: (0..count).map(|node| writes(model, node)).collect(),
             touches: (0..count).map(|node| touches(model, node)).collect(),
-            resets: nodes
-                .iter()
-                .map(|node| keys_of(model, node.reset().iter().chain(node.share())).collect())
-                .collect(),
+            resets: nodes.iter().map(|node| keys_of(model, node.reset().iter()).collect()).collect(),
+            shares: nodes.iter().map(|node| keys_of(model, node.share().iter()).collect()).collect(),
             changes: nodes.iter().map(|node| keys_of(model, node.changed()).collect()).collect(),
             branches: Branches::find(model),
             gains: Vec::new(),
@@ -497,7 +496,7 @@ impl Flow {
     /// Restricts the facts at a node to those that hold on one more path to it; returns whether they changed.
     fn reach(&mut self, node: usize, mut known: Set) -> bool {
         self.forget(&mut known, self.joins.beside(node));
-        // Resets and shared keys come before the assignments of the node, which may read the keys.
+        // A reset comes before the assignments of the node, which may read the key.
         self.forget(&mut known, &self.resets[node]);
         match &mut self.before[node] {
             Some(before) => before.intersect(&known),
@@ -594,6 +593,9 @@ impl Flow {
     /// Returns the facts that are sure at a point of a node; `None` if no path leads to it.
     pub(crate) fn at(&self, node: usize, point: ProgramPoint) -> Option<Set> {
         let mut known = self.before[node].clone()?;
+        if point != ProgramPoint::Before {
+            self.forget(&mut known, &self.shares[node]);
+        }
         let made = point.made();
         // The assignments run one after the other; the edges may be reached without them.
         let is_written = point != ProgramPoint::After || self.writes[node].len() == self.touches[node].len();
@@ -630,7 +632,10 @@ impl Flow {
     /// Whether a path is sure to lead to a value, because a condition on every path to here requires it.
     pub(crate) fn is_something(&self, node: usize, point: ProgramPoint, path: &Path) -> bool {
         let Some(&fact) = self.paths.get(path) else { return false };
-        let is_touched = || self.key_of.get(&fact).is_some_and(|&key| self.touches_within(node, point, key));
+        let is_touched = || {
+            let key = self.key_of.get(&fact);
+            key.is_some_and(|&key| self.touches_within(node, point, key) || self.shares_within(node, point, key))
+        };
         match is_touched() {
             false => self.before[node].as_ref().is_some_and(|known| known.contains(fact)),
             true => self.at(node, point).is_some_and(|known| known.contains(fact)),
@@ -640,6 +645,11 @@ impl Flow {
     /// Whether a node may have written a key before it reaches a point.
     fn touches_within(&self, node: usize, point: ProgramPoint, key: usize) -> bool {
         self.first_touch.get(&(node, key)).is_some_and(|&first| first < point.made())
+    }
+
+    /// Whether the run of a node's graph may have written a key before the node reaches a point.
+    fn shares_within(&self, node: usize, point: ProgramPoint, key: usize) -> bool {
+        point != ProgramPoint::Before && self.shares[node].contains(&key)
     }
 
     /// Whether any condition proves that a path leads to a value.

@@ -36,7 +36,7 @@ pub(crate) mod type_env;
 pub(crate) mod types;
 mod types_at;
 
-use graph_definition::definition::Definition;
+use graph_definition::definition::{Definition, NodeDefinition, NodeKind};
 use graph_model::path::Root;
 
 use calls::CalledTool;
@@ -104,20 +104,36 @@ impl<'d> Analysis<'d> {
         reducers
     }
 
-    /// Returns the graph's interface.
     /// Returns the keys as a graph that nests this one sees them.
     fn inner_keys(&self) -> Vec<InnerKey> {
         let (model, types) = (&self.model, &self.types);
-        let mut is_read = vec![false; model.keys.len()];
-        model.reads(&mut |read| match read.path.segments.as_slice() {
-            [] if read.path.root == Root::State => is_read.fill(true),
-            [name, ..] if read.path.root == Root::State => {
-                model.key(name).into_iter().for_each(|key| is_read[key] = true);
+        let nodes = &model.definition.nodes;
+        // A run that ends without an output of its own returns the whole state.
+        let returns_state = |(at, node): (usize, &NodeDefinition)| match &node.kind {
+            NodeKind::Return(returns) => returns.output.is_none(),
+            _ => self.flow.branches().ends_run(model, at),
+        };
+        let is_whole = nodes.iter().enumerate().any(returns_state) || model.may_end_anywhere();
+        let mut is_read = vec![is_whole; model.keys.len()];
+        model.reads(&mut |read| {
+            let path = match (read.path.root, read.site, read.path.segments.as_slice()) {
+                (Root::State, _, path) => path,
+                (Root::Local, Site::Hook, [root, path @ ..]) if root == "state" => path,
+                _ => return,
+            };
+            match path.first() {
+                None => is_read.fill(true),
+                Some(name) => model.key(name).into_iter().for_each(|key| is_read[key] = true),
             }
-            _ => {}
         });
+        for (node, shared) in nodes.iter().flat_map(|node| node.share().iter().map(move |key| (node, key))) {
+            let is_read_inside = model.inner_key(node, shared).is_none_or(|inner| inner.is_read);
+            if let Some(key) = model.key(shared.value.as_str()).filter(|_| is_read_inside) {
+                is_read[key] = true;
+            }
+        }
         let resets = |name: &str| {
-            let mut reset = model.definition.nodes.iter().flat_map(|node| node.reset());
+            let mut reset = nodes.iter().flat_map(|node| node.reset());
             reset.any(|key| key.value.as_str() == name)
         };
         let keys = model.keys.iter().zip(&types.keys).enumerate();
@@ -134,6 +150,7 @@ impl<'d> Analysis<'d> {
         keys.map(inner).collect()
     }
 
+    /// Returns the graph's interface.
     pub(crate) fn interface(&self) -> Interface {
         let definition = self.model.definition;
         let fields = |ty: &Type| match &ty.kind {

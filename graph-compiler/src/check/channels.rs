@@ -53,7 +53,8 @@ pub(super) fn check_idle(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics)
     let definition = analysis.model.definition;
     let is_channel =
         |written: &Spanned<StateKey>| definition.channels.iter().any(|channel| channel.key.value == written.value);
-    for ChannelDefinition { key, .. } in &definition.channels {
+    let is_shared = |key: &StateKey| analysis.model.items.shared.contains(key.as_str());
+    for ChannelDefinition { key, .. } in definition.channels.iter().filter(|channel| !is_shared(&channel.key.value)) {
         if !definition
             .nodes
             .iter()

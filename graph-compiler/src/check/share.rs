@@ -3,8 +3,9 @@
 use graph_definition::definition::{NodeDefinition, Spanned};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
 use graph_model::name::StateKey;
+use graph_model::operator::equal;
 use graph_model::reducer::Reducer;
-use graph_model::value::Value;
+use graph_model::value::{AsView, Value};
 
 use crate::analysis::Analysis;
 use crate::items::{InnerKey, InnerKeys};
@@ -61,7 +62,17 @@ impl SharedKeys<'_, '_> {
     fn check(&self, key: &Spanned<StateKey>, diagnostics: &mut Diagnostics) {
         let (model, node) = (&self.analysis.model, self.node);
         let name = key.value.as_str();
+        let is_reserved = name == "inputs" || name.starts_with('_') || name.contains("${");
         let Some(inner) = self.keys.iter().find(|inner| inner.key.name == name) else {
+            // Another rule reports the name.
+            if is_reserved {
+                return;
+            }
+            if let Some(bare) = name.strip_prefix("state.") {
+                let message = format!("`share` of node `{}` takes the names of keys, not paths", node.name);
+                diagnostics.error(code::BAD_SHARE, model.place(&key.span), message).help(format!("write `{bare}`"));
+                return;
+            }
             let names = self.keys.iter().map(|inner| inner.key.name.as_str());
             self.error(key, "that graph has no such key", diagnostics).suggest(name, names).help(format!(
                 "name a key of both graphs, or give that graph one: `state: {{ {name}: … }}`, `channels`"
@@ -109,10 +120,30 @@ impl SharedKeys<'_, '_> {
                 .help("pass the secret in `params`, which says where it goes");
             return;
         }
-        if ty != other {
-            let what = format!("here it is {ty}, and there {other}");
+        if let Some((path, ty, other)) = ty.difference(&other) {
+            let part = path.iter().fold(format!("`state.{key}"), |part, name| format!("{part}.{name}"));
+            let what = match path.is_empty() {
+                true => format!("here it is {ty}, and there {other}"),
+                false => format!("here {part}` is {ty}, and there {other}"),
+            };
             self.error(key, &what, diagnostics)
                 .help("let both graphs write values of the same type to it, or pass the value in `params`");
+            return;
+        }
+        let first = |value: Option<&Value>| value.and_then(Value::as_object).cloned().unwrap_or_default();
+        let (own, there) = (first(types.keys[at].initial.as_ref()), first(inner.key.initial.as_ref()));
+        let lacks = |(name, value): &(&String, &Value)| !value.is_null() && own.get(*name).is_none_or(Value::is_null);
+        if inner.reducer == Some(Reducer::Merge)
+            && let Some((name, _)) = there.iter().find(lacks)
+        {
+            let what = format!("there its first value has the field `{name}`, and here it has none");
+            self.error(key, &what, diagnostics)
+                .label("the first value there is not handed over")
+                .help(format!("give it a first value with that field here too: `state: {{ {key}: {{ {name}: … }} }}`"));
+            return;
+        }
+        // A graph that does not read the key assumes nothing of its values.
+        if !inner.is_read {
             return;
         }
         let is_list = matches!(ty.kind, TypeKind::List(_));
@@ -123,15 +154,17 @@ impl SharedKeys<'_, '_> {
         }
         // The graph inside is checked for the values that its own nodes write.
         let Some(known) = &inner.values else { return };
+        // Null is no value: the graph inside has its own first value then.
+        let is_known = |value: &Value| value.is_null() || known.iter().any(|known| equal(known.view(), value.view()));
         let other = match &types.values[at] {
-            Some(values) => values.iter().find(|value| !known.contains(value)).map(Value::to_string),
+            Some(values) => values.iter().find(|value| !is_known(value)).map(Value::to_string),
             None => Some("any other value".to_owned()),
         };
         if let Some(other) = other {
             let all = known.iter().map(Value::to_string).collect::<Vec<_>>().join(", ");
             let what = format!("there it is always one of {all}, and here it may be {other}");
             self.error(key, &what, diagnostics)
-                .help("pass the value in `params`, or let a node of that graph write such a value to the key too");
+                .help("pass the value in `params`, or let that graph have such a value too: in `config.state`, or written by a node");
         }
     }
 }

@@ -30,7 +30,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         }
         for (index, key) in written.iter().enumerate().rev() {
             let Some(slot) = analysis.model.key(key.value.as_str()) else { continue };
-            if !after.contains(slot) {
+            let is_handed_over = analysis.model.items.shared.contains(key.value.as_str());
+            if !after.contains(slot) && !is_handed_over {
                 let never = !live.anywhere.contains(slot);
                 let message = if never {
                     format!("node `{}` writes `state.{key}`, which nothing reads", node.name)
@@ -55,7 +56,8 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     live.before.iter().for_each(|before| at_some.unite(before));
     for (key, _) in &analysis.model.definition.state {
         // A first value that is overwritten before it is read declares the key, and is no mistake.
-        if analysis.model.key(key.value.as_str()).is_some_and(|slot| !at_some.contains(slot)) {
+        let is_shared = analysis.model.items.shared.contains(key.value.as_str());
+        if !is_shared && analysis.model.key(key.value.as_str()).is_some_and(|slot| !at_some.contains(slot)) {
             diagnostics
                 .lint(
                     code::UNREAD,

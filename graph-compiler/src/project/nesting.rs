@@ -112,6 +112,8 @@ pub(super) struct Nesting {
     /// The graphs of the tree by the names of their files without extension.
     files: OnceLock<BTreeMap<String, Vec<PathBuf>>>,
     heads: Mutex<BTreeMap<PathBuf, Arc<Head>>>,
+    /// The keys that nodes of the graphs of the tree share with others, by the ids of these.
+    shared: OnceLock<BTreeMap<String, BTreeSet<String>>>,
     examined: Mutex<BTreeMap<PathBuf, Arc<OnceLock<Arc<Examined>>>>>,
 }
 
@@ -121,6 +123,8 @@ struct Head {
     id: Option<String>,
     /// The items that it executes.
     calls: Vec<ItemId>,
+    /// The keys that its nodes share, each with the id of the graph inside.
+    shares: Vec<(String, String)>,
     /// The type of its inputs; any value where it has mistakes.
     inputs: Type,
     /// The capability patterns that its own calls need.
@@ -133,6 +137,15 @@ struct Head {
     steps: Option<Steps>,
     /// Why its id cannot be determined.
     problems: Vec<Diagnostic>,
+}
+
+/// Returns the keys that the nodes of a graph share, each with the id of the graph inside.
+fn shares(definition: &Definition) -> Vec<(String, String)> {
+    let of_node = |node: &NodeDefinition| {
+        let id = node.call().and_then(|call| call.id()).map(ToString::to_string);
+        node.share().iter().filter_map(|key| Some((id.clone()?, key.to_string()))).collect::<Vec<_>>()
+    };
+    definition.nodes.iter().flat_map(of_node).collect()
 }
 
 impl Project {
@@ -197,6 +210,7 @@ impl Project {
         let nothing = Head {
             id: None,
             calls: Vec::new(),
+            shares: Vec::new(),
             inputs: Type::any(),
             needs: Vec::new(),
             schema: None,
@@ -224,6 +238,7 @@ impl Project {
         Head {
             id: Some(definition.id.to_string()),
             calls: definition.executed().into_iter().cloned().collect(),
+            shares: shares(&definition),
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
             needs: needs(&definition),
             schema: inputs.cloned(),
@@ -231,6 +246,24 @@ impl Project {
             steps: Steps::of(&definition).filter(|_| !ignored.has_errors()),
             problems: Vec::new(),
         }
+    }
+
+    /// Returns the keys of the graph in a file that nodes of other graphs of the tree share with its runs.
+    pub(super) fn shared_keys(&self, path: &Path) -> BTreeSet<String> {
+        let shared = self.nesting.shared.get_or_init(|| {
+            let mut shared: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+            for path in self.graph_files().values().flatten() {
+                // Few graphs share keys, and the others need not be parsed.
+                if self.read(path).is_ok_and(|source| source.text.contains("share")) {
+                    for (inner, key) in &self.head(path).shares {
+                        shared.entry(inner.clone()).or_default().insert(key.clone());
+                    }
+                }
+            }
+            shared
+        });
+        let id = if shared.is_empty() { None } else { self.head(path).id.clone() };
+        id.and_then(|id| shared.get(&id).cloned()).unwrap_or_default()
     }
 
     /// Returns the graphs that run inside a graph that executes `calls`, directly or through others, nearest first.

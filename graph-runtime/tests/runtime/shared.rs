@@ -429,6 +429,11 @@ async fn shared_keys_have_the_writes_of_every_run_once() {
 /// A graph whose run inside writes to shared keys, and a long text to another, in each of eight steps, fails, and writes once more
 /// when it is resumed. That run has a snapshot before its failure.
 fn long(calls: &Calls) -> Interpreted {
+    long_that(calls, "")
+}
+
+/// As [`long`], and shares `more` keys.
+fn long_that(calls: &Calls, more: &str) -> Interpreted {
     let settings = r#"{"channels":{"found":"append"}}"#;
     let child = Program {
         id: "test/child",
@@ -451,20 +456,18 @@ fn long(calls: &Calls) -> Interpreted {
         ],
         ..PROGRAM
     };
+    let nest = format!(
+        r#"{{"line":1,"does":{{"action":1}},"params":{{"text":"${{inputs.text}}"}},"share":["plain","found"{more}],"assign":{{"seen":"${{state.plain}}"}},"next":[{{"to":"done"}}]}}"#
+    );
     let program = Program {
         settings,
         keys: &[Key { name: "found", initial: Some("[\"begun\"]") }, Key { name: "plain", initial: Some("0") }],
         tools: &[PROGRAM.tools[0], GRAPH],
-        nodes: &[
-            (
-                "nest",
-                r#"{"line":1,"does":{"action":1},"params":{"text":"${inputs.text}"},"share":["plain","found"],"assign":{"seen":"${state.plain}"},"next":[{"to":"done"}]}"#,
-            ),
-            ("done", r#"{"line":2,"does":"return","output":{"found":"${state.found}"}}"#),
-        ],
+        nodes: &[("nest", &nest), ("done", r#"{"line":2,"does":"return","output":{"found":"${state.found}"}}"#)],
         ..PROGRAM
     };
-    let keys = [program.keys, &[Key { name: "seen", initial: None }]].concat();
+    let keys = ["seen", "more"].map(|name| Key { name, initial: None });
+    let keys = [program.keys, &keys].concat();
     Interpreted::new(&Program { keys: &keys, ..program }, tool(calls)).nesting(Interpreted::new(&child, tool(calls)))
 }
 
@@ -647,4 +650,55 @@ async fn an_edit_keeps_the_keys_with_which_a_run_inside_began() {
     runtime.edit(&graph, &id("run"), edit("seen")).await.unwrap();
     let state = finish(&store, &graph).await;
     assert_eq!(state["found"].as_array().unwrap().len(), 10);
+}
+
+#[tokio::test]
+async fn a_run_inside_keeps_the_first_values_of_keys_that_are_not_set_around_it() {
+    let keys = |first| [Key { name: "plain", initial: first }, Key { name: "seen", initial: None }];
+    let child = Program {
+        id: "test/child",
+        keys: &keys(Some("\"own\"")),
+        nodes: &[
+            ("read", r#"{"line":1,"does":"gate","assign":{"seen":"${state.plain}"},"next":[{"to":"write"}]}"#),
+            ("write", r#"{"line":2,"does":"gate","assign":{"plain":"written"},"next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":3,"does":"return","output":"${state.seen}"}"#),
+        ],
+        ..PROGRAM
+    };
+    let nest = |name: &str, to: &str| {
+        let assign = format!(r#""assign":{{"{name}":"${{result.output}}"}}"#);
+        format!(
+            r#"{{"line":1,"does":{{"action":0}},"params":{{}},"share":["plain"],{assign},"next":[{{"to":"{to}"}}]}}"#
+        )
+    };
+    let (first, second) = (nest("first", "second"), nest("second", "done"));
+    let program = Program {
+        keys: &[&keys(None)[..], &[Key { name: "first", initial: None }, Key { name: "second", initial: None }]]
+            .concat(),
+        tools: &[GRAPH],
+        nodes: &[
+            ("first", &first),
+            ("second", &second),
+            ("done", r#"{"line":3,"does":"return","output":["${state.first}","${state.second}","${state.plain}"]}"#),
+        ],
+        ..PROGRAM
+    };
+    let graph = Interpreted::new(&program, |_, _| Ok(Value::Null));
+    let graph = graph.nesting(Interpreted::new(&child, |_, _| Ok(Value::Null)));
+    // Without a store, such nodes are visited by the fast path.
+    for runtime in [Runtime::builder().grant("*").unwrap().build().unwrap(), runtime(MemoryStore::new())] {
+        let finished = runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+        assert_eq!(finished.output, json!(["own", "written", "written"]));
+    }
+}
+
+#[tokio::test]
+async fn a_replay_that_would_share_more_knows_no_writes() {
+    let (store, _, _) = long_run().await;
+    let shares = |key: &str, calls: &Calls| long_that(calls, key);
+    let calls = Calls::default();
+    let records = store.load(&id("run")).await.unwrap();
+    let key = SecretKey::from_seed(&KEY).public();
+    let found = replay(&long(&calls), &shares(r#","more""#, &calls), &id("run"), &records, &key, None).unwrap();
+    assert_eq!(found.stopped.map(|stopped| stopped.reason), Some("its run did not share `more`".to_owned()));
 }

@@ -13,7 +13,7 @@ use graph_engine::record::{Edit, End, JournalError, RecordedState, SignedRecord,
 use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
-    CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, Settled, SettledVisit, UNFIT, Way, fold,
+    CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, SHARED, Settled, SettledVisit, UNFIT, Way, fold,
     items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
 };
 use graph_engine::tool_caller::Request;
@@ -778,6 +778,11 @@ impl ChangedRun<'_> {
             }
             _ => Value::Null,
         };
+        let unshared =
+            |key: &&usize| !result.view().step(SHARED).step(&self.code.keys[**key].name).to_plain_value().is_array();
+        if let Some(key) = node.share.iter().find(unshared).filter(|_| failure.is_none()) {
+            return Err(Halt::Stopped(format!("its run did not share `{}`", self.code.keys[*key].name)));
+        }
         let mut visit = Visit::default();
         (visit.step, visit.node) = (activation.number, node.name.clone());
         // The same call is made as often as it was in the recording.
