@@ -19,6 +19,7 @@ mod quorums;
 mod random;
 mod reducers;
 mod script;
+mod shares;
 mod wild;
 
 use std::path::{Path, PathBuf};
