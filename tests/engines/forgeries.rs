@@ -170,16 +170,7 @@ fn change_start(choices: &mut Choices, record: &mut Value, nodes: &[String]) -> 
     let shares: &[&str] = if record["shared"].is_null() { &["shared"] } else { &["shared"; 8] };
     let name = *choices.one(&[all.as_slice(), shares].concat())?;
     match name {
-        "shared" => {
-            let shared = record.as_object_mut()?.entry("shared").or_insert_with(|| json!({})).as_object_mut()?;
-            let keys: Vec<String> = shared.keys().cloned().collect();
-            match (choices.one(&keys), choices.below(4)) {
-                (Some(key), 0) => drop(shared.shift_remove(key)),
-                (Some(key), 1) => shared[key] = json!(null),
-                (Some(key), _) => twist(choices, shared.get_mut(key)?),
-                (None, _) => drop(shared.insert(choices.one(&["cost", "total", "forged"])?.to_string(), json!(1))),
-            }
-        }
+        "shared" => change_keys(choices, record, "shared", &["cost", "total", "forged"])?,
         "parent" if record["parent"].is_null() => {
             record["parent"] = json!({"run": "run", "step": 1, "node": choices.one(nodes)?});
         }
@@ -370,41 +361,13 @@ fn change_visit(choices: &mut Choices, visit: &mut Value, nodes: &[String]) -> O
         }
         "node" => visit["node"] = json!(choices.one(nodes)?),
         "result" => twist(choices, &mut visit[name]),
-        // The writes of a run inside, in its result, in the changes, or in both.
-        "shared" => {
-            let shared: Vec<String> = visit["result"]["shared"].as_object()?.keys().cloned().collect();
-            let key = choices.one(&shared)?;
-            let mut writes = visit["result"]["shared"][key].clone();
-            match (writes.as_array_mut(), choices.below(3)) {
-                (Some(list), 0) => drop(list.pop()),
-                (Some(list), 1) => list.extend(list.first().cloned()),
-                _ => twist(choices, &mut writes),
-            }
-            let places = choices.below(3);
-            if places > 0 {
-                visit["result"]["shared"][key] = writes.clone();
-            }
-            if places < 2 {
-                visit["changes"][key] = writes;
-            }
-        }
+        "shared" => change_writes(choices, visit)?,
         "error" => {
             let inside = format!("forged (node `{}` of run `run-{}`)", choices.one(nodes)?, visit["step"]);
             let all = ["forged", "item 0: forged", "no", inside.as_str(), TOO_DEEP, "it timed out after 1s"];
             put_text(choices, visit, "error", &all);
         }
-        // The whole visit becomes a failure.
-        "fails" => {
-            let map = visit.as_object_mut()?;
-            ["result", "changes"].iter().for_each(|name| drop(map.shift_remove(*name)));
-            visit["error"] = json!("forged");
-            visit["category"] = json!(choices.one(&["permanent", "transient"])?);
-            if choices.below(2) == 0 {
-                visit["suppressed"] = json!(true);
-            } else {
-                visit.as_object_mut()?.shift_remove("edges");
-            }
-        }
+        "fails" => make_failure(choices, visit)?,
         "category" => {
             put_text(choices, visit, "category", &["permanent", "transient", "rate_limited", "cancelled", "forged"]);
         }
@@ -416,15 +379,7 @@ fn change_visit(choices: &mut Choices, visit: &mut Value, nodes: &[String]) -> O
                 twist(choices, &mut visit["data"]);
             }
         }
-        "changes" => {
-            let changes = visit.as_object_mut()?.entry("changes").or_insert_with(|| json!({})).as_object_mut()?;
-            let keys: Vec<String> = changes.keys().cloned().collect();
-            match (choices.one(&keys), choices.below(3)) {
-                (Some(key), 0) => drop(changes.shift_remove(key)),
-                (Some(key), _) => twist(choices, changes.get_mut(key)?),
-                (None, _) => drop(changes.insert("forged".to_owned(), json!(1))),
-            }
-        }
+        "changes" => change_keys(choices, visit, "changes", &["forged"])?,
         "now" => put_now(choices, visit),
         "items" => {
             let all = [json!([]), json!([{"item": 0, "error": "forged"}]), json!([{"item": 9, "error": "forged"}])];
@@ -441,6 +396,53 @@ fn change_visit(choices: &mut Choices, visit: &mut Value, nodes: &[String]) -> O
         _ => return None,
     }
     Some(format!("`{name}` of a visit"))
+}
+
+/// Changes the writes of a run inside: in the result of its visit, in the changes, or in both.
+fn change_writes(choices: &mut Choices, visit: &mut Value) -> Option<()> {
+    let shared: Vec<String> = visit["result"]["shared"].as_object()?.keys().cloned().collect();
+    let key = choices.one(&shared)?;
+    let mut writes = visit["result"]["shared"][key].clone();
+    match (writes.as_array_mut(), choices.below(3)) {
+        (Some(list), 0) => drop(list.pop()),
+        (Some(list), 1) => list.extend(list.first().cloned()),
+        _ => twist(choices, &mut writes),
+    }
+    let places = choices.below(3);
+    if places > 0 {
+        visit["result"]["shared"][key] = writes.clone();
+    }
+    if places < 2 {
+        visit["changes"][key] = writes;
+    }
+    Some(())
+}
+
+/// Makes a whole visit a failure.
+fn make_failure(choices: &mut Choices, visit: &mut Value) -> Option<()> {
+    let map = visit.as_object_mut()?;
+    ["result", "changes"].iter().for_each(|name| drop(map.shift_remove(*name)));
+    visit["error"] = json!("forged");
+    visit["category"] = json!(choices.one(&["permanent", "transient"])?);
+    if choices.below(2) == 0 {
+        visit["suppressed"] = json!(true);
+    } else {
+        visit.as_object_mut()?.shift_remove("edges");
+    }
+    Some(())
+}
+
+/// Removes, unsets or changes the value of a key in a part of a record. Without a key, it adds one of the `new` ones.
+fn change_keys(choices: &mut Choices, record: &mut Value, name: &str, new: &[&str]) -> Option<()> {
+    let values = record.as_object_mut()?.entry(name).or_insert_with(|| json!({})).as_object_mut()?;
+    let keys: Vec<String> = values.keys().cloned().collect();
+    match (choices.one(&keys), choices.below(4)) {
+        (Some(key), 0) => drop(values.shift_remove(key)),
+        (Some(key), 1) => values[key] = json!(null),
+        (Some(key), _) => twist(choices, values.get_mut(key)?),
+        (None, _) => drop(values.insert((*choices.one(new)?).to_owned(), json!(1))),
+    }
+    Some(())
 }
 
 const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows";

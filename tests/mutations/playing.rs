@@ -41,117 +41,110 @@ struct Outcome {
 }
 
 pub(crate) fn play(map: &Map, places: &Places) -> Played {
-    let count = map.stops.len();
     let mut player = Player { map, places, frames: Vec::new(), numbers: HashMap::new(), played: Played::default() };
-    player.played.before = vec![None; count];
-    let (mut cancelling, mut short) = (BTreeSet::new(), BTreeSet::new());
-    let (mut all, mut numbers) = (Vec::<Position>::new(), HashMap::<Position, usize>::new());
-    let (mut sets, mut before, mut after) =
-        (Vec::<u128>::new(), Vec::<Vec<usize>>::new(), Vec::<Vec<(usize, u128)>>::new());
-    let (mut ends, mut visited, mut pairs) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
-    let mut waiting = VecDeque::new();
-    for position in player.first() {
-        if !numbers.contains_key(&position) {
-            numbers.insert(position.clone(), all.len());
-            waiting.push_back(all.len());
-            all.push(position);
-            sets.push(map.given);
-            before.push(Vec::new());
-            after.push(Vec::new());
+    player.played.before = vec![None; map.stops.len()];
+    let mut ways = Ways::default();
+    player.played.is_whole = player.explore(&mut ways);
+    if player.played.is_whole {
+        let facts = ways.facts();
+        for &(position, at) in &ways.visited {
+            player.played.before[at] = Some(player.played.before[at].unwrap_or(u128::MAX) & facts[position]);
         }
+        player.played.shortest = ways.shortest();
+        if !ways.all_end() {
+            player.fault(Fault::NoEnd);
+        }
+        player.unused(&ways);
     }
-    while let Some(at) = waiting.pop_front() {
-        if all.len() > MOST {
-            player.races(&pairs);
-            return player.played;
-        }
-        let position = all[at].clone();
-        player.beside(&position, &mut pairs);
-        if position.active.is_empty() {
-            ends.insert(at);
-            continue;
-        }
-        for visit in &position.active {
-            let (outcomes, is_end) = player.moves(&position, *visit, &mut cancelling, &mut short);
-            if is_end {
-                ends.insert(at);
-            }
-            // A return that waits for late branches is visited later.
-            if is_end || !matches!(player.stop(visit.1).leads, Leads::Return) {
-                visited.push((at, visit.1));
-            }
-            for outcome in outcomes {
-                let to = *numbers.entry(outcome.position.clone()).or_insert(all.len());
-                if to == all.len() {
-                    all.push(outcome.position);
-                    sets.push(u128::MAX);
-                    before.push(Vec::new());
-                    after.push(Vec::new());
-                    waiting.push_back(to);
-                }
-                before[to].push(at);
-                after[at].push((to, outcome.gains));
-            }
-        }
-    }
-    player.played.is_whole = true;
-    // The facts that hold on all ways to a position.
-    let mut open: Vec<usize> = (0..all.len()).collect();
-    while let Some(at) = open.pop() {
-        for (to, gains) in after[at].clone() {
-            let both = sets[to] & (sets[at] | gains);
-            if both != sets[to] {
-                sets[to] = both;
-                open.push(to);
-            }
-        }
-    }
-    for (position, at) in visited {
-        player.played.before[at] = Some(player.played.before[at].unwrap_or(u128::MAX) & sets[position]);
-    }
-    player.played.shortest = shortest(&all, &after, &ends);
-    // Every position must lead to an end.
-    let mut good: Vec<usize> = ends.iter().copied().collect();
-    let mut can_end = vec![false; all.len()];
-    while let Some(at) = good.pop() {
-        if !std::mem::replace(&mut can_end[at], true) {
-            good.extend(&before[at]);
-        }
-    }
-    if can_end.contains(&false) {
-        player.fault(Fault::NoEnd);
-    }
-    player.races(&pairs);
-    for (at, stop) in map.stops.iter().enumerate() {
-        let is_visited = player.played.before[at].is_some();
-        if stop.cancels && is_visited && !cancelling.contains(&at) {
-            player.fault(Fault::Cancels);
-        }
-        let has_fewer = stop.quorum.is_some_and(|quorum| quorum.fewer.is_some());
-        if has_fewer && is_visited && !short.contains(&at) {
-            player.fault(Fault::DeadEdge);
-        }
-    }
+    player.races(&ways.pairs);
     player.played
 }
 
-/// Returns how many nodes the shortest run from the start visits, if one ends.
-fn shortest(all: &[Position], after: &[Vec<(usize, u128)>], ends: &BTreeSet<usize>) -> Option<usize> {
-    let (mut seen, mut waiting) = (BTreeSet::from([0]), VecDeque::from([(0, 0)]));
-    let mut least: Option<usize> = None;
-    while let Some((at, far)) = waiting.pop_front() {
-        if ends.contains(&at) {
-            // A return is a visit, too.
-            let far = far + usize::from(!all[at].active.is_empty());
-            least = Some(least.map_or(far, |least| least.min(far)));
+/// The positions of a graph, by their numbers, and the ways between them.
+#[derive(Default)]
+struct Ways {
+    all: Vec<Position>,
+    numbers: HashMap<Position, usize>,
+    waiting: VecDeque<usize>,
+    /// The facts that hold in a position before any visit.
+    given: Vec<u128>,
+    before: Vec<Vec<usize>>,
+    /// The positions after each, with the facts that the visit on the way sets.
+    after: Vec<Vec<(usize, u128)>>,
+    /// The positions in which a run may end.
+    ends: BTreeSet<usize>,
+    /// The nodes that are visited, each with the position.
+    visited: Vec<(usize, usize)>,
+    /// The nodes that are visited at the same time.
+    pairs: BTreeSet<(usize, usize)>,
+    /// The returns that cancelled branches.
+    cancelling: BTreeSet<usize>,
+    /// The joins whose fan-outs ended with fewer branches than they wait for.
+    short: BTreeSet<usize>,
+}
+
+impl Ways {
+    /// Returns the number of a position, which is explored if it is new.
+    fn number(&mut self, position: Position, given: u128) -> usize {
+        if let Some(number) = self.numbers.get(&position) {
+            return *number;
         }
-        for (to, _) in after.get(at).into_iter().flatten() {
-            if seen.insert(*to) {
-                waiting.push_back((*to, far + 1));
+        let number = self.all.len();
+        self.numbers.insert(position.clone(), number);
+        self.all.push(position);
+        self.given.push(given);
+        self.before.push(Vec::new());
+        self.after.push(Vec::new());
+        self.waiting.push_back(number);
+        number
+    }
+
+    /// Returns the facts that hold on all ways to each position.
+    fn facts(&self) -> Vec<u128> {
+        let mut facts = self.given.clone();
+        let mut open: Vec<usize> = (0..facts.len()).collect();
+        while let Some(at) = open.pop() {
+            for &(to, gains) in &self.after[at] {
+                let both = facts[to] & (facts[at] | gains);
+                if both != facts[to] {
+                    facts[to] = both;
+                    open.push(to);
+                }
             }
         }
+        facts
     }
-    least
+
+    /// Returns whether every position leads to an end.
+    fn all_end(&self) -> bool {
+        let mut good: Vec<usize> = self.ends.iter().copied().collect();
+        let mut can_end = vec![false; self.all.len()];
+        while let Some(at) = good.pop() {
+            if !std::mem::replace(&mut can_end[at], true) {
+                good.extend(&self.before[at]);
+            }
+        }
+        !can_end.contains(&false)
+    }
+
+    /// Returns how many nodes the shortest run from the start visits, if one ends.
+    fn shortest(&self) -> Option<usize> {
+        let (mut seen, mut waiting) = (BTreeSet::from([0]), VecDeque::from([(0, 0)]));
+        let mut least: Option<usize> = None;
+        while let Some((at, far)) = waiting.pop_front() {
+            if self.ends.contains(&at) {
+                // A return is a visit, too.
+                let far = far + usize::from(!self.all[at].active.is_empty());
+                least = Some(least.map_or(far, |least| least.min(far)));
+            }
+            for (to, _) in self.after.get(at).into_iter().flatten() {
+                if seen.insert(*to) {
+                    waiting.push_back((*to, far + 1));
+                }
+            }
+        }
+        least
+    }
 }
 
 struct Player<'m> {
@@ -201,6 +194,52 @@ impl Player<'_> {
             first.push(position);
         }
         first
+    }
+
+    /// Finds the positions that a run can come to. Returns whether these are all of them.
+    fn explore(&mut self, ways: &mut Ways) -> bool {
+        for position in self.first() {
+            ways.number(position, self.map.given);
+        }
+        while let Some(at) = ways.waiting.pop_front() {
+            if ways.all.len() > MOST {
+                return false;
+            }
+            let position = ways.all[at].clone();
+            self.beside(&position, &mut ways.pairs);
+            if position.active.is_empty() {
+                ways.ends.insert(at);
+                continue;
+            }
+            for visit in &position.active {
+                let (outcomes, is_end) = self.moves(&position, *visit, &mut ways.cancelling, &mut ways.short);
+                if is_end {
+                    ways.ends.insert(at);
+                }
+                // A return that waits for late branches is visited later.
+                if is_end || !matches!(self.stop(visit.1).leads, Leads::Return) {
+                    ways.visited.push((at, visit.1));
+                }
+                for outcome in outcomes {
+                    let to = ways.number(outcome.position, u128::MAX);
+                    ways.before[to].push(at);
+                    ways.after[at].push((to, outcome.gains));
+                }
+            }
+        }
+        true
+    }
+
+    /// Finds the returns that are visited and never cancel a branch as they say, and the `fewer` that is never taken.
+    fn unused(&mut self, ways: &Ways) {
+        for (at, stop) in self.map.stops.iter().enumerate().filter(|(at, _)| self.played.before[*at].is_some()) {
+            if stop.cancels && !ways.cancelling.contains(&at) {
+                self.played.faults.insert(Fault::Cancels);
+            }
+            if stop.quorum.is_some_and(|quorum| quorum.fewer.is_some()) && !ways.short.contains(&at) {
+                self.played.faults.insert(Fault::DeadEdge);
+            }
+        }
     }
 
     /// Notes the nodes that are visited at the same time.

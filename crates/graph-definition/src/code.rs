@@ -587,7 +587,8 @@ codes! {
     BAD_SHARE = "G0224", "a key that two graphs cannot share",
         "`share` names keys that the graph of the node's action has too, with the same type and the same channel. Neither graph \
          keeps the key for a while, puts its elements in the order of the branches, or has secrets in it; the inner graph \
-         does not reset it, and the node does not assign it. To hand over a value only, write it in `params`; to take one over, \
+         does not reset it, and the node does not assign it. A key that the inner graph reads has only values that it expects. \
+         To hand over a value only, write it in `params`; to take one over, \
          read `result.output`.";
 }
 

@@ -79,6 +79,15 @@ pub struct Change {
     /// The value; null unsets the key.
     pub value: Value,
 }
+
+/// Returns the writes of a change to a key. The change of a key that its node shares is a list of writes.
+pub(crate) fn writes_of(change: &Value, is_shared: bool) -> &[Value] {
+    match change {
+        Value::Array(writes) if is_shared => writes,
+        _ => std::slice::from_ref(change),
+    }
+}
+
 /// A visit that led to several activations at once.
 #[derive(Debug)]
 pub struct Fan {

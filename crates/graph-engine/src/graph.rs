@@ -27,7 +27,7 @@ use graph_model::template::InputReference;
 use graph_model::value::{AsView, Map, NamedFields, Sequence, Value, View, describe};
 use graph_signing::Fingerprint;
 
-use crate::activation::{Change, Frame, TakenEdges, frames};
+use crate::activation::{Change, Frame, TakenEdges, frames, writes_of};
 use crate::call::GraphFacts;
 use crate::failure::Failure;
 use crate::graph::fan_out::FanOuts;
@@ -93,8 +93,8 @@ pub struct GraphTables {
     pub(crate) facts: Arc<GraphFacts>,
     /// The hooks, in the order of the file.
     pub hooks: Vec<CompiledHook>,
-    /// Whether any key is a channel, or any node shares keys: then the writes of a step are combined.
-    pub has_channels: bool,
+    /// Whether the writes of a step are combined, because any key is a channel or any node shares keys.
+    pub combines_writes: bool,
     /// Whether the reducer of any channel is a function of the program.
     pub has_functions: bool,
     /// The channels that have their values in the step after a write only.
@@ -477,13 +477,9 @@ impl NamedFields for Local<'_> {
 
 /// Returns the writes of a node's changes, each with its key.
 fn writes_in<'c>(node: &CompiledNode, changes: &'c [Change]) -> impl Iterator<Item = (usize, &'c Value)> {
-    changes.iter().flat_map(|Change { key, value }| {
-        let writes = match value {
-            Value::Array(writes) if node.share.contains(key) => writes.as_slice(),
-            _ => std::slice::from_ref(value),
-        };
-        writes.iter().map(|write| (*key, write))
-    })
+    changes
+        .iter()
+        .flat_map(|Change { key, value }| writes_of(value, node.share.contains(key)).iter().map(|write| (*key, write)))
 }
 
 /// The value of a key after a node's own writes.

@@ -100,18 +100,15 @@ impl<'m> Past<'m> {
             let initial = code.keys.iter().filter_map(|key| Some((key.name.clone(), key.initial.clone()?)));
             Seen::Encrypted { inputs, keys: initial.collect() }
         };
-        let known = matches!(seen, Seen::Plain(_)).then_some(&start.inputs);
-        let mut position = Position::at_entry(code, start.entry.as_deref(), known).map_err(first)?;
-        position.limit = start.limit.map(u64::from);
-        let shared = match &mut seen {
-            Seen::Plain(state) => position.share(code, Some(&mut **state), &start.shared),
+        let begun = match &mut seen {
+            Seen::Plain(state) => start.begin(code, Some(&mut **state)),
             Seen::Encrypted { keys, .. } => {
                 let set = start.shared.iter().filter(|(_, value)| !value.is_null());
                 keys.extend(set.map(|(name, value)| (name.clone(), value.clone())));
-                position.share(code, None, &start.shared)
+                start.begin(code, None)
             }
         };
-        shared.map_err(first)?;
+        let position = begun.map_err(first)?;
         let mut past = Self {
             machine,
             verified,

@@ -24,11 +24,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
     let misfit = |seq, reason: String| JournalError::Misfit { seq, reason };
     let mut state = machine.open(journal.start.inputs.clone()).map_err(|error| misfit(0, error.to_string()))?;
     initialise(code, &mut *state).map_err(|error| misfit(0, error.to_string()))?;
-    let start = &journal.start;
-    let entered = Position::at_entry(code, start.entry.as_deref(), Some(&start.inputs));
-    let mut position = entered.map_err(|reason| misfit(0, reason))?;
-    position.limit = journal.start.limit.map(u64::from);
-    position.share(code, Some(&mut *state), &start.shared).map_err(|reason| misfit(0, reason))?;
+    let mut position = journal.start.begin(code, Some(&mut *state)).map_err(|reason| misfit(0, reason))?;
     let mut done = CompletedCalls::new();
     for (at, record) in journal.records.iter().enumerate() {
         let misfit = |reason| misfit(record.seq, reason);

@@ -287,6 +287,30 @@ fn a_certain_fix_is_applied_and_needs_a_new_signature() {
 }
 
 #[test]
+fn a_misspelt_shared_key_is_fixed() {
+    let place = Place::with_key();
+    let head = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n";
+    let outer = format!(
+        "{head}permissions: [rye.execute.tool.inner]\nconfig:\n  start: call\n  channels: {{ total: sum }}\n  nodes:\n    \
+         call: {{ action: {{ item_id: inner }}, share: [totl], next: done }}\n    \
+         done: {{ type: return, output: {{ total: \"${{state.total}}\" }} }}\n"
+    );
+    let inner = format!(
+        "{head}permissions: [rye.execute.tool.none]\nconfig:\n  start: add\n  channels: {{ total: sum }}\n  nodes:\n    \
+         add: {{ type: gate, assign: {{ total: 1 }}, next: done }}\n    \
+         done: {{ type: return, output: {{ total: \"${{state.total}}\" }} }}\n"
+    );
+    place.signed("graphs/outer.yaml", &outer);
+    place.signed("graphs/inner.yaml", &inner);
+    let ran = place.graph(&["check"]);
+    assert!(ran.err.contains("error[G0224]") && ran.err.contains("did you mean `total`?"), "{}", ran.err);
+    place.graph(&["check", "--fix"]);
+    assert!(place.read("graphs/outer.yaml").ends_with(&outer.replace("totl", "total")));
+    place.graph(&["sign", "graphs/outer.yaml"]);
+    assert_eq!(place.graph(&["check"]).out, "checked 2 graphs: no errors\n");
+}
+
+#[test]
 fn a_file_outside_the_given_paths_is_not_fixed() {
     let place = Place::with_key();
     place.signed("graphs/two words/again.yaml", &GRAPH.replace("recipt", "receipt"));

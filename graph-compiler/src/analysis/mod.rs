@@ -104,9 +104,9 @@ impl<'d> Analysis<'d> {
         reducers
     }
 
-    /// Returns the keys as a graph that nests this one sees them.
-    fn inner_keys(&self) -> Vec<InnerKey> {
-        let (model, types) = (&self.model, &self.types);
+    /// Returns, for each key, whether a run may read its value: in a term, or by sharing it or returning the whole state.
+    fn read_keys(&self) -> Vec<bool> {
+        let model = &self.model;
         let nodes = &model.definition.nodes;
         // A run that ends without an output of its own returns the whole state.
         let returns_state = |(at, node): (usize, &NodeDefinition)| match &node.kind {
@@ -132,8 +132,14 @@ impl<'d> Analysis<'d> {
                 is_read[key] = true;
             }
         }
+        is_read
+    }
+
+    /// Returns the keys as a graph that nests this one sees them.
+    fn inner_keys(&self) -> Vec<InnerKey> {
+        let (model, types, is_read) = (&self.model, &self.types, self.read_keys());
         let resets = |name: &str| {
-            let mut reset = nodes.iter().flat_map(|node| node.reset());
+            let mut reset = model.definition.nodes.iter().flat_map(|node| node.reset());
             reset.any(|key| key.value.as_str() == name)
         };
         let keys = model.keys.iter().zip(&types.keys).enumerate();

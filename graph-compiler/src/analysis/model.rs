@@ -385,7 +385,7 @@ fn state_keys<'d>(definition: &'d Definition, items: &'d Items) -> (Vec<StateKey
     let (mut keys, mut by_name) = (Vec::new(), HashMap::default());
     let initial = definition.state.iter().map(|(key, value)| (key.value.as_str(), Some(Cow::Borrowed(&value.value))));
     let channels = definition.channels.iter().map(|channel| (channel.key.value.as_str(), None));
-    let written = definition.nodes.iter().flat_map(|node| node.share().iter().chain(node.written()));
+    let written = definition.nodes.iter().flat_map(NodeDefinition::written_or_shared);
     let written = written.map(|key| (key.value.as_str(), None));
     for (name, initial) in initial.chain(channels).chain(written) {
         by_name.entry(name).or_insert_with(|| {

@@ -1,11 +1,12 @@
 //! Neither nodes nor first values write the engine's keys.
 
+use graph_definition::definition::NodeDefinition;
 use graph_definition::diagnostic::{Diagnostics, code};
 
 use crate::analysis::Analysis;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    let written = analysis.model.definition.nodes.iter().flat_map(|node| node.share().iter().chain(node.written()));
+    let written = analysis.model.definition.nodes.iter().flat_map(NodeDefinition::written_or_shared);
     let initial = analysis.model.definition.state.iter().map(|(key, _)| key);
     let channels = analysis.model.definition.channels.iter().map(|channel| &channel.key);
     for key in initial.chain(channels).chain(written) {

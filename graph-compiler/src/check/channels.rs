@@ -55,11 +55,7 @@ pub(super) fn check_idle(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics)
         |written: &Spanned<StateKey>| definition.channels.iter().any(|channel| channel.key.value == written.value);
     let is_shared = |key: &StateKey| analysis.model.items.shared.contains(key.as_str());
     for ChannelDefinition { key, .. } in definition.channels.iter().filter(|channel| !is_shared(&channel.key.value)) {
-        if !definition
-            .nodes
-            .iter()
-            .any(|node| node.share().iter().chain(node.written()).any(|written| written.value == key.value))
-        {
+        if !definition.nodes.iter().any(|node| node.written_or_shared().any(|written| written.value == key.value)) {
             diagnostics
                 .lint(code::IDLE_CHANNEL, analysis.model.place(&key.span), format!("no node writes to channel `{key}`"))
                 .suggest(

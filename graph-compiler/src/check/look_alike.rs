@@ -1,6 +1,7 @@
 //! No two names of a graph look the same.
 
 use graph_definition::characters::{bare, has_marks, shown, skeleton};
+use graph_definition::definition::NodeDefinition;
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::hash::HashMap;
 use graph_definition::source::Span;
@@ -13,7 +14,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let nodes = definition.nodes.iter().map(|node| (node.name.value.as_str(), node.name.span.clone()));
     check_names(analysis, "node", nodes.collect(), diagnostics);
     let initial = definition.state.iter().map(|(key, _)| key);
-    let written = definition.nodes.iter().flat_map(|node| node.share().iter().chain(node.written()));
+    let written = definition.nodes.iter().flat_map(NodeDefinition::written_or_shared);
     let channels = definition.channels.iter().map(|channel| &channel.key);
     let keys = initial.chain(channels).chain(written).map(|key| (key.value.as_str(), key.span.clone()));
     check_names(analysis, "state key", keys.collect(), diagnostics);

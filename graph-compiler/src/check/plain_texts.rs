@@ -6,7 +6,7 @@ use crate::analysis::Analysis;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for node in &analysis.model.definition.nodes {
-        for key in node.share().iter().chain(node.written()).filter(|key| key.value.as_str().contains("${")) {
+        for key in node.written_or_shared().filter(|key| key.value.as_str().contains("${")) {
             diagnostics
                 .error(
                     code::TEMPLATE_AS_TEXT,

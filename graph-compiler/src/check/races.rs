@@ -152,22 +152,20 @@ fn check_shared(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, d
                 continue;
             };
             let held = branches.visits(node).filter(|(_, visit)| branches.holds(model, *visit));
-            let racing = |at: usize| {
-                writers.iter().find(|&&writer| branches.is_concurrent(at, writer)).map(|&writer| (at, writer))
+            let racing = |at: usize, except: Option<usize>| {
+                let others = writers.iter().filter(|&&writer| Some(branches.visit(writer).node) != except);
+                others.copied().find(|&writer| branches.is_concurrent(at, writer)).map(|writer| (at, writer))
             };
             let place = model.place(&shared.span);
-            if let Some((_, writing)) = held.map(|(at, _)| at).find_map(racing) {
+            if let Some((_, writing)) = held.map(|(at, _)| at).find_map(|at| racing(at, None)) {
                 held_call(analysis, (node, place), model.keys[key].name, branches.visit(writing).node, diagnostics);
                 continue;
             }
             // Two writers of another key are an error.
             let is_read = model.combines(key) && model.inner_key(definition, shared).is_some_and(|inner| inner.is_read);
             // The same node in several branches is usually visited in one step.
-            let other = |at: usize| {
-                let others = writers.iter().filter(|&&writer| branches.visit(writer).node != node);
-                others.copied().find(|&writer| branches.is_concurrent(at, writer)).map(|writer| (at, writer))
-            };
-            if let Some((at, writing)) = inside(branches, node).find_map(other).filter(|_| is_read) {
+            let others = |at: usize| racing(at, Some(node));
+            if let Some((at, writing)) = inside(branches, node).find_map(others).filter(|_| is_read) {
                 let (name, writer) = (model.keys[key].name, &model.definition.nodes[branches.visit(writing).node]);
                 let message = format!(
                     "the run inside node `{}` reads `state.{name}`, which node `{}` of another branch may write meanwhile",

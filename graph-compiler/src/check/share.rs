@@ -74,9 +74,11 @@ impl SharedKeys<'_, '_> {
                 return;
             }
             let names = self.keys.iter().map(|inner| inner.key.name.as_str());
-            self.error(key, "that graph has no such key", diagnostics).suggest(name, names).help(format!(
-                "name a key of both graphs, or give that graph one: `state: {{ {name}: … }}`, `channels`"
-            ));
+            self.error(key, "that graph has no such key", diagnostics)
+                .help(format!(
+                    "name a key of both graphs, or give that graph one: `state: {{ {name}: … }}`, `channels`"
+                ))
+                .suggest(name, names);
             return;
         };
         let Some(at) = model.key(name) else { return };

@@ -287,7 +287,12 @@ impl NodeDefinition {
 
     /// Returns the keys of the state whose values a visit of the node may change, in the order in which they are written.
     pub fn changed(&self) -> impl Iterator<Item = &Spanned<StateKey>> {
-        self.reset().iter().chain(self.share()).chain(self.written())
+        self.reset().iter().chain(self.written_or_shared())
+    }
+
+    /// Returns the keys of the state that the node shares, and then those that it writes.
+    pub fn written_or_shared(&self) -> impl Iterator<Item = &Spanned<StateKey>> {
+        self.share().iter().chain(self.written())
     }
 
     /// Returns the keys of the state that the node writes, by assigning and by collecting.

@@ -4,7 +4,7 @@ use graph_model::program::{Executor, Settings};
 use graph_model::reducer::{Keep, Reducer};
 
 use crate::graph::reads::Reads;
-use crate::graph::{CompiledKey, CompiledKind, CompiledNode, GraphTables};
+use crate::graph::{CompiledKey, CompiledKind, CompiledNode, CompiledTool, GraphTables};
 
 /// Finds the nodes that write channels, and the channels whose values a node reads after it has written them.
 pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
@@ -24,7 +24,7 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
     }
     let (in_memory, for_a_step) = (kept(&loaded.keys, Keep::Memory), kept(&loaded.keys, Keep::Step));
     let is_channel: Vec<bool> = loaded.keys.iter().map(|key| key.reducer.is_some()).collect();
-    loaded.has_channels = is_channel.contains(&true) || loaded.nodes.iter().any(|node| !node.share.is_empty());
+    loaded.combines_writes = is_channel.contains(&true) || loaded.nodes.iter().any(|node| !node.share.is_empty());
     for node in &mut loaded.nodes {
         if let Some(key) = node.reset.iter().find(|key| !is_channel[**key]) {
             let (name, key) = (&node.name, &loaded.keys[*key].name);
@@ -32,18 +32,13 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
         }
         let own = node.assign.iter().map(|(key, _)| *key).chain(node.kind.collects()).chain(node.reset.clone());
         let own: Vec<usize> = own.collect();
-        let runs_graph = matches!(node.kind, CompiledKind::Action(_))
-            && node
-                .kind
-                .calls()
-                .and_then(|tool| loaded.tools.get(usize::from(tool)))
-                .is_some_and(|tool| tool.by == Executor::Graph);
-        check_shared(node, &loaded.keys, &loaded.settings, &own, runs_graph)?;
+        let tool = node.kind.calls().and_then(|tool| loaded.tools.get(usize::from(tool)));
+        check_share(node, tool, (&loaded.keys, &loaded.settings), &own)?;
         let written = own.into_iter().chain(node.share.clone());
         let mut channels: Vec<usize> = written.filter(|key| is_channel[*key]).collect();
-        node.has_channels = !channels.is_empty() || !node.share.is_empty();
+        node.combines_writes = !channels.is_empty() || !node.share.is_empty();
         // The fast path writes values as they are.
-        node.facts.fast &= !node.has_channels && for_a_step.is_empty();
+        node.facts.fast &= !node.combines_writes && for_a_step.is_empty();
         let mut reads = Reads::default();
         node.assign.iter().for_each(|(_, term)| reads.of_term(term));
         reads.of_route(&node.next);
@@ -58,14 +53,15 @@ pub(super) fn find_channels(loaded: &mut GraphTables) -> Result<(), String> {
     Ok(())
 }
 
-/// Fails if a node cannot share its keys. It writes and resets its `own`, and `runs_graph` says whether its action is a graph.
-fn check_shared(
+/// Fails if a node that calls a tool, and writes and resets its `own` keys, cannot share others as it says.
+fn check_share(
     node: &CompiledNode,
-    keys: &[CompiledKey],
-    settings: &Settings,
+    tool: Option<&CompiledTool>,
+    (keys, settings): (&[CompiledKey], &Settings),
     own: &[usize],
-    runs_graph: bool,
 ) -> Result<(), String> {
+    let runs_graph =
+        matches!(node.kind, CompiledKind::Action(_)) && tool.is_some_and(|tool| tool.by == Executor::Graph);
     for (at, &shared) in node.share.iter().enumerate() {
         let (name, key) = (&node.name, &keys[shared]);
         let wrong = if !runs_graph {

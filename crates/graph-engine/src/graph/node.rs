@@ -92,8 +92,8 @@ pub struct CompiledNode {
     pub reset: Vec<usize>,
     /// The keys that the run of its graph shares with this one. The change of such a key is a list of writes.
     pub share: Vec<usize>,
-    /// Whether it writes, resets or shares a key that is no plain assignment.
-    pub has_channels: bool,
+    /// Whether its writes are combined, because it writes or resets channels, or shares keys.
+    pub combines_writes: bool,
     /// Those of the channels that it writes or resets whose values its assignments or its route read.
     pub(crate) seen: Vec<usize>,
     /// Whether its calls depend on channels that are kept in memory only.

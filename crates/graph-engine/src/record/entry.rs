@@ -14,11 +14,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::from_str;
 use serde_json::value::RawValue;
 
-use crate::activation::{Arrival, TakenEdges};
+use crate::activation::{Arrival, TakenEdges, writes_of};
 use crate::call::Parent;
 use crate::failure::{HeldFailure, ItemFailure, LastError, SuppressedError, is_zero};
-use crate::graph::MOST_BRANCHES;
+use crate::graph::{GraphTables, MOST_BRANCHES};
 use crate::record::version_2;
+use crate::state::StateFields;
 use crate::status::Status;
 use crate::step::Position;
 
@@ -175,6 +176,22 @@ pub struct Start {
     /// The capabilities that the caller restricted the run to, if it did; they also bind anyone who resumes the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Vec<Pattern>>,
+}
+
+impl Start {
+    /// Returns the position in which the run begins, and writes the keys that it shares to its state. The state is `None` while
+    /// its secrets are encrypted.
+    ///
+    /// # Errors
+    ///
+    /// If the graph has no such entry or shared key, or its state does not accept the value of one.
+    pub fn begin(&self, code: &GraphTables, state: Option<&mut dyn StateFields>) -> Result<Position, String> {
+        let inputs = state.as_deref().filter(|_| self.entry.is_some()).map(|state| state.inputs().to_plain_value());
+        let mut position = Position::at_entry(code, self.entry.as_deref(), inputs.as_ref())?;
+        position.limit = self.limit.map(u64::from);
+        position.share(code, state, &self.shared)?;
+        Ok(position)
+    }
 }
 
 /// The place in another run at which a run began.
@@ -419,11 +436,7 @@ impl Visit {
             keys.extend(resets);
         }
         for (name, change) in &self.changes {
-            let writes = match change {
-                Value::Array(writes) if shares(name) => writes.as_slice(),
-                _ => std::slice::from_ref(change),
-            };
-            for write in writes {
+            for write in writes_of(change, shares(name)) {
                 write_key(keys, channels, name, write).map_err(|error| format!("`{name}`: {error}"))?;
             }
         }

@@ -41,7 +41,7 @@ pub fn retake(
     let visits = frontier.iter().zip(&step.visits).map(read).collect::<Result<Vec<_>, _>>()?;
     let visited = || visits.iter().zip(&step.visits).map(|(recorded, visit)| recorded.visited(visit));
     // Without channels, the state checks each value when it is written.
-    let checked = state.as_deref().filter(|_| graph.has_channels);
+    let checked = state.as_deref().filter(|_| graph.combines_writes);
     let checked = checked.map(|state| RecordedState::of(graph, state, &step.reduced));
     let checked = checked.as_ref().map(|state| state as &dyn StateFields);
     let candidate = fold(graph, position, checked, visited()).map_err(|error| match &error {

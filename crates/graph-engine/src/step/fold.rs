@@ -34,10 +34,10 @@ pub fn fold<'v, 'c: 'v>(
     visits: impl Iterator<Item = SettledVisit<'v>> + Clone,
 ) -> Result<Candidate, FoldError> {
     let writes = match state {
-        Some(state) if graph.has_channels => Some(StateWrites::combine(graph, state, visits.clone())?),
+        Some(state) if graph.combines_writes => Some(StateWrites::combine(graph, state, visits.clone())?),
         _ => None,
     };
-    if let Some(state) = state.filter(|_| !graph.has_channels) {
+    if let Some(state) = state.filter(|_| !graph.combines_writes) {
         for visited in visits.clone() {
             for change in visited.changes {
                 let fits = state.check(change.key, &change.value);

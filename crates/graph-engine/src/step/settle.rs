@@ -75,7 +75,7 @@ pub fn settle(
     changes: &mut Vec<Change>,
 ) -> Settled {
     // Most visits make at most one call, which succeeds, and write to no channel.
-    let is_usual = facts.calls <= 1 && !env.graph.node(env.at.node).has_channels;
+    let is_usual = facts.calls <= 1 && !env.graph.node(env.at.node).combines_writes;
     let result = match outcome {
         Outcome::None if is_usual => View::Null,
         Outcome::Returned(result) if is_usual => result,
@@ -130,7 +130,7 @@ fn compute(
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Result<TakenEdges, Box<Failure>> {
-    if env.graph.node(env.at.node).has_channels {
+    if env.graph.node(env.at.node).combines_writes {
         take_shared(env, result, changes)?;
         return env.graph.assign_to_channels(env.at.node, context, result, notes, changes);
     }

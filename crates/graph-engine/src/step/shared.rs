@@ -56,7 +56,7 @@ impl Position {
     /// # Errors
     ///
     /// If the graph has no such key, or the key has another type, or secrets.
-    pub fn share(
+    pub(crate) fn share(
         &mut self,
         graph: &GraphTables,
         mut state: Option<&mut dyn StateFields>,

@@ -64,32 +64,31 @@ impl StateWrites {
             // The fields that this visit merges: the run of a graph may merge one several times.
             let mut own: BTreeSet<(usize, &'v str)> = BTreeSet::new();
             for (key, value) in graph.writes(node, visit.changes) {
-                let key = &key;
-                let Some(reducer) = &graph.keys[*key].reducer else {
-                    let misfit = |mismatch| FoldError::Misfit { node, key: *key, mismatch };
-                    state.check(*key, value).map_err(misfit)?;
-                    writes.keys.insert(*key, KeyWrite::Set(value.clone()));
+                let Some(reducer) = &graph.keys[key].reducer else {
+                    let misfit = |mismatch| FoldError::Misfit { node, key, mismatch };
+                    state.check(key, value).map_err(misfit)?;
+                    writes.keys.insert(key, KeyWrite::Set(value.clone()));
                     continue;
                 };
-                if graph.keys[*key].is_in_memory() {
+                if graph.keys[key].is_in_memory() {
                     // The journal does not have the value, so nothing may depend on whether writes combine.
-                    if writes.add(state, *key, reducer, value).is_err() {
-                        writes.keys.insert(*key, KeyWrite::Set(Value::Null));
+                    if writes.add(state, key, reducer, value).is_err() {
+                        writes.keys.insert(key, KeyWrite::Set(Value::Null));
                     }
-                    writes.reduced.remove(key);
+                    writes.reduced.remove(&key);
                     continue;
                 }
                 if let (Reducer::Merge, Value::Object(fields)) = (reducer, value) {
                     // A field that is null counts as absent.
                     let given = fields.iter().filter(|(_, field)| !field.is_null()).map(|(name, _)| name);
-                    if let Some(twice) = given.clone().find(|field| merged.contains(&(*key, field.as_str()))) {
-                        return Err(FoldError::Uncombined { node, key: *key, error: Uncombined::twice(twice) });
+                    if let Some(twice) = given.clone().find(|field| merged.contains(&(key, field.as_str()))) {
+                        return Err(FoldError::Uncombined { node, key, error: Uncombined::twice(twice) });
                     }
-                    own.extend(given.map(|field| (*key, field.as_str())));
+                    own.extend(given.map(|field| (key, field.as_str())));
                 }
-                writes.add(state, *key, reducer, value).map_err(|unwritten| match unwritten {
-                    Unwritten::Uncombined(error) => FoldError::Uncombined { node, key: *key, error },
-                    Unwritten::Misfit(mismatch) => FoldError::Misfit { node, key: *key, mismatch },
+                writes.add(state, key, reducer, value).map_err(|unwritten| match unwritten {
+                    Unwritten::Uncombined(error) => FoldError::Uncombined { node, key, error },
+                    Unwritten::Misfit(mismatch) => FoldError::Misfit { node, key, mismatch },
                 })?;
             }
             merged.append(&mut own);

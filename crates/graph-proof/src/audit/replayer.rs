@@ -174,11 +174,8 @@ impl<'m> Replayer<'m> {
     ) -> Result<Self, JournalError> {
         let code = tables(machine.graph());
         let mut state = is_recomputed.then(|| misfit(0, opened(machine, start))).transpose()?;
-        let mut position =
-            misfit(0, Position::at_entry(code, start.entry.as_deref(), is_recomputed.then_some(&start.inputs)))?;
-        position.limit = start.limit.map(u64::from);
         let shared = state.as_deref_mut().map(|state| state as &mut dyn StateFields);
-        misfit(0, position.share(code, shared, &start.shared))?;
+        let position = misfit(0, start.begin(code, shared))?;
         let depth = start.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth));
         let mut walk = Self {
             machine,

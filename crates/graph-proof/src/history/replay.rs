@@ -212,14 +212,11 @@ pub fn replay(
         .chain(resumed.iter().map(|resume| &resume.grants))
         .map(|patterns| grants(patterns))
         .collect();
-    let (inputs, limit, entry, shared) = (start.inputs, start.limit, start.entry, start.shared);
     let mut replay = Replay { deviations: Vec::new(), visits: 0, stopped: None, output: None };
     let code = tables(changed.graph());
     let mut position = Position::new(code);
-    let state = opened(changed, inputs).and_then(|mut state| {
-        position = Position::at_entry(code, entry.as_deref(), Some(&state.inputs().to_plain_value()))?;
-        position.limit = limit.map(u64::from);
-        position.share(code, Some(&mut *state), &shared)?;
+    let state = opened(changed, start.inputs.clone()).and_then(|mut state| {
+        position = start.begin(code, Some(&mut *state))?;
         if let Some(snapshot) = &begun {
             position = snapshot.restore(code, &mut *state)?;
         }
@@ -778,8 +775,8 @@ impl ChangedRun<'_> {
             }
             _ => Value::Null,
         };
-        let unshared =
-            |key: &&usize| !result.view().step(SHARED).step(&self.code.keys[**key].name).to_plain_value().is_array();
+        let shared = result.view().step(SHARED);
+        let unshared = |key: &&usize| !matches!(shared.step(&self.code.keys[**key].name), View::List(_));
         if let Some(key) = node.share.iter().find(unshared).filter(|_| failure.is_none()) {
             return Err(Halt::Stopped(format!("its run did not share `{}`", self.code.keys[*key].name)));
         }
