@@ -1,8 +1,9 @@
 //! The cost of a step: in memory, beyond the tool's own future, compiled and interpreted; of its routing alone; of an item of
 //! a parallel foreach; and durable, relative to a bare commit.
 //!
-//! Run with `cargo bench --bench steps`. Each group includes its reference: the difference or the ratio counts. `once NAME
-//! COUNT` does one thing `COUNT` times, for tools that count instructions, regardless of the load of the machine.
+//! Run with `cargo bench --bench steps`. Each group includes its reference: the difference or the ratio counts. `pairs`
+//! prints the figures that count, and `pairs branches` only those of branches. `once NAME COUNT` does one thing `COUNT` times,
+//! for tools that count instructions, regardless of the load of the machine.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -341,47 +342,62 @@ const TURNS: usize = 201;
 /// The number of commits after which a store is in a steady state: its log is reused from the beginning, and its cache is full.
 const WARM: u64 = 40_000;
 
+fn nanoseconds(time: Duration, count: u64) -> f64 {
+    time.as_secs_f64() * 1e9 / count as f64
+}
+
 /// Prints the figures that count. Work of the processor is measured many times: the minimum says most about the program, and
 /// the median is printed beside it. Work of the disk is reported as the median of ratios.
-fn pairs() {
+fn pairs(only_branches: bool) {
+    let tokio = tokio();
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
+    if !only_branches {
+        pairs_of_steps(&tokio, &runtime);
+    }
+    for branches in [50, 1_000, 10_000] {
+        let spread = measure(|| nanoseconds(time_spread(&tokio, &runtime, branches), branches));
+        println!("a branch of a fan-out of {branches}, with the tool's own future: {spread}");
+    }
+    durable_pairs(&tokio);
+}
+
+/// Prints the figures of steps in memory, without branches.
+fn pairs_of_steps(tokio: &Tokio, runtime: &Runtime) {
     const STEPS: u64 = 20_000;
     const ITEMS: u64 = 10_000;
     const CHOICES: u64 = 100_000;
-    const COMMITS: u64 = 50;
-    const BRANCHES: u64 = 50;
-    let tokio = tokio();
-    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").expect("a pattern").build().expect("built");
-    let nanoseconds = |time: Duration, count: u64| time.as_secs_f64() * 1e9 / count as f64;
-    let own = measure(|| nanoseconds(own_futures(&tokio, STEPS), STEPS));
+    let own = measure(|| nanoseconds(own_futures(tokio, STEPS), STEPS));
     println!("the tool's own future, boxed: {own}");
-    let plain = measure(|| nanoseconds(time(&tokio, &runtime, Countdown::new(Counter::from(STEPS))), STEPS));
+    let plain = measure(|| nanoseconds(time(tokio, runtime, Countdown::new(Counter::from(STEPS))), STEPS));
     println!("a step in memory, with that: {plain}");
     println!("  beyond the tool's own future: {:.0} ns ({:.0} ns)", plain.least - own.least, plain.median - own.median);
-    let assigning = measure(|| nanoseconds(time(&tokio, &runtime, Tally::new(Counter::from(STEPS))), STEPS));
+    let assigning = measure(|| nanoseconds(time(tokio, runtime, Tally::new(Counter::from(STEPS))), STEPS));
     println!(
         "  the same with an assignment: {:.0} ns ({:.0} ns)",
         assigning.least - own.least,
         assigning.median - own.median
     );
-    let interpreted = measure(|| nanoseconds(time_interpreted(&tokio, &runtime, "countdown.yaml", STEPS), STEPS));
+    let interpreted = measure(|| nanoseconds(time_interpreted(tokio, runtime, "countdown.yaml", STEPS), STEPS));
     println!("a step in memory, interpreted, with the tool's own future: {interpreted}");
-    let swept = measure(|| nanoseconds(time_sweep(&tokio, &runtime, ITEMS), ITEMS));
+    let swept = measure(|| nanoseconds(time_sweep(tokio, runtime, ITEMS), ITEMS));
     println!("an item of a parallel foreach, with the tool's own future: {swept}");
-    for branches in [1_000, 10_000] {
-        let spread = measure(|| nanoseconds(time_spread(&tokio, &runtime, branches), branches));
-        println!("a branch of a fan-out of {branches}, with the tool's own future: {spread}");
-    }
     for (name, in_stock) in EDGES {
         println!("routing alone, {name}: {}", measure(|| nanoseconds(routed(in_stock, CHOICES), CHOICES)));
     }
+}
+
+/// Prints the figures of durable steps.
+fn durable_pairs(tokio: &Tokio) {
+    const COMMITS: u64 = 50;
+    const BRANCHES: u64 = 50;
     let directory = directory();
     let runtime = tokio.block_on(durable_runtime(directory.path()));
-    let bare = Bare::open(directory.path(), bytes_a_step(&tokio, directory.path()));
+    let bare = Bare::open(directory.path(), bytes_a_step(tokio, directory.path()));
     // While the log grows, the size of its file is written too. While the cache grows, it allocates memory.
-    time(&tokio, &runtime, Tally::new(Counter::from(WARM)));
+    time(tokio, &runtime, Tally::new(Counter::from(WARM)));
     (0..WARM).for_each(|_| bare.commit());
     let ratio = measured(TURNS, || {
-        let steps = between_calls(&tokio, &runtime, COMMITS);
+        let steps = between_calls(tokio, &runtime, COMMITS);
         let began = Instant::now();
         (0..COMMITS).for_each(|_| bare.commit());
         steps.as_secs_f64() / began.elapsed().as_secs_f64()
@@ -390,10 +406,10 @@ fn pairs() {
     let commits = Arc::new(Commits::default());
     let watched = tokio.block_on(durable_builder(directory.path())).observer(Arc::clone(&commits));
     let watched = watched.build().expect("built");
-    let (_, bytes, _) = branch_steps(&tokio, &watched, &commits, BRANCHES);
+    let (_, bytes, _) = branch_steps(tokio, &watched, &commits, BRANCHES);
     let bare = Bare::open(directory.path(), bytes);
     let ratio = measured(TURNS / 2, || {
-        let (steps, _, count) = branch_steps(&tokio, &watched, &commits, BRANCHES);
+        let (steps, _, count) = branch_steps(tokio, &watched, &commits, BRANCHES);
         let began = Instant::now();
         (0..count).for_each(|_| bare.commit());
         steps.as_secs_f64() / began.elapsed().as_secs_f64()
@@ -444,23 +460,29 @@ fn once(name: &str, count: u64) {
         "branch" => time_spread(&tokio, &runtime, count),
         "first-edge" => routed(EDGES[0].1, count),
         "second-edge" => routed(EDGES[1].1, count),
-        "durable" | "bare" => once_durable(name, count),
+        "durable" | "bare" | "durable-branches" => once_durable(name, count),
         other => {
             eprintln!(
-                "`{other}` is not measured; name step, assignment, interpreted, item, branch, first-edge, second-edge, durable or bare"
+                "`{other}` is not measured; name step, assignment, interpreted, item, branch, first-edge, second-edge, durable, durable-branches or bare"
             );
             std::process::exit(2);
         }
     };
 }
 
-/// Executes `count` durable steps, or `count` commits of as many bytes.
+/// Executes `count` durable steps, `count` durable runs of a hundred steps with 50 branches, or `count` commits of as many bytes
+/// as a step.
 fn once_durable(name: &str, count: u64) -> Duration {
     let (directory, tokio) = (directory(), tokio());
     let began = Instant::now();
     if name == "durable" {
         let runtime = tokio.block_on(durable_runtime(directory.path()));
         time(&tokio, &runtime, Tally::new(Counter::from(count)));
+    } else if name == "durable-branches" {
+        let runtime = tokio.block_on(durable_runtime(directory.path()));
+        for _ in 0..count {
+            ran(&tokio, &runtime, Rounds::new(Squares), rounds::Inputs { numbers: numbers(50) });
+        }
     } else {
         let bare = Bare::open(directory.path(), bytes_a_step(&tokio, directory.path()));
         (0..count).for_each(|_| bare.commit());
@@ -477,12 +499,13 @@ fn main() {
     {
         return once(name, count.parse().expect("a count"));
     }
-    if arguments.first().is_none_or(|first| first == "pairs") {
-        pairs();
+    if let Some("pairs") = arguments.first().map(String::as_str) {
+        return pairs(arguments.get(1).is_some_and(|only| only == "branches"));
     }
-    if arguments.first().is_none_or(|first| first != "pairs") {
-        benches();
+    if arguments.is_empty() {
+        pairs(false);
     }
+    benches();
     Criterion::default().configure_from_args().final_summary();
 }
 

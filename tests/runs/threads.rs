@@ -1,13 +1,15 @@
 //! Branches whose tools block their threads.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use graph_runtime::observer::Event;
 use graph_runtime::record::{Entry, Record};
 use graph_runtime::store::StoreError;
 use graph_runtime::{
-    ActionError, Builder, Call, ManualClock, MemoryStore, RunError, RunId, Runtime, SecretKey, Store, audit,
+    ActionError, Builder, Call, ManualClock, MemoryStore, Observer, RunError, RunId, Runtime, SecretKey, Store, audit,
 };
 use state_graphs::{Spread, spread};
 use tokio::sync::Notify;
@@ -21,6 +23,43 @@ impl spread::Actions for Meeting {
     async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
         self.0.wait();
         Ok(params.number * params.number)
+    }
+}
+
+/// As [`Meeting`], and tells Tokio that it blocks its thread.
+struct MeetingInPlace(Barrier);
+
+impl spread::Actions for MeetingInPlace {
+    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+        tokio::task::block_in_place(|| self.0.wait());
+        Ok(params.number * params.number)
+    }
+}
+
+/// Squares numbers, each after others had a turn, and counts the calls that are in progress at a time.
+#[derive(Default)]
+struct Counting {
+    now: AtomicUsize,
+    most: Arc<AtomicUsize>,
+}
+
+impl spread::Actions for Counting {
+    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+        self.most.fetch_max(self.now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.now.fetch_sub(1, Ordering::Relaxed);
+        Ok(params.number * params.number)
+    }
+}
+
+/// Panics when the fourth visit of a run begins.
+struct PanicsAtFour;
+
+impl Observer for PanicsAtFour {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::StepStarted { step: 4, .. } = event {
+            panic!("no visit is the fourth");
+        }
     }
 }
 
@@ -111,10 +150,61 @@ async fn calls_in(store: &MemoryStore, id: &RunId) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn branches_run_on_several_threads() {
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
-    // Three threads wait for each other, so a run that had fewer would never end.
-    let run = runtime.start(Spread::new(Meeting(Barrier::new(3))), spread::Inputs { numbers: vec![1, 2, 3] });
+    // All four threads wait for each other, so a run that had fewer would never end.
+    let run = runtime.start(Spread::new(Meeting(Barrier::new(4))), spread::Inputs { numbers: vec![1, 2, 3, 4] });
     let finished = tokio::time::timeout(PATIENCE, run.await.unwrap()).await.unwrap().unwrap();
-    assert_eq!(finished.output, 14);
+    assert_eq!(finished.output, 30);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn branches_that_block_in_place_are_all_in_progress() {
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
+    // `max_concurrency` is 64, so all 64 meet, on threads that Tokio adds.
+    let inputs = spread::Inputs { numbers: vec![1; 64] };
+    let run = runtime.start(Spread::new(MeetingInPlace(Barrier::new(64))), inputs).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap().output, 64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_most_as_many_branches_are_in_progress_as_the_graph_allows() {
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
+    let tools = Counting::default();
+    let most = Arc::clone(&tools.most);
+    let inputs = spread::Inputs { numbers: vec![1; 1_000] };
+    let run = runtime.start(Spread::new(tools), inputs).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap().output, 1_000);
+    assert_eq!(most.load(Ordering::Relaxed), 64);
+}
+
+#[test]
+fn branches_are_dropped_when_tokio_is_shut_down() {
+    for threads in [1, 2] {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
+        let tools = Waiting::default();
+        let (released, called) = (Arc::clone(&tools.released), Arc::clone(&tools.called));
+        let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
+        let inputs = spread::Inputs { numbers: [1, 0].repeat(100) };
+        let run = tokio.block_on(runtime.start(Spread::new(tools), inputs)).unwrap();
+        // As many as may be in progress wait, each behind one that does not.
+        tokio.block_on(until("64 branches wait", || async {
+            called.lock().unwrap().iter().filter(|number| **number == 0).count() == 64
+        }));
+        tokio.shutdown_timeout(PATIENCE);
+        drop((run, runtime));
+        assert_eq!(Arc::strong_count(&released), 1, "a branch is left");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_that_panics_in_a_branch_stops_the_run_and_is_named() {
+    let builder = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
+    let runtime = builder.observer(PanicsAtFour).build().unwrap();
+    let inputs = spread::Inputs { numbers: (1..=100).collect() };
+    let run = runtime.start(Spread::new(Waiting::default()), inputs).await.unwrap();
+    match tokio::time::timeout(PATIENCE, run).await.unwrap() {
+        Err(RunError::Stopped { reason, .. }) => assert!(reason.contains("no visit is the fourth"), "{reason}"),
+        other => panic!("the run is {other:?}"),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -155,7 +245,7 @@ async fn a_run_that_is_aborted_is_leased_until_its_blocked_branch_returns() {
 async fn finished_calls_are_durable_while_a_branch_waits() {
     let (tools, store, id) = (Waiting::default(), MemoryStore::new(), RunId::new("spread").unwrap());
     let released = Arc::clone(&tools.released);
-    // One task makes all three visits, since the first two do not wait.
+    // One worker makes all three visits, since the first two do not wait.
     let inputs = spread::Inputs { numbers: vec![1, 2, 0] };
     let run = timeless(&store).start_as(id.clone(), Spread::new(tools), inputs).await.unwrap();
     until("the first calls are in the journal", || async { calls_in(&store, &id).await == 2 }).await;
@@ -184,9 +274,9 @@ async fn no_branch_begins_after_a_failure_that_ends_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_finished_call_is_durable_while_the_next_one_of_its_task_blocks() {
+async fn a_finished_call_is_durable_while_the_next_one_of_its_worker_blocks() {
     let Blocking { runtime, store, id, graph, called, release } = blocking();
-    // More visits than tasks: the one that blocks follows another one in its task.
+    // More visits than workers: the one that blocks follows another one of its worker.
     let inputs = spread::Inputs { numbers: (1..=200).chain([0]).collect() };
     let run = runtime.start_as(id.clone(), graph, inputs).await.unwrap();
     tokio::task::spawn_blocking(move || called.recv_timeout(PATIENCE)).await.unwrap().unwrap();

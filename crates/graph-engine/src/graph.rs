@@ -206,7 +206,9 @@ impl GraphTables {
         notes: &mut Notes,
         changes: &mut Vec<Change>,
     ) {
-        for (key, term) in &self.node(node).assign {
+        let assign = &self.node(node).assign;
+        changes.reserve_exact(assign.len());
+        for (key, term) in assign {
             let value = Scope { changes, result, ..self.scope(context) }.evaluate(term, notes);
             changes.push(Change { key: *key, value });
         }
@@ -237,6 +239,7 @@ impl GraphTables {
         for (key, value) in writes_in(node, changes) {
             self.see(node, context, (key, value), notes, &mut seen)?;
         }
+        changes.reserve_exact(node.assign.len());
         for (key, term) in &node.assign {
             let value = Scope { seen: &seen, result, ..self.scope(context) }.evaluate(term, notes);
             self.see(node, context, (*key, &value), notes, &mut seen)?;
@@ -276,10 +279,7 @@ impl GraphTables {
                 let is_read = node.seen.contains(&key);
                 match (before, context.state.get(key)) {
                     (_, _) if *reducer == Reducer::Last => Seen::Value(write.clone()),
-                    // An object always combines with an object.
-                    (None, View::Null | View::Object(_)) if *reducer == Reducer::Merge && !is_read => return Ok(()),
-                    // A write to a list always combines with it.
-                    (None, View::List(_)) if reducer.makes_list() && !is_read => return Ok(()),
+                    (None, committed) if !is_read && reducer.surely_combines(committed, write) => return Ok(()),
                     (None, View::List(committed)) if reducer.makes_list() => {
                         let mut writes = ListWrites::default();
                         writes.write(reducer, committed, write.clone());

@@ -362,6 +362,22 @@ impl Reducer {
         }
     }
 
+    /// Whether a write that [`check`](Self::check) accepts combines with the channel's value for certain. It does not combine
+    /// them, so it is quick; some writes combine although it returns false.
+    #[inline]
+    pub fn surely_combines(&self, current: View<'_>, write: &Value) -> bool {
+        match (self, current) {
+            (Self::Append | Self::Extend | Self::Union | Self::Messages { .. }, View::List(_))
+            | (Self::Merge, View::Null | View::Object(_))
+            | (Self::Last, _) => true,
+            (Self::Sum, View::Integer(current)) => {
+                write.as_i64().is_some_and(|write| current.checked_add(write).is_some())
+            }
+            (Self::Max | Self::Min, View::Integer(_)) => write.is_i64(),
+            _ => false,
+        }
+    }
+
     /// Returns the elements of a write to a list, in order.
     pub fn elements(&self, write: Value) -> Vec<Value> {
         match (self, write) {
@@ -531,6 +547,24 @@ mod tests {
             ("last", json!(1), vec![json!(2), json!(null)], json!(null)),
         ] {
             assert_eq!(combined(name, first.clone(), &writes), Ok(expected), "{name} {first} {writes:?}");
+        }
+    }
+
+    #[test]
+    fn writes_that_surely_combine_do() {
+        let values = json!([
+            null, true, 0, -1, 7, i64::MAX, i64::MIN, 1_u64 << 63, 0.5, f64::MAX, "", "a", [], [1], [{"id": 1}], {}, {"id": 1}
+        ]);
+        let values = values.as_array().unwrap();
+        for reducer in REDUCERS.map(|name| Reducer::named(name).unwrap()) {
+            let mut sure = 0;
+            for (current, write) in values.iter().flat_map(|current| values.iter().map(move |write| (current, write))) {
+                let is_sure = reducer.check(write).is_ok() && reducer.surely_combines(current.view(), write);
+                sure += usize::from(is_sure);
+                let combined = reducer.combine(current.clone(), write.clone());
+                assert!(!is_sure || combined.is_ok(), "{reducer}: {current} and {write}");
+            }
+            assert!(sure > 0, "{reducer}");
         }
     }
 

@@ -1,37 +1,75 @@
-//! The visits of a step with several activations: each is in a task of its own, so that a tool that blocks its thread holds
+//! The visits of a step with several activations: workers, each a task, make them, so that a tool that blocks its thread holds
 //! up no other branch.
 //!
-//! A step has as many tasks as visits may be in progress at a time. Each makes the next visit that was not begun, until none is
-//! left.
+//! A worker makes the next visit that was not begun, until none is left. The first launcher begins a worker and another
+//! launcher, and so does that one. While tools return at once, the workers make all visits before many launchers had a turn:
+//! such a step has as many workers as threads. While tools wait, or block their threads, launchers have turns, and there are as
+//! many workers as visits may be in progress.
 
+use std::any::Any;
 use std::future::poll_fn;
+use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use futures_util::future::{AbortRegistration, Abortable};
-use tokio::task::{JoinSet, yield_now};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, yield_now};
 use tracing::Instrument;
 
 use crate::engine::cancelling::Cancelling;
 use crate::engine::run_state::{BoxedVisit, CallSlot, StepContext, VisitState};
 use crate::error::RunError;
+use crate::future::catch_panic;
 use crate::schedule::{in_run, is_others_turn};
 
-/// The state that the tasks of a step share.
+/// The state that the workers of a step share.
 struct ConcurrentStep {
     /// How many visits were begun, in the order of the frontier.
     begun: AtomicUsize,
-    /// How many visits are not over.
+    /// How many visits it has.
+    visits: usize,
+    /// How many of them are not over, or were made by workers that may begin more.
     left: AtomicUsize,
-    /// The visits that are over, in the order of the frontier.
-    done: Vec<Mutex<Option<BoxedVisit>>>,
+    /// How many visits may be in progress at a time.
+    most: usize,
+    workers: Mutex<Workers>,
+    /// Wakes the run when the last worker is gone, or one panics.
+    idle: Notify,
     /// Whether the run surely ends in this step, so that no further visit begins.
     ends_run: AtomicBool,
     /// The visits that others of the step may cancel.
     cancelling: Option<Cancelling>,
 }
+
+/// The workers of a step.
+struct Workers {
+    /// The context of their visits, until the step is over.
+    context: Option<StepContext>,
+    /// How many there are.
+    count: usize,
+    /// The tasks of all that there were.
+    tasks: Vec<AbortHandle>,
+    /// The visits of those that are gone, each with its place in the frontier.
+    made: Vec<(usize, BoxedVisit)>,
+    /// The panic of one of them.
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+/// A worker of a step. It owns all that its task uses.
+struct Worker {
+    /// The context of its visits, until it is dropped.
+    context: Option<StepContext>,
+    step: Arc<ConcurrentStep>,
+    /// The visits that it made, each with its place in the frontier. The others see them when it is gone: threads that work on
+    /// the same memory are slow.
+    made: Vec<(usize, BoxedVisit)>,
+}
+
+/// Ends the workers of a step when it is dropped. The run of a task that is aborted drops it early.
+struct StepGuard(Arc<ConcurrentStep>);
 
 impl StepContext {
     /// Visits the nodes of the frontier: a single one in the run's own task, several in tasks of their own. At most as many
@@ -43,28 +81,16 @@ impl StepContext {
             visits[0].begin(activation.clone());
             return self.timed_visit(&mut visits[0], slot, true).await;
         }
-        let frontier = &self.run_state.position.frontier;
-        let most = self.graph().branches_at_once(frontier).clamp(1, frontier.len().max(1));
-        let cancelling = Cancelling::of(self.graph(), &self.run_state.position);
-        let done = frontier.iter().map(|_| Mutex::default()).collect();
-        let (begun, left, ends_run) = (AtomicUsize::new(0), AtomicUsize::new(frontier.len()), AtomicBool::new(false));
-        let shared = Arc::new(ConcurrentStep { begun, left, done, ends_run, cancelling });
-        let mut tasks = JoinSet::new();
-        for _ in 0..most {
-            tasks.spawn(in_run(self.clone().visit_branches(Arc::clone(&shared))).in_current_span());
-        }
-        while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended
-                && error.is_panic()
-            {
-                std::panic::resume_unwind(error.into_panic());
-            }
-        }
+        let step = StepGuard(Arc::new(ConcurrentStep::new(self)));
+        step.0.launch();
+        let mut made = step.0.finish().await;
+        // Each worker has made its visits in order.
+        made.sort_by_key(|(place, _)| *place);
         visits.clear();
-        visits.extend(shared.done.iter().map(|done| {
-            let done = done.lock().unwrap_or_else(PoisonError::into_inner).take();
-            done.unwrap_or_else(|| self.lost())
-        }));
+        if made.len() < step.0.visits {
+            visits.push(self.lost());
+        }
+        visits.extend(made.into_iter().map(|(_, visit)| visit));
     }
 
     /// Returns a visit whose task is gone, since tokio was shut down.
@@ -73,49 +99,13 @@ impl StepContext {
         Box::new(VisitState { broken: Some(Box::new(error)), ..VisitState::default() })
     }
 
-    /// Visits nodes of the step, one after the other, until no visit is left that was not begun. The future owns everything
-    /// that it uses.
-    ///
-    /// The calls that finish are written when something waits. A short step whose calls never wait writes them with the step.
-    async fn visit_branches(self, shared: Arc<ConcurrentStep>) {
-        let (mut slot, mut turn) = (self.slot(), Instant::now());
-        let mut made: u64 = 0;
-        let mut is_unwritten = false;
-        loop {
-            let place = shared.begun.fetch_add(1, Ordering::Relaxed);
-            let Some(activation) = self.run_state.position.frontier.get(place) else { break };
-            let mut visit = Box::new(VisitState::of(activation.clone()));
-            let visiting = self.visit_branch(place, &mut visit, &mut slot, &shared);
-            when_pending(visiting, || {
-                if std::mem::take(&mut is_unwritten) {
-                    self.pending_calls.wake();
-                }
-            })
-            .await;
-            is_unwritten |= visit.called;
-            *shared.done[place].lock().unwrap_or_else(PoisonError::into_inner) = Some(visit);
-            shared.left.fetch_sub(1, Ordering::Relaxed);
-            made += 1;
-            if is_others_turn(made, &mut turn) {
-                yield_now().await;
-            }
-        }
-        if is_unwritten {
-            // The last visits of other tasks may be about to end.
-            yield_now().await;
-            if shared.left.load(Ordering::Relaxed) > 0 {
-                self.pending_calls.wake();
-            }
-        }
-    }
-
     /// Visits the node of a branch, unless another visit of the step surely ends the run.
-    async fn visit_branch(&self, place: usize, visit: &mut VisitState, slot: &mut CallSlot, shared: &ConcurrentStep) {
-        if shared.ends_run.load(Ordering::Relaxed) {
+    async fn visit_branch(&self, place: usize, visit: &mut VisitState, slot: &mut CallSlot, step: &ConcurrentStep) {
+        if step.ends_run.load(Ordering::Relaxed) {
             visit.is_left_out = true;
             return;
         }
-        let is_done = match shared.cancelling.as_ref().and_then(|visits| visits.registration(place)) {
+        let is_done = match step.cancelling.as_ref().and_then(|visits| visits.registration(place)) {
             None => {
                 self.timed_visit(visit, slot, false).await;
                 true
@@ -128,12 +118,12 @@ impl StepContext {
             self.settle_visit(visit, slot);
             visit.is_settled = true;
             ends_run = visit.way.is_fatal();
-            if let Some(visits) = &shared.cancelling {
+            if let Some(visits) = &step.cancelling {
                 visits.take(self.graph(), &visit.activation, &visit.way);
             }
         }
         if ends_run {
-            shared.ends_run.store(true, Ordering::Relaxed);
+            step.ends_run.store(true, Ordering::Relaxed);
         }
     }
 
@@ -161,6 +151,157 @@ impl StepContext {
     }
 }
 
+impl ConcurrentStep {
+    /// Returns a step of which no visit was begun.
+    fn new(context: &StepContext) -> Self {
+        let (graph, position) = (context.graph(), &context.run_state.position);
+        let frontier = &position.frontier;
+        Self {
+            begun: AtomicUsize::new(0),
+            visits: frontier.len(),
+            left: AtomicUsize::new(frontier.len()),
+            most: graph.branches_at_once(frontier).max(1),
+            workers: Mutex::new(Workers {
+                context: Some(context.clone()),
+                count: 0,
+                tasks: Vec::new(),
+                made: Vec::new(),
+                panic: None,
+            }),
+            idle: Notify::new(),
+            ends_run: AtomicBool::new(false),
+            cancelling: Cancelling::of(graph, position),
+        }
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many visits were not begun.
+    fn unbegun(&self) -> usize {
+        self.visits.saturating_sub(self.begun.load(Ordering::Relaxed))
+    }
+
+    /// Begins a worker and a launcher of the next one, unless there are as many as are of use.
+    ///
+    /// The launcher is spawned first: Tokio keeps the task that a thread spawned last for that thread alone, and gives the
+    /// others to any thread that has nothing to do.
+    fn launch(self: &Arc<Self>) {
+        let Some(worker) = self.worker() else { return };
+        if self.unbegun() > 1 {
+            let step = Arc::clone(self);
+            tokio::spawn(async move { step.launch() }.in_current_span());
+        }
+        let task = tokio::spawn(in_run(worker.run()).in_current_span()).abort_handle();
+        let mut workers = self.workers();
+        if workers.context.is_none() {
+            // The run's task was aborted meanwhile.
+            task.abort();
+        }
+        workers.tasks.push(task);
+    }
+
+    /// Adds a worker, unless there are as many as are of use.
+    fn worker(self: &Arc<Self>) -> Option<Worker> {
+        let mut workers = self.workers();
+        if workers.count >= self.most || self.unbegun() == 0 {
+            return None;
+        }
+        let context = workers.context.clone()?;
+        workers.count += 1;
+        Some(Worker { context: Some(context), step: Arc::clone(self), made: Vec::new() })
+    }
+
+    /// Waits until the workers are gone and nothing refers to the context of their visits. Returns the visits, each with its
+    /// place in the frontier: all of them, unless Tokio was shut down. Panics as soon as a worker does.
+    async fn finish(&self) -> Vec<(usize, BoxedVisit)> {
+        loop {
+            let panic = {
+                let mut workers = self.workers();
+                if workers.count == 0 && workers.panic.is_none() {
+                    workers.context = None;
+                    return std::mem::take(&mut workers.made);
+                }
+                workers.panic.take()
+            };
+            if let Some(panic) = panic {
+                resume_unwind(panic);
+            }
+            self.idle.notified().await;
+        }
+    }
+}
+
+impl Drop for StepGuard {
+    fn drop(&mut self) {
+        let (context, tasks) = {
+            let mut workers = self.0.workers();
+            (workers.context.take(), std::mem::take(&mut workers.tasks))
+        };
+        drop(context);
+        tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Worker {
+    /// Works, and gives its visits to the step.
+    async fn run(mut self) {
+        if let Err(panic) = catch_panic(self.work()).await {
+            self.step.workers().panic = Some(panic);
+            self.step.idle.notify_one();
+        }
+    }
+
+    /// Visits nodes of the step, one after the other, until no visit is left that was not begun.
+    ///
+    /// The calls that finish are written when something waits. A short step whose calls never wait writes them with the step.
+    async fn work(&mut self) {
+        let Self { context: Some(context), step, made } = self else { return };
+        let (mut slot, mut turn) = (context.slot(), Instant::now());
+        let mut is_unwritten = false;
+        loop {
+            let place = step.begun.fetch_add(1, Ordering::Relaxed);
+            let Some(activation) = context.run_state.position.frontier.get(place) else { break };
+            let mut visit = Box::new(VisitState::of(activation.clone()));
+            let visiting = context.visit_branch(place, &mut visit, &mut slot, step);
+            when_pending(visiting, || {
+                if std::mem::take(&mut is_unwritten) {
+                    context.pending_calls.wake();
+                }
+            })
+            .await;
+            is_unwritten |= visit.called;
+            made.push((place, visit));
+            if is_others_turn(made.len() as u64, &mut turn) {
+                yield_now().await;
+            }
+        }
+        step.left.fetch_sub(made.len(), Ordering::Relaxed);
+        let is_left = || step.left.load(Ordering::Relaxed) > 0;
+        if is_unwritten && is_left() {
+            // The last visits of other workers may be about to end.
+            yield_now().await;
+            if is_left() {
+                context.pending_calls.wake();
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // The run changes its state when the last worker is gone.
+        self.context = None;
+        let mut workers = self.step.workers();
+        workers.made.append(&mut self.made);
+        workers.count -= 1;
+        if workers.count == 0 {
+            self.step.idle.notify_one();
+        }
+    }
+}
+
 /// Calls a function each time that a future waits.
 async fn when_pending<F: Future>(future: F, mut waits: impl FnMut()) -> F::Output {
     let mut future = pin!(future);
@@ -179,10 +320,10 @@ mod tests {
     use super::*;
 
     /// Compiles only if the future can be spawned as a task.
-    fn can_be_spawned<F: Future + Send + 'static>(_: impl FnOnce(StepContext, Arc<ConcurrentStep>) -> F) {}
+    fn can_be_spawned<F: Future + Send + 'static>(_: impl FnOnce(Worker) -> F) {}
 
     #[test]
     fn the_visits_of_branches_own_all_that_they_need() {
-        can_be_spawned(StepContext::visit_branches);
+        can_be_spawned(Worker::run);
     }
 }

@@ -1,10 +1,7 @@
 //! Running hooks: those of the graph, those of the program, and the order in which they are asked.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use graph_model::program::{self, Executor, LimitCode};
@@ -16,6 +13,7 @@ use crate::classify::Classification;
 use crate::engine::call_result::PendingCall;
 use crate::engine::run_state::StepContext;
 use crate::failure::Failure;
+use crate::future::catch_panic;
 use crate::graph::{CompiledHook, Notes, Now, Steering};
 use crate::hooks::{Control, HookContext, Layer};
 use crate::status::Status;
@@ -250,18 +248,15 @@ impl StepContext {
     /// Asks one of the program's hooks. A hook that panics or takes too long gives no answer.
     async fn ask_programs(
         &self,
-        mut answering: Pin<Box<dyn Future<Output = Option<Control>> + Send + '_>>,
+        answering: Pin<Box<dyn Future<Output = Option<Control>> + Send + '_>>,
     ) -> Option<Control> {
-        let answer = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(context))) {
-            Ok(poll) => poll,
-            Err(panic) => {
+        match self.bounded(Some(HOOK_TIME), catch_panic(answering)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(panic)) => {
                 let error = panic_text(&*panic);
                 tracing::warn!(run = %self.facts.id, %error, "a hook of the program panicked");
-                Poll::Ready(None)
+                None
             }
-        });
-        match self.bounded(Some(HOOK_TIME), answer).await {
-            Ok(answer) => answer,
             Err(failure) => {
                 tracing::warn!(run = %self.facts.id, error = %failure.message, "a hook of the program was given up");
                 None
