@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use graph_runtime::observer::Event;
@@ -17,21 +17,34 @@ use tokio::sync::Notify;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Squares numbers, each after its branch has met all others. A thread waits for the others in each branch.
-struct Meeting(Barrier);
+struct Meeting {
+    all: usize,
+    present: Mutex<usize>,
+    added: Condvar,
+    /// Whether it tells Tokio that it blocks the thread.
+    in_place: bool,
+}
 
-impl spread::Actions for Meeting {
-    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
-        self.0.wait();
-        Ok(params.number * params.number)
+impl Meeting {
+    fn of(all: usize, in_place: bool) -> Spread<Self> {
+        Spread::new(Self { all, present: Mutex::default(), added: Condvar::new(), in_place })
+    }
+
+    /// Blocks the thread until all are present.
+    fn wait(&self) -> Result<(), ActionError> {
+        let mut present = self.present.lock().unwrap();
+        *present += 1;
+        self.added.notify_all();
+        let is_open = |present: &mut usize| *present < self.all;
+        let (present, _) = self.added.wait_timeout_while(present, PATIENCE, is_open).unwrap();
+        if *present < self.all { Err(ActionError::permanent(format!("only {present} came"))) } else { Ok(()) }
     }
 }
 
-/// As [`Meeting`], and tells Tokio that it blocks its thread.
-struct MeetingInPlace(Barrier);
-
-impl spread::Actions for MeetingInPlace {
+impl spread::Actions for Meeting {
     async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
-        tokio::task::block_in_place(|| self.0.wait());
+        let met = if self.in_place { tokio::task::block_in_place(|| self.wait()) } else { self.wait() };
+        met?;
         Ok(params.number * params.number)
     }
 }
@@ -63,7 +76,8 @@ impl Observer for PanicsAtFour {
     }
 }
 
-/// Squares numbers. For the number 0 it says that it was called, and blocks its thread until it is released.
+/// Squares numbers. For the number 0 it says that it was called, and blocks its thread until it is released. For -1 it waits a
+/// little, and for -2 forever.
 struct Blocked {
     called: Mutex<Sender<()>>,
     released: Mutex<Receiver<()>>,
@@ -74,6 +88,11 @@ impl spread::Actions for Blocked {
         if params.number == 0 {
             self.called.lock().unwrap().send(()).unwrap_or_default();
             self.released.lock().unwrap().recv_timeout(PATIENCE).expect("the test releases it");
+        }
+        match params.number {
+            -1 => tokio::time::sleep(Duration::from_millis(5)).await,
+            -2 => std::future::pending().await,
+            _ => {}
         }
         Ok(params.number * params.number)
     }
@@ -150,10 +169,9 @@ async fn calls_in(store: &MemoryStore, id: &RunId) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn branches_run_on_several_threads() {
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
-    // All four threads wait for each other, so a run that had fewer would never end.
-    let run = runtime.start(Spread::new(Meeting(Barrier::new(4))), spread::Inputs { numbers: vec![1, 2, 3, 4] });
-    let finished = tokio::time::timeout(PATIENCE, run.await.unwrap()).await.unwrap().unwrap();
-    assert_eq!(finished.output, 30);
+    // All four threads wait for each other, so a run that had fewer would fail.
+    let run = runtime.start(Meeting::of(4, false), spread::Inputs { numbers: vec![1, 2, 3, 4] });
+    assert_eq!(run.await.unwrap().await.unwrap().output, 30);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,8 +179,8 @@ async fn branches_that_block_in_place_are_all_in_progress() {
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
     // `max_concurrency` is 64, so all 64 meet, on threads that Tokio adds.
     let inputs = spread::Inputs { numbers: vec![1; 64] };
-    let run = runtime.start(Spread::new(MeetingInPlace(Barrier::new(64))), inputs).await.unwrap();
-    assert_eq!(tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap().output, 64);
+    let run = runtime.start(Meeting::of(64, true), inputs).await.unwrap();
+    assert_eq!(run.await.unwrap().output, 64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -239,6 +257,36 @@ async fn a_run_that_is_aborted_is_leased_until_its_blocked_branch_returns() {
     let finished = tokio::time::timeout(PATIENCE, finished).await.unwrap().unwrap();
     assert_eq!(finished.output, 1);
     audit(&graph, &id, &store.load(&id).await.unwrap(), &key().public(), None).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_aborted_run_begins_no_call_behind_its_blocked_ones() {
+    let Blocking { runtime, store, id, graph, called, release } = blocking();
+    // As many as may be in progress, and more that would block.
+    let inputs = spread::Inputs { numbers: [vec![0; 3], vec![-2; 61], vec![0; 40]].concat() };
+    let run = runtime.start_as(id.clone(), graph, inputs).await.unwrap();
+    let called = tokio::task::spawn_blocking(move || {
+        (0..3).for_each(|_| called.recv_timeout(PATIENCE).unwrap());
+        called
+    });
+    let called = called.await.unwrap();
+    run.abort();
+    assert!(matches!(run.await, Err(RunError::Stopped { .. })));
+    (0..43).for_each(|_| release.send(()).unwrap());
+    until("the lease is given back", || async { store.lease(&id).await.is_ok() }).await;
+    assert_eq!(called.try_iter().count(), 0, "calls after the run was aborted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn finished_calls_are_durable_though_their_worker_blocks_next() {
+    let Blocking { runtime, store, id, graph, called, release } = blocking();
+    // The first one that is done wakes the run, and its worker makes the last visit, which blocks the thread.
+    let inputs = spread::Inputs { numbers: [vec![-1; 64], vec![0]].concat() };
+    let run = runtime.start_as(id.clone(), graph, inputs).await.unwrap();
+    tokio::task::spawn_blocking(move || called.recv_timeout(PATIENCE)).await.unwrap().unwrap();
+    until("the other calls are in the journal", || async { calls_in(&store, &id).await == 64 }).await;
+    release.send(()).unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap().output, 64);
 }
 
 #[tokio::test]

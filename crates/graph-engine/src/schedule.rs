@@ -1,8 +1,12 @@
 //! Turns of tasks: whether the others of a thread had one while a run waited.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::task::yield_now;
 
 tokio::task_local! {
     /// Set in the tasks of runs: whether the other tasks of the thread have had a turn while this one blocked it.
@@ -36,7 +40,7 @@ pub(crate) fn in_run<F: Future>(future: F) -> impl Future<Output = F::Output> {
 /// }
 /// ```
 pub fn may_block_run() -> bool {
-    use tokio::runtime::{Handle, RuntimeFlavor};
+    use tokio::runtime::RuntimeFlavor;
     let is_run = RUN.try_with(|_| ()).is_ok();
     is_run && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
@@ -77,4 +81,23 @@ pub(crate) fn is_turn_over(turn: &mut Instant) -> bool {
         *turn = Instant::now();
     }
     is_over && !had_turn
+}
+
+/// Lets the other tasks of the thread have a turn. Any thread may continue this task, so it does not wait while one of them
+/// blocks the thread.
+///
+/// [`yield_now`] keeps a task for its thread. That is better if there is only one: its timers are looked at too.
+pub(crate) async fn leave_thread() {
+    if Handle::current().metrics().num_workers() < 2 {
+        return yield_now().await;
+    }
+    let mut has_left = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_left, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

@@ -135,10 +135,7 @@ pub(super) fn parse_keys(
     whose: &'static str,
 ) -> Vec<Spanned<StateKey>> {
     let Some(tree) = fields.get(whose.trim_matches('`')) else { return Vec::new() };
-    let list = match &tree.node {
-        TreeNode::String(_) => std::slice::from_ref(tree),
-        _ => reader.list(tree, whose),
-    };
+    let list = reader.one_or_list(tree, whose, "the name of a key or a list of names");
     let name = |reader: &mut DefinitionReader<'_>, tree| {
         reader.text(tree, &format!("a name in {whose}")).and_then(|text| reader.name(text, StateKey::new))
     };

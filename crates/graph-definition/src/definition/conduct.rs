@@ -165,10 +165,7 @@ fn shown(tree: &YamlTree) -> String {
 /// Reads the categories of failures after which a call is retried.
 fn categories(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<String> {
     let words = CATEGORIES.map(|name| (name, name));
-    let list = match &tree.node {
-        TreeNode::String(_) => std::slice::from_ref(tree),
-        _ => reader.list(tree, "`on`"),
-    };
+    let list = reader.one_or_list(tree, "`on`", "a category or a list of categories");
     if list.is_empty() && matches!(tree.node, TreeNode::List(_)) {
         let place = SourcePlace::new(reader.source, tree.span.clone());
         reader

@@ -3,7 +3,7 @@
 use super::reader::DefinitionReader;
 use crate::diagnostic::{SourcePlace, code};
 use crate::hash::HashSet;
-use crate::tree::{TreeNode, YamlTree};
+use crate::tree::YamlTree;
 
 /// Environment variables, each once, in the order in which they occur.
 #[derive(Default)]
@@ -16,10 +16,7 @@ impl RequiredEnv {
     /// Reads a list of names, or one name (R281). Returns those that are new.
     pub(super) fn read(&mut self, reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<String> {
         let before = self.names.len();
-        let items = match &tree.node {
-            TreeNode::String(_) => std::slice::from_ref(tree),
-            _ => reader.list(tree, "`env_requires`"),
-        };
+        let items = reader.one_or_list(tree, "`env_requires`", "a name or a list of names");
         reader.note_repeated("`env_requires`", items);
         for item in items {
             let Some(name) = reader.text(item, "an environment variable's name") else { continue };

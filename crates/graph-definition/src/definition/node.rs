@@ -510,10 +510,7 @@ fn parse_sources(
     field: &'static str,
     lost: &mut bool,
 ) -> Vec<Spanned<NodeName>> {
-    let list = match &tree.node {
-        TreeNode::String(_) => std::slice::from_ref(tree),
-        _ => reader.list(tree, field),
-    };
+    let list = reader.one_or_list(tree, field, "the name of a node or a list of names");
     if list.is_empty() {
         *lost = true;
         if matches!(&tree.node, TreeNode::List(_)) {

@@ -108,6 +108,19 @@ impl DefinitionReader<'_> {
         }
     }
 
+    /// Reads a field that is a string, or a list of strings; returns the trees of the strings. `needed` is the field's form in
+    /// words.
+    pub(super) fn one_or_list<'t>(&mut self, tree: &'t YamlTree, what: &str, needed: &str) -> &'t [YamlTree] {
+        match &tree.node {
+            TreeNode::String(_) => std::slice::from_ref(tree),
+            TreeNode::List(list) => list,
+            _ => {
+                self.wrong_shape(tree, what, needed);
+                &[]
+            }
+        }
+    }
+
     pub(super) fn text(&mut self, tree: &YamlTree, what: &str) -> Option<Spanned<String>> {
         match &tree.node {
             TreeNode::String(text) => Some(Spanned { value: text.clone(), span: tree.span.clone() }),

@@ -3,8 +3,12 @@
 //!
 //! A worker makes the next visit that was not begun, until none is left. The first launcher begins a worker and another
 //! launcher, and so does that one. While tools return at once, the workers make all visits before many launchers had a turn:
-//! such a step has as many workers as threads. While tools wait, or block their threads, launchers have turns, and there are as
-//! many workers as visits may be in progress.
+//! a short step has few workers. While tools wait, or block their threads, launchers have turns, and there are as many workers as
+//! visits may be in progress.
+//!
+//! A task that a thread woke last, or that yielded to the others of its thread, runs on that thread only: it would wait while
+//! the worker's next tool blocks the thread. So a worker that woke another task lets other threads continue it before its next
+//! visit.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -16,14 +20,14 @@ use std::time::Instant;
 
 use futures_util::future::{AbortRegistration, Abortable};
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, yield_now};
+use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use crate::engine::cancelling::Cancelling;
 use crate::engine::run_state::{BoxedVisit, CallSlot, StepContext, VisitState};
 use crate::error::RunError;
 use crate::future::catch_panic;
-use crate::schedule::{in_run, is_others_turn};
+use crate::schedule::{in_run, is_others_turn, leave_thread};
 
 /// The state that the workers of a step share.
 struct ConcurrentStep {
@@ -31,14 +35,12 @@ struct ConcurrentStep {
     begun: AtomicUsize,
     /// How many visits it has.
     visits: usize,
-    /// How many of them are not over, or were made by workers that may begin more.
-    left: AtomicUsize,
     /// How many visits may be in progress at a time.
     most: usize,
     workers: Mutex<Workers>,
     /// Wakes the run when the last worker is gone, or one panics.
     idle: Notify,
-    /// Whether the run surely ends in this step, so that no further visit begins.
+    /// Whether no further visit begins, since the run surely ends in this step or its task is gone.
     ends_run: AtomicBool,
     /// The visits that others of the step may cancel.
     cancelling: Option<Cancelling>,
@@ -52,23 +54,30 @@ struct Workers {
     count: usize,
     /// The tasks of all that there were.
     tasks: Vec<AbortHandle>,
-    /// The visits of those that are gone, each with its place in the frontier.
+    /// The visits of those that begin no more, each with its place in the frontier.
     made: Vec<(usize, BoxedVisit)>,
     /// The panic of one of them.
     panic: Option<Box<dyn Any + Send>>,
 }
 
 /// A worker of a step. It owns all that its task uses.
+///
+/// The run changes its state when the last worker is gone, so the context is dropped first.
 struct Worker {
-    /// The context of its visits, until it is dropped.
-    context: Option<StepContext>,
+    context: StepContext,
+    place: WorkerPlace,
+}
+
+/// The place of a worker among those of its step, until it is dropped.
+struct WorkerPlace {
     step: Arc<ConcurrentStep>,
-    /// The visits that it made, each with its place in the frontier. The others see them when it is gone: threads that work on
-    /// the same memory are slow.
+    /// The visits that it made, each with its place in the frontier. The others see them at its end: threads that work on the
+    /// same memory are slow.
     made: Vec<(usize, BoxedVisit)>,
 }
 
-/// Ends the workers of a step when it is dropped. The run of a task that is aborted drops it early.
+/// Ends the workers of a step when it is dropped: early, if the run's task is aborted or a worker panics. They begin no further
+/// visit, and their tasks end as soon as they wait.
 struct StepGuard(Arc<ConcurrentStep>);
 
 impl StepContext {
@@ -119,7 +128,7 @@ impl StepContext {
             visit.is_settled = true;
             ends_run = visit.way.is_fatal();
             if let Some(visits) = &step.cancelling {
-                visits.take(self.graph(), &visit.activation, &visit.way);
+                visit.woke |= visits.take(self.graph(), &visit.activation, &visit.way);
             }
         }
         if ends_run {
@@ -159,7 +168,6 @@ impl ConcurrentStep {
         Self {
             begun: AtomicUsize::new(0),
             visits: frontier.len(),
-            left: AtomicUsize::new(frontier.len()),
             most: graph.branches_at_once(frontier).max(1),
             workers: Mutex::new(Workers {
                 context: Some(context.clone()),
@@ -185,8 +193,8 @@ impl ConcurrentStep {
 
     /// Begins a worker and a launcher of the next one, unless there are as many as are of use.
     ///
-    /// The launcher is spawned first: Tokio keeps the task that a thread spawned last for that thread alone, and gives the
-    /// others to any thread that has nothing to do.
+    /// The launcher is spawned first: a thread of Tokio keeps the task that it spawned last for itself, and gives the others to
+    /// any thread that has nothing to do.
     fn launch(self: &Arc<Self>) {
         let Some(worker) = self.worker() else { return };
         if self.unbegun() > 1 {
@@ -195,11 +203,13 @@ impl ConcurrentStep {
         }
         let task = tokio::spawn(in_run(worker.run()).in_current_span()).abort_handle();
         let mut workers = self.workers();
-        if workers.context.is_none() {
-            // The run's task was aborted meanwhile.
+        if workers.context.is_some() {
+            workers.tasks.push(task);
+        } else {
+            // The step is over, or the run's task was aborted.
+            drop(workers);
             task.abort();
         }
-        workers.tasks.push(task);
     }
 
     /// Adds a worker, unless there are as many as are of use.
@@ -210,7 +220,12 @@ impl ConcurrentStep {
         }
         let context = workers.context.clone()?;
         workers.count += 1;
-        Some(Worker { context: Some(context), step: Arc::clone(self), made: Vec::new() })
+        Some(Worker { context, place: WorkerPlace { step: Arc::clone(self), made: Vec::new() } })
+    }
+
+    /// Whether visits are not over, or were made by workers that may begin more.
+    fn is_left(&self) -> bool {
+        self.workers().made.len() < self.visits
     }
 
     /// Waits until the workers are gone and nothing refers to the context of their visits. Returns the visits, each with its
@@ -235,6 +250,7 @@ impl ConcurrentStep {
 
 impl Drop for StepGuard {
     fn drop(&mut self) {
+        self.0.ends_run.store(true, Ordering::Relaxed);
         let (context, tasks) = {
             let mut workers = self.0.workers();
             (workers.context.take(), std::mem::take(&mut workers.tasks))
@@ -248,16 +264,17 @@ impl Worker {
     /// Works, and gives its visits to the step.
     async fn run(mut self) {
         if let Err(panic) = catch_panic(self.work()).await {
-            self.step.workers().panic = Some(panic);
-            self.step.idle.notify_one();
+            self.place.step.ends_run.store(true, Ordering::Relaxed);
+            self.place.step.workers().panic = Some(panic);
         }
     }
 
     /// Visits nodes of the step, one after the other, until no visit is left that was not begun.
     ///
-    /// The calls that finish are written when something waits. A short step whose calls never wait writes them with the step.
+    /// The calls that finish are written when a visit waits, or takes long. A short step whose calls never wait writes them with
+    /// the step.
     async fn work(&mut self) {
-        let Self { context: Some(context), step, made } = self else { return };
+        let Self { context, place: WorkerPlace { step, made } } = self;
         let (mut slot, mut turn) = (context.slot(), Instant::now());
         let mut is_unwritten = false;
         loop {
@@ -272,31 +289,32 @@ impl Worker {
             })
             .await;
             is_unwritten |= visit.called;
+            let woke = visit.woke;
             made.push((place, visit));
-            if is_others_turn(made.len() as u64, &mut turn) {
-                yield_now().await;
+            if is_others_turn(made.len() as u64, &mut turn) || woke {
+                leave_thread().await;
             }
         }
-        step.left.fetch_sub(made.len(), Ordering::Relaxed);
-        let is_left = || step.left.load(Ordering::Relaxed) > 0;
-        if is_unwritten && is_left() {
+        step.workers().made.append(made);
+        if is_unwritten && step.is_left() {
             // The last visits of other workers may be about to end.
-            yield_now().await;
-            if is_left() {
+            leave_thread().await;
+            if step.is_left() {
                 context.pending_calls.wake();
             }
         }
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerPlace {
     fn drop(&mut self) {
-        // The run changes its state when the last worker is gone.
-        self.context = None;
-        let mut workers = self.step.workers();
-        workers.made.append(&mut self.made);
-        workers.count -= 1;
-        if workers.count == 0 {
+        let is_idle = {
+            let mut workers = self.step.workers();
+            workers.made.append(&mut self.made);
+            workers.count -= 1;
+            workers.count == 0 || workers.panic.is_some()
+        };
+        if is_idle {
             self.step.idle.notify_one();
         }
     }

@@ -40,12 +40,15 @@ impl Cancelling {
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner).get_mut(place)?.take()
     }
 
-    /// Takes a visit into account that is over and leads `way`, and cancels the visits that are not needed any more.
-    pub(super) fn take(&self, graph: &GraphTables, at: &Activation, way: &Way) {
+    /// Takes a visit into account that is over and leads `way`, and cancels the visits that are not needed any more. Returns
+    /// whether it cancelled some.
+    pub(super) fn take(&self, graph: &GraphTables, at: &Activation, way: &Way) -> bool {
         if way.cancels(graph, at) {
-            return self.visits.iter().for_each(|(_, handle)| handle.abort());
+            self.visits.iter().for_each(|(_, handle)| handle.abort());
+            return true;
         }
         let mut quorums = self.quorums.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = quorums.len();
         quorums.retain_mut(|(fan, tally)| {
             tally.take(graph, fan, at, way);
             let is_decided = tally.decision().is_some();
@@ -55,5 +58,6 @@ impl Cancelling {
             }
             !is_decided
         });
+        quorums.len() < before
     }
 }

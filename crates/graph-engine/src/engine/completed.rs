@@ -38,6 +38,7 @@ impl StepContext {
         let pending_calls = &self.pending_calls;
         pending_calls.is_over.store(false, Ordering::Release);
         pending_calls.is_eager.store(false, Ordering::Release);
+        pending_calls.is_unnoticed.store(true, Ordering::Release);
         let visits = async {
             visits.await;
             pending_calls.is_over.store(true, Ordering::Release);

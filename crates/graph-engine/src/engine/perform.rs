@@ -64,7 +64,8 @@ impl StepContext {
                 visit.fresh.push(Fresh { key, node: visit.activation.node, result });
             }
             if let Some(result) = result.filter(|_| !is_alone && self.is_kept) {
-                self.push(&job, &made, result);
+                let order = self.push(&job, &made, result);
+                visit.woke = order.woke;
             }
         }
         visit.take(made);

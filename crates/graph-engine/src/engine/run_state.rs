@@ -149,6 +149,8 @@ pub(crate) struct VisitState {
     pub(crate) is_left_out: bool,
     /// Whether the values that it writes and its way are known.
     pub(crate) is_settled: bool,
+    /// Whether it woke another task: the one that writes calls, or visits that it cancelled.
+    pub(crate) woke: bool,
     /// Whether a hook ended the run after the failure.
     pub(crate) is_ended: bool,
     /// Whether the run was stopped, or its time was up, before the visit was done.
@@ -191,6 +193,7 @@ impl VisitState {
         self.fresh.clear();
         self.is_left_out = false;
         self.is_settled = false;
+        self.woke = false;
         self.is_ended = false;
         self.is_interrupted = false;
         self.broken = None;
