@@ -292,6 +292,8 @@ impl Worker {
             let woke = visit.woke;
             made.push((place, visit));
             if is_others_turn(made.len() as u64, &mut turn) || woke {
+                // A worker that ends meanwhile counts them as over.
+                step.workers().made.append(made);
                 leave_thread().await;
             }
         }
