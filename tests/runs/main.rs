@@ -30,3 +30,4 @@ mod secrets;
 mod shared_tools;
 mod state_machines;
 mod threads;
+mod workers;

@@ -12,7 +12,7 @@ use graph_runtime::{
     ActionError, Builder, Call, ManualClock, MemoryStore, Observer, RunError, RunId, Runtime, SecretKey, Store, audit,
 };
 use state_graphs::{Spread, spread};
-use tokio::sync::Notify;
+use tokio::sync::{Barrier, Notify};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,17 +49,17 @@ impl spread::Actions for Meeting {
     }
 }
 
-/// Squares numbers, each after others had a turn, and counts the calls that are in progress at a time.
-#[derive(Default)]
+/// Squares numbers, each when 64 calls are in progress, and counts how many are at a time.
 struct Counting {
     now: AtomicUsize,
     most: Arc<AtomicUsize>,
+    meeting: Barrier,
 }
 
 impl spread::Actions for Counting {
     async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
         self.most.fetch_max(self.now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.meeting.wait().await;
         self.now.fetch_sub(1, Ordering::Relaxed);
         Ok(params.number * params.number)
     }
@@ -189,11 +189,12 @@ async fn branches_that_block_in_place_are_all_in_progress() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_most_as_many_branches_are_in_progress_as_the_graph_allows() {
     let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
-    let tools = Counting::default();
-    let most = Arc::clone(&tools.most);
-    let inputs = spread::Inputs { numbers: vec![1; 1_000] };
+    let most = Arc::default();
+    let tools = Counting { now: AtomicUsize::new(0), most: Arc::clone(&most), meeting: Barrier::new(64) };
+    // Fewer than 64 at a time would wait forever.
+    let inputs = spread::Inputs { numbers: vec![1; 640] };
     let run = runtime.start(Spread::new(tools), inputs).await.unwrap();
-    assert_eq!(tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap().output, 1_000);
+    assert_eq!(tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap().output, 640);
     assert_eq!(most.load(Ordering::Relaxed), 64);
 }
 

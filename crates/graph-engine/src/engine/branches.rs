@@ -54,7 +54,7 @@ struct Workers {
     count: usize,
     /// The tasks of all that there were.
     tasks: Vec<AbortHandle>,
-    /// The visits of those that begin no more, each with its place in the frontier.
+    /// Visits that are over, each with its place in the frontier.
     made: Vec<(usize, BoxedVisit)>,
     /// The panic of one of them.
     panic: Option<Box<dyn Any + Send>>,
@@ -71,8 +71,8 @@ struct Worker {
 /// The place of a worker among those of its step, until it is dropped.
 struct WorkerPlace {
     step: Arc<ConcurrentStep>,
-    /// The visits that it made, each with its place in the frontier. The others see them at its end: threads that work on the
-    /// same memory are slow.
+    /// The last visits that it made, each with its place in the frontier. The others see them when it leaves its thread or
+    /// ends: threads that work on the same memory are slow.
     made: Vec<(usize, BoxedVisit)>,
 }
 
@@ -93,7 +93,7 @@ impl StepContext {
         let step = StepGuard(Arc::new(ConcurrentStep::new(self)));
         step.0.launch();
         let mut made = step.0.finish().await;
-        // Each worker has made its visits in order.
+        // Each worker has made its visits in order, so there are few runs to merge.
         made.sort_by_key(|(place, _)| *place);
         visits.clear();
         if made.len() < step.0.visits {
@@ -223,7 +223,7 @@ impl ConcurrentStep {
         Some(Worker { context, place: WorkerPlace { step: Arc::clone(self), made: Vec::new() } })
     }
 
-    /// Whether visits are not over, or were made by workers that may begin more.
+    /// Whether visits are not over, as far as the others see.
     fn is_left(&self) -> bool {
         self.workers().made.len() < self.visits
     }

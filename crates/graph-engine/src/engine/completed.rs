@@ -38,7 +38,7 @@ impl StepContext {
         let pending_calls = &self.pending_calls;
         pending_calls.is_over.store(false, Ordering::Release);
         pending_calls.is_eager.store(false, Ordering::Release);
-        pending_calls.is_unnoticed.store(true, Ordering::Release);
+        pending_calls.next_is_first.store(true, Ordering::Release);
         let visits = async {
             visits.await;
             pending_calls.is_over.store(true, Ordering::Release);
@@ -81,8 +81,9 @@ impl StepContext {
         }
     }
 
-    /// Queues a finished call for the journal, in a step that makes several. The task that writes it is woken only later in the step.
-    pub(super) fn push(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> Order {
+    /// Queues a finished call for the journal, in a step that makes several. Returns its place, and whether the task that writes
+    /// was woken, which happens only later in the step.
+    pub(super) fn push(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> (Order, bool) {
         let node = &self.graph().node(job.at.node).name;
         let item = job.item.map(|(index, _)| index);
         let result = match &self.run_secrets {

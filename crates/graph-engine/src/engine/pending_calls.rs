@@ -17,8 +17,8 @@ pub(crate) struct PendingCalls {
     pub(crate) durable: AtomicU64,
     /// Wakes the tasks that wait for a call to be durable.
     pub(crate) stored: Notify,
-    /// Whether no call woke the task that writes them since that task took calls.
-    pub(crate) is_unnoticed: AtomicBool,
+    /// Whether the next call that is written as soon as it is added is the first since the task that writes took calls.
+    pub(crate) next_is_first: AtomicBool,
     /// Whether each call is written as soon as it is added.
     pub(crate) is_eager: AtomicBool,
     /// Whether the step is done; after that, none of its calls is written on its own.
@@ -35,30 +35,27 @@ pub(crate) struct CallQueue {
     pub(crate) count: u64,
 }
 
-/// The place of a call among all calls ever added.
+/// The place of a call among all calls ever added, from 1.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Order {
-    /// From 1.
-    place: u64,
-    /// Whether adding it woke the task that writes the calls, as the first one since that task took calls.
-    pub(crate) woke: bool,
-}
+pub(crate) struct Order(u64);
 
 impl PendingCalls {
-    /// Adds a call that finished, to be written when the task that writes is [woken](Self::wake).
-    pub(crate) fn push(&self, done: Done) -> Order {
-        let place = {
+    /// Adds a call that finished, to be written when the task that writes is [woken](Self::wake). Returns its place, and
+    /// whether it woke that task.
+    pub(crate) fn push(&self, done: Done) -> (Order, bool) {
+        let order = {
             let mut finished = self.finished();
             finished.calls.push(done);
             finished.count += 1;
-            finished.count
+            Order(finished.count)
         };
         let is_eager = self.is_eager.load(Ordering::Acquire);
-        let woke = is_eager && self.is_unnoticed.swap(false, Ordering::AcqRel);
+        // Before it wakes the task, which may take the calls at once.
+        let woke = is_eager && self.next_is_first.swap(false, Ordering::AcqRel);
         if is_eager {
             self.wake();
         }
-        Order { place, woke }
+        (order, woke)
     }
 
     /// Wakes the task that writes the calls.
@@ -68,14 +65,14 @@ impl PendingCalls {
 
     /// Takes the calls, and returns the place of the last one.
     pub(crate) fn take(&self) -> (Vec<Done>, Order) {
-        self.is_unnoticed.store(true, Ordering::Release);
+        self.next_is_first.store(true, Ordering::Release);
         let mut finished = self.finished();
-        (std::mem::take(&mut finished.calls), Order { place: finished.count, woke: false })
+        (std::mem::take(&mut finished.calls), Order(finished.count))
     }
 
     /// Marks the calls up to this one as durable.
-    pub(crate) fn store(&self, last: Order) {
-        self.durable.store(last.place, Ordering::Release);
+    pub(crate) fn store(&self, Order(last): Order) {
+        self.durable.store(last, Ordering::Release);
         self.stored.notify_waiters();
     }
 
@@ -86,7 +83,7 @@ impl PendingCalls {
     }
 
     /// Waits until a call is durable, or the store has failed.
-    pub(crate) async fn durable(&self, Order { place, .. }: Order) {
+    pub(crate) async fn durable(&self, Order(place): Order) {
         loop {
             let stored = self.stored.notified();
             tokio::pin!(stored);

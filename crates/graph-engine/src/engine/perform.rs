@@ -64,8 +64,7 @@ impl StepContext {
                 visit.fresh.push(Fresh { key, node: visit.activation.node, result });
             }
             if let Some(result) = result.filter(|_| !is_alone && self.is_kept) {
-                let order = self.push(&job, &made, result);
-                visit.woke = order.woke;
+                (_, visit.woke) = self.push(&job, &made, result);
             }
         }
         visit.take(made);
@@ -477,7 +476,8 @@ impl StepContext {
             let failed = made.failure.is_some();
             let result =
                 (!failed).then(|| made.value.take().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value()));
-            let laid = result.as_ref().filter(|_| is_new && self.is_kept).map(|result| self.push(&job, &made, result));
+            let laid =
+                result.as_ref().filter(|_| is_new && self.is_kept).map(|result| self.push(&job, &made, result).0);
             if laid.is_some() {
                 self.pending_calls.wake();
             }
