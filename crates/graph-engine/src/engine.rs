@@ -17,14 +17,17 @@ mod journal_writer;
 mod nested;
 mod pending_calls;
 mod perform;
+mod places;
 mod run_state;
 mod single;
+mod visits;
 mod walk;
 
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::cache::Fresh;
 use crate::call::Call;
-use crate::engine::run_state::{BoxedVisit, CallSlot, VisitState, alone};
+use crate::engine::run_state::{CallSlot, VisitState, alone};
+use crate::engine::visits::StepVisits;
 use crate::error::RunError;
 use crate::failure::{Failure, HeldFailure, LastError};
 use crate::graph::{GraphTables, Notes, Now, tables};
@@ -94,7 +97,7 @@ impl Engine {
             }
         }
         // Visits are reused from step to step.
-        let mut visits = Vec::new();
+        let mut made = StepVisits::default();
         loop {
             if self.is_interrupted()
                 && let Some(error) = Box::pin(self.interruption()).await
@@ -104,7 +107,7 @@ impl Engine {
             if self.run_state.position.has_failed(self.graph()) {
                 return Err(Box::pin(self.end_held()).await);
             }
-            if !self.may_walk() || !self.walk(&mut visits).await {
+            if !self.may_walk() || !self.walk(&mut made).await {
                 // If the run was stopped on the fast path, no other step begins.
                 if self.facts.stop.is_set() {
                     continue;
@@ -123,8 +126,9 @@ impl Engine {
                 if let Err(refused) = self.reserve() {
                     return Err(Box::pin(self.end_refused(refused)).await);
                 }
-                self.perform(&mut visits).await;
+                self.perform(&mut made).await;
             }
+            let mut visits = made.in_order();
             if let Some(broken) = visits.iter_mut().find_map(|visit| visit.broken.take()) {
                 return Err(*broken);
             }
@@ -136,7 +140,7 @@ impl Engine {
             self.settle(&mut visits);
             let fatal = visits.iter().enumerate().filter(|(_, visit)| visit.way.is_fatal());
             if let Some((failed, _)) = fatal.min_by_key(|(_, visit)| visit.activation.number) {
-                return Err(Box::pin(self.fail(visits, failed)).await);
+                return Err(Box::pin(self.fail(&mut visits, failed)).await);
             }
             if let Some(ended) = self.commit(&mut visits).await? {
                 return ended;
@@ -306,15 +310,13 @@ impl Engine {
     }
 
     /// Visits every node of the frontier.
-    async fn perform(&mut self, visits: &mut Vec<BoxedVisit>) {
+    async fn perform(&mut self, visits: &mut StepVisits) {
         let shares = self.shares(&self.run_state.position.frontier);
         let Self { context, journal, slot, .. } = self;
         let all = context.visit_all(visits, slot);
         if let Some(mut journal_writer) = journal.take_if(|_| shares) {
-            if let Err(error) = Box::pin(context.beside(&mut journal_writer, all)).await
-                && let Some(visit) = visits.first_mut()
-            {
-                visit.broken = Some(Box::new(error));
+            if let Err(error) = Box::pin(context.beside(&mut journal_writer, all)).await {
+                visits.break_off(error);
             }
             *journal = Some(journal_writer);
         } else {
@@ -323,10 +325,11 @@ impl Engine {
     }
 
     /// Computes what the visits write and where they lead.
-    fn settle(&self, visits: &mut [BoxedVisit]) {
-        let is_open = |visit: &BoxedVisit| !visit.is_left_out && !visit.is_settled;
+    fn settle(&mut self, visits: &mut [&mut VisitState]) {
+        let Self { context, slot, .. } = self;
+        let is_open = |visit: &&mut VisitState| !visit.is_left_out && !visit.is_settled;
         for visit in visits.iter_mut().filter(|visit| is_open(visit)) {
-            self.settle_visit(visit, &self.slot);
+            context.settle_visit(visit, slot);
         }
     }
 
@@ -335,9 +338,9 @@ impl Engine {
     ///
     /// A step that cannot be committed has no visible effect: its outcome is computed first, and the state is written once
     /// all of it fits. If the store fails, the run stops, and a resumed run continues from what the store has.
-    async fn commit(&mut self, visits: &mut [BoxedVisit]) -> Result<Option<Result<Ended, RunError>>, RunError> {
+    async fn commit(&mut self, visits: &mut [&mut VisitState]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.run_state.position.steps + 1;
-        visits.iter_mut().for_each(|visit| visit.below = self.meters.close(visit.activation.number));
+        self.meters.close(visits.iter_mut().map(|visit| (visit.activation.number, &mut visit.below)));
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
             Ok(candidate) => candidate,
@@ -399,7 +402,7 @@ impl Engine {
         if self.is_observed() {
             self.observe_visits(visits);
         }
-        let nests = |visit: &&BoxedVisit| visit.way.is_cancelled() && self.graph().may_nest(visit.activation.node);
+        let nests = |visit: &&&mut VisitState| visit.way.is_cancelled() && self.graph().may_nest(visit.activation.node);
         let cancelled: Vec<u64> = visits.iter().filter(nests).map(|visit| visit.activation.number).collect();
         self.dropped.extend(cancelled);
         // The nested runs are ended when the step that cancels them is durable.
@@ -428,7 +431,7 @@ impl Engine {
         &mut self,
         node: u16,
         at: Option<SystemTime>,
-        visits: &mut [BoxedVisit],
+        visits: &mut [&mut VisitState],
         records: &mut Vec<SignedRecord>,
     ) -> Result<Option<Ended>, (u16, String)> {
         if !self.run_state.position.is_over() {
@@ -445,7 +448,7 @@ impl Engine {
         &mut self,
         node: u16,
         at: Option<SystemTime>,
-        visits: &mut [BoxedVisit],
+        visits: &mut [&mut VisitState],
         records: &mut Vec<SignedRecord>,
     ) -> Ended {
         let mut notes = Notes::default();
@@ -465,8 +468,8 @@ impl Engine {
     }
 
     /// Returns the values that hooks receive for visits: the node, and names with their values (R147).
-    fn after_step_values(&self, visits: &[BoxedVisit]) -> Vec<(u16, [(&'static str, Value); 3])> {
-        let values = |visit: &BoxedVisit| {
+    fn after_step_values(&self, visits: &[&mut VisitState]) -> Vec<(u16, [(&'static str, Value); 3])> {
+        let values = |visit: &&mut VisitState| {
             let node = visit.activation.node;
             let next = visit.way.next(self.graph(), &visit.activation);
             let next = next.map_or(Value::Null, |next| Value::from(self.graph().node(next).name.as_str()));
@@ -496,16 +499,18 @@ impl Engine {
     }
 
     /// Computes where the step leads.
-    fn fold(&self, visits: &[BoxedVisit]) -> Result<Candidate, FoldError> {
-        let visited = visits.iter().map(|visit| visit.visited(&self.slot));
-        fold(tables(self.machine.graph()), &self.run_state.position, Some(&*self.run_state.state), visited)
+    fn fold(&self, visits: &[&mut VisitState]) -> Result<Candidate, FoldError> {
+        let graph = tables(self.machine.graph());
+        let visited = visits.iter().map(|visit| visit.visited(graph, &self.slot));
+        fold(graph, &self.run_state.position, Some(&*self.run_state.state), visited)
     }
 
     /// Moves the run past a step: updates the position, and writes the visits' changes to the state in order.
-    fn take(&mut self, candidate: Candidate, visits: &mut [BoxedVisit]) -> Result<(), (u16, Mismatch)> {
-        let visited = visits.iter().map(|visit| visit.visited(&self.slot));
+    fn take(&mut self, candidate: Candidate, visits: &mut [&mut VisitState]) -> Result<(), (u16, Mismatch)> {
+        let graph = tables(self.context.run.machine.graph());
+        let visited = visits.iter().map(|visit| visit.visited(graph, &self.slot));
         let RunState { state, position, .. } = alone(&mut self.context.run_state);
-        let combined = candidate.take(tables(self.context.run.machine.graph()), position, visited);
+        let combined = candidate.take(graph, position, visited);
         let writer = Cell::new(position.last);
         let changes = visits.iter_mut().flat_map(|visit| {
             writer.set(visit.activation.node);
@@ -547,14 +552,14 @@ impl Engine {
     }
 
     /// Ends the run because a node failed. The step is not committed, so a resumed run visits the node again.
-    async fn fail(&mut self, mut visits: Vec<BoxedVisit>, failed: usize) -> RunError {
+    async fn fail(&mut self, visits: &mut [&mut VisitState], failed: usize) -> RunError {
         if self.is_observed() {
-            self.observe_visits(&visits);
+            self.observe_visits(visits);
         }
-        let failures = self.failures(&visits);
-        let visit = visits.swap_remove(failed);
+        let failures = self.failures(visits);
+        let visit = &mut visits[failed];
         let step = visit.activation.number;
-        let failure = visit.failure.unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
+        let failure = visit.failure.take().unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
         self.end_with(visit.activation.node, step, *failure, visit.is_unfit, failures).await
     }
 
@@ -576,12 +581,12 @@ impl Engine {
     }
 
     /// Returns the failures of the visits that end the run, if there are several.
-    fn failures(&self, visits: &[BoxedVisit]) -> Vec<VisitFailure> {
+    fn failures(&self, visits: &[&mut VisitState]) -> Vec<VisitFailure> {
         let fatal = || visits.iter().filter(|visit| visit.way.is_fatal());
         if fatal().count() < 2 {
             return Vec::new();
         }
-        let failure = |visit: &BoxedVisit| {
+        let failure = |visit: &&mut VisitState| {
             let mut failure = visit.failure.clone().unwrap_or_else(|| Box::new(Failure::permanent("it failed")));
             self.scrub(&mut failure);
             let node = self.graph().node(visit.activation.node).name.clone();
@@ -678,7 +683,7 @@ impl Engine {
         journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })
     }
 
-    fn sign_step(&mut self, visits: &[BoxedVisit], candidate: &Candidate) -> SignedRecord {
+    fn sign_step(&mut self, visits: &[&mut VisitState], candidate: &Candidate) -> SignedRecord {
         let Self { context, journal, slot, .. } = self;
         let (code, position) = (tables(context.run.machine.graph()), &context.run_state.position);
         let covered: Vec<Option<Covered>> = visits.iter().map(|visit| context.covered(visit, slot, true)).collect();
@@ -716,7 +721,7 @@ impl Engine {
         }
     }
 
-    fn note_new_keys(&self, visits: &mut [BoxedVisit]) {
+    fn note_new_keys(&self, visits: &mut [&mut VisitState]) {
         for visit in visits {
             let new = |change: &&Change| self.run_state.state.get(change.key).is_null() && !change.value.is_null();
             let name = |change: &Change| self.graph().keys[change.key].name.clone();
@@ -726,15 +731,15 @@ impl Engine {
     }
 
     /// Returns visits as a history holds them.
-    fn owned(&self, visits: &[BoxedVisit]) -> Vec<record::Visit> {
-        let read = |visit: &BoxedVisit| {
+    fn owned(&self, visits: &[&mut VisitState]) -> Vec<record::Visit> {
+        let read = |visit: &&mut VisitState| {
             let covered = self.covered(visit, &self.slot, false);
             visit.written(self.graph(), &self.run_state.position, &self.slot, &covered).to_read()
         };
         visits.iter().map(read).collect()
     }
 
-    fn observe_visits(&self, visits: &[BoxedVisit]) {
+    fn observe_visits(&self, visits: &[&mut VisitState]) {
         let total = self.runtime.clock.monotonic().saturating_sub(self.began);
         for visit in visits.iter().filter(|visit| !visit.is_left_out) {
             let node = self.graph().node(visit.activation.node);
@@ -767,7 +772,7 @@ impl Engine {
 impl StepContext {
     pub(crate) fn slot(&self) -> CallSlot {
         let call = Call { run: Arc::clone(&self.facts), node: 0, tool: 0, step: 0, attempt: 1, item: None, more: None };
-        CallSlot { tool_caller: self.machine.tool_caller(), call }
+        CallSlot { tool_caller: self.machine.tool_caller(), call, changes: Vec::new() }
     }
 
     fn graph(&self) -> &GraphTables {
@@ -788,7 +793,8 @@ impl StepContext {
     }
 
     /// Computes what a visit writes and where it leads, after its calls.
-    fn settle_visit(&self, visit: &mut VisitState, slot: &CallSlot) {
+    fn settle_visit(&self, visit: &mut VisitState, slot: &mut CallSlot) {
+        let mut changes = std::mem::take(&mut slot.changes);
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, visit.at);
         let mut notes = Notes::default();
@@ -802,11 +808,13 @@ impl StepContext {
             (None, None, None) if visit.called => Outcome::Returned(slot.outcome(visit.returned.as_ref())),
             (None, None, None) => Outcome::None,
         };
-        let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut visit.changes);
+        let Settled { way, unfit } = settle(&env, outcome, &facts, &mut notes, &mut changes);
+        changes.drain(..).for_each(|change| visit.changes.push(change));
         visit.way = way;
         if unfit.is_some() {
             (visit.is_unfit, visit.failure) = (true, unfit);
         }
+        slot.changes = changes;
         visit.at = now.known();
         visit.reduced = notes.take_reduced();
         visit.warnings.append(&mut notes.take());
@@ -881,7 +889,7 @@ impl StepContext {
 
 /// Takes the results of a step's calls that are to be cached when it is committed, except those of a node that could not use
 /// them.
-fn take_fresh(visits: &mut [BoxedVisit]) -> Vec<Fresh> {
+fn take_fresh(visits: &mut [&mut VisitState]) -> Vec<Fresh> {
     visits.iter_mut().filter(|visit| !visit.is_unfit).flat_map(|visit| visit.fresh.drain(..)).collect()
 }
 

@@ -263,6 +263,14 @@ impl GraphTables {
         seen: &mut Vec<SeenKey<'s>>,
     ) -> Result<(), Box<Failure>> {
         let failed = |error: Uncombined| Box::new(Failure::permanent(unwritten(&self.keys[key].name, &error)));
+        let is_read = node.seen.contains(&key);
+        if let Some(reducer) = self.keys[key].reducer.as_ref().filter(|_| !is_read && self.keys[key].keep.is_none())
+            && seen.iter().all(|seen| seen.key != key)
+            && reducer.surely_combines(context.state.get(key), write)
+            && reducer.check(write).is_ok()
+        {
+            return Ok(());
+        }
         let before = seen.iter().position(|seen| seen.key == key).map(|at| seen.swap_remove(at).value);
         let value = match (&self.keys[key].reducer, before) {
             (None, _) => Seen::Value(write.clone()),
@@ -276,10 +284,8 @@ impl GraphTables {
                     }
                     Some(Keep::Step) | None => before,
                 };
-                let is_read = node.seen.contains(&key);
                 match (before, context.state.get(key)) {
                     (_, _) if *reducer == Reducer::Last => Seen::Value(write.clone()),
-                    (None, committed) if !is_read && reducer.surely_combines(committed, write) => return Ok(()),
                     (None, View::List(committed)) if reducer.makes_list() => {
                         let mut writes = ListWrites::default();
                         writes.write(reducer, committed, write.clone());
@@ -539,6 +545,7 @@ impl Scope<'_> {
         match &call.params {
             ArgumentTerms::Object(term) => arguments.push(without_nulls(self.evaluate(term, notes))),
             ArgumentTerms::Listed(list) => {
+                arguments.reserve(list.len());
                 for (term, default) in list {
                     let value = term.as_ref().map_or(Value::Null, |term| without_nulls(self.evaluate(term, notes)));
                     arguments.push(if value.is_null() { default.clone() } else { value });
@@ -779,7 +786,7 @@ impl Scope<'_> {
         Ok(TakenEdges::None)
     }
 
-    #[inline]
+    #[inline(always)]
     fn holds(&self, when: &EdgeCondition) -> Result<bool, Box<Failure>> {
         match when {
             EdgeCondition::Always => Ok(true),

@@ -149,16 +149,27 @@ impl Meters {
         Some(Arc::clone(self.visits().entry(visit).or_insert_with(new)))
     }
 
-    /// Returns how many steps the runs made that a visit began. It counts no further ones.
-    pub(crate) fn close(&self, visit: u64) -> u64 {
-        let meter = self.visits().remove(&visit);
-        meter.map_or_else(|| self.before.get(&visit).copied().unwrap_or_default(), |meter| meter.close())
+    /// Sets for each visit, which has a number, how many steps the runs made that it began. They count no further ones.
+    pub(crate) fn close<'v>(&self, visits: impl Iterator<Item = (u64, &'v mut u64)>) {
+        let mut meters = self.visits();
+        for (visit, steps) in visits {
+            let before = || self.before.get(&visit).copied().unwrap_or_default();
+            let meter = if meters.is_empty() { None } else { meters.remove(&visit) };
+            *steps = meter.map_or_else(before, |meter| meter.close());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Closes the meter of a visit, and returns how many steps it counted.
+    fn closed(meters: &Meters, visit: u64) -> u64 {
+        let mut steps = 0;
+        meters.close(std::iter::once((visit, &mut steps)));
+        steps
+    }
 
     #[test]
     fn a_step_is_counted_by_all_meters_around_it_or_by_none() {
@@ -172,7 +183,7 @@ mod tests {
         assert_eq!(run.reserve(3), Err(Refused::Exceeded { used: 3, most: 5 }));
         assert_eq!(run.reserve(2), Ok(()));
         assert_eq!(inner.reserve(1), Err(Refused::Exceeded { used: 5, most: 5 }));
-        assert_eq!(run.close(2), 2);
+        assert_eq!(closed(&run, 2), 2);
         assert_eq!(inner.reserve(1), Err(Refused::Closed));
         inner.release(1);
         assert_eq!(run.reserve(1), Err(Refused::Exceeded { used: 5, most: 5 }));
@@ -190,6 +201,6 @@ mod tests {
             let all: Vec<_> = (0..4).map(|_| scope.spawn(one)).collect();
             all.into_iter().map(|one| one.join().unwrap()).sum()
         });
-        assert_eq!((taken, run.close(1)), (1000, 1000));
+        assert_eq!((taken, closed(&run, 1)), (1000, 1000));
     }
 }

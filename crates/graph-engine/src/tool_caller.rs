@@ -55,6 +55,11 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// Reserves memory for exactly so many arguments.
+    pub(crate) fn reserve(&mut self, arguments: usize) {
+        self.values.reserve_exact(arguments);
+    }
+
     /// Adds the next argument.
     pub fn push(&mut self, value: Value) {
         self.values.push(value);

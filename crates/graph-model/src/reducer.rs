@@ -378,6 +378,16 @@ impl Reducer {
         }
     }
 
+    /// Returns the value of the channel after a write, for a sum of integers; `None` if [`combine`](Self::combine) decides. It
+    /// moves no values, so it is quick.
+    #[inline]
+    pub fn sum_of_integers(&self, current: &Value, write: &Value) -> Option<i64> {
+        match self {
+            Self::Sum => current.as_i64()?.checked_add(write.as_i64()?),
+            _ => None,
+        }
+    }
+
     /// Returns the elements of a write to a list, in order.
     pub fn elements(&self, write: Value) -> Vec<Value> {
         match (self, write) {

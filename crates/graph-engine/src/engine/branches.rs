@@ -13,8 +13,8 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::resume_unwind;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -24,15 +24,17 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use crate::engine::cancelling::Cancelling;
-use crate::engine::run_state::{BoxedVisit, CallSlot, StepContext, VisitState};
+use crate::engine::places::{Places, Taking};
+use crate::engine::run_state::{CallSlot, StepContext, VisitState};
+use crate::engine::visits::{StepVisits, VisitBlocks};
 use crate::error::RunError;
 use crate::future::catch_panic;
 use crate::schedule::{in_run, is_others_turn, leave_thread};
 
 /// The state that the workers of a step share.
 struct ConcurrentStep {
-    /// How many visits were begun, in the order of the frontier.
-    begun: AtomicUsize,
+    /// The visits that were not begun.
+    left: Places,
     /// How many visits it has.
     visits: usize,
     /// How many visits may be in progress at a time.
@@ -54,8 +56,8 @@ struct Workers {
     count: usize,
     /// The tasks of all that there were.
     tasks: Vec<AbortHandle>,
-    /// Visits that are over, each with its place in the frontier.
-    made: Vec<(usize, BoxedVisit)>,
+    /// Visits that are over.
+    made: VisitBlocks,
     /// The panic of one of them.
     panic: Option<Box<dyn Any + Send>>,
 }
@@ -71,9 +73,9 @@ struct Worker {
 /// The place of a worker among those of its step, until it is dropped.
 struct WorkerPlace {
     step: Arc<ConcurrentStep>,
-    /// The last visits that it made, each with its place in the frontier. The others see them when it leaves its thread or
-    /// ends: threads that work on the same memory are slow.
-    made: Vec<(usize, BoxedVisit)>,
+    /// The last visits that it made. The others see them when it leaves its thread or ends: threads that change the same memory
+    /// wait for each other.
+    made: VisitBlocks,
 }
 
 /// Ends the workers of a step when it is dropped: early, if the run's task is aborted or a worker panics. They begin no further
@@ -83,29 +85,25 @@ struct StepGuard(Arc<ConcurrentStep>);
 impl StepContext {
     /// Visits the nodes of the frontier: a single one in the run's own task, several in tasks of their own. At most as many
     /// visits are in progress at a time as the graph allows.
-    pub(super) async fn visit_all(&self, visits: &mut Vec<BoxedVisit>, slot: &mut CallSlot) {
+    pub(super) async fn visit_all(&self, visits: &mut StepVisits, slot: &mut CallSlot) {
         if let [activation] = self.run_state.position.frontier.as_slice() {
-            // The buffers of a visit are reused for the next one.
-            visits.resize_with(1, Box::default);
-            visits[0].begin(activation.clone());
-            return self.timed_visit(&mut visits[0], slot, true).await;
+            let visit = visits.one();
+            visit.begin(activation.clone());
+            return self.timed_visit(visit, slot, true).await;
         }
         let step = StepGuard(Arc::new(ConcurrentStep::new(self)));
         step.0.launch();
         let mut made = step.0.finish().await;
-        // Each worker has made its visits in order, so there are few runs to merge.
-        made.sort_by_key(|(place, _)| *place);
-        visits.clear();
         if made.len() < step.0.visits {
-            visits.push(self.lost());
+            made.push(step.0.visits, self.lost());
         }
-        visits.extend(made.into_iter().map(|(_, visit)| visit));
+        visits.set(made);
     }
 
     /// Returns a visit whose task is gone, since tokio was shut down.
-    fn lost(&self) -> BoxedVisit {
+    fn lost(&self) -> VisitState {
         let error = RunError::Stopped { run: self.facts.id.clone(), reason: "a task of the run is gone".to_owned() };
-        Box::new(VisitState { broken: Some(Box::new(error)), ..VisitState::default() })
+        VisitState { broken: Some(Box::new(error)), ..VisitState::default() }
     }
 
     /// Visits the node of a branch, unless another visit of the step surely ends the run.
@@ -166,14 +164,14 @@ impl ConcurrentStep {
         let (graph, position) = (context.graph(), &context.run_state.position);
         let frontier = &position.frontier;
         Self {
-            begun: AtomicUsize::new(0),
+            left: Places::new(frontier.len()),
             visits: frontier.len(),
-            most: graph.branches_at_once(frontier).max(1),
+            most: graph.branches_at_once(frontier).clamp(1, frontier.len().max(1)),
             workers: Mutex::new(Workers {
                 context: Some(context.clone()),
                 count: 0,
                 tasks: Vec::new(),
-                made: Vec::new(),
+                made: VisitBlocks::default(),
                 panic: None,
             }),
             idle: Notify::new(),
@@ -186,18 +184,13 @@ impl ConcurrentStep {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many visits were not begun.
-    fn unbegun(&self) -> usize {
-        self.visits.saturating_sub(self.begun.load(Ordering::Relaxed))
-    }
-
     /// Begins a worker and a launcher of the next one, unless there are as many as are of use.
     ///
     /// The launcher is spawned first: a thread of Tokio keeps the task that it spawned last for itself, and gives the others to
     /// any thread that has nothing to do.
     fn launch(self: &Arc<Self>) {
-        let Some(worker) = self.worker() else { return };
-        if self.unbegun() > 1 {
+        let Some((worker, is_last)) = self.worker() else { return };
+        if !is_last {
             let step = Arc::clone(self);
             tokio::spawn(async move { step.launch() }.in_current_span());
         }
@@ -212,15 +205,16 @@ impl ConcurrentStep {
         }
     }
 
-    /// Adds a worker, unless there are as many as are of use.
-    fn worker(self: &Arc<Self>) -> Option<Worker> {
+    /// Adds a worker, unless there are as many as are of use. Returns also whether there are with it.
+    fn worker(self: &Arc<Self>) -> Option<(Worker, bool)> {
         let mut workers = self.workers();
-        if workers.count >= self.most || self.unbegun() == 0 {
+        if workers.count >= self.most || self.left.is_empty() {
             return None;
         }
         let context = workers.context.clone()?;
         workers.count += 1;
-        Some(Worker { context, place: WorkerPlace { step: Arc::clone(self), made: Vec::new() } })
+        let place = WorkerPlace { step: Arc::clone(self), made: VisitBlocks::default() };
+        Some((Worker { context, place }, workers.count == self.most))
     }
 
     /// Whether visits are not over, as far as the others see.
@@ -228,9 +222,9 @@ impl ConcurrentStep {
         self.workers().made.len() < self.visits
     }
 
-    /// Waits until the workers are gone and nothing refers to the context of their visits. Returns the visits, each with its
-    /// place in the frontier: all of them, unless Tokio was shut down. Panics as soon as a worker does.
-    async fn finish(&self) -> Vec<(usize, BoxedVisit)> {
+    /// Waits until the workers are gone and nothing refers to the context of their visits. Returns the visits: all of them,
+    /// unless Tokio was shut down. Panics as soon as a worker does.
+    async fn finish(&self) -> VisitBlocks {
         loop {
             let panic = {
                 let mut workers = self.workers();
@@ -276,22 +270,28 @@ impl Worker {
     async fn work(&mut self) {
         let Self { context, place: WorkerPlace { step, made } } = self;
         let (mut slot, mut turn) = (context.slot(), Instant::now());
-        let mut is_unwritten = false;
-        loop {
-            let place = step.begun.fetch_add(1, Ordering::Relaxed);
-            let Some(activation) = context.run_state.position.frontier.get(place) else { break };
-            let mut visit = Box::new(VisitState::of(activation.clone()));
-            let visiting = context.visit_branch(place, &mut visit, &mut slot, step);
-            when_pending(visiting, || {
-                if std::mem::take(&mut is_unwritten) {
-                    context.pending_calls.wake();
-                }
-            })
-            .await;
+        let (mut taking, mut visits, mut is_unwritten) = (Taking::default(), 0, false);
+        while let Some(place) = step.left.take(&mut taking) {
+            let activation = &context.run_state.position.frontier[place];
+            let mut has_waited = false;
+            let mut visit = VisitState::of(activation.clone());
+            {
+                // It is large, so it is not moved.
+                let visiting = pin!(context.visit_branch(place, &mut visit, &mut slot, step));
+                when_pending(visiting, || {
+                    has_waited = true;
+                    if std::mem::take(&mut is_unwritten) {
+                        context.pending_calls.wake();
+                    }
+                })
+                .await;
+            }
+            taking.note(has_waited);
             is_unwritten |= visit.called;
             let woke = visit.woke;
-            made.push((place, visit));
-            if is_others_turn(made.len() as u64, &mut turn) || woke {
+            made.push(place, visit);
+            visits += 1;
+            if is_others_turn(visits, &mut turn) || woke {
                 // A worker that ends meanwhile counts them as over.
                 step.workers().made.append(made);
                 leave_thread().await;
@@ -323,8 +323,7 @@ impl Drop for WorkerPlace {
 }
 
 /// Calls a function each time that a future waits.
-async fn when_pending<F: Future>(future: F, mut waits: impl FnMut()) -> F::Output {
-    let mut future = pin!(future);
+async fn when_pending<F: Future>(mut future: Pin<&mut F>, mut waits: impl FnMut()) -> F::Output {
     poll_fn(|context| {
         let poll = future.as_mut().poll(context);
         if poll.is_pending() {

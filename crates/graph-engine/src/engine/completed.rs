@@ -11,7 +11,7 @@ use crate::activation::Activation;
 use crate::engine::call_result::{CallResult, PendingCall};
 use crate::engine::journal_writer::JournalWriter;
 use crate::engine::pending_calls::Order;
-use crate::engine::run_state::{BoxedVisit, Engine, StepContext, VisitState};
+use crate::engine::run_state::{Engine, StepContext, VisitState};
 use crate::error::RunError;
 use crate::record::{Calls, Done, SignedRecord};
 use crate::run_secrets::{SecretLocation, called_mask, item_text};
@@ -136,8 +136,8 @@ impl StepContext {
 impl Engine {
     /// Signs a record of the finished calls of the step to be committed that are kept with their visits, whose failures are
     /// held. There may be none.
-    pub(super) fn sign_kept_calls(&mut self, visits: &[BoxedVisit]) -> Option<SignedRecord> {
-        let is_kept = |visit: &&BoxedVisit| visit.way.is_held() && !visit.items.is_empty();
+    pub(super) fn sign_kept_calls(&mut self, visits: &[&mut VisitState]) -> Option<SignedRecord> {
+        let is_kept = |visit: &&&mut VisitState| visit.way.is_held() && !visit.items.is_empty();
         let kept: Vec<u64> = visits.iter().filter(is_kept).map(|visit| visit.activation.number).collect();
         if kept.is_empty() {
             return None;

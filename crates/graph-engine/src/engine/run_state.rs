@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use graph_model::name::RunId;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, View};
+use smallvec::SmallVec;
 
 use crate::activation::{Activation, Change, TakenEdges, path};
 use crate::cache::Fresh;
@@ -105,10 +106,12 @@ impl Deref for Engine {
     }
 }
 
-/// A tool caller, and the call that it makes.
+/// A tool caller, the call that it makes, and memory that a visit needs.
 pub(crate) struct CallSlot {
     pub(crate) tool_caller: Box<dyn ToolCaller>,
     pub(crate) call: Call,
+    /// Memory for the changes of a visit while they are computed.
+    pub(crate) changes: Vec<Change>,
 }
 
 impl CallSlot {
@@ -159,7 +162,8 @@ pub(crate) struct VisitState {
     pub(crate) broken: Option<Box<RunError>>,
     /// Whether it failed on the results of its calls.
     pub(crate) is_unfit: bool,
-    pub(crate) changes: Vec<Change>,
+    /// Most visits write at most one key.
+    pub(crate) changes: SmallVec<[Change; 1]>,
     /// The values of channels as the node saw them after its own writes, if a function of the program combined them.
     pub(crate) reduced: Vec<Change>,
     /// The names of the keys that were not set before; only if there are observers.
@@ -168,9 +172,6 @@ pub(crate) struct VisitState {
     pub(crate) elapsed: Duration,
     pub(crate) warnings: Vec<String>,
 }
-
-/// A visit in a list of visits. It is boxed, since a step may have ten thousand and it moves between tasks.
-pub(crate) type BoxedVisit = Box<VisitState>;
 
 impl VisitState {
     /// A visit that is about to begin.
@@ -223,8 +224,9 @@ impl VisitState {
         }
     }
 
-    /// Returns the parts of the visit that decide the position after it.
-    pub(crate) fn visited<'a>(&'a self, slot: &'a CallSlot) -> SettledVisit<'a> {
+    /// Returns the parts of the visit that decide the position after it. The result is one of them if a graph reads results of
+    /// visits before.
+    pub(crate) fn visited<'a>(&'a self, graph: &GraphTables, slot: &'a CallSlot) -> SettledVisit<'a> {
         SettledVisit {
             at: &self.activation,
             calls: self.calls,
@@ -232,7 +234,7 @@ impl VisitState {
             error: self.failure.as_ref().map(|failure| failure.message.as_str()),
             items: &self.items,
             way: &self.way,
-            returned: self.outcome(slot),
+            returned: if graph.counts_visits { self.outcome(slot) } else { View::Null },
             changes: &self.changes,
         }
     }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use graph_model::value::Value;
 
 use crate::engine::run_state::Engine;
+use crate::engine::visits::StepVisits;
 use crate::error::RunError;
 use crate::failure::{Failure, LastError};
 use crate::graph::Notes;
@@ -32,11 +33,12 @@ pub struct OneVisit {
 impl Engine {
     /// Visits the next node and stops. Nothing is written to the journal.
     pub(crate) async fn single(mut self) -> Result<OneVisit, RunError> {
-        let mut visits = Vec::new();
+        let mut made = StepVisits::default();
         if let Some(error) = self.interruption().await {
             return Err(error);
         }
-        self.perform(&mut visits).await;
+        self.perform(&mut made).await;
+        let mut visits = made.in_order();
         if let Some(broken) = visits.iter_mut().find_map(|visit| visit.broken.take()) {
             return Err(*broken);
         }

@@ -4,7 +4,8 @@
 //! the full step repeats the computation, which is pure.
 
 use crate::activation::{Activation, Change};
-use crate::engine::run_state::{BoxedVisit, CallSlot, Engine, RunContext, RunState, alone};
+use crate::engine::run_state::{CallSlot, Engine, RunContext, RunState, alone};
+use crate::engine::visits::StepVisits;
 use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::schedule::is_others_turn;
 use crate::step::{CallFacts, Env, Outcome, Planned, failed, plan, settle, take_plain};
@@ -29,7 +30,7 @@ impl Engine {
     ///
     /// Returns true if it stopped after a call; `visits` then holds the visit. Returns false if it stopped before a call, or
     /// no call was needed there; the discarded work is pure, and the full step repeats it.
-    pub(super) async fn walk(&mut self, visits: &mut Vec<BoxedVisit>) -> bool {
+    pub(super) async fn walk(&mut self, visits: &mut StepVisits) -> bool {
         let max_steps = self.most_steps();
         let run = Arc::clone(&self.context.run);
         let graph = tables(run.machine.graph());
@@ -64,11 +65,11 @@ impl Engine {
         }
         let Some((at, failure)) = stopped else { return false };
         let activation = self.run_state.position.frontier.first().cloned().unwrap_or_default();
-        visits.resize_with(1, Box::default);
-        visits[0].begin(activation);
-        (visits[0].at, visits[0].called, visits[0].failure) = (at, failure.is_none(), failure);
-        if visits[0].failure.is_some() {
-            Box::pin(self.context.visit_again(&mut visits[0], &mut self.slot)).await;
+        let visit = visits.one();
+        visit.begin(activation);
+        (visit.at, visit.called, visit.failure) = (at, failure.is_none(), failure);
+        if visit.failure.is_some() {
+            Box::pin(self.context.visit_again(visit, &mut self.slot)).await;
         }
         true
     }

@@ -160,11 +160,11 @@ impl Ways<'_> {
                 self.alive.push(at.clone());
                 Ok(())
             }
-            Way::OnError(target) => self.go(*target, at.frame.clone(), at.number),
+            Way::OnError(target) => self.go(*target, at.frame.as_ref(), at.number),
             Way::Along { edges, .. } if self.graph.fans_out(at.node) => self.fan_out(at, edges),
             Way::Along { edges, .. } => {
                 let graph = self.graph;
-                graph.targets(at.node, edges).try_for_each(|target| self.go(target, at.frame.clone(), at.number))
+                graph.targets(at.node, edges).try_for_each(|target| self.go(target, at.frame.as_ref(), at.number))
             }
         }
     }
@@ -180,20 +180,25 @@ impl Ways<'_> {
             self.joins.push(OpenJoin::new(node, &fan));
         }
         for (branch, target) in (0..).zip(self.graph.branches(at.node, edges)) {
-            let frame = Some(Arc::new(Frame { fan: Arc::clone(&fan), branch }));
             // An edge that leads nowhere ends its branch.
-            target.map_or(Ok(()), |target| self.go(target, frame, at.number))?;
+            let Some(node) = target else { continue };
+            let frame = Arc::new(Frame { fan: Arc::clone(&fan), branch });
+            if self.graph.joined(node).is_some() {
+                self.go(node, Some(&frame), at.number)?;
+            } else {
+                self.alive.push(Activation { number: 0, node, frame: Some(frame) });
+            }
         }
         Ok(())
     }
 
     /// Activates a node. If the node is a join, it waits for the other branches that can still reach it.
-    fn go(&mut self, node: u16, frame: Option<Arc<Frame>>, visit: u64) -> Result<(), FoldError> {
+    fn go(&mut self, node: u16, frame: Option<&Arc<Frame>>, visit: u64) -> Result<(), FoldError> {
         let Some(fan) = self.graph.joined(node) else {
-            self.alive.push(Activation { number: 0, node, frame });
+            self.alive.push(Activation { number: 0, node, frame: frame.cloned() });
             return Ok(());
         };
-        let inside = frames(frame.as_ref()).find(|frame| frame.fan.node == fan);
+        let inside = frames(frame).find(|frame| frame.fan.node == fan);
         let Frame { fan, branch } = &**inside.ok_or(FoldError::Outside { node })?;
         let arrival = Arrival { visit, branch: *branch };
         match self.joins.iter_mut().find(|join| join.node == node && join.fan.visit == fan.visit) {
@@ -240,7 +245,7 @@ impl Ways<'_> {
                 None => self.alive.push(Activation { number: 0, node, frame }),
                 // The compiler proves that a quorum without a target is always met.
                 Some(quorum) => match quorum.fewer {
-                    Some(target) => self.go(target, frame, fan.visit)?,
+                    Some(target) => self.go(target, frame.as_ref(), fan.visit)?,
                     None => return Err(FoldError::Stuck { node }),
                 },
             }

@@ -109,7 +109,12 @@ impl StateWrites {
         let fits = |element: &Value| state.check_element(key, element).map_err(Unwritten::Misfit);
         match place {
             KeyWrite::Set(value) => {
-                *value = combine(state, key, reducer, std::mem::take(value), write).map_err(Unwritten::Uncombined)?;
+                *value = match reducer.sum_of_integers(value, write) {
+                    Some(sum) => Value::from(sum),
+                    None => {
+                        combine(state, key, reducer, std::mem::take(value), write).map_err(Unwritten::Uncombined)?
+                    }
+                };
                 state.check(key, value).map_err(Unwritten::Misfit)?;
                 if reducer.function().is_some() {
                     self.reduced.insert(key);
