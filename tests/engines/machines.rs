@@ -13,6 +13,7 @@ graph!("tests/engines/graphs/batch_chunk.yaml");
 graph!("tests/engines/graphs/batch_import_with_a_report.yaml");
 graph!("tests/engines/graphs/begins_at_entries.yaml");
 graph!("tests/engines/graphs/begins_in_several_nodes.yaml");
+graph!("tests/engines/graphs/begins_inside_of_branches.yaml");
 graph!("tests/engines/graphs/branches_cancelled_by_a_return.yaml");
 graph!("tests/engines/graphs/branches_check_an_order.yaml");
 graph!("tests/engines/graphs/branches_end_with_failures.yaml");
@@ -157,6 +158,9 @@ super::all_machines! {
         test_law(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_again(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
         test_announce(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
+    }
+    "begins_inside_of_branches" begins_inside_of_branches BeginsInsideOfBranches {
+        test_check(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;
     }
     "branches_cancelled_by_a_return" branches_cancelled_by_a_return BranchesCancelledByAReturn {
         test_look(graph_runtime::Map<String, graph_runtime::Value>) -> graph_runtime::Value;

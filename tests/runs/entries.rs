@@ -10,6 +10,7 @@ use graph_runtime::{
 use serde_json::json;
 
 graph_runtime::graph!("tests/engines/graphs/begins_at_entries.yaml");
+graph_runtime::graph!("tests/engines/graphs/begins_inside_of_branches.yaml");
 
 use begins_at_entries::{Actions, ENTRY_ONLY_RIGHT, ENTRY_REDO, ENTRY_SUMMARIZE, ENTRY_TRY, Inputs, Node, Output};
 
@@ -78,15 +79,55 @@ async fn runs_from_entries_are_the_same_compiled_and_interpreted() {
     }
 }
 
+impl begins_inside_of_branches::Actions for Reviewers {
+    async fn test_check(&self, call: &Call, params: Map<String, Value>) -> Result<Value, ActionError> {
+        assert_eq!((&params["part"], params["line"].as_u64()), (&json!("c"), Some(call.step() + 5)));
+        Ok(Value::Null)
+    }
+}
+
+#[tokio::test]
+async fn runs_from_entries_in_lists_of_lists_are_the_same_compiled_and_interpreted() {
+    use begins_inside_of_branches::{BeginsInsideOfBranches, ENTRY_AGAIN, ENTRY_BEHIND, ENTRY_PART_AGAIN, Inputs};
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines/graphs/begins_inside_of_branches.yaml");
+    let library = Library::open(file.parent().unwrap(), Reviewers);
+    let inputs = json!({"parts": [{"name": "a", "lines": [1]}], "part": {"name": "c", "lines": [7, 8]}, "line": 7});
+    let outcomes = [
+        // The fan-outs have the numbers 0 and 1, so the first visit has the number 2.
+        (ENTRY_AGAIN, json!({"seen": ["checked", "two", 3], "total": 7}), 9),
+        (ENTRY_PART_AGAIN, json!({"seen": ["c", "checked", "two", 3], "total": 15}), 11),
+        (ENTRY_BEHIND, json!({"seen": [3], "total": 0}), 2),
+    ];
+    for (entry, output, steps) in outcomes {
+        let expected = (output, steps);
+        let plain = |output: &begins_inside_of_branches::Output| {
+            graph_runtime::__private::AsView::view(output).to_plain_value()
+        };
+        let typed = Inputs::from_value(inputs.clone()).unwrap();
+        assert_eq!(run(|| BeginsInsideOfBranches::new(Reviewers), entry, typed, plain).await, expected, "{entry}");
+        let Value::Object(given) = inputs.clone() else { unreachable!() };
+        let interpreted = library.graph(&file).unwrap();
+        assert_eq!(run(|| interpreted.clone(), entry, given, Value::clone).await, expected, "{entry}, interpreted");
+    }
+}
+
 #[test]
 fn the_topology_has_the_entries() {
     let topology = BeginsAtEntries::new(Reviewers).topology();
-    let entries = topology.entries.iter().map(|at| (at.name.as_str(), at.node, at.is_branch, at.element.as_deref()));
+    let entries = topology.entries.iter().map(|at| (at.name.as_str(), at.node, &at.path[..], at.elements.concat()));
     let expected = [
-        ("only-right", Node::Right, true, None),
-        ("redo", Node::Review, true, Some("inputs.part")),
-        ("summarize", Node::Summary, false, None),
-        ("try", Node::Left, true, None),
+        ("only-right", Node::Right, &[0][..], String::new()),
+        ("redo", Node::Review, &[0], "inputs.part".to_owned()),
+        ("summarize", Node::Summary, &[], String::new()),
+        ("try", Node::Left, &[0], String::new()),
+    ];
+    assert_eq!(entries.collect::<Vec<_>>(), expected);
+    let topology = begins_inside_of_branches::BeginsInsideOfBranches::new(Reviewers).topology();
+    let entries = topology.entries.iter().map(|at| (at.name.as_str(), &at.path[..], at.elements.join(", ")));
+    let expected = [
+        ("again", &[0, 0][..], "inputs.part, inputs.line".to_owned()),
+        ("behind", &[3], String::new()),
+        ("part-again", &[0], "inputs.part".to_owned()),
     ];
     assert_eq!(entries.collect::<Vec<_>>(), expected);
 }

@@ -187,10 +187,14 @@ impl SymbolReader<'_> {
         for (_, entry) in field(config, "entries").map_or(&[][..], fields) {
             self.words(entry, |field| texts::of("entry", field), &nowhere);
             self.target(field(entry, "node").unwrap_or(entry), &nowhere);
-            if let Some((tree, written)) = field(entry, "element").and_then(|tree| Some((tree, text(tree)?)))
-                && let Ok(read) = Path::parse_in(written, &[])
-            {
-                self.path(locate(self.source, &tree.span, written, &(0..written.len())), read, &nowhere);
+            let element = field(entry, "element");
+            let named = element.map_or(&[][..], fields).iter().map(|(_, tree)| tree);
+            for tree in element.into_iter().chain(named) {
+                if let Some(written) = text(tree)
+                    && let Ok(read) = Path::parse_in(written, &[])
+                {
+                    self.path(locate(self.source, &tree.span, written, &(0..written.len())), read, &nowhere);
+                }
             }
         }
         for (key, value) in field(config, "state").map_or(&[][..], fields) {

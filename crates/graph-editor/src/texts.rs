@@ -155,7 +155,12 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
         "the nodes that lead here from branches; the node is visited once all branches have arrived or ended, or, with a mapping, once `need` of them have arrived",
     ),
     ("entry", "node", "the node"),
-    ("entry", "element", "the input that is the element of the branch that the node is in: `inputs.name`"),
+    (
+        "entry",
+        "element",
+        "the input that is the element of the branch that the node is in: `inputs.name`; in branches of several lists, one for \
+         each by the name of its elements",
+    ),
     ("entry", "comment", "for readers"),
     ("`waits_for`", "of", "the nodes that lead here from branches"),
     ("`waits_for`", "need", "how many branches have arrived when the node is visited"),

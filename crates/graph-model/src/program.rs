@@ -359,10 +359,21 @@ pub enum OnNoMatch {
 pub struct EntryPoint {
     /// The node.
     pub node: u16,
-    /// The node that fans out, if the run begins in a branch of it. The run begins with this branch only.
+    /// The branches around the node, the outermost first. In a run that begins here, each is the only one of its fan-out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub branches: Vec<EntryBranch>,
+}
+
+/// A branch in which a run can begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EntryBranch {
+    /// The node that fans out.
+    pub fan: u16,
+    /// The partial join that the branch is behind, if it is behind one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fan: Option<u16>,
-    /// The input that is the element of that branch, if it belongs to a list.
+    pub behind: Option<u16>,
+    /// The input that is the element of the branch, if it belongs to a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub element: Option<Path>,
 }

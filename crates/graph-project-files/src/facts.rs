@@ -192,10 +192,14 @@ impl RunProjection {
         let entry = start.entry.as_ref().and_then(|name| self.topology.entries.iter().find(|at| at.name == *name));
         let first = entry.map_or(&self.topology.start[..], |entry| std::slice::from_ref(&entry.node));
         let nodes: Vec<&str> = first.iter().filter_map(|&at| self.topology.name(at)).collect();
-        let is_alone = nodes.len() == 1 && entry.is_none_or(|entry| !entry.is_branch);
-        let branch = |at: u32| if is_alone { Vec::new() } else { vec![at] };
-        let next = |(at, node): (u32, &&str)| Target::first(u64::from(at) + 1, *node, branch(at));
-        self.frontier = (0..).zip(&nodes).map(next).collect();
+        self.frontier = match (entry, nodes.as_slice()) {
+            // The fan-outs around it have the numbers before.
+            (Some(entry), [node]) => vec![Target::first(entry.path.len().max(1) as u64, *node, entry.path.clone())],
+            (None, [node]) => vec![Target::first(1, *node, Vec::new())],
+            (_, nodes) => {
+                (0..).zip(nodes).map(|(at, node)| Target::first(u64::from(at) + 1, *node, vec![at])).collect()
+            }
+        };
         let first = self.frontier.first().map_or_else(String::new, |first| first.node.clone());
         let mut payload =
             json!({"graph_id": self.topology.id.as_str(), "graph_run_id": self.run.as_str(), "start_node": first});

@@ -78,23 +78,13 @@ pub(crate) enum BranchFault {
     Tangled { node: usize },
 }
 
-/// The place where a run begins that begins at an entry.
+/// Why no run can begin in the branches that a node is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EntryPlace {
-    /// Outside of all branches.
-    Outside,
-    /// In a branch of a fan-out. The run begins with this branch only.
-    Inside { fan: usize },
-}
-
-impl EntryPlace {
-    /// Returns the fan-out of the branch that the run begins with.
-    pub(crate) fn fan(self) -> Option<usize> {
-        match self {
-            Self::Outside => None,
-            Self::Inside { fan } => Some(fan),
-        }
-    }
+pub(crate) enum NoEntry {
+    /// It is visited in several branches or outside of them too, and an entry does not say where.
+    Several,
+    /// A quorum counts the branches of a fan-out around it, and the run would have one.
+    Quorum { join: usize },
 }
 
 /// The branches of a graph.
@@ -191,21 +181,29 @@ impl Branches {
         self.visits[at]
     }
 
-    /// Returns the place of an entry that leads to a node. `None` if the node is in several frames, inside of several fan-outs,
-    /// or behind a partial join, or if a join waits for other branches too.
-    pub(crate) fn entry(&self, model: &Model<'_>, node: usize) -> Option<EntryPlace> {
+    /// Returns the branches in which a run begins that begins at a node, the outermost first. It begins with these branches only.
+    ///
+    /// # Errors
+    ///
+    /// If no run can begin there.
+    pub(crate) fn entry(&self, model: &Model<'_>, node: usize) -> Result<Vec<BranchFrame>, NoEntry> {
         let mut frames = each_once(self.visits(node).map(|(_, visit)| visit.frame)).into_iter();
         let frame = match (frames.next(), frames.next()) {
             (None, _) if self.is_empty() => OUTSIDE,
             (Some(frame), None) => frame,
-            _ => return None,
+            _ => return Err(NoEntry::Several),
         };
-        if frame == OUTSIDE {
-            return Some(EntryPlace::Outside);
+        let stack = self.stack(frame);
+        let counts = |join: &usize| model.definition.nodes[*join].quorum.is_some();
+        match stack.iter().find_map(|frame| self.closing(frame.fan).filter(counts)) {
+            Some(join) => Err(NoEntry::Quorum { join }),
+            None => Ok(stack),
         }
-        let BranchFrame { outer: OUTSIDE, fan, label: BranchLabel::Edge(_) } = self.frames[frame] else { return None };
-        let counts = self.closing(fan).is_some_and(|join| model.definition.nodes[join].quorum.is_some());
-        (!counts && !self.partial().any(|(_, of)| of == fan)).then_some(EntryPlace::Inside { fan })
+    }
+
+    /// Whether a run that begins at a node begins in a branch of a fan-out.
+    pub(crate) fn enters(&self, model: &Model<'_>, node: usize, fan: usize) -> bool {
+        self.entry(model, node).is_ok_and(|frames| frames.iter().any(|frame| frame.fan == fan))
     }
 
     /// Returns the nodes on a shortest path from the start to a visit.
@@ -586,6 +584,16 @@ impl Branches {
             innermost.filter(|_| self.closing_around(frame).is_none())
         })
     }
+}
+
+/// Returns the nodes that fan out over a list and whose elements are known in the innermost of these frames, the outermost first,
+/// each with the name of its element.
+pub(crate) fn lists<'d>(model: &Model<'d>, frames: &[BranchFrame]) -> Vec<(usize, &'d str)> {
+    let list = |frame: &BranchFrame| match (model.definition.nodes[frame.fan].next(), frame.label) {
+        (RouteDefinition::Each(each), BranchLabel::Edge(_)) => Some((frame.fan, each.name.value.as_str())),
+        _ => None,
+    };
+    frames.iter().filter_map(list).collect()
 }
 
 /// Returns joins in their order, each once.

@@ -16,7 +16,7 @@ use graph_model::name::StateKey;
 use graph_model::path::{Path, Root};
 use graph_model::template::Template;
 
-use super::branches::{Branches, EntryPlace};
+use super::branches::Branches;
 use super::guards;
 use super::joins::{BranchEnds, JoinedBranch, Joins, NodeJoin};
 use super::model::Model;
@@ -249,7 +249,7 @@ impl Flow {
     fn at_join_or_entry(&self, model: &Model<'_>, node: usize) -> Option<Set> {
         let mut known = self.at_join(model, node)?;
         let join = self.joins.of(node)?;
-        let is_inside = |entry: &usize| self.branches.entry(model, *entry).and_then(EntryPlace::fan) == Some(join.fan);
+        let is_inside = |entry: &usize| self.branches.enters(model, *entry, join.fan);
         for entry in model.entries.iter().flatten().copied().filter(is_inside) {
             for branch in join.branches.iter().filter(|branch| branch.region[entry]) {
                 let arrived = match branch.is_over {

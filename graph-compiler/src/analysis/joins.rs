@@ -511,14 +511,15 @@ mod tests {
         start: usize,
         joins: &[Option<usize>],
         partial: &[(usize, usize)],
-        entries: &[(usize, Option<usize>)],
+        entries: &[(usize, Vec<Inside>)],
     ) -> Vec<Option<BTreeSet<usize>>> {
         let mut sure: Vec<Option<BTreeSet<usize>>> = vec![None; gates.len()];
         let first = Run { set: BTreeSet::new(), tokens: vec![(start, Vec::new())], open: Vec::new() };
-        let entered = entries.iter().map(|&(node, fan)| Run {
-            set: BTreeSet::new(),
-            tokens: vec![(node, fan.into_iter().map(|fan| (fan, 0)).collect())],
-            open: fan.and_then(|fan| Some((fan, joins[fan]?, Vec::new()))).into_iter().collect(),
+        let entered = entries.iter().map(|(node, frames)| {
+            let join = |(depth, (fan, _)): (usize, &Inside)| Some((*fan, joins[*fan]?, frames[..depth].to_vec()));
+            let mut open: Vec<_> = frames.iter().enumerate().filter_map(join).collect();
+            open.sort();
+            Run { set: BTreeSet::new(), tokens: vec![(*node, frames.clone())], open }
         });
         let (mut seen, mut waiting) = (HashSet::new(), std::iter::once(first).chain(entered).collect::<Vec<_>>());
         while let Some(run) = waiting.pop() {
@@ -649,13 +650,23 @@ mod tests {
         (0..1 << free).map(begin).collect()
     }
 
-    /// Returns a gate where a run can begin, with the fan-out of the branch that it is in.
-    fn entry_of(definition: &Definition, gates: &[Gate], items: &Items, seed: u64) -> Option<(usize, Option<usize>)> {
+    /// Returns a gate where a run can begin, with the branches that it is in.
+    fn entry_of(definition: &Definition, gates: &[Gate], items: &Items, seed: u64) -> Option<(usize, Vec<Inside>)> {
         let model = Model::new(definition, items);
         let branches = Branches::find(&model);
-        let place = |node: usize| Some((node, branches.entry(&model, node)?.fan()));
-        let places: Vec<_> = (0..gates.len()).filter(|&node| !gates[node].waits).filter_map(place).collect();
-        places.get(usize::try_from(seed >> 7).unwrap() % places.len().max(1)).copied()
+        let inside = |BranchFrame { fan, label, .. }: &BranchFrame| match label {
+            BranchLabel::Edge(_) => (*fan, 0),
+            BranchLabel::Join(join) => (*fan, BEHIND + join),
+        };
+        let place = |node: usize| Some((node, branches.entry(&model, node).ok()?.iter().map(inside).collect()));
+        let mut places: Vec<(usize, Vec<Inside>)> =
+            (0..gates.len()).filter(|&node| !gates[node].waits).filter_map(place).collect();
+        // There are few behind partial joins.
+        let is_behind = |(_, frames): &(usize, Vec<Inside>)| frames.iter().any(|(_, at)| *at >= BEHIND);
+        if seed.is_multiple_of(2) && places.iter().any(is_behind) {
+            places.retain(is_behind);
+        }
+        places.get(usize::try_from(seed >> 7).unwrap() % places.len().max(1)).cloned()
     }
 
     #[test]
@@ -663,6 +674,7 @@ mod tests {
         let items = Items::default();
         let (mut compared, mut at_joins, mut with_quorum, mut missed) = (0, 0, 0, 0);
         let (mut with_partial, mut refused, mut behind, mut entered, mut in_entered) = (0, 0, 0, 0, 0);
+        let (mut nested, mut behind_partial) = (0, 0);
         // `GRAPHS=100000` makes more of them.
         let graphs = std::env::var("GRAPHS").map_or(8_000, |graphs| graphs.parse().unwrap());
         for seed in 0..graphs {
@@ -676,12 +688,14 @@ mod tests {
             let entry = builder.seed.is_multiple_of(3);
             let named = |node: usize| NodeName::new(format!("n{node}")).unwrap();
             let found = entry.then(|| entry_of(&definition, &gates, &items, builder.seed)).flatten();
-            definition.entries.extend(found.map(|(node, _)| EntryDefinition {
-                name: Spanned { value: named(node), span: 0..0 },
-                node: Spanned { value: named(node), span: 0..0 },
-                element: None,
+            definition.entries.extend(found.iter().map(|(node, _)| EntryDefinition {
+                name: Spanned { value: named(*node), span: 0..0 },
+                node: Spanned { value: named(*node), span: 0..0 },
+                elements: Vec::new(),
             }));
-            let entries: Vec<(usize, Option<usize>)> = found.into_iter().collect();
+            let entries: Vec<(usize, Vec<Inside>)> = found.into_iter().collect();
+            nested += usize::from(entries.iter().any(|(_, frames)| frames.len() > 1));
+            behind_partial += usize::from(entries.iter().any(|(_, frames)| frames.iter().any(|(_, at)| *at >= BEHIND)));
             entered += usize::from(!entries.is_empty());
             let model = Model::new(&definition, &items);
             let flow = Flow::analyse(&model);
@@ -725,10 +739,12 @@ mod tests {
         }
         println!(
             "{compared} facts, {at_joins} of them sure at a join, {behind} at one of {with_partial} partial joins; \
-             {with_quorum} sure with a quorum, {in_entered} in {entered} graphs with an entry, {missed} missed; {refused} graphs \
+             {with_quorum} sure with a quorum, {in_entered} in {entered} graphs with an entry, {nested} of them in several fan-outs and {behind_partial} behind a partial \
+             join, {missed} missed; {refused} graphs \
              refused"
         );
         assert!(entered > 100 && in_entered > 300, "{entered} {in_entered}");
+        assert!(nested > 30 && behind_partial > 4, "{nested} {behind_partial}");
         assert!(with_partial > 100 && behind > 30, "{with_partial} {behind}");
         assert!(compared > 2_000 && at_joins > 100 && with_quorum > 200, "{compared} facts, {at_joins} {with_quorum}");
     }

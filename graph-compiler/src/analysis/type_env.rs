@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 
-use graph_definition::definition::{
-    CallDefinition, EntryDefinition, NodeKind, RouteDefinition, Spanned, TermDefinition, TermKind,
-};
+use graph_definition::definition::{CallDefinition, NodeKind, RouteDefinition, Spanned, TermDefinition, TermKind};
 use graph_model::path::{Path, Root};
 use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::reducer::Keep;
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
+use super::branches::lists;
 use super::flow::Flow;
 use super::model::Model;
 use super::provided::{field, last_error, retries};
@@ -247,13 +246,14 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
             return Type::any();
         }
         let fans = branches.argument(self.model, node, name).unwrap_or_default();
-        let lists = fans.iter().filter_map(|&fan| self.element_of(fan));
+        let elements = fans.iter().filter_map(|&fan| self.element_of(fan));
         let entries = self.model.definition.entries.iter().zip(&self.model.entries);
         let entered = entries.filter_map(|(entry, at)| {
-            let fan = branches.entry(self.model, (*at)?)?.fan()?;
-            fans.contains(&fan).then(|| self.entry_element(entry))?
+            let known = lists(self.model, &branches.entry(self.model, (*at)?).ok()?);
+            let is_it = known.iter().any(|(fan, own)| fans.contains(fan) && *own == name);
+            is_it.then(|| self.entry_element(entry.element(name, known.len() == 1)?))?
         });
-        lists.chain(entered).reduce(Type::join).unwrap_or_else(Type::any)
+        elements.chain(entered).reduce(Type::join).unwrap_or_else(Type::any)
     }
 
     /// Returns the type of the elements of the list that a node fans out over.
@@ -264,9 +264,8 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         }
     }
 
-    /// Returns the type of the element with which a run begins at an entry, if it has one. A run does not begin without it.
-    pub(crate) fn entry_element(&self, entry: &EntryDefinition) -> Option<Type> {
-        let element = entry.element.as_ref()?;
+    /// Returns the type of an element with which a run begins at an entry. A run does not begin without it.
+    pub(crate) fn entry_element(&self, element: &Spanned<Path>) -> Option<Type> {
         let segments = element.value.segments.iter();
         let ty = segments.clone().try_fold(self.model.inputs.clone(), |ty, part| ty.step(part).ok());
         Some(ty?.not_null())

@@ -1,14 +1,14 @@
 //! A run can begin at each entry.
 
-use graph_definition::definition::{EntryDefinition, RouteDefinition};
+use graph_definition::definition::{EntryDefinition, EntryElement, Spanned};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::source::Span;
-use graph_model::path::Root;
-use graph_model::program::EntryPoint;
+use graph_model::path::{Path, Root};
+use graph_model::program::{EntryBranch, EntryPoint};
 
 use super::index;
 use crate::analysis::Analysis;
-use crate::analysis::branches::EntryPlace;
+use crate::analysis::branches::{BranchFrame, BranchLabel, NoEntry, lists};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let (model, branches) = (&analysis.model, analysis.flow.branches());
@@ -41,75 +41,145 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
         if !model.is_whole() || !branches.faults().is_empty() {
             continue;
         }
-        let Some(begins) = branches.entry(model, at) else {
-            let message = format!("entry `{}` leads to node `{}` inside of branches", entry.name, entry.node);
-            let diagnostic = diagnostics.error(code::NOT_SUPPORTED, place(&entry.node.span), message);
-            diagnostic.help(
-                "lead it to a node outside of branches, or to one in the branches of a single fan-out, which all meet at one join \
-                 without a quorum",
-            );
-            continue;
+        let frames = match branches.entry(model, at) {
+            Ok(frames) => frames,
+            Err(wrong) => {
+                refuse(analysis, entry, wrong, diagnostics);
+                continue;
+            }
         };
-        check_element(analysis, entry, begins.fan(), diagnostics);
+        check_elements(analysis, entry, &frames, diagnostics);
     }
 }
 
-/// Checks that an entry has an element exactly if its node is in a branch of a list.
-fn check_element(analysis: &Analysis<'_>, entry: &EntryDefinition, fan: Option<usize>, diagnostics: &mut Diagnostics) {
-    let (model, place) = (&analysis.model, |span: &Span| analysis.model.place(span));
-    let list = fan.and_then(|fan| match model.definition.nodes[fan].next() {
-        RouteDefinition::Each(each) => Some((fan, each)),
-        _ => None,
-    });
-    match (list, &entry.element) {
-        (None, None) => {}
-        (None, Some(element)) => {
+/// Says why no run can begin in the branches of an entry's node.
+fn refuse(analysis: &Analysis<'_>, entry: &EntryDefinition, wrong: NoEntry, diagnostics: &mut Diagnostics) {
+    let (model, place) = (&analysis.model, analysis.model.place(&entry.node.span));
+    match wrong {
+        NoEntry::Several => {
             let message =
-                format!("`element` of entry `{}` does nothing: its node is in no branch of a list", entry.name);
-            diagnostics.error(code::INERT_FIELD, place(&element.span), message).help("remove it");
+                format!("entry `{}` leads to node `{}`, which is in several branches", entry.name, entry.node);
+            let diagnostic = diagnostics.error(code::BAD_ENTRY, place, message);
+            diagnostic.help("lead it to a node that is in the branches of one route only, or in none");
         }
-        (Some((fan, each)), None) => {
-            let message = format!("entry `{}` has no element for its branch", entry.name);
-            diagnostics
-                .error(code::BAD_ENTRY, place(&entry.node.span), message)
-                .related(place(&model.definition.nodes[fan].name.span), "each branch of this node has one")
-                .help(format!("name the input that is `{}` there: `element: inputs.name`", each.name));
+        NoEntry::Quorum { join } => {
+            let message = format!("entry `{}` leads to node `{}`, whose branches are counted", entry.name, entry.node);
+            let diagnostic = diagnostics.error(code::BAD_ENTRY, place, message);
+            diagnostic
+                .related(
+                    model.place(&model.definition.nodes[join].name.span),
+                    "its quorum counts branches, and the run would have one",
+                )
+                .help("lead the entry to a node outside of these branches");
         }
-        (Some((fan, _)), Some(element)) => {
-            let ty = match (element.value.root, element.value.segments.as_slice()) {
-                (Root::Inputs, [_, ..]) => analysis.type_env().entry_element(entry).ok_or("leads to no input"),
-                _ => Err("is no input"),
-            };
-            let ty = match ty {
-                Ok(ty) => ty,
-                Err(wrong) => {
-                    diagnostics
-                        .error(
-                            code::BAD_ENTRY,
-                            place(&element.span),
-                            format!("`element` of entry `{}` {wrong}", entry.name),
-                        )
-                        .help("name an input of the graph: `element: inputs.name`");
-                    return;
-                }
-            };
-            if let Some(expected) = analysis.type_env().element_of(fan).filter(|expected| !ty.fits(expected)) {
-                let message = format!("`element` of entry `{}` is {ty}, and not {expected}", entry.name);
+    }
+}
+
+/// Checks that an entry has an element for each branch of a list that its node is in, and no other.
+fn check_elements(
+    analysis: &Analysis<'_>,
+    entry: &EntryDefinition,
+    frames: &[BranchFrame],
+    diagnostics: &mut Diagnostics,
+) {
+    let model = &analysis.model;
+    let (lists, place) = (lists(model, frames), |span: &Span| model.place(span));
+    let names = || lists.iter().map(|(_, name)| format!("{name}: inputs.name")).collect::<Vec<_>>().join(", ");
+    let mut is_wrong = false;
+    for EntryElement { name, path } in &entry.elements {
+        let is_list = |name: &Spanned<String>| lists.iter().any(|(_, list)| *list == name.value);
+        if name.as_ref().map_or(lists.len() == 1, is_list) {
+            continue;
+        }
+        is_wrong = true;
+        let place = place(name.as_ref().map_or(&path.span, |name| &name.span));
+        match name {
+            _ if lists.is_empty() => {
+                let message =
+                    format!("`element` of entry `{}` does nothing: its node is in no branch of a list", entry.name);
+                diagnostics.error(code::INERT_FIELD, place, message).help("remove it");
+            }
+            Some(name) => {
+                let message =
+                    format!("no list around the node of entry `{}` has the element `{}`", entry.name, name.value);
+                let diagnostic = diagnostics.error(code::BAD_ENTRY, place, message);
+                diagnostic.suggest(&name.value, lists.iter().map(|(_, name)| *name));
+            }
+            None => {
+                let (entry, count) = (&entry.name, lists.len());
+                let message =
+                    format!("`element` of entry `{entry}` is one, and its node is in branches of {count} lists");
+                let diagnostic = diagnostics.error(code::BAD_ENTRY, place, message);
+                diagnostic.help(format!("name the element of each: `element: {{ {} }}`", names()));
+            }
+        }
+    }
+    if is_wrong {
+        return;
+    }
+    for &(fan, name) in &lists {
+        match entry.element(name, lists.len() == 1) {
+            Some(path) => check_element(analysis, entry, (fan, path), diagnostics),
+            None => {
+                let message = format!("entry `{}` has no element `{name}` for its branch", entry.name);
+                let help = match lists.len() {
+                    1 => "element: inputs.name".to_owned(),
+                    _ => format!("element: {{ {} }}", names()),
+                };
                 diagnostics
-                    .error(code::BAD_ENTRY, place(&element.span), message)
-                    .related(place(&model.definition.nodes[fan].name.span), "the elements of its list are of that type")
-                    .help("name an input of that type");
+                    .error(code::BAD_ENTRY, place(&entry.node.span), message)
+                    .related(place(&model.definition.nodes[fan].name.span), "each branch of this node has one")
+                    .help(format!("name the input that is `{name}` there: `{help}`"));
             }
         }
     }
 }
 
+/// Checks that an element of an entry is an input of the type that the elements of its list have.
+fn check_element(
+    analysis: &Analysis<'_>,
+    entry: &EntryDefinition,
+    (fan, element): (usize, &Spanned<Path>),
+    diagnostics: &mut Diagnostics,
+) {
+    let (model, place) = (&analysis.model, |span: &Span| analysis.model.place(span));
+    let ty = match (element.value.root, element.value.segments.as_slice()) {
+        (Root::Inputs, [_, ..]) => analysis.type_env().entry_element(element).ok_or("leads to no input"),
+        _ => Err("is no input"),
+    };
+    let ty = match ty {
+        Ok(ty) => ty,
+        Err(wrong) => {
+            let message = format!("`element` of entry `{}` {wrong}", entry.name);
+            let diagnostic = diagnostics.error(code::BAD_ENTRY, place(&element.span), message);
+            diagnostic.help("name an input of the graph: `element: inputs.name`");
+            return;
+        }
+    };
+    if let Some(expected) = analysis.type_env().element_of(fan).filter(|expected| !ty.fits(expected)) {
+        let message = format!("`element` of entry `{}` is {ty}, and not {expected}", entry.name);
+        diagnostics
+            .error(code::BAD_ENTRY, place(&element.span), message)
+            .related(place(&model.definition.nodes[fan].name.span), "the elements of its list are of that type")
+            .help("name an input of that type");
+    }
+}
+
 /// Returns an entry as the program has it.
 pub(super) fn entry_point(analysis: &Analysis<'_>, entry: &EntryDefinition, node: usize) -> EntryPoint {
-    let fan = analysis.flow.branches().entry(&analysis.model, node).and_then(EntryPlace::fan);
-    EntryPoint {
-        node: index(node),
-        fan: fan.map(index),
-        element: entry.element.as_ref().map(|element| element.value.clone()),
-    }
+    let frames = analysis.flow.branches().entry(&analysis.model, node).unwrap_or_default();
+    let lists = lists(&analysis.model, &frames);
+    let branch = |frame: &BranchFrame| EntryBranch {
+        fan: index(frame.fan),
+        behind: match frame.label {
+            BranchLabel::Edge(_) => None,
+            BranchLabel::Join(join) => Some(index(join)),
+        },
+        element: lists
+            .iter()
+            .find(|(fan, _)| *fan == frame.fan)
+            .and_then(|(_, name)| entry.element(name, lists.len() == 1))
+            .map(|element| element.value.clone()),
+    };
+    EntryPoint { node: index(node), branches: frames.iter().map(branch).collect() }
 }

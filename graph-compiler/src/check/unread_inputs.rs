@@ -21,9 +21,9 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             }
         }
     });
-    let elements = analysis.model.definition.entries.iter().filter_map(|entry| entry.element.as_ref());
-    for element in elements.filter(|element| element.value.root == Root::Inputs) {
-        read.extend(element.value.segments.first().map(String::as_str));
+    let elements = analysis.model.definition.entries.iter().flat_map(|entry| &entry.elements);
+    for element in elements.filter(|element| element.path.value.root == Root::Inputs) {
+        read.extend(element.path.value.segments.first().map(String::as_str));
     }
     let is_read = |name: &str, read: &HashSet<&str>| all || read.contains(name);
     if schema.properties().all(|property| is_read(&property.name.value, &read)) {

@@ -10,7 +10,9 @@ use std::time::Duration;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{Replay, replay};
 use graph_runtime::record::{Entry, Record, SignedRecord, Status, Visit};
-use graph_runtime::{ActionError, Call, EncryptionKey, Map, MemoryStore, Runtime, SecretKey, Store, Value, audit};
+use graph_runtime::{
+    ActionError, Call, EncryptionKey, Finished, Map, MemoryStore, Options, Runtime, SecretKey, Store, Value, audit,
+};
 use serde_json::json;
 
 use crate::durability::{Tokens, cut};
@@ -211,6 +213,10 @@ struct Judge {
     visits: Vec<Expected>,
     elements: Vec<String>,
     path: Vec<u32>,
+    /// The branches around the entry at which the run begins, the innermost first.
+    around: Vec<Value>,
+    /// The elements of those that belong to lists.
+    inputs: Map<String, Value>,
 }
 
 impl Judge {
@@ -278,6 +284,61 @@ impl Judge {
         }
     }
 
+    /// As [`Judge::parts`], from the visit of a node in one of them, with no other branch. `None` if it is in none of them.
+    fn enter(&mut self, parts: &[Part], target: usize) -> Option<u64> {
+        let found = parts.iter().enumerate().find_map(|(at, part)| Some((at, self.enter_part(part, target)?)));
+        found.map(|(at, step)| self.parts(&parts[at + 1..], step))
+    }
+
+    fn enter_part(&mut self, part: &Part, target: usize) -> Option<u64> {
+        let (last, join) = match part {
+            Part::Work { node, .. } => return (*node == target).then(|| self.part(part, 0)),
+            Part::All { node, branches, partial, join } => {
+                let behind = u32::try_from(branches.len()).unwrap();
+                let entered = (0..).zip(branches).find_map(|(at, branch)| {
+                    let end = self.enter_branch(0, &branch.parts, target)?;
+                    Some((end, at, branch))
+                });
+                if let Some((end, at, branch)) = entered {
+                    self.around.push(json!({"fan": node}));
+                    let partial = partial.as_ref().filter(|partial| at < partial.of && !branch.ends);
+                    let last = partial.map_or(end, |partial| {
+                        self.path.push(behind);
+                        self.visit(end + 1, partial.node, Some(json!({})));
+                        let last = self.parts(&partial.parts, end + 1);
+                        self.path.pop();
+                        last
+                    });
+                    (last, *join)
+                } else {
+                    let partial = partial.as_ref()?;
+                    let end = self.enter_branch(behind, &partial.parts, target)?;
+                    self.around.push(json!({"fan": node, "behind": partial.node}));
+                    (end, *join)
+                }
+            }
+            Part::Over { node, parts, join, .. } => {
+                let element = format!("{node}.entry");
+                self.elements.push(element.clone());
+                let end = self.enter_branch(0, parts, target);
+                self.elements.pop();
+                let (end, input) = (end?, format!("e{node}"));
+                self.around.push(json!({"fan": node, "element": format!("inputs.{input}")}));
+                self.inputs.insert(input, json!({"is": element, "ends": node.is_multiple_of(2)}));
+                (end, *join)
+            }
+        };
+        self.visit(last + 1, join, Some(json!({})));
+        Some(last + 1)
+    }
+
+    fn enter_branch(&mut self, branch: u32, parts: &[Part], target: usize) -> Option<u64> {
+        self.path.push(branch);
+        let end = self.enter(parts, target);
+        self.path.pop();
+        end
+    }
+
     fn visit(&mut self, step: u64, node: usize, more: Option<Value>) {
         let result = more.map(|more| {
             let mut result = json!({"at": name(node), "elements": self.elements});
@@ -294,6 +355,15 @@ struct Made {
     expected: Vec<Expected>,
     /// The results in the order of the parts, which is that of the branches.
     log: Vec<Value>,
+    entered: Option<Entered>,
+}
+
+/// An entry `here`, at which the run begins.
+struct Entered {
+    at: Value,
+    inputs: Map<String, Value>,
+    /// How many fan-outs are around it.
+    depth: u64,
 }
 
 fn make(seed: u64) -> Made {
@@ -303,21 +373,48 @@ fn make(seed: u64) -> Made {
 fn make_with(seed: u64, finishes: bool) -> Made {
     let mut maker = Maker { random: Random::new(seed), nodes: 0 };
     let parts = maker.parts(3, 1);
+    make_of(maker, &parts, finishes, None)
+}
+
+/// Makes a graph with an entry at a node inside of branches, of those that may have one.
+fn make_entered(seed: u64) -> Option<Made> {
+    let mut maker = Maker { random: Random::new(seed), nodes: 0 };
+    let parts = maker.parts(3, 1);
+    let is_inside = |node: &usize| {
+        let mut judge = Judge::default();
+        judge.enter(&parts, *node).is_some() && !judge.around.is_empty()
+    };
+    let inside: Vec<usize> = (0..maker.nodes).filter(is_inside).collect();
+    let at = maker.random.below(inside.len().max(1) as u64);
+    let target = *inside.get(usize::try_from(at).unwrap())?;
+    Some(make_of(maker, &parts, false, Some(target)))
+}
+
+fn make_of(mut maker: Maker, parts: &[Part], finishes: bool, target: Option<usize>) -> Made {
     let end = maker.node();
     let padding = if maker.random.below(4) == 0 { 20_000 } else { 0 };
     let mut writer = Writer { nodes: BTreeMap::new(), arguments: Vec::new(), padding, finishes };
-    let first = writer.parts(&parts, json!([{"to": name(end)}]))[0]["to"].clone();
+    let first = writer.parts(parts, json!([{"to": name(end)}]))[0]["to"].clone();
     writer
         .nodes
         .insert(end, json!({"line": 1, "does": "return", "output": {"last": "${state.last}", "log": "${state.log}"}}));
     let mut judge = Judge::default();
-    let last = judge.parts(&parts, 0);
+    let last = match target {
+        None => judge.parts(parts, 0),
+        Some(target) => judge.enter(parts, target).unwrap(),
+    };
     judge.visit(last + 1, end, None);
+    judge.around.reverse();
+    let entered = target.map(|node| Entered {
+        depth: judge.around.len() as u64,
+        at: json!({"node": node, "branches": judge.around}),
+        inputs: std::mem::take(&mut judge.inputs),
+    });
     let log = judge.visits.iter().filter_map(|visit| visit.result.clone()).collect();
     judge.visits.sort_by(|one, other| (one.step, &one.path).cmp(&(other.step, &other.path)));
     let nodes = writer.nodes.into_iter().map(|(node, body)| (name(node), body.to_string())).collect::<Vec<_>>();
     assert_eq!(first, json!(nodes[0].0), "the first node is the first that was made");
-    Made { nodes, expected: judge.visits, log }
+    Made { nodes, expected: judge.visits, log, entered }
 }
 
 const PLAIN: &str = r#"{"max_steps":100000,"channels":{"log":"append"},"by_branch":["log"]}"#;
@@ -341,7 +438,10 @@ impl Made {
             Key { name: "padding", initial: None },
             Key { name: "log", initial: Some("[]") },
         ];
-        let program = Program { keys: &keys, nodes: &nodes, settings, ..PROGRAM };
+        let mut all: Map<String, Value> = serde_json::from_str(settings).unwrap();
+        all.extend(self.entered.as_ref().map(|entered| ("entries".to_owned(), json!({"here": entered.at}))));
+        let settings = Value::Object(all).to_string();
+        let program = Program { keys: &keys, nodes: &nodes, settings: &settings, ..PROGRAM };
         Interpreted::waiting(&program, |call: &Call, params: Value| {
             let turns = call.step() * 7 % 5;
             Box::pin(async move {
@@ -360,7 +460,8 @@ impl Made {
             let result = visit.error.is_none().then(|| visit.result.clone());
             (visit.step, visit.node.clone(), visit.branch.clone(), result.unwrap_or_default())
         });
-        let is = (1..).zip(&self.expected).map(|(number, expected)| {
+        let first = self.entered.as_ref().map_or(1, |entered| entered.depth.max(1));
+        let is = (first..).zip(&self.expected).map(|(number, expected)| {
             let Expected { path, node, result, .. } = expected;
             (number, name(*node), path.clone(), result.clone().unwrap_or_default())
         });
@@ -369,6 +470,16 @@ impl Made {
             assert_eq!(said, is, "{what}\n{}", self.text());
         }
         assert_eq!(said.len(), is.len(), "{what}\n{}", self.text());
+    }
+
+    /// Runs a machine of it, from its entry if it has one.
+    async fn run(&self, machine: Interpreted, runtime: &Runtime) -> Finished<Value> {
+        let (entry, inputs) = match &self.entered {
+            Some(entered) => (Some("here".to_owned()), entered.inputs.clone()),
+            None => (None, Map::new()),
+        };
+        let options = Options { run: Some(id("run")), entry, ..Options::default() };
+        runtime.start_with(options, machine, inputs).await.unwrap().await.unwrap()
     }
 
     fn text(&self) -> String {
@@ -392,17 +503,15 @@ fn visits(records: &[SignedRecord]) -> Vec<Visit> {
 
 /// Runs a graph with and without a journal, from its start and from after each record, and audits and replays the
 /// journals.
-async fn check(seed: u64) -> usize {
-    let made = make(seed);
-    let what = format!("SEED={seed}");
+async fn check(made: &Made, what: &str) -> usize {
     let unkept = Runtime::builder().grant("*").unwrap().build().unwrap();
-    let output = unkept.start(made.machine(), Map::new()).await.unwrap().await.unwrap().output;
+    let output = made.run(made.machine(), &unkept).await.output;
     assert_eq!(output, made.output(), "{what}");
     let whole = MemoryStore::new();
     let tokens = Tokens::over(&whole, u64::MAX);
-    let first = runtime(tokens.clone()).start_as(id("run"), made.machine(), Map::new()).await.unwrap().await.unwrap();
+    let first = made.run(made.machine(), &runtime(tokens.clone())).await;
     let records = whole.load(&id("run")).await.unwrap();
-    made.judge(&visits(&records), &what);
+    made.judge(&visits(&records), what);
     assert_eq!(first.output, made.output(), "{what}");
     let key = SecretKey::from_seed(&KEY).public();
     let proven =
@@ -434,9 +543,26 @@ async fn branches_are_visited_and_joined_as_the_graph_was_made() {
     let (count, seed) = (number("BRANCHES", 40), number("SEED", 1));
     let mut snapshots = 0;
     for seed in seed..seed + count {
-        snapshots += check(seed).await;
+        snapshots += check(&make(seed), &format!("SEED={seed}")).await;
     }
     assert!(count < 40 || snapshots > 0, "some runs are resumed from a snapshot");
+}
+
+#[tokio::test]
+async fn a_run_that_begins_inside_of_branches_begins_with_these_only() {
+    let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let (count, seed) = (number("BRANCHES", 60), number("SEED", 1));
+    let (mut entered, mut nested, mut behind) = (0, 0, 0);
+    for seed in seed..seed + count {
+        let Some(made) = make_entered(seed) else { continue };
+        check(&made, &format!("SEED={seed}")).await;
+        let Entered { at, depth, .. } = made.entered.as_ref().unwrap();
+        entered += 1;
+        nested += u64::from(*depth > 1);
+        behind += u64::from(at.to_string().contains("behind"));
+    }
+    println!("{entered} runs, {nested} of them began inside of several fan-outs, and {behind} behind a partial join");
+    assert!(count < 60 || (nested > 10 && behind > 0), "{entered} {nested} {behind}");
 }
 
 /// The calls that tools were asked to make, by the number of the visit, with their outcomes in order.
@@ -556,13 +682,12 @@ async fn failures_are_held_until_the_other_branches_are_done() {
 #[tokio::test]
 async fn branches_are_proven_without_the_encryption_key() {
     let (mut snapshots, mut lists) = (0, 0);
-    for seed in 1..=25 {
-        let made = make(seed);
+    let all = (1..=25).flat_map(|seed| [Some((seed, make(seed))), make_entered(seed).map(|made| (seed, made))]);
+    for (seed, made) in all.flatten() {
         let store = MemoryStore::new();
         let builder = Runtime::builder().grant("*").unwrap().sign_with(SecretKey::from_seed(&KEY)).keep_history();
         let runtime = builder.store(store.clone()).encrypt_with(EncryptionKey::from_bytes([2; 32])).build().unwrap();
-        let run = runtime.start_as(id("run"), made.secretive(), Map::new()).await.unwrap();
-        assert_eq!(run.await.unwrap().output, made.output(), "SEED={seed}");
+        assert_eq!(made.run(made.secretive(), &runtime).await.output, made.output(), "SEED={seed}");
         let records = store.load(&id("run")).await.unwrap();
         let key = SecretKey::from_seed(&KEY).public();
         for encryption_key in [Some(EncryptionKey::from_bytes([2; 32])), None] {

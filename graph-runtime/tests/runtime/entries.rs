@@ -15,7 +15,8 @@ use crate::forged::edited;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::support::{KEY, id, runtime};
 
-const ENTRIES: &str = r#""entries":{"redo":{"node":1,"fan":0,"element":"inputs.part"},"after":{"node":3}}"#;
+const ENTRIES: &str =
+    r#""entries":{"redo":{"node":1,"branches":[{"fan":0,"element":"inputs.part"}]},"after":{"node":3}}"#;
 
 fn nodes() -> [(&'static str, &'static str); 5] {
     [

@@ -42,7 +42,7 @@ pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
 pub use rules::SchemaRule;
 pub use schema::{Property, SchemaKind, Sink, ValueSchema};
-pub use start::{ENTRY, EntryDefinition, START};
+pub use start::{ENTRY, EntryDefinition, EntryElement, START};
 pub use template::{TermDefinition, TermKind, locate};
 
 use crate::diagnostic::{Diagnostics, SourcePlace, code};

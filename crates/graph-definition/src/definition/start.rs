@@ -21,8 +21,28 @@ pub struct EntryDefinition {
     pub name: Spanned<NodeName>,
     /// The node.
     pub node: Spanned<NodeName>,
-    /// The input that is the element of the branch that the node is in, if that branch belongs to a list.
-    pub element: Option<Spanned<Path>>,
+    /// The inputs that are the elements of the branches of lists that the node is in.
+    pub elements: Vec<EntryElement>,
+}
+
+/// The input that is the element of a branch of a list.
+#[derive(Debug)]
+pub struct EntryElement {
+    /// The name of the element, as the list gives it; `None` if the entry has only one, without a name.
+    pub name: Option<Spanned<String>>,
+    /// The input.
+    pub path: Spanned<Path>,
+}
+
+impl EntryDefinition {
+    /// Returns the element with a name. One without a name is the element of the only list.
+    pub fn element(&self, name: &str, is_only: bool) -> Option<&Spanned<Path>> {
+        let is_it = |element: &&EntryElement| match &element.name {
+            Some(own) => own.value == name,
+            None => is_only,
+        };
+        self.elements.iter().find(is_it).map(|element| &element.path)
+    }
 }
 
 /// The fields of an entry.
@@ -47,17 +67,31 @@ fn parse_entry(reader: &mut DefinitionReader<'_>, name: Spanned<String>, tree: &
     let name = reader.name(name, NodeName::new)?;
     if !matches!(tree.node, TreeNode::Map(_)) {
         let node = reader.text(tree, "an entry")?;
-        return Some(EntryDefinition { name, node: reader.name(node, NodeName::new)?, element: None });
+        return Some(EntryDefinition { name, node: reader.name(node, NodeName::new)?, elements: Vec::new() });
     }
     let fields = reader.map(tree, "an entry")?;
     reader.only(&fields, "an entry", &ENTRY, &[]);
     let node = reader.required_text(&fields, "an entry", "node")?;
     let node = reader.name(node, NodeName::new)?;
-    let element = match fields.get("element") {
-        Some(tree) => Some(condition::parse_path(reader, tree, "`element`")?),
-        None => None,
+    let elements = fields.get("element").map_or_else(Vec::new, |tree| parse_elements(reader, tree));
+    Some(EntryDefinition { name, node, elements })
+}
+
+/// Reads `element`: a path, or paths by the names of elements.
+fn parse_elements(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<EntryElement> {
+    let path = |reader: &mut DefinitionReader<'_>, name: Option<Spanned<String>>, tree: &YamlTree| {
+        condition::parse_path(reader, tree, "`element`").map(|path| EntryElement { name, path })
     };
-    Some(EntryDefinition { name, node, element })
+    match &tree.node {
+        TreeNode::Map(_) => {
+            let Some(fields) = reader.map(tree, "`element`") else { return Vec::new() };
+            let named = fields.entries.iter().filter_map(|(key, tree)| {
+                path(reader, Some(Spanned { value: key.name.clone(), span: key.span.clone() }), tree)
+            });
+            named.collect()
+        }
+        _ => path(reader, None, tree).into_iter().collect(),
+    }
 }
 
 /// Reads `start`: the name of a node, or a list of names. For several names, it also returns the node that begins their

@@ -183,7 +183,11 @@ impl SchemaBasis {
                 "entries" => {
                     let field = |field: &str| match field {
                         "node" => self.target(),
-                        "element" => self.path(PathScope::Node),
+                        "element" => {
+                            let path = self.path(PathScope::Node);
+                            let named = json!({ "type": "object", "additionalProperties": path, "minProperties": 1 });
+                            json!({ "anyOf": [path, named] })
+                        }
                         _ => anything(),
                     };
                     let mut entry = only(&vocabulary::ENTRY, |name| documented(field(name), "entry", name));

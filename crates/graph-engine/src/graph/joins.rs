@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use graph_model::program::{OnBranchError, Quorum, Rest};
+use graph_model::program::{EntryBranch, OnBranchError, Quorum, Rest};
 
 use crate::activation::{Activation, Frame, TakenEdges, frames};
 use crate::graph::node::CompiledRoute;
@@ -67,12 +67,21 @@ impl GraphTables {
         self.fan_outs.get(&node)?.closing
     }
 
+    /// Returns the partial joins of a fan-out.
+    pub fn partial(&self, fan: u16) -> &[u16] {
+        self.fan_outs.get(&fan).map_or(&[], |out| &out.partial)
+    }
+
     /// Returns the index of the branch behind a partial join: after those that begin at a visit of the fan-out.
     pub fn branch_behind(&self, fan: u16, join: u16) -> u32 {
         let first = if self.goes_over(fan) { MOST_BRANCHES } else { self.node(fan).next.edges().len() };
-        let partial = self.fan_outs.get(&fan).map_or(&[][..], |out| &out.partial);
-        let place = partial.iter().position(|&node| node == join).unwrap_or_default();
+        let place = self.partial(fan).iter().position(|&node| node == join).unwrap_or_default();
         u32::try_from(first + place).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the index of a branch in which a run begins.
+    pub fn branch_of(&self, branch: &EntryBranch) -> u32 {
+        branch.behind.map_or(0, |join| self.branch_behind(branch.fan, join))
     }
 
     /// Returns how many branches the join waits for that closes the fan-out of a node, if not for all.

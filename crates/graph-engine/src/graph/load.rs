@@ -11,7 +11,8 @@ use graph_model::name::{GraphId, ItemId};
 use graph_model::operator::Operator;
 use graph_model::path::{Path, PathError, Root};
 use graph_model::program::{
-    self, EntryPoint, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnBranchError, OnNoMatch, RETRIES, Settings,
+    self, EntryBranch, EntryPoint, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnBranchError, OnNoMatch, RETRIES,
+    Settings,
 };
 use graph_model::template::{self, Template};
 use graph_model::term;
@@ -88,9 +89,9 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
     };
     check_indices(&loaded)?;
     check_start(&loaded)?;
-    check_entries(&loaded)?;
     find_channels(&mut loaded)?;
     join(&mut loaded)?;
+    check_entries(&loaded)?;
     Ok(loaded)
 }
 
@@ -420,15 +421,18 @@ fn check_indices(graph: &GraphTables) -> Result<(), String> {
     }
 }
 
-/// Checks that a run can begin at each entry: its node waits for nothing, and its element is that of a branch of a list.
+/// Checks that a run can begin at each entry: its node waits for nothing, and its elements are those of branches of lists.
 fn check_entries(graph: &GraphTables) -> Result<(), String> {
     let may_begin = |node: &CompiledNode| !matches!(node.kind, CompiledKind::Start) && node.join.is_none();
-    let fans_out = |fan: u16| usize::from(fan) < graph.nodes.len() && graph.fans_out(fan);
+    let is_branch = |EntryBranch { fan, behind, element }: &EntryBranch| {
+        usize::from(*fan) < graph.nodes.len()
+            && graph.fans_out(*fan)
+            && behind.is_none_or(|join| graph.partial(*fan).contains(&join))
+            && element.is_some() == (graph.goes_over(*fan) && behind.is_none())
+            && element.as_ref().is_none_or(|path| path.root == Root::Inputs)
+    };
     let fits = |entry: &EntryPoint| {
-        graph.nodes.get(usize::from(entry.node)).is_some_and(may_begin)
-            && entry.fan.is_none_or(fans_out)
-            && entry.element.is_some() == entry.fan.is_some_and(|fan| graph.goes_over(fan))
-            && entry.element.as_ref().is_none_or(|path| path.root == Root::Inputs)
+        graph.nodes.get(usize::from(entry.node)).is_some_and(may_begin) && entry.branches.iter().all(is_branch)
     };
     let wrong = graph.settings.entries.iter().find(|(_, entry)| !fits(entry));
     wrong.map_or(Ok(()), |(name, _)| Err(format!("no run can begin at the entry `{name}`")))

@@ -42,10 +42,11 @@ pub struct TopologyEntry<N = usize> {
     pub name: String,
     /// The node.
     pub node: N,
-    /// Whether the run begins in a branch, which is the only one of its fan-out.
-    pub is_branch: bool,
-    /// The input that is the element of that branch, if it belongs to a list.
-    pub element: Option<String>,
+    /// The path of the branch in which the run begins: the index of each branch around the node, the outermost first. Each is the
+    /// only one of its fan-out.
+    pub path: Vec<u32>,
+    /// The inputs that are the elements of those branches that belong to lists, in the same order.
+    pub elements: Vec<String>,
 }
 
 /// A node and where it leads.
@@ -175,8 +176,8 @@ impl CompiledGraph {
         let entry = |(entry, at): (&String, &EntryPoint)| TopologyEntry {
             name: entry.clone(),
             node: name(at.node),
-            is_branch: at.fan.is_some(),
-            element: at.element.as_ref().map(ToString::to_string),
+            path: at.branches.iter().map(|branch| tables.branch_of(branch)).collect(),
+            elements: at.branches.iter().filter_map(|branch| Some(branch.element.as_ref()?.to_string())).collect(),
         };
         let is_visited = |(at, _): &(u16, &CompiledNode)| *at != tables.start || !tables.starts_in_branches();
         Topology {

@@ -104,20 +104,15 @@ pub struct Memory {
     pub previous: HashMap<u16, Value>,
 }
 
-/// Begins the branches of a run at these nodes. They belong to a fan-out of visit 0, which is not recorded.
-fn begin(
-    graph: &GraphTables,
-    node: u16,
-    list: Vec<Value>,
-    first: impl Iterator<Item = u16>,
-) -> (Vec<Activation>, Vec<OpenJoin>) {
-    let fan = Arc::new(Fan { visit: 0, node, outer: None, list: Arc::new(list) });
+/// Begins the branches of a run that begins in several nodes. They belong to a fan-out of visit 0, which is not recorded.
+fn begin(graph: &GraphTables) -> (Vec<Activation>, Vec<OpenJoin>) {
+    let fan = Arc::new(Fan { visit: 0, node: graph.start, outer: None, list: Arc::default() });
     let branch = |(branch, node): (u32, u16)| {
         let frame = Some(Arc::new(Frame { fan: Arc::clone(&fan), branch }));
         Activation { number: u64::from(branch) + 1, node, frame }
     };
-    let joins = graph.closing_join(node).map(|node| OpenJoin::new(node, &fan));
-    ((0..).zip(first).map(branch).collect(), joins.into_iter().collect())
+    let joins = graph.closing_join(graph.start).map(|node| OpenJoin::new(node, &fan));
+    ((0..).zip(graph.first_nodes()).map(branch).collect(), joins.into_iter().collect())
 }
 
 /// Says that a graph has no entry of that name.
@@ -157,14 +152,15 @@ impl Position {
     /// Returns the position of a run that is about to begin at the start.
     pub fn new(graph: &GraphTables) -> Self {
         let (frontier, joins) = match graph.starts_in_branches() {
-            true => begin(graph, graph.start, Vec::new(), graph.first_nodes()),
+            true => begin(graph),
             false => (vec![Activation { number: 1, node: graph.start, frame: None }], Vec::new()),
         };
         Self::beginning(graph.first_node(), frontier, joins)
     }
 
-    /// As [`Position::new`], at an entry if one is named. The element of an entry in a branch of a list is an input. Without the
-    /// inputs, because they are encrypted, the element is not known.
+    /// As [`Position::new`], at an entry if one is named. The fan-outs around the node count as visited before the first visit: they
+    /// have the numbers from 0. The element of a branch of a list is an input. Without the inputs, because they are encrypted, it
+    /// is not known.
     ///
     /// # Errors
     ///
@@ -172,18 +168,23 @@ impl Position {
     pub fn at_entry(graph: &GraphTables, entry: Option<&str>, inputs: Option<&Value>) -> Result<Self, String> {
         let Some(name) = entry else { return Ok(Self::new(graph)) };
         let entry = graph.settings.entries.get(name).ok_or_else(|| no_entry(graph, name))?;
-        let element = entry.element.as_ref().zip(inputs).map(|(path, inputs)| input(inputs, path)).transpose()?;
-        let (frontier, joins) = match entry.fan {
-            Some(fan) => begin(graph, fan, element.into_iter().collect(), std::iter::once(entry.node)),
-            None => (vec![Activation { number: 1, node: entry.node, frame: None }], Vec::new()),
-        };
-        Ok(Self::beginning(entry.node, frontier, joins))
+        let (mut number, mut around, mut joins) = (0, None, Vec::new());
+        for branch in &entry.branches {
+            let element = branch.element.as_ref().zip(inputs).map(|(path, inputs)| input(inputs, path)).transpose()?;
+            let list = Arc::new(element.into_iter().collect());
+            let fan = Arc::new(Fan { visit: number, node: branch.fan, outer: around.take(), list });
+            joins.extend(graph.closing_join(branch.fan).map(|node| OpenJoin::new(node, &fan)));
+            around = Some(Arc::new(Frame { fan, branch: graph.branch_of(branch) }));
+            number += 1;
+        }
+        let first = Activation { number: number.max(1), node: entry.node, frame: around };
+        Ok(Self::beginning(entry.node, vec![first], joins))
     }
 
     fn beginning(first: u16, frontier: Vec<Activation>, joins: Vec<OpenJoin>) -> Self {
         Self {
             steps: 0,
-            made: frontier.len() as u64,
+            made: frontier.last().map_or(0, |last| last.number),
             last: first,
             returned_in: None,
             frontier,

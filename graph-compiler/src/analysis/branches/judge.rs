@@ -20,13 +20,14 @@ use graph_definition::vocabulary;
 use graph_engine::activation::{Activation, Fan, Frame, TakenEdges, frames};
 use graph_engine::graph::{CompiledGraph, GraphTables, tables};
 use graph_engine::step::{Position, SettledVisit, Way, fold};
-use graph_model::program::{self, Executor, ItemType, OnBranchError, Program, Verb};
+use graph_model::program::{self, EntryPoint, Executor, ItemType, OnBranchError, Program, Verb};
 use graph_model::value::{Value, View};
 
 use super::super::budget::too_few;
 use super::super::joins::{Joins, NodeJoin};
 use super::super::model::Model;
 use super::Branches;
+use super::{BranchFrame, BranchLabel};
 use crate::items::Items;
 
 /// Where a node of a random graph leads.
@@ -433,12 +434,19 @@ fn load(nodes: &[NodePlan], branches: &Branches, model: &Model<'_>) -> CompiledG
     let bodies: Vec<(String, String)> = nodes.iter().enumerate().map(body).collect();
     let bodies: Vec<(&str, &str)> = bodies.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
     let entry = |(at, made): (usize, &NodePlan)| {
-        let place = branches
+        let frames = branches
             .entry(model, at)
+            .ok()
             .filter(|_| !made.waits && !made.cancels && !matches!(made.leads, Leads::Start(_)))?;
-        let is_list = |fan: usize| matches!(nodes[fan].leads, Leads::Over(_));
-        let element = place.fan().filter(|fan| is_list(*fan)).map(|_| "inputs.element");
-        Some((format!("n{at}"), serde_json::json!({"node": at, "fan": place.fan(), "element": element})))
+        let branch = |BranchFrame { fan, label, .. }: &BranchFrame| match label {
+            BranchLabel::Join(join) => serde_json::json!({"fan": fan, "behind": join}),
+            BranchLabel::Edge(_) if matches!(nodes[*fan].leads, Leads::Over(_)) => {
+                serde_json::json!({"fan": fan, "element": "inputs.element"})
+            }
+            BranchLabel::Edge(_) => serde_json::json!({"fan": fan}),
+        };
+        let branches: Vec<Value> = frames.iter().map(branch).collect();
+        Some((format!("n{at}"), serde_json::json!({"node": at, "branches": branches})))
     };
     let entries: serde_json::Map<String, Value> = nodes.iter().enumerate().filter_map(entry).collect();
     let settings = serde_json::json!({"entries": entries}).to_string();
@@ -758,8 +766,18 @@ enum Compared {
     Unmet,
     /// It has a quorum or a return that cancels, and the compiler refuses it although nothing can go wrong.
     Refused,
-    /// Both say that nothing can go wrong; with the number of pairs of concurrent nodes.
-    Fine { beside: usize, has_quorum: bool, has_partial: bool, starts_in_branches: bool, cancels: bool, has_late: bool },
+    /// Both say that nothing can go wrong; with the number of pairs of concurrent nodes, and that of the entries inside of several
+    /// fan-outs, and behind partial joins.
+    Fine {
+        beside: usize,
+        nested: usize,
+        behind: usize,
+        has_quorum: bool,
+        has_partial: bool,
+        starts_in_branches: bool,
+        cancels: bool,
+        has_late: bool,
+    },
 }
 
 /// Compares the compiler with the engine on a graph, of which `most` positions are looked at.
@@ -838,7 +856,11 @@ fn compare(nodes: &[NodePlan], items: &Items, most: usize, what: &str) -> Compar
             let cuts = idle.iter().find(|&&at| verdict.cut.contains(&u16::try_from(at).unwrap()));
             assert!(cuts.is_none(), "{cuts:?} cancels\n{what}");
             let has_late = branches.has_late();
-            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches, cancels, has_late }
+            let entries = || graph.settings.entries.values();
+            let nested = entries().filter(|entry| entry.branches.len() > 1).count();
+            let is_behind = |entry: &&EntryPoint| entry.branches.iter().any(|branch| branch.behind.is_some());
+            let behind = entries().filter(is_behind).count();
+            Compared::Fine { beside, nested, behind, has_quorum, has_partial, starts_in_branches, cancels, has_late }
         }
     }
 }
@@ -862,7 +884,7 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
     let items = Items::default();
     let (mut fine, mut faulty, mut skipped, mut partial, mut pairs) = (0_u64, 0_u64, 0_u64, 0_u64, 0_usize);
     let (mut fine_quorums, mut refused, mut unmet, mut several, mut cancelling) = (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
-    let mut late = 0_u64;
+    let (mut late, mut in_several, mut behind_joins) = (0_u64, 0_usize, 0_usize);
     for graph in 0..graphs {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(graph));
         random.below(2);
@@ -879,7 +901,17 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
             Compared::TooLarge => skipped += 1,
             Compared::Unmet => unmet += 1,
             Compared::Refused => refused += 1,
-            Compared::Fine { beside, has_quorum, has_partial, starts_in_branches, cancels, has_late } => {
+            Compared::Fine {
+                beside,
+                nested,
+                behind,
+                has_quorum,
+                has_partial,
+                starts_in_branches,
+                cancels,
+                has_late,
+            } => {
+                (in_several, behind_joins) = (in_several + nested, behind_joins + behind);
                 late += u64::from(has_late);
                 fine += 1;
                 partial += u64::from(has_partial);
@@ -893,9 +925,11 @@ fn faults_are_exactly_what_the_engine_can_run_into() {
     println!(
         "{fine} fine, {partial} of them with partial joins, {several} that begin in several nodes, {late} with late \
          branches and {cancelling} with returns that cancel, {faulty} faulty, {skipped} too large, {pairs} concurrent pairs; of {} fine graphs with a quorum or \
-         such a return {refused} are refused, and {unmet} cannot be met",
+         such a return {refused} are refused, and {unmet} cannot be met; {in_several} entries are in several fan-outs, {behind_joins} \
+         behind partial joins",
         fine_quorums + refused
     );
     assert!(fine * 20 > graphs && faulty * 20 > graphs && skipped * 10 < graphs, "{fine} {faulty} {skipped}");
     assert!(late * 500 > graphs, "{late} graphs have late branches");
+    assert!(in_several as u64 * 100 > graphs && behind_joins as u64 * 1_000 > graphs, "{in_several} {behind_joins}");
 }
