@@ -52,7 +52,6 @@ const UNSEEN: [(&str, &str, &str, &str); 22] = [
     ("G0126", "is already the name of an element", "", "two names are compared"),
     ("G0036", "waits for some branches of node", "", "it needs the paths of the graph"),
     ("G0037", "its node is in no branch of a list", "", "it needs the paths of the graph"),
-    ("G0036", "inside of branches", "", "it needs the paths of the graph"),
     ("G0036", "a run that has used up its steps", "", "two fields far apart are compared"),
 ];
 
