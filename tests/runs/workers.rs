@@ -205,3 +205,39 @@ fn workers_visit_each_branch_once_whatever_the_tools_do() {
     println!("{runs} runs, {resumed} of them aborted and resumed, {full} with 64 calls at a time");
     assert!(resumed * 10 > runs && full > 0, "{resumed} {full}");
 }
+
+/// Squares numbers, and fails for some of them; every third call waits.
+#[derive(Clone)]
+struct Failing(Arc<BTreeSet<i64>>);
+
+impl spread::Actions for Failing {
+    async fn bench_square(&self, _: &Call, params: spread::BenchSquare) -> Result<i64, ActionError> {
+        if params.number % 3 == 0 {
+            tokio::task::yield_now().await;
+        }
+        match self.0.contains(&params.number) {
+            true => Err(ActionError::permanent("as it was told")),
+            false => Ok(params.number),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn the_first_failure_ends_a_run_in_whichever_order_calls_fail() {
+    let (runs, seed) = (number("WORKERS", 200), number("SEED", 1));
+    let runtime = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap().build().unwrap();
+    for at in 0..runs {
+        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(at));
+        let count = 40 + random.below(1_000);
+        // All of them are in the last quarter, so that several threads are there at a time.
+        let fails = (0..8).map(|_| i64::try_from(count - 1 - random.below(count / 4)).unwrap()).collect();
+        let failing = Failing(Arc::new(fails));
+        let inputs = spread::Inputs { numbers: (0..i64::try_from(count).unwrap()).collect() };
+        let run = runtime.start(Spread::new(failing.clone()), inputs).await.unwrap();
+        let error = tokio::time::timeout(PATIENCE, run).await.expect("the run ends").unwrap_err();
+        let RunError::Node { step, .. } = error else { panic!("{error}") };
+        // The first visit is that of the node that fans out.
+        let first = failing.0.first().copied().unwrap();
+        assert_eq!(i64::try_from(step).unwrap() - 2, first, "run {at} of seed {seed}: {:?}", failing.0);
+    }
+}

@@ -583,8 +583,8 @@ codes! {
          limit.";
     BAD_ENTRY = "G0223", "an entry at which no run can begin",
         "An entry leads to a node of `config.nodes` that does not wait for branches. The node is always in the same branches, or in \
-         none, and no quorum counts them. In a branch of a list, the element of the branch is an input: `element: inputs.name`. \
-         Correct the entry.";
+         none, and no quorum counts them. In a branch of a list, the element of the branch is an input: `element: inputs.name`; in \
+         branches of several lists, there is one for each: `element: { one: inputs.name, other: inputs.other }`. Correct the entry.";
     BAD_SHARE = "G0224", "a key that two graphs cannot share",
         "`share` names keys that the graph of the node's action has too, with the same type and the same channel. Neither graph \
          keeps the key for a while, puts its elements in the order of the branches, or has secrets in it; the inner graph \

@@ -31,7 +31,7 @@ const OF_SHAPE: [&str; 22] = [
 ];
 
 /// The mistakes that no schema finds: the code, a part of the message, the text at the place, and the reason.
-const UNSEEN: [(&str, &str, &str, &str); 22] = [
+const UNSEEN: [(&str, &str, &str, &str); 21] = [
     ("G0030", "`max_delay` is at least as long as `delay`", "", "two values are compared"),
     ("G0031", "a graph has no field", "", "the top level is open to fields of other tools"),
     ("G0034", "characters that can be seen", "", "which characters nobody sees is a long table"),

@@ -6,6 +6,7 @@
 //! may make false is not sure in any of them; a key that is set stays set.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use graph_definition::definition::{
     Assignment, EdgeDefinition, EdgeList, RouteDefinition, Spanned, TermDefinition, TermKind,
@@ -127,8 +128,13 @@ impl Flow {
         let Some(start) = model.start else { return flow };
         let first = flow.first(model);
         flow.before[start] = Some(first.clone());
-        for &entry in model.entries.iter().flatten() {
-            flow.reach(entry, first.clone());
+        for (entry, at) in model.definition.entries.iter().zip(&model.entries) {
+            let Some(at) = *at else { continue };
+            // A run does not begin there without its elements.
+            let mut known = first.clone();
+            let elements = entry.elements.iter().filter_map(|element| flow.paths.get(&element.path.value));
+            elements.for_each(|&fact| flow.learn(&mut known, fact));
+            flow.reach(at, known);
         }
         let order = order(model);
         let mut changed = true;
@@ -669,7 +675,7 @@ impl Flow {
         self.before[node].is_some()
     }
 
-    /// Returns the shortest path from the start to a node on which nothing sets one of the keys, as the nodes in order,
+    /// Returns the shortest path from an entry, or else from the start, to a node on which nothing sets one of the keys, as the nodes in order,
     /// including the last one. An edge for which `is_closed` holds, given its node and its index among the followed
     /// edges, is not taken. `None` if every path sets one of the keys.
     pub(crate) fn path_without(
@@ -679,13 +685,27 @@ impl Flow {
         to: usize,
         is_closed: impl Fn(usize, usize) -> bool,
     ) -> Option<Vec<usize>> {
-        model.start?;
+        // In a run from an entry, joins come with one branch, so a path from there says more than one from the start.
+        let start = model.start?;
+        let entries = model.entries.iter().flatten().copied().collect();
+        let from_entry = self.path_from(entries, model, keys, to, &is_closed);
+        from_entry.or_else(|| self.path_from([start].into(), model, keys, to, &is_closed))
+    }
+
+    /// As [`Flow::path_without`], from one of the nodes that are `waiting`.
+    fn path_from(
+        &self,
+        mut waiting: VecDeque<usize>,
+        model: &Model<'_>,
+        keys: &[usize],
+        to: usize,
+        is_closed: impl Fn(usize, usize) -> bool,
+    ) -> Option<Vec<usize>> {
         if keys.iter().any(|&key| model.keys.get(key).is_some_and(|key| key.initial.is_some())) {
             return None;
         }
         let keys: HashSet<usize> = keys.iter().copied().collect();
         let mut from: Vec<Option<usize>> = vec![None; self.before.len()];
-        let mut waiting: std::collections::VecDeque<usize> = model.roots().collect();
         let mut seen = vec![false; self.before.len()];
         waiting.iter().for_each(|&root| seen[root] = true);
         while let Some(node) = waiting.pop_front() {

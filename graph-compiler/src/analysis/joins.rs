@@ -692,6 +692,7 @@ mod tests {
                 name: Spanned { value: named(*node), span: 0..0 },
                 node: Spanned { value: named(*node), span: 0..0 },
                 elements: Vec::new(),
+                is_readable: true,
             }));
             let entries: Vec<(usize, Vec<Inside>)> = found.into_iter().collect();
             nested += usize::from(entries.iter().any(|(_, frames)| frames.len() > 1));

@@ -57,10 +57,12 @@ fn refuse(analysis: &Analysis<'_>, entry: &EntryDefinition, wrong: NoEntry, diag
     let (model, place) = (&analysis.model, analysis.model.place(&entry.node.span));
     match wrong {
         NoEntry::Several => {
-            let message =
-                format!("entry `{}` leads to node `{}`, which is in several branches", entry.name, entry.node);
+            let message = format!(
+                "entry `{}` leads to node `{}`, which is not always in the same branches",
+                entry.name, entry.node
+            );
             let diagnostic = diagnostics.error(code::BAD_ENTRY, place, message);
-            diagnostic.help("lead it to a node that is in the branches of one route only, or in none");
+            diagnostic.help("lead it to a node to which branches come from the same routes on all paths");
         }
         NoEntry::Quorum { join } => {
             let message = format!("entry `{}` leads to node `{}`, whose branches are counted", entry.name, entry.node);
@@ -82,6 +84,9 @@ fn check_elements(
     frames: &[BranchFrame],
     diagnostics: &mut Diagnostics,
 ) {
+    if !entry.is_readable {
+        return;
+    }
     let model = &analysis.model;
     let (lists, place) = (lists(model, frames), |span: &Span| model.place(span));
     let names = || lists.iter().map(|(_, name)| format!("{name}: inputs.name")).collect::<Vec<_>>().join(", ");

@@ -86,11 +86,12 @@ fn steps(analysis: &Analysis<'_>, flow: &ControlFlow, start: usize, diagnostics:
         true => ("the shortest path has", format!("the shortest path is {shown}")),
         false => ("branches included, one has at least", "each visit in a branch is a step".to_owned()),
     };
+    let from_start = if definition.entries.is_empty() { "" } else { " from the start" };
     let diagnostic = diagnostics
         .lint(
             code::TOO_FEW_STEPS,
             analysis.model.place(&span.unwrap_or_else(|| definition.head.clone())),
-            format!("no run can end within {most} steps: {why} {needed}"),
+            format!("no run{from_start} can end within {most} steps: {why} {needed}"),
         )
         .label(label)
         .help(format!("allow for {needed} steps at least: `max_steps: {needed}`"));

@@ -9,7 +9,7 @@ use super::node::{EdgeDefinition, EdgeList, MOST_EDGES, NodeDefinition, NodeKind
 use super::reader::{DefinitionReader, Spanned};
 use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
-use crate::tree::{TreeNode, YamlTree};
+use crate::tree::{TreeKey, TreeNode, YamlTree};
 
 /// The name of the node that begins the branches of a run that begins in several nodes. No edge can lead to it.
 pub const START: &str = "config.start";
@@ -23,6 +23,8 @@ pub struct EntryDefinition {
     pub node: Spanned<NodeName>,
     /// The inputs that are the elements of the branches of lists that the node is in.
     pub elements: Vec<EntryElement>,
+    /// Whether all of them could be read.
+    pub is_readable: bool,
 }
 
 /// The input that is the element of a branch of a list.
@@ -67,30 +69,51 @@ fn parse_entry(reader: &mut DefinitionReader<'_>, name: Spanned<String>, tree: &
     let name = reader.name(name, NodeName::new)?;
     if !matches!(tree.node, TreeNode::Map(_)) {
         let node = reader.text(tree, "an entry")?;
-        return Some(EntryDefinition { name, node: reader.name(node, NodeName::new)?, elements: Vec::new() });
+        return Some(EntryDefinition {
+            name,
+            node: reader.name(node, NodeName::new)?,
+            elements: Vec::new(),
+            is_readable: true,
+        });
     }
     let fields = reader.map(tree, "an entry")?;
     reader.only(&fields, "an entry", &ENTRY, &[]);
     let node = reader.required_text(&fields, "an entry", "node")?;
     let node = reader.name(node, NodeName::new)?;
-    let elements = fields.get("element").map_or_else(Vec::new, |tree| parse_elements(reader, tree));
-    Some(EntryDefinition { name, node, elements })
+    let elements = fields.get("element").map_or(Some(Vec::new()), |tree| parse_elements(reader, tree));
+    Some(EntryDefinition { name, node, is_readable: elements.is_some(), elements: elements.unwrap_or_default() })
 }
 
-/// Reads `element`: a path, or paths by the names of elements.
-fn parse_elements(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<EntryElement> {
-    let path = |reader: &mut DefinitionReader<'_>, name: Option<Spanned<String>>, tree: &YamlTree| {
-        condition::parse_path(reader, tree, "`element`").map(|path| EntryElement { name, path })
-    };
+/// Reads `element`: a path, or paths by the names of elements. `None` if one of them could not be read.
+fn parse_elements(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<EntryElement>> {
     match &tree.node {
-        TreeNode::Map(_) => {
-            let Some(fields) = reader.map(tree, "`element`") else { return Vec::new() };
-            let named = fields.entries.iter().filter_map(|(key, tree)| {
-                path(reader, Some(Spanned { value: key.name.clone(), span: key.span.clone() }), tree)
-            });
-            named.collect()
+        TreeNode::String(_) => {
+            let path = condition::parse_path(reader, tree, "`element`")?;
+            Some(vec![EntryElement { name: None, path }])
         }
-        _ => path(reader, None, tree).into_iter().collect(),
+        TreeNode::Map(_) => {
+            let fields = reader.map(tree, "`element`")?;
+            if fields.entries.is_empty() {
+                let place = SourcePlace::new(reader.source, tree.span.clone());
+                reader
+                    .diagnostics
+                    .error(code::SHAPE, place, "`element` has no elements")
+                    .help("write `element: inputs.name`");
+                return None;
+            }
+            let element = |(key, tree): &(TreeKey, YamlTree)| {
+                let name = Spanned { value: key.name.clone(), span: key.span.clone() };
+                let path = condition::parse_path(reader, tree, "a path in `element`")?;
+                Some(EntryElement { name: Some(name), path })
+            };
+            // Each of them is read, also behind one that cannot be.
+            let elements: Vec<Option<EntryElement>> = fields.entries.iter().map(element).collect();
+            elements.into_iter().collect()
+        }
+        _ => {
+            reader.wrong_shape(tree, "`element`", "a path, or a mapping from the names of elements to paths");
+            None
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::any::Any;
 use std::future::poll_fn;
 use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -42,8 +42,9 @@ struct ConcurrentStep {
     workers: Mutex<Workers>,
     /// Wakes the run when the last worker is gone, or one panics.
     idle: Notify,
-    /// Whether no further visit begins, since the run surely ends in this step or its task is gone.
-    ends_run: AtomicBool,
+    /// The place from which on no visit begins: that of the first visit that surely ends the run, or 0 if the run was stopped or
+    /// its task is gone. The visits before it begin all the same, so the same failure ends the run in whichever order they do.
+    end: AtomicUsize,
     /// The visits that others of the step may cancel.
     cancelling: Option<Cancelling>,
 }
@@ -108,7 +109,7 @@ impl StepContext {
 
     /// Visits the node of a branch, unless another visit of the step surely ends the run.
     async fn visit_branch(&self, place: usize, visit: &mut VisitState, slot: &mut CallSlot, step: &ConcurrentStep) {
-        if step.ends_run.load(Ordering::Relaxed) {
+        if place >= step.end.load(Ordering::Relaxed) {
             visit.is_left_out = true;
             return;
         }
@@ -130,7 +131,7 @@ impl StepContext {
             }
         }
         if ends_run {
-            step.ends_run.store(true, Ordering::Relaxed);
+            step.end.fetch_min(if is_stopped { 0 } else { place }, Ordering::Relaxed);
         }
     }
 
@@ -175,7 +176,7 @@ impl ConcurrentStep {
                 panic: None,
             }),
             idle: Notify::new(),
-            ends_run: AtomicBool::new(false),
+            end: AtomicUsize::new(usize::MAX),
             cancelling: Cancelling::of(graph, position),
         }
     }
@@ -244,7 +245,7 @@ impl ConcurrentStep {
 
 impl Drop for StepGuard {
     fn drop(&mut self) {
-        self.0.ends_run.store(true, Ordering::Relaxed);
+        self.0.end.store(0, Ordering::Relaxed);
         let (context, tasks) = {
             let mut workers = self.0.workers();
             (workers.context.take(), std::mem::take(&mut workers.tasks))
@@ -258,7 +259,7 @@ impl Worker {
     /// Works, and gives its visits to the step.
     async fn run(mut self) {
         if let Err(panic) = catch_panic(self.work()).await {
-            self.place.step.ends_run.store(true, Ordering::Relaxed);
+            self.place.step.end.store(0, Ordering::Relaxed);
             self.place.step.workers().panic = Some(panic);
         }
     }
@@ -270,7 +271,7 @@ impl Worker {
     async fn work(&mut self) {
         let Self { context, place: WorkerPlace { step, made } } = self;
         let (mut slot, mut turn) = (context.slot(), Instant::now());
-        let (mut taking, mut visits, mut is_unwritten) = (Taking::default(), 0, false);
+        let (mut taking, mut visits, mut is_unwritten) = (Taking::new(), 0, false);
         while let Some(place) = step.left.take(&mut taking) {
             let activation = &context.run_state.position.frontier[place];
             let mut has_waited = false;

@@ -5,6 +5,7 @@
 //! may take those that are left in a part: the tool of the one that began with it may wait, or block its thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// How many visits a part has at most.
 const LARGEST_PART: usize = 32;
@@ -12,6 +13,8 @@ const LARGEST_PART: usize = 32;
 const PARTS: usize = 16;
 /// A worker takes a part of its own after so many visits in a row that did not wait.
 const AT_ONCE: usize = 4;
+/// How long these visits take at most, each.
+const SHORT: Duration = Duration::from_micros(50);
 
 /// The places of a frontier whose visits were not begun.
 #[derive(Debug)]
@@ -32,18 +35,33 @@ pub(super) struct Places {
 struct Part(AtomicUsize);
 
 /// How a worker takes places.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Taking {
     /// The part that it took for itself.
     own: Option<usize>,
     /// How many visits in a row did not wait.
     at_once: usize,
+    /// When the visits began since which a part may be taken.
+    since: Instant,
 }
 
 impl Taking {
+    /// A worker that has taken nothing.
+    pub(super) fn new() -> Self {
+        Self { own: None, at_once: 0, since: Instant::now() }
+    }
+
     /// Notes whether the last visit waited. The visits of workers that wait begin in the order of the frontier.
     pub(super) fn note(&mut self, has_waited: bool) {
         self.at_once = if has_waited { 0 } else { self.at_once + 1 };
+    }
+
+    /// Whether the visits since the last part was taken were short: long ones, which block their threads, also begin in the order
+    /// of the frontier.
+    fn is_short(&mut self) -> bool {
+        let (now, visits) = (Instant::now(), self.at_once.min(LARGEST_PART));
+        let elapsed = now.duration_since(std::mem::replace(&mut self.since, now));
+        elapsed <= SHORT * u32::try_from(visits).unwrap_or(u32::MAX)
     }
 }
 
@@ -63,6 +81,10 @@ impl Places {
     /// Takes a place, whose visit then begins. `None` if all were taken.
     pub(super) fn take(&self, taking: &mut Taking) -> Option<usize> {
         while taking.at_once >= AT_ONCE {
+            if taking.own.is_none() && !taking.is_short() {
+                taking.note(true);
+                break;
+            }
             let own = *taking.own.get_or_insert_with(|| self.next.fetch_add(1, Ordering::Relaxed));
             if own >= self.parts.len() {
                 break;
@@ -122,7 +144,7 @@ mod tests {
     fn the_visits_of_workers_that_wait_begin_in_the_order_of_the_frontier() {
         for visits in [0, 1, 2, 15, 16, 17, 31, 50, 512, 513, 1_000] {
             let places = Places::new(visits);
-            let (mut one, mut other) = (Taking::default(), Taking::default());
+            let (mut one, mut other) = (Taking::new(), Taking::new());
             for expected in 0..visits {
                 let taking = if expected % 3 == 0 { &mut one } else { &mut other };
                 assert_eq!(places.take(taking), Some(expected), "of {visits}");
@@ -133,9 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn long_visits_begin_in_the_order_of_the_frontier() {
+        let places = Places::new(1_000);
+        let (mut one, mut other) = (Taking::new(), Taking::new());
+        for expected in 0..40 {
+            let taking = if expected % 3 == 0 { &mut one } else { &mut other };
+            taking.since -= 1_000 * SHORT;
+            assert_eq!(places.take(taking), Some(expected));
+            taking.note(false);
+        }
+    }
+
+    #[test]
     fn a_worker_that_does_not_wait_has_a_part_of_its_own() {
         let places = Places::new(1_000);
-        let (mut one, mut other) = (Taking::default(), Taking::default());
+        let (mut one, mut other) = (Taking::new(), Taking::new());
         for taking in [&mut one, &mut other] {
             taking.note(false);
             taking.at_once = AT_ONCE;
@@ -155,7 +189,7 @@ mod tests {
         fn each_place_is_taken_once(visits in 0_usize..3_000, workers in 1_usize..9, waits in 1_usize..9) {
             let places = Places::new(visits);
             let mut all: Vec<usize> = std::thread::scope(|scope| {
-                let work = || taken(&places, &mut Taking::default(), |place| place % waits == 0);
+                let work = || taken(&places, &mut Taking::new(), |place| place % waits == 0);
                 let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
                 workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
             });

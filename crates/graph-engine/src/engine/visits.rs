@@ -2,6 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::activation::Activation;
 use crate::engine::run_state::VisitState;
 use crate::error::RunError;
 
@@ -12,8 +13,8 @@ const LARGEST_BLOCK: usize = 32;
 #[derive(Default)]
 pub(super) struct VisitBlocks {
     blocks: Vec<Vec<(usize, VisitState)>>,
-    /// How many visits the last block that began here has memory for.
-    size: usize,
+    /// How many visits the next block has memory for; 0 if it is the first.
+    next: usize,
 }
 
 /// The visits of a step.
@@ -34,16 +35,19 @@ impl VisitBlocks {
         match self.blocks.last_mut().filter(|block| block.len() < block.capacity()) {
             Some(block) => block.push((place, visit)),
             None => {
-                self.size = (2 * self.size).clamp(1, LARGEST_BLOCK);
-                let mut block = Vec::with_capacity(self.size);
+                let size = self.next.max(1);
+                self.next = (2 * size).min(LARGEST_BLOCK);
+                let mut block = Vec::with_capacity(size);
                 block.push((place, visit));
                 self.blocks.push(block);
             }
         }
     }
 
-    /// Moves the visits of another value to this one.
+    /// Moves the visits of another value to this one. The other begins with as many again, so that few are reserved in vain where
+    /// it has few each time.
     pub(super) fn append(&mut self, other: &mut Self) {
+        other.next = other.len().min(LARGEST_BLOCK);
         self.blocks.append(&mut other.blocks);
     }
 
@@ -62,6 +66,8 @@ impl StepVisits {
 
     /// Sets the visits of a step that has several.
     pub(super) fn set(&mut self, visits: VisitBlocks) {
+        // The values of an earlier step are of no use any more.
+        self.one.begin(Activation::default());
         self.several = Some(visits);
     }
 
@@ -84,5 +90,44 @@ impl StepVisits {
             places[*place] = Some(visit);
         }
         places.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_reserve_little_in_vain_however_visits_are_handed_over() {
+        for each in [1, 2, 3, 5, 31, 32, 33, 100] {
+            let (mut all, mut own) = (VisitBlocks::default(), VisitBlocks::default());
+            for place in 0..600 {
+                own.push(place, VisitState::default());
+                if place % each == each - 1 {
+                    all.append(&mut own);
+                }
+            }
+            all.append(&mut own);
+            assert_eq!(all.len(), 600);
+            let reserved: usize = all.blocks.iter().map(Vec::capacity).sum();
+            assert!(reserved <= 2 * 600, "{reserved} for 600, handed over {each} at a time");
+            assert!(each < 32 || all.blocks.len() <= 60, "{} blocks", all.blocks.len());
+        }
+    }
+
+    #[test]
+    fn visits_are_in_the_order_of_the_frontier() {
+        let mut blocks = VisitBlocks::default();
+        for place in [2, 0, 3] {
+            let activation = Activation { number: place + 7, ..Activation::default() };
+            blocks.push(usize::try_from(place).unwrap(), VisitState::of(activation));
+        }
+        let mut visits = StepVisits::default();
+        visits.set(blocks);
+        let numbers =
+            |visits: &mut StepVisits| visits.in_order().iter().map(|visit| visit.activation.number).collect::<Vec<_>>();
+        assert_eq!(numbers(&mut visits), [7, 9, 10]);
+        visits.one().begin(Activation { number: 1, ..Activation::default() });
+        assert_eq!(numbers(&mut visits), [1]);
     }
 }

@@ -45,8 +45,8 @@ pub struct TopologyEntry<N = usize> {
     /// The path of the branch in which the run begins: the index of each branch around the node, the outermost first. Each is the
     /// only one of its fan-out.
     pub path: Vec<u32>,
-    /// The inputs that are the elements of those branches that belong to lists, in the same order.
-    pub elements: Vec<String>,
+    /// For each of these branches the input that is its element, if it has one.
+    pub elements: Vec<Option<String>>,
 }
 
 /// A node and where it leads.
@@ -177,7 +177,7 @@ impl CompiledGraph {
             name: entry.clone(),
             node: name(at.node),
             path: at.branches.iter().map(|branch| tables.branch_of(branch)).collect(),
-            elements: at.branches.iter().filter_map(|branch| Some(branch.element.as_ref()?.to_string())).collect(),
+            elements: at.branches.iter().map(|branch| branch.element.as_ref().map(ToString::to_string)).collect(),
         };
         let is_visited = |(at, _): &(u16, &CompiledNode)| *at != tables.start || !tables.starts_in_branches();
         Topology {
