@@ -7,7 +7,7 @@ use graph_runtime::RunId;
 use graph_runtime::history::{Checkpoint, EditSummary, HistoryEntry, Visited, checkpoints, differences, entry_at};
 use serde_json::{Value, json};
 
-use super::stored_run::{OpenedStore, StoredRunArguments, graph_name, own_graph};
+use super::stored_run::{OpenedStore, StoredRunArguments, own_graph, start_of};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -41,12 +41,13 @@ pub(crate) fn run(arguments: &ShowArguments) -> CommandResult {
     }
     let records = opened.tokio.block_on(opened.store.load(&arguments.run))?;
     let all = checkpoints(&arguments.run, &records, &opened.key).map_err(|error| of_run(&arguments.run, error))?;
-    let graph = graph_name(&records);
+    let (graph, entry) = start_of(&records).map(|start| (start.graph, start.entry)).unwrap_or_default();
     if arguments.json {
         let list: Vec<Value> = all.iter().map(checkpoint_json).collect();
-        out!("{:#}", json!({"run": arguments.run, "graph": graph, "checkpoints": list}));
+        out!("{:#}", json!({"run": arguments.run, "graph": graph, "entry": entry, "checkpoints": list}));
     } else {
-        out!("{} of `{}`", arguments.run, graph.unwrap_or_default());
+        let from = entry.map_or_else(String::new, |entry| format!(", from the entry `{entry}`"));
+        out!("{} of `{graph}`{from}", arguments.run);
         table(&all);
     }
     Ok(CommandOutcome::Well)

@@ -8,7 +8,7 @@ use graph_compiler::diagnostic::Diagnostic;
 use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::files::ProjectStore;
-use graph_runtime::record::{Entry, Record, SignedRecord};
+use graph_runtime::record::{Entry, Record, SignedRecord, Start};
 use graph_runtime::{EncryptionKey, RunId, Store};
 use graph_signing::PublicKey;
 
@@ -106,7 +106,7 @@ pub(crate) fn own_graph(records: &[SignedRecord], file: Option<&Path>, option: &
     if let Some(file) = file {
         return load(file);
     }
-    let Some(name) = graph_name(records) else {
+    let Some(name) = start_of(records).map(|start| start.graph) else {
         return Err(Error::new("its journal does not begin with the start of a run"));
     };
     let library = Library::open(&std::env::current_dir()?.join("graphs"), Toolbox::new());
@@ -123,10 +123,10 @@ pub(crate) fn public_key(pem: &Path) -> Result<PublicKey, Error> {
     PublicKey::from_pem(&read(pem)?).map_err(|error| Error::new(format!("{}: {error}", pem.display())))
 }
 
-/// Returns the id of a run's graph, as its journal has it.
-pub(crate) fn graph_name(records: &[SignedRecord]) -> Option<String> {
+/// Returns how a run began, as its journal has it.
+pub(crate) fn start_of(records: &[SignedRecord]) -> Option<Start> {
     match serde_json::from_str::<Record>(&records.first()?.body).ok()?.entry {
-        Entry::Start(start) => Some(start.graph),
+        Entry::Start(start) => Some(start),
         _ => None,
     }
 }

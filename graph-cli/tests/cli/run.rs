@@ -290,8 +290,12 @@ config:
     let said = |ran: &Ran| (ran.code, ran.result()["output"]["said"].clone(), ran.result()["steps"].clone());
     let ran = place.run(&["--json", r#"{"names": ["ann", "bo"]}"#]);
     assert_eq!(said(&ran), (0, json!(["ann", "bo"]), json!(5)), "{}", ran.err);
-    let ran = place.run(&["--entry", "again", "--input", "name=cy"]);
+    let ran = place.run(&["--entry", "again", "--input", "name=cy", "--store", "runs.db", "--run-id", "r"]);
     assert_eq!(said(&ran), (0, json!(["cy"]), json!(3)), "{}", ran.err);
+    let shown = place.graph(&["show", "r", "--store", "runs.db"]).out;
+    assert!(shown.starts_with("r of `test/g`, from the entry `again`\n"), "{shown}");
+    let shown: Value = serde_json::from_str(&place.graph(&["show", "r", "--store", "runs.db", "--json"]).out).unwrap();
+    assert_eq!(shown["entry"], json!("again"));
     let ran = place.run(&["--entry", "last"]);
     assert_eq!(said(&ran), (0, json!([]), json!(1)), "{}", ran.err);
     let ran = place.run(&["--entry", "again"]);
