@@ -264,6 +264,7 @@ impl GraphTables {
     ) -> Result<(), Box<Failure>> {
         let failed = |error: Uncombined| Box::new(Failure::permanent(unwritten(&self.keys[key].name, &error)));
         let is_read = node.seen.contains(&key);
+        // Most writes surely combine and are read by nothing in the node. For these no value is copied.
         if let Some(reducer) = self.keys[key].reducer.as_ref().filter(|_| !is_read && self.keys[key].keep.is_none())
             && seen.iter().all(|seen| seen.key != key)
             && reducer.surely_combines(context.state.get(key), write)

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use graph_definition::definition::{NodeDefinition, RouteDefinition, TermKind};
+use graph_definition::definition::{EntryDefinition, EntryElement, NodeDefinition, RouteDefinition, Spanned, TermKind};
 use graph_definition::hash::HashMap;
+use graph_model::path::Path;
 use graph_model::program::{OnBranchError, Rest};
 use graph_model::value::Value;
 
@@ -586,14 +587,34 @@ impl Branches {
     }
 }
 
-/// Returns the nodes that fan out over a list and whose elements are known in the innermost of these frames, the outermost first,
-/// each with the name of its element.
-pub(crate) fn lists<'d>(model: &Model<'d>, frames: &[BranchFrame]) -> Vec<(usize, &'d str)> {
+/// A list around the node of an entry, whose element is known there.
+#[derive(Debug)]
+pub(crate) struct EnteredList<'d> {
+    /// The node that fans out over the list.
+    pub(crate) fan: usize,
+    /// The name of its element.
+    pub(crate) name: &'d str,
+    /// The input that the entry gives for the element.
+    pub(crate) input: Option<&'d Spanned<Path>>,
+}
+
+/// Returns the lists around the node of an entry, the outermost first, given the branches that the node is in.
+pub(crate) fn entered_lists<'d>(
+    model: &Model<'d>,
+    entry: &'d EntryDefinition,
+    frames: &[BranchFrame],
+) -> Vec<EnteredList<'d>> {
     let list = |frame: &BranchFrame| match (model.definition.nodes[frame.fan].next(), frame.label) {
         (RouteDefinition::Each(each), BranchLabel::Edge(_)) => Some((frame.fan, each.name.value.as_str())),
         _ => None,
     };
-    frames.iter().filter_map(list).collect()
+    let lists: Vec<(usize, &str)> = frames.iter().filter_map(list).collect();
+    // An input without a name is the element of the only list.
+    let input = |name: &str| {
+        let is_it = |given: &&EntryElement| given.name.as_ref().map_or(lists.len() == 1, |own| own.value == name);
+        entry.elements.iter().find(is_it).map(|given| &given.path)
+    };
+    lists.iter().map(|&(fan, name)| EnteredList { fan, name, input: input(name) }).collect()
 }
 
 /// Returns joins in their order, each once.

@@ -675,8 +675,8 @@ impl Flow {
         self.before[node].is_some()
     }
 
-    /// Returns the shortest path from an entry, or else from the start, to a node on which nothing sets one of the keys, as the nodes in order,
-    /// including the last one. An edge for which `is_closed` holds, given its node and its index among the followed
+    /// Returns the shortest path from an entry, or else from the start, to a node on which nothing sets one of the keys, as the
+    /// nodes in order, including the last one. An edge for which `is_closed` holds, given its node and its index among the followed
     /// edges, is not taken. `None` if every path sets one of the keys.
     pub(crate) fn path_without(
         &self,

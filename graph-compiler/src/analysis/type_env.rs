@@ -9,7 +9,7 @@ use graph_model::reducer::Keep;
 use graph_model::template::{Expression, Piece, Template};
 use graph_model::value::Value;
 
-use super::branches::lists;
+use super::branches::entered_lists;
 use super::flow::Flow;
 use super::model::Model;
 use super::provided::{field, last_error, retries};
@@ -249,9 +249,9 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         let elements = fans.iter().filter_map(|&fan| self.element_of(fan));
         let entries = self.model.definition.entries.iter().zip(&self.model.entries);
         let entered = entries.filter_map(|(entry, at)| {
-            let known = lists(self.model, &branches.entry(self.model, (*at)?).ok()?);
-            let is_it = known.iter().any(|(fan, own)| fans.contains(fan) && *own == name);
-            is_it.then(|| self.entry_element(entry.element(name, known.len() == 1)?))?
+            let lists = entered_lists(self.model, entry, &branches.entry(self.model, (*at)?).ok()?);
+            let list = lists.iter().find(|list| fans.contains(&list.fan) && list.name == name)?;
+            self.entry_element(list.input?)
         });
         elements.chain(entered).reduce(Type::join).unwrap_or_else(Type::any)
     }

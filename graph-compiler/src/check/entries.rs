@@ -8,7 +8,7 @@ use graph_model::program::{EntryBranch, EntryPoint};
 
 use super::index;
 use crate::analysis::Analysis;
-use crate::analysis::branches::{BranchFrame, BranchLabel, NoEntry, lists};
+use crate::analysis::branches::{BranchFrame, BranchLabel, EnteredList, NoEntry, entered_lists};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let (model, branches) = (&analysis.model, analysis.flow.branches());
@@ -78,9 +78,9 @@ fn refuse(analysis: &Analysis<'_>, entry: &EntryDefinition, wrong: NoEntry, diag
 }
 
 /// Checks that an entry has an element for each branch of a list that its node is in, and no other.
-fn check_elements(
-    analysis: &Analysis<'_>,
-    entry: &EntryDefinition,
+fn check_elements<'d>(
+    analysis: &Analysis<'d>,
+    entry: &'d EntryDefinition,
     frames: &[BranchFrame],
     diagnostics: &mut Diagnostics,
 ) {
@@ -88,11 +88,15 @@ fn check_elements(
         return;
     }
     let model = &analysis.model;
-    let (lists, place) = (lists(model, frames), |span: &Span| model.place(span));
-    let names = || lists.iter().map(|(_, name)| format!("{name}: inputs.name")).collect::<Vec<_>>().join(", ");
+    let (lists, place) = (entered_lists(model, entry, frames), |span: &Span| model.place(span));
+    let all = || lists.iter().map(|list| format!("{}: inputs.name", list.name)).collect::<Vec<_>>().join(", ");
+    let form = || match lists.len() {
+        1 => "`element: inputs.name`".to_owned(),
+        _ => format!("`element: {{ {} }}`", all()),
+    };
     let mut is_wrong = false;
     for EntryElement { name, path } in &entry.elements {
-        let is_list = |name: &Spanned<String>| lists.iter().any(|(_, list)| *list == name.value);
+        let is_list = |name: &Spanned<String>| lists.iter().any(|list| list.name == name.value);
         if name.as_ref().map_or(lists.len() == 1, is_list) {
             continue;
         }
@@ -108,33 +112,29 @@ fn check_elements(
                 let message =
                     format!("no list around the node of entry `{}` has the element `{}`", entry.name, name.value);
                 let diagnostic = diagnostics.error(code::BAD_ENTRY, place, message);
-                diagnostic.suggest(&name.value, lists.iter().map(|(_, name)| *name));
+                diagnostic.suggest(&name.value, lists.iter().map(|list| list.name));
             }
             None => {
                 let (entry, count) = (&entry.name, lists.len());
                 let message =
                     format!("`element` of entry `{entry}` is one, and its node is in branches of {count} lists");
                 let diagnostic = diagnostics.error(code::BAD_ENTRY, place, message);
-                diagnostic.help(format!("name the element of each: `element: {{ {} }}`", names()));
+                diagnostic.help(format!("name the element of each: {}", form()));
             }
         }
     }
     if is_wrong {
         return;
     }
-    for &(fan, name) in &lists {
-        match entry.element(name, lists.len() == 1) {
-            Some(path) => check_element(analysis, entry, (fan, path), diagnostics),
+    for &EnteredList { fan, name, input } in &lists {
+        match input {
+            Some(input) => check_element(analysis, entry, (fan, input), diagnostics),
             None => {
                 let message = format!("entry `{}` has no element `{name}` for its branch", entry.name);
-                let help = match lists.len() {
-                    1 => "element: inputs.name".to_owned(),
-                    _ => format!("element: {{ {} }}", names()),
-                };
                 diagnostics
                     .error(code::BAD_ENTRY, place(&entry.node.span), message)
                     .related(place(&model.definition.nodes[fan].name.span), "each branch of this node has one")
-                    .help(format!("name the input that is `{name}` there: `{help}`"));
+                    .help(format!("name the input that is `{name}` there: {}", form()));
             }
         }
     }
@@ -171,9 +171,9 @@ fn check_element(
 }
 
 /// Returns an entry as the program has it.
-pub(super) fn entry_point(analysis: &Analysis<'_>, entry: &EntryDefinition, node: usize) -> EntryPoint {
+pub(super) fn entry_point<'d>(analysis: &Analysis<'d>, entry: &'d EntryDefinition, node: usize) -> EntryPoint {
     let frames = analysis.flow.branches().entry(&analysis.model, node).unwrap_or_default();
-    let lists = lists(&analysis.model, &frames);
+    let lists = entered_lists(&analysis.model, entry, &frames);
     let branch = |frame: &BranchFrame| EntryBranch {
         fan: index(frame.fan),
         behind: match frame.label {
@@ -182,9 +182,9 @@ pub(super) fn entry_point(analysis: &Analysis<'_>, entry: &EntryDefinition, node
         },
         element: lists
             .iter()
-            .find(|(fan, _)| *fan == frame.fan)
-            .and_then(|(_, name)| entry.element(name, lists.len() == 1))
-            .map(|element| element.value.clone()),
+            .find(|list| list.fan == frame.fan)
+            .and_then(|list| list.input)
+            .map(|input| input.value.clone()),
     };
     EntryPoint { node: index(node), branches: frames.iter().map(branch).collect() }
 }

@@ -36,17 +36,6 @@ pub struct EntryElement {
     pub path: Spanned<Path>,
 }
 
-impl EntryDefinition {
-    /// Returns the element with a name. One without a name is the element of the only list.
-    pub fn element(&self, name: &str, is_only: bool) -> Option<&Spanned<Path>> {
-        let is_it = |element: &&EntryElement| match &element.name {
-            Some(own) => own.value == name,
-            None => is_only,
-        };
-        self.elements.iter().find(is_it).map(|element| &element.path)
-    }
-}
-
 /// The fields of an entry.
 pub const ENTRY: [&str; 3] = ["node", "element", "comment"];
 

@@ -206,7 +206,7 @@ impl ConcurrentStep {
         }
     }
 
-    /// Adds a worker, unless there are as many as are of use. Returns also whether there are with it.
+    /// Adds a worker, unless there are as many as are of use. Returns it, and whether it is the last one.
     fn worker(self: &Arc<Self>) -> Option<(Worker, bool)> {
         let mut workers = self.workers();
         if workers.count >= self.most || self.left.is_empty() {
