@@ -4,7 +4,10 @@
 
 use std::error::Error;
 
-use graph_runtime::{Edges, Finished, ProjectFiles, Run, Runtime, SecretKey, Spaces, SqliteStore, ToolConfig};
+use graph_runtime::{
+    Edges, Finished, Graph, ProjectFiles, Run, Runtime, SecretKey, Spaces, SqliteStore, ToolConfig, Worker,
+    WorkerOptions,
+};
 use state_graphs::{order, selective_feedback, tool_router};
 
 fn main() {}
@@ -54,6 +57,13 @@ fn edges(finished: &Finished<tool_router::Output>) {
     for fired in edges.fired(&finished.history) {
         println!("{} × {} → {}", fired.times, fired.from, fired.edge);
     }
+}
+
+/// A worker: `docs/embedding.md`.
+fn worker<G: Graph>(runtime: &Runtime, orders: G, returns: G) -> Result<Worker, Box<dyn Error>> {
+    let options = WorkerOptions::default().graph(orders).graph(returns).concurrency(100);
+    let worker = runtime.worker(options)?;
+    Ok(worker)
 }
 
 /// A runtime whose graphs may use files and programs: `docs/tools.md`.

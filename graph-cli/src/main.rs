@@ -56,12 +56,16 @@ enum CommandVerb {
     Schema(command::schema::SchemaArguments),
     /// Run a graph, and print its result as JSON
     Run(Box<command::run::RunArguments>),
+    /// Continue the runs of a store that waited or were left behind
+    Work(Box<command::work::WorkArguments>),
     /// List the runs of a store
     Runs(command::runs::RunsArguments),
     /// Follow a run that another process is running
     Watch(command::watch::WatchArguments),
     /// Ask the process that is running a run to stop it
     Cancel(command::cancel::CancelArguments),
+    /// Send a signal to a run, which may wait for it
+    Signal(command::signal::SignalArguments),
     /// Remove runs from a store that ended long ago
     Gc(command::gc::GcArguments),
     /// Prove from its journal what a run did, step by step
@@ -130,6 +134,7 @@ fn main() -> ExitCode {
         CommandVerb::Schema(schema) => command::schema::run(&schema),
         CommandVerb::Runs(runs) => command::runs::run(&runs),
         CommandVerb::Cancel(cancel) => command::cancel::run(&cancel),
+        CommandVerb::Signal(signal) => command::signal::run(&signal),
         CommandVerb::Gc(gc) => command::gc::run(&gc),
         CommandVerb::VerifyRun(verify) => command::verify_run::run(&verify),
         CommandVerb::Watch(watch) => return command::watch::run(&watch),
@@ -145,6 +150,7 @@ fn main() -> ExitCode {
         CommandVerb::Completions(completions) => command::shell::completions(&completions),
         CommandVerb::Man(man) => command::shell::man(&man),
         CommandVerb::Run(run) => return command::run::run(&run),
+        CommandVerb::Work(work) => return command::work::run(&work),
     };
     match outcome {
         Ok(CommandOutcome::Well) => output::finish(0),

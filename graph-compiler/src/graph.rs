@@ -47,6 +47,8 @@ pub struct Interface {
     pub tools: Vec<TypedTool>,
     /// The functions of the program that combine the writes to its channels, each once, in the order of the channels.
     pub reducers: Vec<TypedReducer>,
+    /// The signals that its runs can receive, in the order of the file.
+    pub signals: Vec<TypedSignal>,
     /// The type of a run's output, wherever the run ends. A graph that nests this one sees this type.
     pub output: Type,
     /// The nodes at which a run can end, in the order of the file; empty if a run that has used up its steps ends
@@ -56,6 +58,17 @@ pub struct Interface {
     pub inner: Vec<InnerGraph>,
     /// The upper bounds of a run; `None` where mistakes leave them open.
     pub budget: Option<Budget>,
+}
+
+/// A signal that a run can receive.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TypedSignal {
+    /// Its name.
+    pub name: String,
+    /// The type of its value.
+    pub ty: Type,
+    /// The author's description.
+    pub description: Option<String>,
 }
 
 /// A node at which a run can end.

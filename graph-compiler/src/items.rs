@@ -95,6 +95,8 @@ pub struct Nested {
     pub needs: Vec<String>,
     /// The upper bounds of a run of it; `None` where it has mistakes or nests its caller in turn.
     pub budget: Option<Budget>,
+    /// Whether a run of it, or one inside it, can wait.
+    pub can_wait: bool,
     /// Whether no run of it can end, because each starts another run of it inside.
     pub is_endless: bool,
 }

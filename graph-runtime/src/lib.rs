@@ -42,10 +42,11 @@ pub use graph_engine::{
     ActionError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken, Canceller,
     Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, EncryptionKeyError, Failure,
     Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap, ItemId,
-    KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, Number, Observer, Options,
-    OutcomeError, Pattern, PerformItems, Progress, PublicKey, ReducerError, ResumeAll, ResumeError, Resumed, Run,
-    RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, Sleeping, StartError, StateFields, Status, Store,
-    SuppressedError, SystemClock, Thread, Threads, TokioClock, ToolCaller, ToolSettings, Value, When,
+    KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedSignal, Number, Observer,
+    Options, OutcomeError, Pattern, PerformItems, Progress, PublicKey, ReducerError, ResumeAll, ResumeError, Resumed,
+    Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SignalError, Sleeping, StartError, StateFields,
+    Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock, ToolCaller, ToolSettings, Value, When,
+    Worker, WorkerOptions, WorkerStatus,
 };
 #[doc(inline)]
 pub use graph_engine::{cache, classify, hooks, machine, observer, threads};
@@ -87,8 +88,9 @@ pub mod record {
     #[doc(inline)]
     pub use graph_engine::record::{
         Arrival, BranchMemory, Calls, ChangeError, Done, Edit, End, Entry, FIRST_VERSION, FanOut, Follower, InBranch,
-        ItemFailure, Join, JournalError, Origin, Parent, Payload, Record, Resume, SignedRecord, Snapshot, Start,
-        StateChanges, Status, Step, Target, VERSION, Visit, VisitFailure, head, hide_encrypted, verified_start,
+        ItemFailure, Join, JournalError, OpenWait, Opened, Origin, Parent, Payload, Record, Resume, SignedRecord,
+        Snapshot, Start, StateChanges, Status, Step, Take, TakenSignal, TakenWait, Target, VERSION, Visit,
+        VisitFailure, head, hide_encrypted, verified_start,
     };
 }
 

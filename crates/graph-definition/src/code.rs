@@ -591,6 +591,14 @@ codes! {
          does not reset it, and the node does not assign it. A key that the inner graph reads has only values that it expects. \
          To hand over a value only, write it in `params`; to take one over, \
          read `result.output`.";
+    BAD_WAIT = "G0225", "a wait whose end is not clear",
+        "`until` of a wait is a text: a date and a time in RFC 3339 with an offset from UTC, as `2026-11-21T20:00:00+01:00` or \
+         `2026-11-21T19:00:00Z`. A value that may be null needs a fallback. For a length of time, write `timeout: 2d`. \
+         `signals` names signals that the graph declares in `config.signals`. A wait for signals that has a time also says \
+         where the run continues if none comes: `on_timeout: name`.";
+    UNRECEIVED_SIGNAL = "G0226"(Warn), "a signal that nothing receives",
+        "`config.signals` declares the signal, but no wait receives it. The store keeps it, and the run never sees it. Receive it \
+         in a wait, `signals: [name]`, or remove it.";
 }
 
 #[cfg(test)]

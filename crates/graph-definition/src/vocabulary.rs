@@ -16,4 +16,4 @@ pub use crate::definition::node::{
 pub use crate::definition::rules::{About, FORMATS, KEYWORDS as RULES, KeywordArgument};
 pub use crate::definition::schema::{KNOWN as SCHEMA, NEEDS, SECRET, SINK, TYPES as SCHEMA_TYPES};
 pub use crate::definition::settings::{FIELDS as SETTINGS, LIMITS, MOST_LEVELS, ON_ERROR, ON_MAX_STEPS, ON_NO_MATCH};
-pub use crate::definition::{CONFIG, ENTRY, EXECUTORS, TOP_LEVEL};
+pub use crate::definition::{CONFIG, ENTRY, EXECUTORS, MOST_SIGNALS, SIGNAL, TOP_LEVEL};

@@ -132,7 +132,7 @@ impl Document {
             words.iter().map(|word| ((*word).to_owned(), CompletionKind::Word, None)).collect()
         };
         let candidates = match name {
-            "start" | "node" | "next" | "to" | "on_error" | "fewer" | "waits_for" | "of" => {
+            "start" | "node" | "next" | "to" | "on_error" | "on_timeout" | "fewer" | "waits_for" | "of" => {
                 let nodes = self.symbols().iter().filter(|symbol| symbol.kind == SymbolKind::Node);
                 nodes.map(|node| (node.name.clone(), CompletionKind::Node, node.detail.clone())).collect()
             }

@@ -304,6 +304,10 @@ impl SymbolReader<'_> {
             self.mark(&collect.span, Thing::Key(name.to_owned()), true, &nowhere);
             symbol.children.push(Symbol::new(SymbolKind::Key, name, None, whole(key, collect), &collect.span));
         }
+        if let Some((key, until)) = key_of(tree, "until") {
+            self.region(&whole(key, until), &place(Site::Until));
+            self.values(until, &place(Site::Until));
+        }
         if let Some((key, output)) = key_of(tree, "output") {
             self.region(&whole(key, output), &place(Site::Output));
             self.values(output, &place(Site::Output));
@@ -323,6 +327,7 @@ impl SymbolReader<'_> {
                 self.words(waits, |field| texts::of("`waits_for`", field), &nowhere);
             }
         }
+        field(tree, "on_timeout").into_iter().for_each(|name| self.target(name, &nowhere));
         symbol.children.extend(self.edges(tree, &place(Site::Next)));
         symbol.children.extend(self.route(tree, &key.name, &place(Site::Next)));
         symbol.children.sort_by_key(|child| child.span.start);

@@ -51,6 +51,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ("`config`", "hooks", "what is done when something happens to a run"),
     ("`config`", "state", "first values of state keys; values as they are, not templates"),
     ("`config`", "channels", "keys whose writes are combined, each with its reducer"),
+    ("`config`", "signals", "the signals that a run can receive: the schema of the value of each, by its name"),
     ("`config`", "description", "for readers"),
     ("`config`", "comment", "for readers"),
     (
@@ -71,6 +72,14 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
         "the state key that takes the list of results, in the order of the elements; not the name in `as`",
     ),
     ("foreach", "parallel", "whether calls are made concurrently"),
+    ("wait", "timeout", "how long it waits: a duration, such as `48h` or `14d`"),
+    (
+        "wait",
+        "until",
+        "until when it waits: a text with a date, a time and an offset from UTC, as `2026-11-21T20:00:00+01:00` or `2026-11-21T19:00:00Z`",
+    ),
+    ("wait", "signals", "the names of the signals of which the first ends the wait"),
+    ("wait", "on_timeout", "the node that follows if no signal comes in time; `assign` and `reset` are skipped then"),
     ("foreach", "max_concurrency", "how many of them at a time, 1 to 10000; needs `parallel: true`"),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
@@ -267,6 +276,6 @@ pub(crate) const CONDUCT: &str = "How calls are made: `retry`, `timeout`, `remot
 
 /// Returns the description of a field of a node of this type.
 pub(crate) fn of_node(kind: &str, field: &str) -> Option<&'static str> {
-    let own = if kind == "foreach" { of("foreach", field) } else { None };
+    let own = ["foreach", "wait"].contains(&kind).then(|| of(kind, field)).flatten();
     own.or_else(|| of("node", field)).or_else(|| of(CONDUCT, field))
 }

@@ -21,6 +21,7 @@ mod places;
 mod run_state;
 mod single;
 mod visits;
+mod waits;
 mod walk;
 
 use crate::activation::{Activation, Change, TakenEdges};
@@ -42,8 +43,8 @@ use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::schedule::is_others_turn;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Outcome, Overvisited, Settled, UNFIT, UNRETURNED,
-    at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, UNFIT, UNRETURNED,
+    Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub(crate) use journal_writer::JournalWriter;
 pub(crate) use pending_calls::PendingCalls;
 pub(crate) use run_state::{Engine, RunContext, RunState, StepContext};
 pub use single::OneVisit;
+pub(crate) use waits::open_waits;
 
 impl Engine {
     /// Returns the state and position of the run, to change them between two steps.
@@ -107,6 +109,12 @@ impl Engine {
             if self.run_state.position.has_failed(self.graph()) {
                 return Err(Box::pin(self.end_held()).await);
             }
+            if !self.run_state.position.waits.is_empty() {
+                Box::pin(self.take_waits()).await?;
+                if self.run_state.position.is_waiting() {
+                    return Err(Box::pin(self.wait()).await);
+                }
+            }
             if !self.may_walk() || !self.walk(&mut made).await {
                 // If the run was stopped on the fast path, no other step begins.
                 if self.facts.stop.is_set() {
@@ -138,6 +146,9 @@ impl Engine {
                 return Err(error);
             }
             self.settle(&mut visits);
+            if self.graph().can_wait {
+                Box::pin(self.open_waits(&mut visits)).await?;
+            }
             let fatal = visits.iter().enumerate().filter(|(_, visit)| visit.way.is_fatal());
             if let Some((failed, _)) = fatal.min_by_key(|(_, visit)| visit.activation.number) {
                 return Err(Box::pin(self.fail(&mut visits, failed)).await);
@@ -358,6 +369,7 @@ impl Engine {
         if self.is_observed() {
             self.note_new_keys(visits);
         }
+        let waits = self.graph().can_wait.then(|| self.run_state.position.waits.clone());
         let kept = self.history.is_some().then(|| self.owned(visits));
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
@@ -385,8 +397,16 @@ impl Engine {
         };
         self.clear_pending();
         self.reserved = 0;
-        // They are counted when they are made again.
-        self.meters.release(visits.iter().filter(|visit| visit.way.is_held()).count() as u64);
+        // They are counted when they are made again, or to their end.
+        let is_left = |visit: &&&mut VisitState| visit.way.is_held() || visit.way.opened().is_some();
+        self.meters.release(visits.iter().filter(is_left).count() as u64);
+        let mut waits_now = false;
+        if let Some(before) = waits {
+            self.update_waits(&before);
+            waits_now = self.run_state.position.is_waiting() && self.will_wait(Box::pin(self.store_time()).await?);
+        }
+        // A hook may still end a run that others may take over once it waits.
+        let is_left_waiting = waits_now && !self.has_hooks(program::Event::AfterStep);
         if ended.is_none() {
             records.extend(self.sign_snapshot());
         }
@@ -394,7 +414,12 @@ impl Engine {
         match &mut self.journal {
             Some(journal) => {
                 journal.keep(fresh);
-                self.append(records, first, ended.as_ref().map_or(Status::Running, |ended| ended.status)).await?;
+                let status = match &ended {
+                    Some(ended) => ended.status,
+                    None if is_left_waiting => Status::Waiting,
+                    None => Status::Running,
+                };
+                self.append(records, first, status).await?;
             }
             None if fresh.is_empty() => {}
             None => Box::pin(self.runtime.keep(tables(self.machine.graph()), fresh)).await,
@@ -406,7 +431,7 @@ impl Engine {
         let cancelled: Vec<u64> = visits.iter().filter(nests).map(|visit| visit.activation.number).collect();
         self.dropped.extend(cancelled);
         // The nested runs are ended when the step that cancels them is durable.
-        if !self.dropped.is_empty() && (self.durability == Durability::Sync || ended.is_some()) {
+        if !self.dropped.is_empty() && (self.durability == Durability::Sync || ended.is_some() || is_left_waiting) {
             let dropped = std::mem::take(&mut self.dropped);
             Box::pin(self.cancel_inside_of(dropped)).await;
         }
@@ -417,6 +442,9 @@ impl Engine {
                 let step = self.run_state.position.steps;
                 return Ok(Some(Err(Box::pin(self.end_at(node, step, Failure::permanent(error), false)).await)));
             }
+        }
+        if is_left_waiting {
+            return Ok(Some(Err(self.waits())));
         }
         if let Some(ended) = &ended {
             self.observe_end(ended.status, None);
@@ -483,7 +511,8 @@ impl Engine {
             let name = Value::from(self.graph().node(node).name.as_str());
             (node, [("node", name), ("next_node", next), ("result", result)])
         };
-        visits.iter().filter(|visit| !visit.way.is_cancelled()).map(values).collect()
+        let is_over = |visit: &&&mut VisitState| !visit.way.is_cancelled() && visit.way.opened().is_none();
+        visits.iter().filter(is_over).map(values).collect()
     }
 
     /// Notifies the hooks that the run ended (R155).
@@ -743,6 +772,12 @@ impl Engine {
         let total = self.runtime.clock.monotonic().saturating_sub(self.began);
         for visit in visits.iter().filter(|visit| !visit.is_left_out) {
             let node = self.graph().node(visit.activation.node);
+            if let Some(opened) = visit.way.opened() {
+                let (run, step) = (&self.facts.id, visit.activation.number);
+                let due = opened.due.map(timestamp::from_unix_milliseconds);
+                self.observe(&Event::WaitOpened { run, step, node: &node.name, due });
+                continue;
+            }
             self.observe(&Event::StepCompleted {
                 run: &self.facts.id,
                 step: visit.activation.number,
@@ -794,6 +829,10 @@ impl StepContext {
 
     /// Computes what a visit writes and where it leads, after its calls.
     fn settle_visit(&self, visit: &mut VisitState, slot: &mut CallSlot) {
+        if visit.waits {
+            visit.way = Way::Waits(Opened::default());
+            return self.warn(visit.activation.node, &visit.warnings);
+        }
         let mut changes = std::mem::take(&mut slot.changes);
         let clock = || self.runtime.clock.now();
         let now = Now::known_at(&clock, visit.at);

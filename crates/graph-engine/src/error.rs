@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use graph_model::name::RunId;
+use graph_model::timestamp;
 use graph_model::value::{Mismatch, Value};
 
 use crate::failure::Failure;
 use crate::run_secrets::RunSecretsError;
 use crate::step::{too_many_nested_steps, too_many_visits};
-use crate::store::StoreError;
+use crate::store::{StoreError, Wait};
 
 /// Why a runtime cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +137,18 @@ pub enum StartError {
     /// The operating system gave no random bytes for the run's id or its secrets.
     #[error("the operating system gave no random bytes: {0}")]
     NoRandomness(String),
+    /// The graph can wait, and the runtime has no store in which its runs wait.
+    #[error("the graph `{graph}` can wait, which needs a store that keeps its runs until then: name one with `store`")]
+    NoStore {
+        /// The graph.
+        graph: String,
+    },
+    /// The graph can wait, and runs inside another run do not.
+    #[error("the graph `{graph}` can wait, and a run inside another one cannot")]
+    WaitsInside {
+        /// The graph.
+        graph: String,
+    },
     /// A run with this id already exists.
     #[error("there is a run `{run}` already: resume it, or name another id")]
     Exists {
@@ -248,6 +261,22 @@ fn nested(parent: Option<&crate::record::Parent>) -> String {
     }
 }
 
+/// Names the nodes that wait, the signals that they wait for, and the earliest time at which that is over.
+fn at_nodes(waits: &[Wait]) -> String {
+    let mut nodes: Vec<&str> = waits.iter().map(|wait| wait.node.as_str()).collect();
+    nodes.dedup();
+    let due = waits.iter().filter_map(|wait| wait.due).min().map(timestamp::from_unix_milliseconds);
+    let due = due.map_or_else(String::new, |due| format!(", until {}", timestamp::milliseconds(due)));
+    let mut signals: Vec<&str> = waits.iter().flat_map(|wait| &wait.signals).map(String::as_str).collect();
+    signals.sort_unstable();
+    signals.dedup();
+    let signals = match signals.as_slice() {
+        [] => String::new(),
+        signals => format!(" for the signal `{}`", signals.join("` or `")),
+    };
+    format!("at `{}`{signals}{due}", nodes.join("`, `"))
+}
+
 /// Why the history of a run cannot be returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -333,6 +362,19 @@ pub enum RunError {
         /// The state when it happened.
         state: Box<Value>,
     },
+    /// Nothing is left to do before something that the run waits for has happened. The run is in its store, and continues when
+    /// it is resumed then.
+    #[error("the run waits {}", at_nodes(waits))]
+    Waiting {
+        /// The run.
+        run: RunId,
+        /// How many nodes were visited.
+        steps: u64,
+        /// The waits that are open, in the order of their visits.
+        waits: Vec<Wait>,
+        /// The state after the last visit.
+        state: Box<Value>,
+    },
     /// The run exceeded its time limit. It can be resumed after the last step that was committed, and has its full time
     /// again.
     #[error("the run took longer than it may")]
@@ -401,6 +443,7 @@ impl RunError {
             | Self::MaxSteps { run, .. }
             | Self::MaxVisits { run, .. }
             | Self::MaxNestedSteps { run, .. }
+            | Self::Waiting { run, .. }
             | Self::Deadline { run, .. }
             | Self::Cancelled { run, .. }
             | Self::ShutDown { run, .. }

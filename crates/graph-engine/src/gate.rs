@@ -11,19 +11,20 @@ use tokio::task::{AbortHandle, JoinHandle};
 use crate::stop::Stop;
 
 /// The running runs of a runtime. A run inside another counts as part of it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Gate {
     inside: Mutex<Inside>,
     left: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Inside {
     is_closed: bool,
     next: u64,
     runs: HashMap<u64, One>,
 }
 
+#[derive(Debug)]
 struct One {
     run: RunId,
     stop: Stop,
@@ -108,6 +109,13 @@ impl Pass {
         });
         gate.note(number, task.abort_handle());
         task
+    }
+}
+
+impl Pass {
+    /// Stores the task of a run that another gate has spawned.
+    pub(crate) fn note(&self, task: AbortHandle) {
+        self.gate.note(self.number, task);
     }
 }
 

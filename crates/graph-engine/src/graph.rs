@@ -41,7 +41,7 @@ pub use compiled::{CompiledGraph, LoadError, tables};
 pub use context::{EvalContext, Notes, Now, Retries, RetriesSeen};
 pub use node::{
     ArgumentTerms, Asks, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm,
-    CompiledTool,
+    CompiledTool, CompiledWait,
 };
 pub use topology::{Topology, TopologyEntry, TopologyJoin, TopologyNode, TopologyRoute};
 
@@ -103,6 +103,8 @@ pub struct GraphTables {
     pub has_cancelling: bool,
     /// Whether elements of channels are put in the order of the branches.
     pub has_ordered: bool,
+    /// Whether any node waits.
+    pub can_wait: bool,
     /// Whether any node asks how often it was visited.
     pub counts_visits: bool,
     /// The fan-outs that have joins.

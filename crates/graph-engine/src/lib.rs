@@ -32,6 +32,7 @@ pub mod observer;
 mod outcome;
 pub mod past;
 mod perform_items;
+mod receive;
 pub mod record;
 mod replay;
 mod resume;
@@ -41,6 +42,7 @@ pub mod runtime;
 mod schedule;
 pub mod schema;
 pub mod services;
+pub mod signal;
 pub mod single;
 pub mod start;
 pub mod state;
@@ -50,6 +52,7 @@ mod stop;
 pub mod store;
 pub mod threads;
 pub mod tool_caller;
+mod worker;
 
 pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::condition::When;
@@ -77,10 +80,12 @@ pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use perform_items::PerformItems;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
+pub use signal::{NamedSignal, SignalError};
 pub use status::Status;
 pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
 pub use threads::{Thread, Threads};
+pub use worker::{Worker, WorkerOptions, WorkerStatus};
 
 /// The built-in tools, for graphs that call no others: `ProjectStats::new(Builtins)`. The feature `tools` of `graph-runtime`
 /// performs them.
@@ -91,10 +96,10 @@ pub struct Builtins;
 ///
 /// | item | why generated code needs it |
 /// |---|---|
-/// | `object`, `default`, `word`, `exits` | implement views, reading, `Default` and `serde` for the structs and enums of a graph, so that a type costs one line of generated code |
+/// | `object`, `default`, `word`, `exits`, `signals` | implement views, reading, `Default` and `serde` for the structs and enums of a graph, so that a type costs one line of generated code |
 /// | `cells`, `node` | implement the state and `serde` for the node enum, for the same reason |
 /// | `Struct`, `fits`, `put`, `put_element`, `view`, `blank`, `from_value` | the expansion of those macros: fields by index, with no code for each type in each program |
-/// | `debug_cells`, `deserialize`, `no_such_exit`, `serde` | the part of that expansion that is the same for all types |
+/// | `debug_cells`, `deserialize`, `no_such_exit`, `no_such_signal`, `serde` | the part of that expansion that is the same for all types |
 /// | `NoTools`, `no_such_tool` | the tool caller of a graph without tools; an index that only a journal of another graph has |
 /// | `Reducing`, `reduced` | the state of a graph with reducers of the program, and the calls of these |
 /// | `stand_in` | the body of all functions of a graph with mistakes, so that the compiler finds no other mistakes in the program |
@@ -109,12 +114,13 @@ pub mod __private {
     pub use serde;
 
     pub use crate::graph::CompiledGraph;
-    pub use crate::machine::{Arguments, CallFuture, StateFields, ToolCaller, TypedGraph};
+    pub use crate::machine::{Arguments, CallFuture, StateFields, ToolCaller, TypedGraph, no_such_signal};
     pub use crate::macros::{
         NoTools, Reducing, debug_cells, deserialize, no_such_exit, no_such_tool, reduced, stand_in,
     };
     pub use crate::{
-        __cells as cells, __default as default, __exits as exits, __node as node, __object as object, __word as word,
+        __cells as cells, __default as default, __exits as exits, __node as node, __object as object,
+        __signals as signals, __word as word,
     };
     pub use std::sync::Arc;
 

@@ -79,6 +79,17 @@ pub trait Machine: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Reads the value of a signal as a visit that receives it sees it: its defaults applied, and without fields that it does
+    /// not have.
+    ///
+    /// # Errors
+    ///
+    /// If the graph has no such signal, or the value is not of its type.
+    fn signal(&self, name: &str, value: Value) -> Result<Value, Mismatch> {
+        drop(value);
+        no_such_signal(name)
+    }
+
     /// Returns the graph that the tool with that index runs, if the tool is a graph (R188).
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
         let _ = tool;
@@ -107,6 +118,15 @@ pub trait Machine: Send + Sync + 'static {
     fn missing_reducers(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// Says that a graph has no signal with that name.
+///
+/// # Errors
+///
+/// Always.
+pub fn no_such_signal<T>(name: &str) -> Result<T, Mismatch> {
+    Err(Mismatch::new(format!("one of the graph's signals, not `{name}`"), View::Null))
 }
 
 /// A machine with the Rust types of its inputs and its output.

@@ -177,6 +177,47 @@ macro_rules! __exits {
     };
 }
 
+/// How an enum of a graph's signals is made from the name and the value of one, shown as its value, and sent.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __signals {
+    ($name:ident { $($variant:ident = $signal:literal),* $(,)? }) => {
+        impl $name {
+            /// Reads the value of a signal.
+            fn at(
+                name: &str,
+                value: $crate::__private::Value,
+            ) -> ::std::result::Result<Self, $crate::__private::Mismatch> {
+                match name {
+                    $($signal => $crate::__private::from_value(value).map(Self::$variant),)*
+                    _ => $crate::__private::no_such_signal(name),
+                }
+            }
+
+            /// Returns the signal's name in the file.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $signal,)*
+                }
+            }
+        }
+
+        impl $crate::__private::AsView for $name {
+            fn view(&self) -> $crate::__private::View<'_> {
+                match self {
+                    $(Self::$variant(value) => $crate::__private::view(value),)*
+                }
+            }
+        }
+
+        impl ::std::convert::From<$name> for $crate::NamedSignal {
+            fn from(signal: $name) -> Self {
+                Self::new(signal.name(), $crate::__private::view(&signal).to_plain_value())
+            }
+        }
+    };
+}
+
 /// How a graph's node is shown and written: by its name.
 #[doc(hidden)]
 #[macro_export]

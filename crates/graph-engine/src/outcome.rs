@@ -1,20 +1,24 @@
 //! Runs in a store, seen from outside: the outcome of a run, the list of runs, and resuming all that were stopped.
 
+use crate::engine::open_waits;
 use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
 use crate::graph::tables;
 use crate::machine::Graph;
-use crate::record::{End, JournalError};
+use crate::observer::Event;
+use crate::record::{End, JournalError, VerifiedJournal};
 use crate::replay::{add_up, result_of};
 use crate::run::{Finished, Run};
 use crate::run_secrets::RunSecrets;
 use crate::runtime::{Options, Runtime};
 use crate::status::Status;
-use crate::store::{Holder, Page, RunFilter, RunPage, RunSummary, StoreError, Within};
+use crate::step::CANCELLED;
+use crate::store::{Holder, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, Within};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use graph_model::name::RunId;
 use graph_model::value::Mismatch;
+use std::time::Duration;
 
 /// The outcome of a run, as its journal says.
 ///
@@ -31,6 +35,16 @@ pub enum RunOutcome<O> {
         steps: u64,
         /// The holder of its lease; `None` if it waits to be resumed.
         holder: Option<Holder>,
+        /// Whether somebody cancelled it.
+        is_cancelling: bool,
+    },
+    /// Nothing is left to do before something that it waits for has happened.
+    #[non_exhaustive]
+    Waiting {
+        /// Its waits, in the order of the visits.
+        waits: Vec<Wait>,
+        /// How many nodes were visited.
+        steps: u64,
         /// Whether somebody cancelled it.
         is_cancelling: bool,
     },
@@ -168,6 +182,7 @@ impl Runtime {
     /// use graph_runtime::{RunId, RunOutcome};
     ///
     /// match runtime.outcome(&graph, &RunId::new("order-17")?).await? {
+    ///     RunOutcome::Waiting { waits, .. } => println!("it waits for {} things", waits.len()),
     ///     RunOutcome::Running { nodes, .. } => println!("it is at `{}`", nodes.join("`, `")),
     ///     RunOutcome::Done(finished) => println!("it ended at `{}`", finished.node),
     ///     RunOutcome::Failed { error, .. } => println!("it failed: {error}"),
@@ -214,7 +229,11 @@ impl Runtime {
                     steps,
                 },
                 None => {
-                    let RunSummary { holder, is_cancelling, .. } = store.find(run).await.map_err(failed)?;
+                    let RunSummary { status, holder, is_cancelling, .. } = store.find(run).await.map_err(failed)?;
+                    if status == Status::Waiting {
+                        let waits = open_waits(code, &replayed.position);
+                        return Ok(RunOutcome::Waiting { waits, steps, is_cancelling });
+                    }
                     RunOutcome::Running { nodes, steps, holder, is_cancelling }
                 }
             })
@@ -307,6 +326,91 @@ impl Runtime {
                 }
             }
         })
+    }
+}
+
+impl Runtime {
+    /// Requests that a run end as cancelled (R283), as [`Store::cancel`] does. A run that waits ends at once, without its graph;
+    /// any other run ends when its holder, or whoever resumes it, learns of the request.
+    ///
+    /// Returns the status that the run has then: [`Status::Cancelled`] if it has ended. A run that waits does not end at once if
+    /// it is inside another or has unfinished runs inside it, if somebody holds it, or if its journal is not what the engine wrote
+    /// with the key of this runtime. It ends when it is resumed, as by a [worker](Runtime::worker).
+    ///
+    /// Observers receive [`Event::RunEnded`] for a run that this call ends, and no [`Event::Recorded`].
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example(runtime: graph_runtime::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{RunId, Status};
+    ///
+    /// match runtime.cancel(&RunId::new("order-17")?).await? {
+    ///     Status::Cancelled => println!("it has ended"),
+    ///     _ => println!("it stops before its next step"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the run as it was, or cancelled.
+    ///
+    /// # Errors
+    ///
+    /// If there is no store, it cannot be written, there is no such run, or the run has ended.
+    pub async fn cancel(&self, run: &RunId) -> Result<Status, StoreError> {
+        let store = self.inner.store.as_ref().ok_or(StoreError::None)?;
+        match self.end_waiting(&**store, run).await {
+            Ok(true) => return Ok(Status::Cancelled),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%run, %error, "a run that waits cannot be ended at once"),
+        }
+        store.cancel(run).await?;
+        Ok(store.find(run).await?.status)
+    }
+
+    /// Ends a run that waits as cancelled. Returns false, and changes nothing, if it does not wait or another must end it.
+    async fn end_waiting(&self, store: &dyn Store, run: &RunId) -> Result<bool, StoreError> {
+        let is_waiting = |found: &RunSummary| found.status == Status::Waiting && found.parent.is_none();
+        let Some(key) = &self.inner.key else { return Ok(false) };
+        let found = store.find(run).await?;
+        if !is_waiting(&found) || found.holder.is_some() {
+            return Ok(false);
+        }
+        let lease = match store.lease(run).await {
+            Err(StoreError::Leased { .. }) => return Ok(false),
+            lease => lease?,
+        };
+        // It may have continued before it was leased.
+        if !is_waiting(&store.find(run).await?) {
+            return Ok(false);
+        }
+        let statuses = vec![Status::Running, Status::Waiting];
+        let inside = RunFilter { statuses, within: Within::Run(run.clone()), ..RunFilter::default() };
+        if !store.runs(&inside, &Page { size: 1, after: None }).await?.runs.is_empty() {
+            return Ok(false);
+        }
+        let signed = store.load(run).await?;
+        let journal = VerifiedJournal::new(run, &signed, &key.public()).and_then(VerifiedJournal::read_recent);
+        let journal = match journal {
+            Ok(journal) if journal.end().is_none() => journal,
+            Ok(_) => return Ok(false),
+            Err(error) => {
+                tracing::debug!(%run, %error, "a run that waits cannot be ended at once");
+                return Ok(false);
+            }
+        };
+        let steps = journal.steps();
+        let end = End { error: Some(CANCELLED.to_owned()), ..End::of(Status::Cancelled, steps) };
+        let mut chain = journal.chain;
+        let known = chain.count();
+        let record = chain.sign("end", &end, self.inner.clock.now(), key);
+        store.append(&lease, known, vec![record], Status::Cancelled).await?;
+        let error = end.error.as_deref();
+        let ended = Event::RunEnded { run, status: end.status, steps, elapsed: Duration::ZERO, error };
+        self.inner.observers.iter().for_each(|observer| observer.observe(&ended));
+        Ok(true)
     }
 }
 

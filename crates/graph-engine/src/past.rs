@@ -11,7 +11,7 @@ use crate::record::{
 };
 use crate::run_secrets::{RunSecrets, hide_encrypted};
 use crate::state::StateFields;
-use crate::step::{Position, state_value};
+use crate::step::{Position, TakenWait, state_value};
 use std::sync::Arc;
 
 use graph_model::name::RunId;
@@ -32,6 +32,10 @@ pub struct Past<'m> {
     ahead: Option<Record>,
     /// The resumes that were read.
     pub resumed: Vec<Resume>,
+    /// The waits that were over.
+    pub taken: Vec<TakenWait>,
+    /// Those that are over before the next step, or the next edit.
+    ahead_taken: Vec<TakenWait>,
     /// Whether the run was resumed before its next step.
     is_resumed: bool,
     /// The end that was read last, if nothing but edits followed.
@@ -117,6 +121,8 @@ impl<'m> Past<'m> {
             at: 1,
             ahead: None,
             resumed: Vec::new(),
+            taken: Vec::new(),
+            ahead_taken: Vec::new(),
             is_resumed: false,
             end: None,
             done: CompletedCalls::new(),
@@ -237,7 +243,12 @@ impl<'m> Past<'m> {
                 Entry::Calls(calls) => {
                     self.done.extend(calls.done.into_iter().map(|done| ((done.step, done.item), done)));
                 }
+                Entry::Take(take) => {
+                    self.ahead_taken.extend(take.taken.iter().cloned());
+                    self.taken.extend(take.taken);
+                }
                 Entry::Edit(edit) => {
+                    self.take_waits(record.seq)?;
                     let (code, seq) = (tables(self.machine.graph()), record.seq);
                     let (changes, position) = (edit.changes(), &mut self.position);
                     let edited = match &mut self.seen {
@@ -262,12 +273,24 @@ impl<'m> Past<'m> {
     /// Returns the activations of the [next step](Self::next_step). If the run was resumed before it, they include those whose
     /// failures were held.
     pub fn next_frontier(&self) -> Vec<Activation> {
-        if !self.is_resumed || self.position.held.is_empty() {
+        let resumes = self.is_resumed && !self.position.held.is_empty();
+        if !resumes && self.ahead_taken.is_empty() {
             return self.position.frontier.clone();
         }
         let mut position = self.position.clone();
-        position.resume();
+        if resumes {
+            position.resume();
+        }
+        // A step that does not fit is refused when it is taken.
+        let _fits = position.take_waits(tables(self.machine.graph()), &self.ahead_taken);
         position.frontier
+    }
+
+    /// Continues the visits whose waits are over before record `seq`.
+    fn take_waits(&mut self, seq: u64) -> Result<(), JournalError> {
+        let taken = std::mem::take(&mut self.ahead_taken);
+        let taken = self.position.take_waits(tables(self.machine.graph()), &taken);
+        taken.map_err(|reason| JournalError::Misfit { seq, reason })
     }
 
     /// Advances by one step. Returns `false` if there is no further step.
@@ -281,6 +304,7 @@ impl<'m> Past<'m> {
         if std::mem::take(&mut self.is_resumed) {
             self.position.resume();
         }
+        self.take_waits(seq)?;
         let code = tables(self.machine.graph());
         let misfit = |reason| JournalError::Misfit { seq, reason };
         match &mut self.seen {

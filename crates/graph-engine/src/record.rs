@@ -25,7 +25,7 @@ mod written;
 pub use edit::{ChangeError, StateChanges};
 pub use entry::{
     BranchMemory, Calls, Done, Edit, End, Entry, FanOut, InBranch, Join, NewOrder, Origin, Payload, Record, Resume,
-    Snapshot, Start, Step, Target, Visit, VisitFailure,
+    Snapshot, Start, Step, Take, Target, Visit, VisitFailure,
 };
 pub use journal::{FIRST_VERSION, Follower, JournalError, SignedRecord, VERSION, head, verified_start};
 
@@ -34,6 +34,7 @@ pub use crate::call::Parent;
 pub use crate::failure::ItemFailure;
 pub use crate::run_secrets::hide_encrypted;
 pub use crate::status::Status;
+pub use crate::step::{OpenWait, Opened, TakenSignal, TakenWait};
 
 pub use entry::CompletedCalls;
 pub use journal::{Chain, Journal, VerifiedJournal};

@@ -41,6 +41,7 @@ pub(crate) fn replay(code: &GraphTables, machine: &dyn Machine, journal: &Journa
                 done.extend(calls.done.iter().map(|done| ((done.step, done.item), done.clone())));
             }
             Entry::End(end) => done.retain(|_, done| !end.forgets(done)),
+            Entry::Take(take) => position.take_waits(code, &take.taken).map_err(misfit)?,
             Entry::Resume(resume) => resume.apply(&mut position),
             Entry::Edit(edit) => {
                 let edited = edit.changes().apply(code, &mut position, Some(&mut *state));

@@ -1,8 +1,8 @@
 //! Resuming runs that a crash, an error or a full disk stopped.
 
 use crate::admission::{allowed, granted};
-use crate::engine::{Begin, JournalWriter, Taken};
-use crate::error::{ResumeError, StartError};
+use crate::engine::{Begin, JournalWriter, Taken, open_waits};
+use crate::error::{ResumeError, RunError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::{counts_inside, steps_inside, verify_inside};
 use crate::machine::Machine;
@@ -12,7 +12,8 @@ use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
 use crate::start::EngineParts;
 use crate::status::Status;
-use crate::store::Lease;
+use crate::step::state_value;
+use crate::store::{Lease, StoreError, WaitChanges};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,16 +52,44 @@ impl RuntimeServices {
         Ok(journal)
     }
 
+    /// Returns what a run waits for, if its store knows that it waits, and nothing of it has happened.
+    async fn still_waits(
+        &self,
+        code: &GraphTables,
+        run: &RunId,
+        replayed: &Replayed,
+    ) -> Result<Option<RunError>, StoreError> {
+        let Replayed { state, position, .. } = replayed;
+        let Some(store) = self.store.as_ref().filter(|_| position.is_waiting() && !position.has_failed(code)) else {
+            return Ok(None);
+        };
+        let found = store.find(run).await?;
+        let (at, has_signals) = match position.listens(code) {
+            true => store.inbox(run).await.map(|inbox| (inbox.at, !inbox.signals.is_empty()))?,
+            false => (store.now().await?, false),
+        };
+        let is_due = has_signals || position.next_due().is_some_and(|due| due <= at);
+        if found.status != Status::Waiting || found.is_cancelling || is_due {
+            return Ok(None);
+        }
+        let (steps, state) = (position.steps, Box::new(state_value(code, &**state, position)));
+        Ok(Some(RunError::Waiting { run: run.clone(), steps, waits: open_waits(code, position), state }))
+    }
+
+    /// Finds a run in the store, and continues it unless it has ended or waits. Uses the lease that was `claimed` for it, and
+    /// leaves it there if the run cannot be resumed.
     pub(crate) async fn take_up(
         self: &Arc<Self>,
         begin: Begin,
         machine: Arc<dyn Machine>,
+        claimed: &mut Option<Lease>,
     ) -> Result<Taken, ResumeError> {
         let run = &begin.run;
         let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(ResumeError::NoStore) };
         let code = tables(machine.graph());
         let store_failed = |source| ResumeError::Store { run: run.clone(), source };
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
+        self.can_wait(code, &begin).await?;
         let run_secrets = RunSecrets::open(code, run, self.encryption_key.as_ref(), true).map_err(StartError::from)?;
         let read = |signed: &[SignedRecord]| {
             let journal = self.read_journal(code, run, signed, run_secrets.as_deref())?;
@@ -82,16 +111,20 @@ impl RuntimeServices {
         // All that can fail is tried before the run is leased, because other processes see the lease.
         let mut replayed = add_up(&journal)?;
         let (public, encryption_key) = (key.public(), self.encryption_key.as_ref());
+        if let Some(waiting) = self.still_waits(code, run, &replayed).await.map_err(store_failed)? {
+            self.recorded(run, machine.graph(), &signed);
+            return Ok(Taken::Waiting(Box::new(waiting)));
+        }
         verify_inside(&machine, run, &signed, &replayed.done, &**store, &public, encryption_key).await?;
         // A resumed run may not use capabilities that its first caller did not allow.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);
         let ceiling: Vec<Grants> = begin.ceiling.iter().cloned().chain(capabilities).collect();
         let allowed = allowed(&*machine, &ceiling)?;
-        let lease = match begin.ignores_cancel {
-            true => store.lease_ignoring_cancel(run).await,
-            false => store.lease(run).await,
+        let lease: Lease = match (claimed.take(), begin.ignores_cancel) {
+            (Some(claimed), _) => claimed,
+            (None, true) => store.lease_ignoring_cancel(run).await.map_err(store_failed)?,
+            (None, false) => store.lease(run).await.map_err(store_failed)?,
         };
-        let lease: Lease = lease.map_err(store_failed)?;
         lease.stops(&begin.stop);
         // The journal may have grown since it was read, before the run was leased.
         let last = signed.len() - 1;
@@ -117,7 +150,16 @@ impl RuntimeServices {
         let (mut chain, due) = (journal.chain, journal.due);
         let known = chain.count();
         let record = chain.sign("resume", &entry, self.clock.now(), key);
-        store.append(&lease, known, vec![record.clone()], Status::Running).await.map_err(store_failed)?;
+        let open = open_waits(code, &position);
+        let appended = match open.is_empty() {
+            true => store.append(&lease, known, vec![record.clone()], Status::Running).await,
+            // The store forgot them if the run had ended, and never knew them if it is a fork.
+            false => {
+                let waits = WaitChanges { open, ..WaitChanges::default() };
+                store.append_waiting(&lease, known, vec![record.clone()], Status::Running, waits).await
+            }
+        };
+        appended.map_err(store_failed)?;
         signed.push(record);
         self.recorded(run, machine.graph(), &signed);
         let journal_writer = JournalWriter::new(self, &machine, begin.durability, lease, chain, due);

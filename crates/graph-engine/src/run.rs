@@ -113,7 +113,7 @@ impl Canceller {
 #[derive(Debug)]
 pub(crate) enum Work {
     Running(Task),
-    Ended(Box<Ended>),
+    Ended(Result<Box<Ended>, Box<RunError>>),
     /// Its result was returned.
     Gone,
 }
@@ -252,7 +252,7 @@ impl<O> Future for Run<O> {
                 Poll::Ready(ended) => ended.unwrap_or_else(|error| stopped(error.to_string())),
             },
             Work::Ended(_) | Work::Gone => match std::mem::replace(&mut run.work, Work::Gone) {
-                Work::Ended(ended) => Ok(*ended),
+                Work::Ended(ended) => ended.map(|ended| *ended).map_err(|error| *error),
                 _ => stopped("its result was given before".to_owned()),
             },
         };

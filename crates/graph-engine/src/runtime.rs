@@ -1,5 +1,6 @@
 //! The runtime: the services that runs share, and the methods that begin them.
 
+use crate::admission::allowed;
 use crate::cache::NodeCache;
 use crate::call::ToolSettings;
 use crate::classify::Classifier;
@@ -15,7 +16,7 @@ use crate::observer::Observer;
 use crate::perform_items::PerformItems;
 use crate::record::{Entry, Journal, Visit};
 use crate::run::{Run, Task, Work, spawn};
-use crate::run_secrets::hide_encrypted;
+use crate::run_secrets::{RunSecrets, hide_encrypted};
 use crate::services::RuntimeServices;
 use crate::store::{Store, StoreError};
 use crate::threads::Threads;
@@ -400,6 +401,7 @@ impl Runtime {
         let span = run_span(&run, &tables(machine.graph()).id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
+            runtime.inner.can_wait(tables(machine.graph()), &begin).await?;
             let engine = runtime.inner.begin(begin, machine, inputs).await?;
             Ok(spawn(engine, pass, own))
         };
@@ -417,8 +419,9 @@ impl Runtime {
         let span = run_span(&run, &tables(machine.graph()).id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
-            Ok(match runtime.inner.take_up(begin, machine).await? {
-                Taken::Ended(ended) => Work::Ended(ended),
+            Ok(match runtime.inner.take_up(begin, machine, &mut None).await? {
+                Taken::Ended(ended) => Work::Ended(Ok(ended)),
+                Taken::Waiting(waiting) => Work::Ended(Err(waiting)),
                 Taken::Unfinished(engine) => Work::Running(spawn(*engine, pass, own)),
             })
         };
@@ -521,6 +524,33 @@ impl Runtime {
         // A run that was dropped gives its lease back; a blocked thread is not waited for.
         drop(tokio::time::timeout(LATE, gate.emptied()).await);
         late
+    }
+
+    /// Fails if this runtime would refuse every run of a graph: because a capability, an environment variable, a tool or the key
+    /// that encrypts secrets is missing. It starts nothing.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # fn example<G: graph_runtime::Graph>(runtime: graph_runtime::Runtime, graph: G) {
+    /// if let Err(error) = runtime.admits(&graph) {
+    ///     println!("its runs cannot begin or continue here: {error}");
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first reason.
+    pub fn admits<G: Graph>(&self, graph: &G) -> Result<(), StartError> {
+        let code = tables(graph.graph());
+        allowed(graph, std::slice::from_ref(&self.inner.grants))?;
+        RunSecrets::open(
+            code,
+            &self.inner.new_id(code)?,
+            self.inner.encryption_key.as_ref(),
+            self.inner.store.is_some(),
+        )?;
+        Ok(())
     }
 
     pub(crate) fn begin_with(&self, run: RunId, options: Options) -> Begin {
@@ -642,7 +672,7 @@ pub struct Options {
 }
 
 /// How long a runtime that shuts down waits for runs whose calls it dropped.
-const LATE: Duration = Duration::from_millis(500);
+pub(crate) const LATE: Duration = Duration::from_millis(500);
 
 /// Runs a future in a task of its own, which continues if nobody waits for it any more. `lost` makes the error that is
 /// returned if tokio itself is shut down meanwhile.

@@ -10,12 +10,13 @@ use crate::meter::Meters;
 use crate::observer::Event;
 use crate::record::{Chain, CompletedCalls, Due, SignedRecord, Start};
 use crate::run_secrets::{RunSecrets, SecretLocation};
+use crate::schema;
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
 use crate::step::Position;
 use crate::store::StoreError;
 use graph_model::capability::Grants;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,24 @@ impl RuntimeServices {
         Ok(self.engine(begin, parts))
     }
 
+    /// Fails if a graph can wait, and its run cannot.
+    pub(crate) async fn can_wait(&self, code: &GraphTables, begin: &Begin) -> Result<(), StartError> {
+        if !code.can_wait {
+            return Ok(());
+        }
+        let graph = || code.id.to_string();
+        if begin.parent.is_some() {
+            return Err(StartError::WaitsInside { graph: graph() });
+        }
+        if !schema::IS_THERE && code.settings.signals.values().any(|signal| signal.schema.is_some()) {
+            let reason = "its signals have rules, which need the feature `schema` of `graph-runtime`".to_owned();
+            return Err(StartError::Schema { graph: graph(), reason });
+        }
+        let store = self.store.as_ref().ok_or_else(|| StartError::NoStore { graph: graph() })?;
+        let time = store.now().await;
+        time.map(drop).map_err(|source| StartError::Store { run: begin.run.clone(), source })
+    }
+
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
         let EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, is_new } = parts;
         let code = tables(machine.graph());
@@ -171,6 +190,7 @@ impl RuntimeServices {
             reserved: 0,
             dropped: Vec::new(),
             held_failures: Vec::new(),
+            settled_signals: BTreeSet::new(),
             turn: Instant::now(),
         }
     }

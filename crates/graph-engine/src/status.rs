@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Status {
     /// It is running, or its process is gone and it waits to be resumed.
     Running,
+    /// Nothing is left to do before something that it waits for has happened. No process holds it.
+    Waiting,
     /// It ended with a result.
     Completed,
     /// It ended with a result, and continued after failures.
@@ -24,6 +26,7 @@ impl Status {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Waiting => "waiting",
             Self::Completed => "completed",
             Self::CompletedWithErrors => "completed_with_errors",
             Self::Error => "error",

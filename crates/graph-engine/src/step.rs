@@ -16,6 +16,7 @@ mod fold;
 mod limit;
 mod nested;
 mod next;
+mod opened;
 mod order;
 mod position;
 mod quorum;
@@ -23,6 +24,7 @@ mod settle;
 mod shared;
 mod shown;
 mod visited;
+mod wait;
 mod writes;
 
 use graph_model::value::{AsView, Value, describe};
@@ -35,7 +37,7 @@ use crate::tool_caller::Request;
 pub use answer::{NO_GRAPH, denied, element, failed, judge, no_spaces, readable, timed_out};
 pub use context::Env;
 pub use ending::{
-    CANCELLED, NESTED_STEPS, OVERDUE, UNFIT, UNRETURNED, exceeded, too_many_nested_steps, too_many_visits,
+    CANCELLED, GIVEN_UP, NESTED_STEPS, OVERDUE, UNFIT, UNRETURNED, exceeded, too_many_nested_steps, too_many_visits,
 };
 pub use fold::{Candidate, fold, take_plain};
 pub use limit::{Overvisited, most_extended};
@@ -43,6 +45,7 @@ pub use nested::{
     MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, may_begin_runs, nested_id,
     receives_secrets,
 };
+pub use opened::{OpenWait, Opened, TakenSignal, TakenWait};
 pub use order::{ElementPaths, Reordered};
 pub use position::{Branch, Memory, OpenJoin, Position};
 pub use quorum::{Decision, Tally};
@@ -66,6 +69,8 @@ pub enum Planned {
     },
     /// No call: the node computes and continues.
     Compute,
+    /// No call: the node waits, until this time if it computes one, in milliseconds since the Unix epoch.
+    Wait(Option<i64>),
     /// The end of the run.
     Finish,
 }
@@ -74,11 +79,13 @@ pub enum Planned {
 ///
 /// # Errors
 ///
-/// If a foreach has no list to go over, or an item's id is not one: a failure of the node.
+/// If a foreach has no list to go over, an item's id is not one, or a time is not one: a failure of the node.
 #[inline]
 pub fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
     match &env.graph.node(env.at.node).kind {
         CompiledKind::Gate | CompiledKind::Start => Ok(Planned::Compute),
+        CompiledKind::Wait(_) if env.taken.is_some() => Ok(Planned::Compute),
+        CompiledKind::Wait(wait) => wait::until(env, wait, notes).map(Planned::Wait),
         CompiledKind::Return(_) => Ok(Planned::Finish),
         CompiledKind::Action(call) => env.graph.request(call, &env.context, None, notes).map(Planned::Call),
         CompiledKind::Foreach(each) => match env.graph.evaluate(each.over(), &env.context, notes) {

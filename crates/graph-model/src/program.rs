@@ -178,6 +178,8 @@ pub enum Kind {
     Foreach(u16),
     /// Computes its assignments and routes.
     Gate,
+    /// Waits, and then computes its assignments and routes.
+    Wait,
     /// Ends the run.
     Return,
     /// Begins a branch for each node of a list in `config.start`. No run visits it: its visit has the number 0.
@@ -189,7 +191,7 @@ impl Kind {
     pub fn tool(self) -> Option<u16> {
         match self {
             Self::Action(tool) | Self::Foreach(tool) => Some(tool),
-            Self::Gate | Self::Return | Self::Start => None,
+            Self::Gate | Self::Wait | Self::Return | Self::Start => None,
         }
     }
 
@@ -204,6 +206,7 @@ impl Kind {
             Self::Action(_) => "action",
             Self::Foreach(_) => "foreach",
             Self::Gate => "gate",
+            Self::Wait => "wait",
             Self::Return => "return",
             Self::Start => "start",
         }
@@ -215,6 +218,7 @@ impl Kind {
             Self::Action(_) => "calls a tool",
             Self::Foreach(_) => "calls a tool for each item",
             Self::Gate => "computes",
+            Self::Wait => "waits",
             Self::Return => "ends the run",
             Self::Start => "begins the run",
         }
@@ -263,6 +267,9 @@ pub struct Settings {
     /// The places of the graph's secrets.
     #[serde(skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
+    /// The signals that a run can receive, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub signals: BTreeMap<String, SignalRules>,
     /// The channels: the keys of the state whose writes are combined.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub channels: Channels,
@@ -297,6 +304,7 @@ impl Default for Settings {
             required: Vec::new(),
             schema: None,
             secrets: Secrets::default(),
+            signals: BTreeMap::new(),
             channels: BTreeMap::new(),
             by_branch: BTreeSet::new(),
             keep: BTreeMap::new(),
@@ -529,6 +537,9 @@ pub struct NodeBody {
     /// The list of a foreach, and how its calls are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<Each>,
+    /// The wait that comes before it computes, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Wait>,
     /// The assignments in order: key and value.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub assign: IndexMap<String, Term>,
@@ -587,7 +598,8 @@ impl NodeBody {
     pub fn paths<'b>(&'b self, visit: &mut impl FnMut(&'b Path)) {
         let own = [&self.item, &self.params, &self.output].into_iter().flatten();
         let over = self.each.as_ref().map(|each| &each.over);
-        own.chain(over).chain(self.assign.values()).for_each(|term| term.paths(visit));
+        let until = self.wait.as_ref().and_then(|wait| wait.until.as_ref());
+        own.chain(over).chain(until).chain(self.assign.values()).for_each(|term| term.paths(visit));
     }
 }
 
@@ -646,7 +658,7 @@ impl NodeFacts {
         let is_plain = match body.does {
             Kind::Gate => true,
             Kind::Action(tool) => answers(tool),
-            Kind::Foreach(_) | Kind::Return | Kind::Start => false,
+            Kind::Foreach(_) | Kind::Wait | Kind::Return | Kind::Start => false,
         };
         facts.fast = is_plain
             && !facts.visits
@@ -700,6 +712,33 @@ pub struct Each {
     /// The maximum number of concurrent calls: 1 for one after the other, `None` for the maximum of the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub width: Option<u32>,
+}
+
+/// The wait of a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Wait {
+    /// The time until which it waits: a date and a time in RFC 3339, with an offset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Term>,
+    /// How long it waits at most, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// The names of the signals of which the first ends it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<String>,
+    /// The index of the node that follows when the time has come without one of these signals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_timeout: Option<u16>,
+}
+
+/// A signal that a run can receive.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SignalRules {
+    /// The schema of its value, if it says more than the type does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
 }
 
 /// How a failed call is retried, with the same idempotency key.

@@ -30,6 +30,29 @@ pub fn parse(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(text).ok()
 }
 
+/// Reads a date and a time in RFC 3339, with an offset from UTC: `2026-11-21T20:00:00+01:00`, or `Z` for UTC.
+pub fn with_offset(text: &str) -> Option<SystemTime> {
+    let zone = text.get(19..)?.find(['Z', 'z', '+', '-']).map(|at| at + 19)?;
+    let (local, zone) = text.split_at(zone);
+    let is_separated = matches!(local.as_bytes().get(10), Some(b'T' | b't' | b' '));
+    let local = humantime::parse_rfc3339(&format!("{}T{}Z", local.get(..10)?, local.get(11..)?)).ok();
+    let local = local.filter(|_| is_separated)?;
+    let (sign, offset) = zone.split_at_checked(1)?;
+    if matches!(sign, "Z" | "z") {
+        return offset.is_empty().then_some(local);
+    }
+    let digits = |from: usize| {
+        let two = offset.get(from..from + 2).filter(|two| two.bytes().all(|byte| byte.is_ascii_digit()));
+        two?.parse::<u64>().ok()
+    };
+    let (hours, minutes) = (digits(0)?, digits(3)?);
+    if offset.len() != 5 || offset.as_bytes()[2] != b':' || hours > 23 || minutes > 59 {
+        return None;
+    }
+    let offset = Duration::from_secs(hours * 3600 + minutes * 60);
+    if sign == "+" { local.checked_sub(offset) } else { local.checked_add(offset) }
+}
+
 /// Whether `text` is a whole second of UTC as signature lines write it: `2026-11-21T20:00:00Z` (R24).
 pub fn is_seconds(text: &str) -> bool {
     let shape = text.len() == 20
@@ -61,6 +84,38 @@ mod tests {
         assert_eq!(from_unix_milliseconds(1_772_452_800_125), at);
         assert_eq!(parse("2026-03-02T12:00:00.125Z"), Some(at));
         assert_eq!(parse("2026-03-02 12:00"), None);
+    }
+
+    #[test]
+    fn a_time_with_an_offset_is_that_time_in_utc() {
+        let at = parse("2026-03-02T12:00:00.125Z");
+        for text in [
+            "2026-03-02T12:00:00.125Z",
+            "2026-03-02t12:00:00.125z",
+            "2026-03-02 13:30:00.125+01:30",
+            "2026-03-01T23:00:00.125-13:00",
+        ] {
+            assert_eq!(with_offset(text), at, "{text}");
+        }
+        for wrong in [
+            "",
+            "2026-03-02",
+            "2026-03-02T12:00:00",
+            "2026-03-02T12:00:00.125",
+            "2026-03-02T12:00Z",
+            "2026-03-02T12:00:00Zulu",
+            "2026-03-02T12:00:00+1",
+            "2026-03-02T12:00:00+0100",
+            "2026-03-02T12:00:00+24:00",
+            "2026-03-02T12:00:00+01:60",
+            "2026-03-02T12:00:00+-1:00",
+            "2026-13-02T12:00:00Z",
+            "2026-03-02x12:00:00Z",
+            "2026-03-02T12:00:00é+01:00",
+            "éééééééééééééééééééé",
+        ] {
+            assert_eq!(with_offset(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

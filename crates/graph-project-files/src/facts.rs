@@ -16,7 +16,7 @@ use graph_engine::failure::HeldFailure;
 use graph_engine::machine::{Keep, Topology, TopologyNode};
 use graph_engine::record::hide_encrypted;
 use graph_engine::record::{
-    Edit, End, Entry, ItemFailure, Parent, Record, Snapshot, Start, Status, Step, Target, Visit,
+    Edit, End, Entry, ItemFailure, Parent, Record, Snapshot, Start, Status, Step, Take, Target, Visit,
 };
 
 /// The number of steps up to which a snapshot is made after each step; then it is made after every second, fourth … step.
@@ -51,6 +51,8 @@ pub(crate) struct RunProjection {
     pub(crate) suppressed: Vec<Value>,
     /// The nodes to be visited next.
     frontier: Vec<Target>,
+    /// The visits that wait, by their numbers.
+    waiting: BTreeMap<u64, Target>,
     /// The visits that are made again when the run is resumed.
     held: Vec<Target>,
     /// Their failures, by the numbers of the visits.
@@ -106,6 +108,7 @@ impl RunProjection {
             end: None,
             suppressed: Vec::new(),
             frontier: Vec::new(),
+            waiting: BTreeMap::new(),
             held: Vec::new(),
             failures: BTreeMap::new(),
             late_failures: Vec::new(),
@@ -145,6 +148,7 @@ impl RunProjection {
                 self.add(&mut additions, "graph_resumed", json!({"steps": resume.steps}));
                 self.announce(&mut additions);
             }
+            Entry::Take(take) => self.take_waits(&take, &mut additions),
             Entry::Edit(edit) => self.edit(edit, &mut additions),
             Entry::End(end) => self.finish(end, &mut additions),
             _ => {}
@@ -218,7 +222,10 @@ impl RunProjection {
 
     /// Begins at a step of another run.
     fn fork(&mut self, snapshot: Snapshot, additions: &mut FileAdditions) {
-        let Snapshot { steps, last, keys, next, last_error, suppressed, retries, parked, held, .. } = snapshot;
+        let Snapshot { steps, last, keys, next, last_error, suppressed, retries, parked, held, waits, .. } = snapshot;
+        let waits = |target: &Target| waits.iter().any(|wait| wait.step == target.number);
+        let (waiting, parked): (Vec<Target>, Vec<Target>) = parked.into_iter().partition(waits);
+        self.waiting = waiting.into_iter().map(|target| (target.number, target)).collect();
         let mut keys = Value::Object(keys);
         hide_encrypted(&mut keys);
         if let Value::Object(keys) = keys {
@@ -231,6 +238,18 @@ impl RunProjection {
         self.last_error = last_error.map(|error| json!(error));
         self.suppressed = suppressed.into_iter().map(|error| json!(error)).collect();
         self.announce(additions);
+    }
+
+    /// Continues visits whose waits are over.
+    fn take_waits(&mut self, take: &Take, additions: &mut FileAdditions) {
+        for taken in &take.taken {
+            let Some(over) = self.waiting.remove(&taken.step) else { continue };
+            let signal = taken.signal.as_ref().map(|signal| json!({"name": signal.name, "id": signal.id}));
+            let payload = json!({"step": over.number, "node": over.node, "signal": signal});
+            self.add(additions, "wait_over", payload);
+            self.frontier.push(over);
+        }
+        self.frontier.sort_by(|one, other| one.branch.cmp(&other.branch));
     }
 
     /// Reports the nodes that are visited next. They are known as soon as the step before is committed, and reported before
@@ -297,12 +316,24 @@ impl RunProjection {
         let place = self.topology.node(&visit.node)?;
         let to = match visit.edge() {
             Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
+            None if visit.timed_out => place.on_timeout,
             None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed && !visit.ends_in_failure()),
         };
         self.topology.name(to?).map(str::to_owned)
     }
 
     fn visit(&mut self, mut visit: Visit, before: Digest, next: Option<String>, additions: &mut FileAdditions) {
+        if let Some(opened) = visit.opened {
+            let time = |at: i64| timestamp::milliseconds(timestamp::from_unix_milliseconds(at));
+            let (opened_at, due) = (time(opened.at), opened.due.map(time));
+            let payload = json!({"step": visit.step, "node": visit.node, "opened_at": opened_at, "due": due});
+            self.add(additions, "wait_opened", payload);
+            let Visit { step: number, node, branch, fan, .. } = visit;
+            let mut target = Target::first(number, node, branch);
+            target.fan = fan;
+            self.waiting.insert(number, target);
+            return;
+        }
         hide_encrypted(&mut visit.result);
         visit.changes.values_mut().chain(&mut visit.list).for_each(hide_encrypted);
         if !visit.held {

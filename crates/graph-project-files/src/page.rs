@@ -278,7 +278,7 @@ impl PageContents {
             let mut ways: Vec<(Option<usize>, Option<&str>)> = Vec::new();
             let edges = place.edges.iter().map(|to| (*to, None));
             let fewer = place.join.as_ref().and_then(|join| join.fewer);
-            let otherwise = [(place.on_error, "on error"), (fewer, "fewer")];
+            let otherwise = [(place.on_error, "on error"), (place.on_timeout, "on timeout"), (fewer, "fewer")];
             let otherwise = otherwise.into_iter().filter_map(|(to, why)| Some((Some(to?), Some(why))));
             for way in edges.chain(otherwise) {
                 if !ways.iter().any(|(to, _)| *to == way.0) {

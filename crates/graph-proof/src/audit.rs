@@ -11,6 +11,7 @@ mod failures;
 mod hooks;
 mod inside;
 mod prove;
+mod receipts;
 mod replayer;
 mod visits;
 

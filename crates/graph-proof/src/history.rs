@@ -7,10 +7,12 @@ mod edit;
 mod fork;
 mod replay;
 
+use std::collections::BTreeMap;
+
 use graph_engine::failure::SuppressedError;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
-use graph_engine::record::{Entry, JournalError, Record, SignedRecord, Target, VerifiedJournal, Visit};
+use graph_engine::record::{Entry, JournalError, Opened, Record, SignedRecord, Target, VerifiedJournal, Visit};
 use graph_engine::{EncryptionKey, Status};
 use graph_model::name::RunId;
 use graph_model::value::Value;
@@ -102,6 +104,9 @@ pub struct Visited {
     /// Whether the run ended with its failure when other branches were done, unless nothing needed its branch before. It is made
     /// again when the run is resumed, and [`Checkpoint::step`] does not count it.
     pub held: bool,
+    /// When it began to wait, and when that is over, if it waits. It is made in a later step, and [`Checkpoint::step`] counts it
+    /// there.
+    pub opened: Option<Opened>,
     /// The run of the nested graph.
     pub run: Option<RunId>,
     /// How long it took, in milliseconds.
@@ -119,6 +124,7 @@ impl Visited {
             cancelled: visit.cancelled,
             late: visit.late,
             held: visit.held,
+            opened: visit.opened,
             run: visit.run.clone(),
             ms: visit.ms,
         }
@@ -159,7 +165,7 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
         edits: Vec::new(),
         end: None,
     }];
-    let mut held: Vec<Target> = Vec::new();
+    let (mut held, mut waiting): (Vec<Target>, BTreeMap<u64, String>) = Default::default();
     for record in (1..verified.count()).filter_map(|at| verified.record(at)) {
         let Record { seq, at, entry, .. } = record?;
         let Some(last) = all.last_mut() else { continue };
@@ -171,9 +177,12 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
                 // A step after a failure means that the failure was repaired and the run continued.
                 (last.status, last.error, last.end) = (Status::Running, None, None);
                 step.update_held(&mut held);
+                let opened = step.visits.iter().filter(|visit| visit.opened.is_some());
+                waiting.extend(opened.map(|visit| (visit.step, visit.node.clone())));
                 let next = step.next.iter().map(|target| target.node.clone()).collect();
                 let visits: Vec<Visited> = step.visits.iter().map(Visited::of).collect();
-                let number = last.step + visits.iter().filter(|visit| !visit.held).count() as u64;
+                let number =
+                    last.step + visits.iter().filter(|visit| !visit.held && visit.opened.is_none()).count() as u64;
                 all.push(Checkpoint {
                     step: number,
                     record: seq,
@@ -189,8 +198,12 @@ pub fn checkpoints(run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Re
             // Where a fork begins.
             Entry::Snapshot(snapshot) if seq == 1 && start.from.is_some() => {
                 (last.step, last.record) = (snapshot.steps, seq);
-                last.next = snapshot.next.into_iter().chain(snapshot.parked).map(|target| target.node).collect();
+                let waits = |target: &Target| snapshot.waits.iter().any(|wait| wait.step == target.number);
+                let (waits, others): (Vec<_>, Vec<_>) = snapshot.parked.into_iter().partition(waits);
+                waiting = waits.into_iter().map(|target| (target.number, target.node)).collect();
+                last.next = snapshot.next.into_iter().chain(others).map(|target| target.node).collect();
             }
+            Entry::Take(take) => last.next.extend(take.taken.iter().filter_map(|taken| waiting.remove(&taken.step))),
             Entry::Edit(edit) => last.edits.push(EditSummary::of(seq, &at, &edit)),
             Entry::Resume(_) => {
                 (last.status, last.error, last.end) = (Status::Running, None, None);

@@ -17,6 +17,8 @@ pub(super) const APPLICATION: i64 = 0x6772_7068;
 pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
 /// The format version that added the parent of a run and the holders of runs.
 const FACTS: i64 = 3;
+/// The format version that added the digest and version of a run's graph and the code of its failure.
+const LISTING: i64 = 4;
 /// The highest value of the lower half of a key; a record's number is smaller. In format version 2, it was the key of a row
 /// after the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
@@ -41,7 +43,7 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 /// The migrations from each format version to the next, beginning with a new file, whose version is 0. All missing
 /// migrations and the new version number are committed in one transaction, so a process that dies in between leaves the old
 /// version.
-pub(super) const MIGRATIONS: [Migration; 4] = [tables, ends, facts, listing];
+pub(super) const MIGRATIONS: [Migration; 5] = [tables, ends, facts, listing, waits];
 
 /// A record's key is made of its run's number and its own, so that a run's records are adjacent in one tree without an
 /// index. A step writes only there, at the end of the run's records. Each further page would be four kilobytes more to wait
@@ -149,6 +151,51 @@ fn listing(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
+/// Format version 5 adds the waits of runs, and what workers look at: `wake` is the time of the store at which a worker may
+/// claim a run that nobody holds, 0 for at once. It depends on the status, the waits and the other columns, and changes in the
+/// same transaction. `tries` and `postponed` count since the run has `tried` records.
+///
+/// It also adds the signals of runs. The upper half of a signal's key is its run's number, the lower half its order, as in a
+/// record's key. The index of the signals that no wait has taken answers whether one of them ends a wait, and how much they
+/// are, without their rows.
+fn waits(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "ALTER TABLE runs ADD COLUMN due INTEGER;
+        ALTER TABLE runs ADD COLUMN wake INTEGER;
+        ALTER TABLE runs ADD COLUMN later INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN tries INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN tried INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN postponed INTEGER NOT NULL DEFAULT 0;
+        UPDATE runs SET wake = 0 WHERE status = 'running' AND parent IS NULL;
+        CREATE INDEX runs_waiting ON runs (number) WHERE status = 'waiting';
+        CREATE INDEX runs_wake ON runs (digest, graph, wake) WHERE wake IS NOT NULL AND holder = '';
+        CREATE INDEX runs_held ON runs (holder) WHERE holder <> '';
+        CREATE TABLE waits (
+            run INTEGER NOT NULL,
+            id TEXT NOT NULL,
+            node TEXT NOT NULL,
+            opened INTEGER NOT NULL,
+            due INTEGER,
+            signals TEXT NOT NULL,
+            PRIMARY KEY (run, id)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE signals (
+            key INTEGER PRIMARY KEY,
+            run INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            id TEXT NOT NULL,
+            name TEXT NOT NULL,
+            payload TEXT NOT NULL,
+            receipt TEXT NOT NULL,
+            digest BLOB NOT NULL,
+            size INTEGER NOT NULL,
+            taken INTEGER NOT NULL DEFAULT 0
+        ) STRICT;
+        CREATE UNIQUE INDEX signals_by_id ON signals (run, id);
+        CREATE INDEX signals_untaken ON signals (run, name, at, size, taken) WHERE taken = 0;",
+    )
+}
+
 /// Installs a trigger in the connection that writes, which ensures that only a run's last record has a token. An inserted
 /// record removes the token of the one before. A record that does not follow the last one is not inserted, without an
 /// error. So a step is written in one statement: each further statement would add a good part of the cost without the disk.
@@ -241,13 +288,17 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
         return Err(foreign(path));
     }
     own_only(connection, path)?;
-    if form.number == FACTS {
+    if form.number == LISTING {
+        connection
+            .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS due FROM main.runs;")
+            .map_err(|error| explain(error, path))?;
+    } else if form.number == FACTS {
         // A name without a schema refers to the temporary schema first.
         connection
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, parent, created, updated, leased,
                     CASE WHEN status = 'running' AND stop = token THEN 1 ELSE 0 END AS stop,
-                    NULL AS digest, NULL AS version, NULL AS code FROM main.runs;",
+                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due FROM main.runs;",
             )
             .map_err(|error| explain(error, path))?;
     } else if form.number < FACTS {
@@ -255,7 +306,7 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, NULL AS parent,
                     0 AS created, 0 AS updated, 0 AS leased, 0 AS stop,
-                    NULL AS digest, NULL AS version, NULL AS code FROM main.runs;
+                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due FROM main.runs;
                 CREATE TEMP VIEW records AS SELECT key, body, signature,
                     (SELECT behind.signature FROM main.records behind WHERE behind.key = it.key | 4294967295
                         AND behind.body = CAST((it.key & 4294967295) + 1 AS TEXT)) AS token

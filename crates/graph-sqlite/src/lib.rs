@@ -11,9 +11,11 @@
 
 mod form;
 mod holder;
+mod news;
 mod patience;
 mod problem;
 mod read;
+mod signals;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -23,26 +25,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError as TryLockFailed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError as TryLockFailed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::timestamp::unix_milliseconds;
 use rusqlite::Connection;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::Instrument;
 
 use crate::patience::Patience;
 use crate::problem::{explain, read_only};
 use graph_engine::record::{SignedRecord, Status};
 use graph_engine::store::{
-    Cursor, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, StoreFuture,
+    Claim, Claimed, Cursor, Inbox, Lease, Page, Received, RunFilter, RunPage, RunStart, RunSummary, SealSignal, Signal,
+    Store, StoreClock, StoreError, StoreFuture, WaitChanges,
 };
 use graph_engine::store::{may_block_run, others_had_turn};
 use graph_engine::{Clock, SystemClock};
-use read::{Eyes, FoundRun};
-use write::{Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked};
+use read::{Eyes, FoundRun, HolderRow};
+use write::{ClaimedRun, Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked};
+
+/// The minimum time between two looks at the stores that hold runs.
+const REAP: Duration = Duration::from_millis(900);
 
 /// A store in a file.
 ///
@@ -78,6 +85,12 @@ struct OpenStore {
     writing: Option<WriterThread>,
     /// The runs that this store leased and has not released.
     held: Arc<Held>,
+    /// The time that decides when waits are over.
+    time: Arc<StoreClock>,
+    /// Counts the changes of the file, once somebody asks for them.
+    news: OnceLock<watch::Receiver<u64>>,
+    /// When the stores that hold runs were last looked at.
+    reaped: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug)]
@@ -158,7 +171,8 @@ impl SqliteOptions {
         self
     }
 
-    /// Sets the clock for leases; the computer's clock by default.
+    /// Sets the clock for leases and for the time of the store, which decides when waits are over; the computer's clock by
+    /// default.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -193,7 +207,8 @@ impl SqliteOptions {
                 return Err(StoreError::open(path.display(), "there is no such file"));
             }
             let reader = form::connect_to_read(&path, self.patience.most)?;
-            Ok(SqliteStore::around(path, reader, None, Arc::default(), self))
+            let time = Arc::new(StoreClock::new(Arc::clone(&self.clock)));
+            Ok(SqliteStore::around(path, reader, None, Arc::default(), time, self))
         };
         tokio::task::spawn_blocking(open).await.map_err(|_| StoreError::Closed)?
     }
@@ -268,6 +283,9 @@ impl SqliteStore {
             StoreError::open(path.display(), format!("no thread could be started: {error}")).with_source(error)
         };
         let reader = form::connect(&path, options.patience.most)?;
+        let time = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
+        // It does not go back if the clock was set back since.
+        time.not_before(write::marked_time(&connection).map_err(|error| explain(error, &path))?);
         let own = holder::HolderIdentity::new(&path)?;
         let (requests, inbox) = channel();
         let writer = WriteConnection {
@@ -277,6 +295,7 @@ impl SqliteStore {
             host: holder::host(),
             machine: holder::machine(),
             clock: Arc::clone(&options.clock),
+            time: Arc::clone(&time),
             ttl: options.lease_ttl,
             patience: options.patience.clone(),
             beat: None,
@@ -291,7 +310,7 @@ impl SqliteStore {
         let thread = thread::Builder::new().name("graph store".to_owned()).spawn(answer);
         let thread = thread.map_err(problem)?;
         let writing = WriterThread { requests, queued, writer, thread, own };
-        Ok(Self::around(path, reader, Some(writing), held, options))
+        Ok(Self::around(path, reader, Some(writing), held, time, options))
     }
 
     fn around(
@@ -299,10 +318,23 @@ impl SqliteStore {
         reader: Connection,
         writing: Option<WriterThread>,
         held: Arc<Held>,
+        time: Arc<StoreClock>,
         options: SqliteOptions,
     ) -> Self {
         let (reader, machine) = (Arc::new(tokio::sync::Mutex::new(reader)), holder::machine());
-        Self { shared: Arc::new(OpenStore { path, reader, machine, options, writing, held }) }
+        Self {
+            shared: Arc::new(OpenStore {
+                path,
+                reader,
+                machine,
+                options,
+                writing,
+                held,
+                time,
+                news: OnceLock::new(),
+                reaped: Mutex::new(None),
+            }),
+        }
     }
 
     async fn ask(&self, work: WriteTask) -> Result<WriteOutcome, StoreError> {
@@ -371,7 +403,7 @@ impl SqliteStore {
     fn release(&self, run: RunId, token: u64) {
         if self.forget(&run, token)
             && let Some(writing) = &self.shared.writing
-            && let Err(error) = writing.send(WriteTask::Release { run, token }, None)
+            && let Err(error) = writing.send(WriteTask::Release { run, token, later: None }, None)
         {
             tracing::debug!(%error, "a lease could not be given back");
         }
@@ -385,6 +417,31 @@ impl SqliteStore {
             held.remove(run);
         }
         is_held
+    }
+
+    /// Releases the runs of stores that are gone; not more often than once in a while.
+    async fn reap(&self) -> Result<(), StoreError> {
+        {
+            let mut reaped = locked(&self.shared.reaped);
+            if reaped.is_some_and(|last| last.elapsed() < REAP) {
+                return Ok(());
+            }
+            *reaped = Some(Instant::now());
+        }
+        let dead = self.read(|shared, connection| {
+            let holders = read::holders(connection, &shared.path)?;
+            Ok(shared.with_eyes(|eyes| {
+                let own = eyes.own;
+                let is_dead =
+                    |(name, machine, beat): &HolderRow| name != own && !eyes.is_alive(name, machine.as_deref(), *beat);
+                holders.into_iter().filter(is_dead).collect::<Vec<_>>()
+            }))
+        });
+        let dead = dead.await?;
+        if !dead.is_empty() {
+            self.ask(WriteTask::Reap { dead }).await?;
+        }
+        Ok(())
     }
 
     /// Returns the token and the summary of a run, with its holder.
@@ -470,8 +527,11 @@ impl WriterThread {
 
     /// Writes on the caller's thread, if that may wait for the disk and no other request is being written or is waiting.
     fn write_here(&self, work: &WriteTask) -> Option<Result<WriteOutcome, StoreError>> {
-        // Only the engine appends. Other requests may come from code that must not block.
-        if !matches!(work, WriteTask::Append { .. }) || !may_block_run() || self.queued.load(Ordering::SeqCst) > 0 {
+        // Only the engine appends and looks into inboxes. Other requests may come from code that must not block.
+        if !matches!(work, WriteTask::Append { .. } | WriteTask::Inbox { .. })
+            || !may_block_run()
+            || self.queued.load(Ordering::SeqCst) > 0
+        {
             return None;
         }
         let mut writer = match self.writer.try_lock() {
@@ -501,10 +561,21 @@ impl Store for SqliteStore {
         records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
+        self.append_waiting(lease, expected, records, status, WaitChanges::default())
+    }
+
+    fn append_waiting<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<SignedRecord>,
+        status: Status,
+        waits: WaitChanges,
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let (run, token) = (lease.run().clone(), lease.token());
             if let WriteOutcome::Appended { stops: true } =
-                self.ask(WriteTask::Append { run, token, expected, records, status }).await?
+                self.ask(WriteTask::Append { run, token, expected, records, status, waits }).await?
             {
                 lease.cancel_request().set();
             }
@@ -512,6 +583,81 @@ impl Store for SqliteStore {
                 self.forget(lease.run(), token);
             }
             Ok(())
+        })
+    }
+
+    fn now(&self) -> StoreFuture<'_, i64> {
+        Box::pin(std::future::ready(Ok(self.shared.time.now())))
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> StoreFuture<'a, Vec<Claimed>> {
+        Box::pin(async move {
+            let (store, work) = (self.clone(), WriteTask::Claim { claim: claim.clone() });
+            // If the caller stops waiting, the leases are dropped, which gives them back.
+            let claimed = async move {
+                let WriteOutcome::Claimed(claimed) = store.ask(work).await? else { return Ok(Vec::new()) };
+                let lease = |claimed: ClaimedRun| {
+                    let run = RunId::new(claimed.run)
+                        .map_err(|error| StoreError::unreadable(store.shared.path.display(), error.to_string()))?;
+                    let lease = store.lease_to(&run, claimed.token);
+                    if claimed.stops {
+                        lease.cancel_request().set();
+                    }
+                    Ok(Claimed::new(lease, claimed.tries, claimed.postponed))
+                };
+                claimed.into_iter().map(lease).collect()
+            };
+            tokio::spawn(claimed.in_current_span()).await.map_err(|_| StoreError::Closed)?
+        })
+    }
+
+    fn next_wake<'a>(&'a self, graphs: &'a [(String, Digest)]) -> StoreFuture<'a, Option<i64>> {
+        Box::pin(async move {
+            self.reap().await?;
+            let graphs = graphs.to_vec();
+            self.read(move |shared, connection| read::next_wake(connection, &graphs, &shared.path)).await
+        })
+    }
+
+    fn news(&self, seen: u64) -> StoreFuture<'_, u64> {
+        Box::pin(async move {
+            let mut news = match self.shared.news.get() {
+                Some(news) => news.clone(),
+                None => {
+                    let watched = news::watch(&self.shared.path, self.shared.options.patience.slice())?;
+                    self.shared.news.get_or_init(|| watched).clone()
+                }
+            };
+            let found = news.wait_for(|news| *news != seen).await;
+            found.map(|news| *news).map_err(|_| StoreError::Closed)
+        })
+    }
+
+    fn postpone(&self, lease: Lease, until: i64) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let (run, token) = lease.into_parts();
+            if self.forget(&run, token) {
+                self.ask(WriteTask::Release { run, token, later: Some(until) }).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn receive<'a>(&'a self, run: &'a RunId, signal: Signal, seal: SealSignal) -> StoreFuture<'a, Received> {
+        Box::pin(async move {
+            match self.ask(WriteTask::Receive { run: run.clone(), signal, seal }).await? {
+                WriteOutcome::Received(received) => Ok(received),
+                _ => Err(StoreError::Closed),
+            }
+        })
+    }
+
+    fn inbox<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Inbox> {
+        Box::pin(async move {
+            match self.ask(WriteTask::Inbox { run: run.clone() }).await? {
+                WriteOutcome::Inbox(inbox) => Ok(inbox),
+                _ => Err(StoreError::Closed),
+            }
         })
     }
 
@@ -560,7 +706,7 @@ impl Store for SqliteStore {
             loop {
                 let (token, found) = self.look(run).await?;
                 match (found.holder, found.status) {
-                    (Some(_), _) | (None, Status::Running) => {}
+                    (Some(_), _) | (None, Status::Running | Status::Waiting) => {}
                     (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
                 }
                 // If the run ended in the meantime, the next round sees that.

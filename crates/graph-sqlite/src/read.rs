@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::SystemTime;
 
+use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::timestamp::from_unix_milliseconds;
 use rusqlite::types::Value;
@@ -32,6 +33,7 @@ pub(super) struct FoundRun {
     digest: Option<String>,
     version: Option<String>,
     code: Option<String>,
+    due: Option<i64>,
     process: Option<u32>,
     host: Option<String>,
     machine: Option<String>,
@@ -40,7 +42,7 @@ pub(super) struct FoundRun {
 }
 
 const COLUMNS: &str =
-    "number, id, graph, status, token, holder, parent, created, updated, leased, stop, digest, version, code,
+    "number, id, graph, status, token, holder, parent, created, updated, leased, stop, digest, version, code, due,
     h.process, h.host, h.machine, h.beat, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
         WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
     FROM runs LEFT JOIN holders h ON h.name = runs.holder";
@@ -62,11 +64,12 @@ impl FoundRun {
             digest: row.get(11)?,
             version: row.get(12)?,
             code: row.get(13)?,
-            process: row.get(14)?,
-            host: row.get(15)?,
-            machine: row.get(16)?,
-            beat: row.get(17)?,
-            records: row.get(18)?,
+            due: row.get(14)?,
+            process: row.get(15)?,
+            host: row.get(16)?,
+            machine: row.get(17)?,
+            beat: row.get(18)?,
+            records: row.get(19)?,
         })
     }
 
@@ -88,6 +91,7 @@ impl FoundRun {
         // An invalid digest is ignored here: verifying the journal, which has the digest too, detects it.
         summary.digest = self.digest.and_then(|digest| digest.parse().ok());
         (summary.version, summary.code) = (self.version, self.code);
+        summary.next_due = self.due.map(from_unix_milliseconds);
         Ok(summary)
     }
 }
@@ -118,27 +122,28 @@ pub(super) struct Eyes<'a> {
 }
 
 impl Eyes<'_> {
-    /// Returns the holder of a run, if it is alive.
+    /// Whether another store is alive.
     ///
-    /// A lock of this machine shows whether its process is alive. If no lock is visible, the time of the holder's last
-    /// heartbeat decides.
+    /// A lock of this machine shows whether its process is alive. If no lock is visible, the time of its last heartbeat decides.
+    pub(super) fn is_alive(&mut self, name: &str, machine: Option<&str>, beat: Option<i64>) -> bool {
+        let path = self.path;
+        let lock = *self.locks.entry(name.to_owned()).or_insert_with(|| holder::lock_of(path, name));
+        match (beat, lock) {
+            // The lock of the operating system is more reliable than a clock, which somebody may set.
+            (_, holder::Lock::Held) => true,
+            // The holder is a program that uses only locks, and its lock is not held.
+            (None, _) => false,
+            (Some(_), holder::Lock::Free) if machine == Some(self.machine) => false,
+            (Some(beat), _) => self.now.saturating_sub(beat) <= self.ttl,
+        }
+    }
+
+    /// Returns the holder of a run, if it is alive.
     pub(super) fn holder_of(&mut self, run: &RunId, found: &FoundRun) -> Option<Holder> {
         let is_alive = match &found.holder {
             name if name.is_empty() => false,
             name if name == self.own => (self.holds)(run),
-            name => {
-                let path = self.path;
-                let mut lock = || *self.locks.entry(name.clone()).or_insert_with(|| holder::lock_of(path, name));
-                let is_here = found.machine.as_deref() == Some(self.machine);
-                match (found.beat, lock()) {
-                    // The lock of the operating system is more reliable than a clock, which somebody may set.
-                    (_, holder::Lock::Held) => true,
-                    // The holder is a program that uses only locks, and its lock is not held.
-                    (None, _) => false,
-                    (Some(_), holder::Lock::Free) if is_here => false,
-                    (Some(beat), _) => self.now.saturating_sub(beat) <= self.ttl,
-                }
-            }
+            name => self.is_alive(name, found.machine.as_deref(), found.beat),
         };
         is_alive.then(|| {
             let host = found.host.clone().unwrap_or_else(|| "this host".to_owned());
@@ -238,6 +243,40 @@ pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (St
     let (conditions, limit) = (conditions.join(" AND "), values.len());
     (format!("SELECT {COLUMNS} WHERE {conditions} ORDER BY number DESC LIMIT ?{limit}"), values)
 }
+
+/// Returns the earliest time at which a run of one of these graphs may be claimed.
+pub(super) fn next_wake(
+    connection: &Connection,
+    graphs: &[(String, Digest)],
+    path: &Path,
+) -> Result<Option<i64>, StoreError> {
+    let mut earliest = None;
+    for (graph, digest) in graphs {
+        let found: Option<i64> = connection
+            .prepare_cached(
+                "SELECT min(wake) FROM runs WHERE digest = ?1 AND graph = ?2 AND wake IS NOT NULL AND holder = ''",
+            )
+            .and_then(|mut statement| statement.query_row(params![digest.to_hex(), graph], |row| row.get(0)))
+            .map_err(|error| explain(error, path))?;
+        earliest = earliest.into_iter().chain(found).min();
+    }
+    Ok(earliest)
+}
+
+/// Returns the names of the stores that hold runs, each with the machine that it is on and its last heartbeat.
+pub(super) fn holders(connection: &Connection, path: &Path) -> Result<Vec<HolderRow>, StoreError> {
+    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    connection
+        .prepare_cached(
+            "SELECT DISTINCT holder, h.machine, h.beat FROM runs LEFT JOIN holders h ON h.name = runs.holder
+             WHERE holder <> ''",
+        )
+        .and_then(|mut statement| statement.query_map([], row)?.collect())
+        .map_err(|error| explain(error, path))
+}
+
+/// The name of a store that holds runs, its machine, and its last heartbeat.
+pub(super) type HolderRow = (String, Option<String>, Option<i64>);
 
 /// Returns a run and all runs inside it, the run first.
 pub(super) fn tree(connection: &Connection, run: &RunId) -> Result<Vec<FoundRun>, rusqlite::Error> {

@@ -1,5 +1,7 @@
 //! Tests that are specific to the store in a file. The behaviour that all stores share is tested by the suite.
 
+mod signals;
+
 use std::fs::{self, File};
 use std::time::SystemTime;
 
@@ -27,11 +29,13 @@ fn run() -> RunId {
 async fn the_store_passes_the_conformance_suite() {
     let directory = tempfile::tempdir().unwrap();
     let count = AtomicUsize::new(0);
-    conformance::suite(|| async {
+    let make = || async {
         let number = count.fetch_add(1, Ordering::Relaxed);
         SqliteStore::open(directory.path().join(format!("{number}.db"))).await.unwrap()
-    })
-    .await;
+    };
+    conformance::suite(make).await;
+    conformance::waiting_suite(make).await;
+    conformance::signal_suite(make).await;
 }
 
 #[tokio::test]
@@ -155,7 +159,7 @@ async fn a_file_that_is_not_a_store_is_refused_and_unchanged() {
         ("older.db", "its `user_version` says that it is of form 3, and its tables are not"),
         ("text", "is not a journal of this program, or is damaged"),
         ("other.db", "it is a database of another program"),
-        ("newer.db", "has form 99, and this program knows forms up to 4"),
+        ("newer.db", "has form 99, and this program knows forms up to 5"),
         ("missing/runs.db", "its directory does not exist"),
         ("", "it is a directory"),
     ] {

@@ -15,10 +15,14 @@ use tokio::sync::oneshot;
 use super::form::{END, lengthen_log};
 use crate::patience::Patience;
 use crate::problem::{explain, is_busy};
-use crate::read;
+use crate::read::{self, HolderRow};
+use crate::signals;
 use graph_engine::Clock;
 use graph_engine::record::{SignedRecord, Status};
-use graph_engine::store::{CancelRequest, RunStart, StoreError, failure_code};
+use graph_engine::store::{
+    CancelRequest, Claim, Inbox, Received, RunStart, SealSignal, Signal, StoreClock, StoreError, WaitChanges,
+    failure_code,
+};
 
 /// A task for the writer, and the sender for its answer.
 pub(super) struct WriteRequest {
@@ -40,6 +44,17 @@ pub(super) enum WriteTask {
         expected: u64,
         records: Vec<SignedRecord>,
         status: Status,
+        waits: WaitChanges,
+    },
+    /// Receives a signal.
+    Receive {
+        run: RunId,
+        signal: Signal,
+        seal: SealSignal,
+    },
+    /// Reads the signals that no wait has taken, and records the time.
+    Inbox {
+        run: RunId,
     },
     /// Leases a run, if its token is still the one that was seen.
     Lease {
@@ -48,10 +63,19 @@ pub(super) enum WriteTask {
         /// Whether a request to cancel the run is dropped.
         ignores_cancel: bool,
     },
-    /// Releases a lease.
+    /// Releases a lease. Nobody claims the run before a time, if one is given.
     Release {
         run: RunId,
         token: u64,
+        later: Option<i64>,
+    },
+    /// Leases runs that can continue.
+    Claim {
+        claim: Claim,
+    },
+    /// Releases the runs of stores that are gone, unless they wrote a heartbeat since.
+    Reap {
+        dead: Vec<HolderRow>,
     },
     /// Records a request to cancel a run, if its token is still the one that was seen.
     Stop {
@@ -68,8 +92,10 @@ pub(super) enum WriteTask {
 }
 
 /// The outcome of a task.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum WriteOutcome {
+    /// These runs were leased.
+    Claimed(Vec<ClaimedRun>),
     /// Leased.
     Leased {
         token: u64,
@@ -81,10 +107,24 @@ pub(super) enum WriteOutcome {
         /// Whether there is a request to stop the run.
         stops: bool,
     },
+    /// A signal was received, now or before.
+    Received(Received),
+    /// The signals of a run.
+    Inbox(Inbox),
     /// The task was done.
     Well,
     /// Nothing was done, because another process changed what was seen.
     Raced,
+}
+
+/// A run that was leased to a worker.
+#[derive(Debug, Clone)]
+pub(super) struct ClaimedRun {
+    pub(super) run: String,
+    pub(super) token: u64,
+    pub(super) stops: bool,
+    pub(super) tries: u32,
+    pub(super) postponed: u32,
 }
 
 /// The maximum number of requests in one transaction.
@@ -112,6 +152,8 @@ pub(super) struct WriteConnection {
     pub(super) host: String,
     pub(super) machine: String,
     pub(super) clock: Arc<dyn Clock>,
+    /// The time of the store.
+    pub(super) time: Arc<StoreClock>,
     /// The maximum time between two heartbeats of a holder.
     pub(super) ttl: Duration,
     pub(super) patience: Patience,
@@ -249,9 +291,12 @@ impl WriteConnection {
     /// Appends a record in one statement, which suffices for nearly all appends: there is one record, the lease is still
     /// this one, and the run's row does not change. Returns `false`, with nothing written, if that is not so.
     fn append_one(&self, work: &WriteTask) -> Result<bool, rusqlite::Error> {
-        let WriteTask::Append { run, token, expected, records, status: Status::Running } = work else {
+        let WriteTask::Append { run, token, expected, records, status: Status::Running, waits } = work else {
             return Ok(false);
         };
+        if !waits.is_empty() {
+            return Ok(false);
+        }
         let (Some(number), [record]) = (self.numbers.get(run), records.as_slice()) else { return Ok(false) };
         if *expected == 0 || !has_room(*expected, records) || !is_next(*expected, records) {
             return Ok(false);
@@ -305,10 +350,12 @@ impl WriteConnection {
         }
         let beats = is_due
             && (self.beat.is_some()
-                || works.iter().any(|work| matches!(work, WriteTask::Create { .. } | WriteTask::Lease { .. })));
-        let Self { connection, path, holder, host, machine, numbers, .. } = self;
+                || works.iter().any(|work| {
+                    matches!(work, WriteTask::Create { .. } | WriteTask::Lease { .. } | WriteTask::Claim { .. })
+                }));
+        let Self { connection, path, holder, host, machine, numbers, time, .. } = self;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let at = WriteContext { transaction: &transaction, path, holder, now };
+        let at = WriteContext { transaction: &transaction, path, holder, now, time };
         let results = works.iter().map(|work| at.do_one(work, numbers)).collect::<Result<Vec<_>, _>>()?;
         if beats {
             transaction
@@ -339,13 +386,13 @@ impl WriteConnection {
 }
 
 /// The row of a run.
-struct RunRow {
-    number: i64,
+pub(super) struct RunRow {
+    pub(super) number: i64,
     token: u64,
     stop: u64,
 }
 
-fn find(transaction: &Connection, run: &RunId) -> Result<Option<RunRow>, rusqlite::Error> {
+pub(super) fn find(transaction: &Connection, run: &RunId) -> Result<Option<RunRow>, rusqlite::Error> {
     transaction
         .prepare_cached("SELECT number, token, stop FROM runs WHERE id = ?1")?
         .query_row([run.as_str()], |row| Ok(RunRow { number: row.get(0)?, token: row.get(1)?, stop: row.get(2)? }))
@@ -353,15 +400,17 @@ fn find(transaction: &Connection, run: &RunId) -> Result<Option<RunRow>, rusqlit
 }
 
 /// A transaction, the holder that writes in it, and the time.
-struct WriteContext<'t> {
-    transaction: &'t Connection,
-    path: &'t Path,
+pub(super) struct WriteContext<'t> {
+    pub(super) transaction: &'t Connection,
+    pub(super) path: &'t Path,
     holder: &'t str,
     now: i64,
+    /// The time of the store.
+    time: &'t StoreClock,
 }
 
 /// The outcome of a request, or why nothing was written for it.
-type WriteAnswer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
+pub(super) type WriteAnswer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
 
 impl WriteContext<'_> {
     /// Executes one request. Errors that the request itself causes are found before anything is written for it.
@@ -369,14 +418,29 @@ impl WriteContext<'_> {
         let Self { transaction, holder, now, .. } = *self;
         Ok(Ok(match work {
             WriteTask::Create { run, graph, start, records } => return self.create(run, graph, start, records),
-            WriteTask::Append { run, token, expected, records, status } => {
-                let appended = self.append(run, *token, *expected, records, *status)?;
+            WriteTask::Append { run, token, expected, records, status, waits } => {
+                let appended = self.append(run, *token, *expected, records, *status, &waits.take)?;
+                if let Ok((number, _)) = &appended {
+                    signals::take(transaction, *number, &waits.take)?;
+                    self.change_waits(*number, *status, waits)?;
+                    if *status != Status::Running {
+                        // Its status may be the one that it has: a run that was claimed waits again, one that was resumed fails
+                        // again.
+                        let release = "UPDATE runs SET holder = '',
+                                stop = CASE WHEN status IN ('waiting', 'error') THEN stop ELSE 0 END
+                             WHERE number = ?1 AND (holder <> '' OR stop <> 0)";
+                        transaction.prepare_cached(release)?.execute([number])?;
+                        self.update_wake(*number)?;
+                    }
+                }
                 match &appended {
                     Ok((number, _)) if *status == Status::Running => numbers.insert(run.clone(), *number),
                     _ => numbers.remove(run),
                 };
                 return Ok(appended.map(|(_, done)| done));
             }
+            WriteTask::Receive { run, signal, seal } => return self.receive(run, signal, seal),
+            WriteTask::Inbox { run } => return self.inbox(run),
             WriteTask::Lease { run, seen, ignores_cancel } => match find(transaction, run)? {
                 None => return Ok(Err(StoreError::NotFound(run.clone()))),
                 Some(RunRow { number, token, stop }) if token == *seen => {
@@ -391,20 +455,33 @@ impl WriteContext<'_> {
                 }
                 Some(_) => WriteOutcome::Raced,
             },
-            WriteTask::Release { run, token } => {
+            WriteTask::Release { run, token, later } => {
                 numbers.remove(run);
-                transaction
-                    .prepare_cached("UPDATE runs SET holder = '' WHERE id = ?1 AND token = ?2 AND holder = ?3")?
-                    .execute(params![run.as_str(), token, holder])?;
+                let released = transaction
+                    .prepare_cached(
+                        "UPDATE runs SET holder = '', later = coalesce(?4, 0), tries = 0, postponed = postponed + (?4 IS NOT NULL)
+                         WHERE id = ?1 AND token = ?2 AND holder = ?3 RETURNING number",
+                    )?
+                    .query_row(params![run.as_str(), token, holder, later], |row| row.get(0))
+                    .optional()?;
+                released.map_or(Ok(()), |number| self.update_wake(number))?;
+                WriteOutcome::Well
+            }
+            WriteTask::Claim { claim } => WriteOutcome::Claimed(self.claim(claim)?),
+            WriteTask::Reap { dead } => {
+                dead.iter().try_for_each(|dead| self.reap(dead))?;
                 WriteOutcome::Well
             }
             WriteTask::Stop { run, token } => {
                 let written = transaction
                     .prepare_cached(
                         "UPDATE runs SET stop = 1
-                         WHERE id = ?1 AND token = ?2 AND (holder <> '' OR status = 'running')",
+                         WHERE id = ?1 AND token = ?2 AND (holder <> '' OR status IN ('running', 'waiting'))",
                     )?
                     .execute(params![run.as_str(), token])?;
+                if let Some(found) = find(transaction, run)?.filter(|_| written == 1) {
+                    self.update_wake(found.number)?;
+                }
                 if written == 1 { WriteOutcome::Well } else { WriteOutcome::Raced }
             }
             WriteTask::Hide { run, seen } => {
@@ -415,11 +492,14 @@ impl WriteContext<'_> {
                 }
                 let mut hide = transaction.prepare_cached(
                     // No run id contains a `#`, so the run is not found any more, and its id is free.
-                    "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0
+                    "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0,
+                        due = NULL, wake = NULL
                      WHERE number = ?1",
                 )?;
+                let mut forget = transaction.prepare_cached("DELETE FROM waits WHERE run = ?1")?;
                 for (number, _) in &tree {
                     hide.execute([number])?;
+                    forget.execute([number])?;
                 }
                 let highest = tree.iter().map(|(_, token)| *token).max().unwrap_or_default();
                 transaction
@@ -472,7 +552,7 @@ impl WriteContext<'_> {
         Ok(Ok(WriteOutcome::Leased { token, stops: false }))
     }
 
-    /// Appends records. Also returns the number of the run's row.
+    /// Appends records that take signals, and does not mark these as taken. Also returns the number of the run's row.
     fn append(
         &self,
         run: &RunId,
@@ -480,6 +560,7 @@ impl WriteContext<'_> {
         expected: u64,
         records: &[SignedRecord],
         status: Status,
+        take: &[u64],
     ) -> WriteAnswer<(i64, WriteOutcome)> {
         let Self { transaction, holder, now, .. } = *self;
         let Some(RunRow { number, token: current, stop }) = find(transaction, run)? else {
@@ -490,6 +571,12 @@ impl WriteContext<'_> {
         }
         if !has_room(expected, records) {
             return Ok(Err(StoreError::TooLong { run: run.clone(), limit: END.unsigned_abs() }));
+        }
+        if !take.is_empty()
+            && count(transaction, number)? == expected
+            && let Some(order) = signals::gone(transaction, number, take)?
+        {
+            return Ok(Err(StoreError::SignalGone { run: run.clone(), order }));
         }
         let follows = match records {
             [] => count(transaction, number)? == expected,
@@ -505,11 +592,129 @@ impl WriteContext<'_> {
             .prepare_cached(
                 // A failed run keeps its cancel request, because it did not end as cancelled.
                 "UPDATE runs SET status = ?2, holder = ?3, updated = ?4, code = ?5,
-                    stop = CASE WHEN ?2 IN ('running', 'error') THEN stop ELSE 0 END
+                    stop = CASE WHEN ?2 IN ('running', 'waiting', 'error') THEN stop ELSE 0 END
                  WHERE number = ?1 AND status <> ?2",
             )?
             .execute(params![number, status.name(), holder, now, failure_code(records, status)])?;
         Ok(Ok((number, WriteOutcome::Appended { stops: stop != 0 })))
+    }
+
+    /// Changes what a run waits for. A run that ended waits for nothing.
+    fn change_waits(&self, number: i64, status: Status, waits: &WaitChanges) -> Result<(), rusqlite::Error> {
+        let transaction = self.transaction;
+        let is_over = !matches!(status, Status::Running | Status::Waiting);
+        if waits.is_empty() && !is_over {
+            return Ok(());
+        }
+        let WaitChanges { close, open, .. } = waits;
+        if is_over {
+            let forgotten = transaction.prepare_cached("DELETE FROM waits WHERE run = ?1")?.execute([number])?;
+            if forgotten == 0 {
+                return Ok(());
+            }
+        } else {
+            let mut delete = transaction.prepare_cached("DELETE FROM waits WHERE run = ?1 AND id = ?2")?;
+            for id in close {
+                delete.execute(params![number, id.as_str()])?;
+            }
+            let mut insert = transaction.prepare_cached(
+                "INSERT OR REPLACE INTO waits (run, id, node, opened, due, signals) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?;
+            for wait in open {
+                let signals = serde_json::Value::from(wait.signals.clone()).to_string();
+                insert.execute(params![number, wait.id.as_str(), wait.node, wait.opened, wait.due, signals])?;
+            }
+            self.mark_time()?;
+        }
+        transaction
+            .prepare_cached("UPDATE runs SET due = (SELECT min(due) FROM waits WHERE run = ?1) WHERE number = ?1")?
+            .execute([number])?;
+        self.update_wake(number)
+    }
+
+    /// Computes when a worker may claim a run that nobody holds.
+    pub(super) fn update_wake(&self, number: i64) -> Result<(), rusqlite::Error> {
+        let has_signal = signals::IS_ACCEPTED;
+        self.transaction
+            .prepare_cached(&format!(
+                "UPDATE runs SET wake = max(later, CASE
+                    WHEN parent IS NOT NULL THEN NULL
+                    WHEN status = 'running' THEN 0
+                    WHEN status <> 'waiting' THEN NULL
+                    WHEN stop <> 0 OR {has_signal} THEN 0
+                    ELSE due END)
+                 WHERE number = ?1"
+            ))?
+            .execute([number])?;
+        Ok(())
+    }
+
+    /// Leases runs that can continue, the one that could for the longest time first.
+    fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, rusqlite::Error> {
+        let Self { transaction, holder, now, .. } = *self;
+        let time = self.store_time()?;
+        let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
+        let row = |row: &rusqlite::Row<'_>| {
+            let (run, token, stop) = (row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?);
+            let (tries, postponed) = (row.get(3)?, row.get(4)?);
+            Ok((row.get::<_, i64>(5)?, ClaimedRun { run, token, stops: stop != 0, tries, postponed }))
+        };
+        let records = "(SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
+            WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)";
+        let mut claimed = transaction
+            .prepare_cached(&format!(
+                "UPDATE runs SET token = token + 1, holder = ?1, leased = ?2,
+                    tries = CASE tried WHEN {records} THEN tries + 1 ELSE 1 END,
+                    postponed = CASE tried WHEN {records} THEN postponed ELSE 0 END, tried = {records}
+                 WHERE token < 9223372036854775807 AND number IN (
+                    SELECT number FROM runs
+                    WHERE digest = ?3 AND graph = ?4 AND wake IS NOT NULL AND holder = '' AND wake <= ?5
+                    ORDER BY wake LIMIT ?6)
+                 RETURNING id, token, stop, tries, postponed, wake"
+            ))?
+            .query_map(params![holder, now, claim.digest.to_hex(), claim.graph, time, limit], row)?
+            .collect::<Result<Vec<_>, _>>()?;
+        claimed.sort_by_key(|(wake, _)| *wake);
+        Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())
+    }
+
+    /// Releases the runs of a store that is gone, unless it wrote a heartbeat since it was looked at.
+    fn reap(&self, (dead, _, beat): &HolderRow) -> Result<(), rusqlite::Error> {
+        let transaction = self.transaction;
+        let found: Option<i64> = transaction
+            .prepare_cached("SELECT beat FROM holders WHERE name = ?1")?
+            .query_row([dead], |row| row.get(0))
+            .optional()?;
+        if found != *beat {
+            return Ok(());
+        }
+        let released: Vec<i64> = transaction
+            .prepare_cached(
+                // A run whose processes die is continued later each time.
+                "UPDATE runs SET holder = '', later = CASE
+                    WHEN tries >= 2 THEN ?2 + min(1000 << min(tries - 2, 9), 300000) ELSE 0 END
+                 WHERE holder = ?1 RETURNING number",
+            )?
+            .query_map(params![dead, self.store_time()?], |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        released.into_iter().try_for_each(|number| self.update_wake(number))
+    }
+
+    /// Records the time of the store, so that it does not go back in another process, and returns it.
+    pub(super) fn mark_time(&self) -> Result<i64, rusqlite::Error> {
+        let now = self.store_time()?;
+        self.transaction
+            .prepare_cached(
+                "INSERT INTO marks (name, value) VALUES ('time', ?1)
+                 ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
+            )?
+            .execute([now])?;
+        Ok(now)
+    }
+
+    /// Returns the time of the store, which is not before the recorded one.
+    pub(super) fn store_time(&self) -> Result<i64, rusqlite::Error> {
+        Ok(self.time.not_before(marked_time(self.transaction)?))
     }
 
     /// Returns the error of a run that has the highest possible token.
@@ -522,6 +727,15 @@ impl WriteContext<'_> {
 /// Returns the token after another, if SQLite can represent it.
 fn next_token(token: u64) -> Option<u64> {
     token.checked_add(1).filter(|next| i64::try_from(*next).is_ok())
+}
+
+/// Returns the latest time of the store that was recorded, in milliseconds since the Unix epoch.
+pub(super) fn marked_time(connection: &Connection) -> Result<i64, rusqlite::Error> {
+    let found = connection
+        .prepare_cached("SELECT value FROM marks WHERE name = 'time'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(found.unwrap_or(i64::MIN))
 }
 
 /// Returns the highest token of the runs that were removed. A new run with an old id begins above it, so that an old lease
@@ -540,19 +754,22 @@ fn gone(transaction: &Connection, run: &RunId, token: u64) -> Result<StoreError,
     Ok(if was_removed { StoreError::LeaseLost(run.clone()) } else { StoreError::NotFound(run.clone()) })
 }
 
-/// Deletes some records of a run that was removed, and its row after the last record.
+/// Deletes some records and signals of a run that was removed, and its row after the last of them.
 fn sweep(transaction: &Connection) -> Result<WriteOutcome, rusqlite::Error> {
     let number: Option<i64> = transaction
         .prepare_cached("SELECT number FROM runs WHERE status = 'removed' LIMIT 1")?
         .query_row([], |row| row.get(0))
         .optional()?;
     let Some(number) = number else { return Ok(WriteOutcome::Well) };
-    let deleted = transaction
-        .prepare_cached(
-            "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE key BETWEEN ?1 AND ?2 LIMIT ?3)",
-        )?
-        .execute(params![number << 32, (number << 32) | END, SWEEP])?;
-    if deleted < SWEEP {
+    let mut is_empty = true;
+    for delete in [
+        "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE key BETWEEN ?1 AND ?2 LIMIT ?3)",
+        "DELETE FROM signals WHERE key IN (SELECT key FROM signals WHERE key BETWEEN ?1 AND ?2 LIMIT ?3)",
+    ] {
+        let keys = params![number << 32, (number << 32) | END, SWEEP];
+        is_empty &= transaction.prepare_cached(delete)?.execute(keys)? < SWEEP;
+    }
+    if is_empty {
         transaction.prepare_cached("DELETE FROM runs WHERE number = ?1")?.execute([number])?;
     }
     // There may be more to do.

@@ -7,9 +7,10 @@ use clap::Args;
 use graph_model::duration;
 use graph_runtime::record::Status;
 use graph_runtime::store::{Holder, RunSummary};
-use graph_runtime::{RunId, SqliteStore, Store};
+use graph_runtime::{RunId, Runtime, SqliteStore, Store};
 use serde_json::json;
 
+use super::signing_key;
 use super::stored::{self, Access};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
@@ -24,6 +25,9 @@ pub(crate) struct CancelArguments {
     /// The SQLite file that holds the run
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
+    /// The secret key that signs the store's journals, to end a run that waits [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// Wait until the run has stopped, for at most this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait: Option<Duration>,
@@ -48,7 +52,7 @@ pub(crate) fn run(arguments: &CancelArguments) -> CommandResult {
         Ok((Some(holder), None)) => {
             out!("asked {holder}, to stop the run `{}` after the step that it is at", arguments.run);
         }
-        Ok((_, Some(found))) if found.status != Status::Running => {
+        Ok((_, Some(found))) if !matches!(found.status, Status::Running | Status::Waiting) => {
             out!("the run `{}` has ended: {}", arguments.run, found.status.name());
         }
         Ok(_) => {
@@ -63,13 +67,23 @@ pub(crate) fn run(arguments: &CancelArguments) -> CommandResult {
     done.map(|_| CommandOutcome::Well)
 }
 
-/// Requests the cancellation. Returns the process that holds the run, and with `--wait` the run after it has stopped.
+/// Requests the cancellation. Returns the process that holds the run, and the run if it has ended at once, or with `--wait` after it
+/// has stopped.
 async fn attempt(arguments: &CancelArguments) -> Result<(Option<Holder>, Option<RunSummary>), Error> {
     let store = stored::open(&arguments.store, Access::Write).await?;
     let holder = store.find(&arguments.run).await?.holder;
-    store.cancel(&arguments.run).await?;
+    let status = match signing_key(arguments.key.as_ref()) {
+        Ok(key) => Runtime::builder().store(store.clone()).sign_with(key).build()?.cancel(&arguments.run).await?,
+        Err(error) if arguments.key.is_some() => return Err(error),
+        // Nothing is signed without a key: a run that waits ends when it is resumed.
+        Err(_) => {
+            store.cancel(&arguments.run).await?;
+            Status::Running
+        }
+    };
     let found = match arguments.wait {
         Some(most) => Some(stopped(&store, &arguments.run, most).await?),
+        None if status == Status::Cancelled => Some(store.find(&arguments.run).await?),
         None => None,
     };
     Ok((holder, found))

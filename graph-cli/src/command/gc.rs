@@ -36,7 +36,9 @@ pub(crate) struct GcArguments {
 
 fn ended(text: &str) -> Result<Status, &'static str> {
     match stored::status(text) {
-        Ok(Status::Running) | Err(_) => Err("write `completed`, `completed_with_errors`, `error` or `cancelled`"),
+        Ok(Status::Running | Status::Waiting) | Err(_) => {
+            Err("write `completed`, `completed_with_errors`, `error` or `cancelled`")
+        }
         Ok(status) => Ok(status),
     }
 }

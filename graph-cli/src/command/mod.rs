@@ -19,12 +19,14 @@ pub(crate) mod schema;
 pub(crate) mod shell;
 pub(crate) mod show;
 pub(crate) mod sign;
+pub(crate) mod signal;
 mod state_changes;
 mod stored;
 pub(crate) mod stored_run;
 pub(crate) mod verify;
 pub(crate) mod verify_run;
 pub(crate) mod watch;
+pub(crate) mod work;
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,13 +1,14 @@
 //! `graph run`: run a graph, and print its result as one JSON value.
 
-mod authority;
+pub(super) mod authority;
 mod background;
-mod caching;
+pub(super) mod caching;
+pub(super) mod failure;
 mod inputs;
-mod signals;
+pub(super) mod means;
+pub(super) mod signals;
 mod single;
 
-use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,24 +20,24 @@ use graph_model::duration;
 use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::{
-    Builder, Durability, EncryptionKey, HttpPolicy, MemoryStore, Options, Pattern, Progress, ProjectFiles, ResumeError,
-    RunError, RunId, Runtime, Spaces, StartError, ToolConfig, Value,
+    Builder, Durability, EncryptionKey, MemoryStore, Options, Progress, ProjectFiles, ResumeError, RunError, RunId,
+    Runtime, StartError, Value,
 };
 use graph_signing::SecretKey;
 use serde_json::json;
 
-use super::{project_around, signing_key, stored, stored_run};
+use super::{signing_key, stored, stored_run};
 use crate::outcome::Error;
 use crate::output::UNDONE;
 use authority::Authority;
 use background::{Handover, Log};
+use caching::CachingArguments;
+use failure::{PROBLEMS, RunCommandFailure, USAGE, Voice};
+use means::{MeansArguments, Places};
 use signals::{Signal, Signals};
 
-// The exit codes, as `docs/cli.md` lists them.
-/// The graph has mistakes, or the run failed.
-const PROBLEMS: u8 = 1;
-/// The command line or the inputs are wrong.
-const USAGE: u8 = 2;
+/// The exit code of a run that waits, as `docs/cli.md` lists it.
+const WAITS: u8 = 4;
 
 #[derive(Args)]
 pub(crate) struct RunArguments {
@@ -53,15 +54,9 @@ pub(crate) struct RunArguments {
     // Parsed later: an error of clap would quote the value, which may be the secret itself.
     #[arg(long = "secret", value_name = "NAME=env:VAR|file:PATH", conflicts_with = "resume")]
     secrets: Vec<String>,
-    /// A capability that the run may use, in place of those that the graph declares; may be given several times
-    #[arg(long = "grant", value_name = "PATTERN", value_parser = |text: &str| Pattern::new(text))]
-    grants: Vec<Pattern>,
     /// Store the run in this SQLite file, signed, so that it can be resumed
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
-    /// The key that encrypts secrets in the store, as `graph keys encryption` makes it
-    #[arg(long, alias = "seal-key", value_name = "FILE")]
-    encryption_key: Option<PathBuf>,
     /// The run's id [default: made from the graph's name, the time and a random part]
     #[arg(long, value_name = "ID", value_parser = |text: &str| RunId::new(text), conflicts_with = "resume")]
     run_id: Option<RunId>,
@@ -95,42 +90,13 @@ pub(crate) struct RunArguments {
     /// How many levels of graphs may be nested below it; never more than the graph allows
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
-    /// The directory that the file tools may use [default: none]
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-    /// A host that requests may go to; may be given several times [default: none]
-    #[arg(long, value_name = "HOST")]
-    allow_host: Vec<String>,
-    /// Like --allow-host, but also for hosts on this machine or in its network; may be given several times
-    #[arg(long, value_name = "HOST")]
-    allow_internal_host: Vec<String>,
-    /// The directory of the programs of subprocess tools [default: the tree of the graph]
-    #[arg(long, value_name = "DIR")]
-    programs: Option<PathBuf>,
-    /// The project's directory [default: the nearest one above the graph that holds .ai]
-    #[arg(long, value_name = "DIR")]
-    project: Option<PathBuf>,
-    /// The user's space [default: USER_SPACE, else the home directory]
-    #[arg(long, value_name = "DIR")]
-    user: Option<PathBuf>,
-    /// The directory of a system bundle; may be given several times
-    #[arg(long, value_name = "DIR")]
-    system: Vec<PathBuf>,
-    /// The secret key that signs the store's journals and items [default: your own]
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    means: MeansArguments,
     /// Write the files of the run to the project's .ai: transcript, state, page, objects, registry
     #[arg(long, requires = "store", conflicts_with = "node")]
     files: bool,
-    /// The directory whose .ai caches the results of nodes with `cache_result` [default: with a store, the project's]
-    #[arg(long, value_name = "DIR")]
-    cache: Option<PathBuf>,
-    /// Cache no results of nodes, and use no cached ones
-    #[arg(long, conflicts_with = "cache")]
-    no_cache: bool,
-    /// A text that cached results also depend on, such as the version of a called program
-    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "no_cache", hide_default_value = true)]
-    cache_salt: String,
+    #[command(flatten)]
+    caching: CachingArguments,
     /// Return as soon as the run has begun; it continues in a process of its own
     #[arg(long, requires = "store")]
     background: bool,
@@ -185,46 +151,6 @@ struct RunReport {
     code: u8,
 }
 
-/// The reason that there is no run, or no result.
-struct RunCommandFailure {
-    code: u8,
-    error: String,
-    /// Whether it is already on stderr.
-    shown: bool,
-    run: Option<RunId>,
-}
-
-impl RunCommandFailure {
-    fn new(code: u8, error: impl fmt::Display) -> Self {
-        Self { code, error: error.to_string(), shown: false, run: None }
-    }
-
-    /// Returns a failure of the command line.
-    fn usage(error: impl fmt::Display) -> Self {
-        Self::new(USAGE, error)
-    }
-
-    /// Returns a failure with the texts of an error and of its causes.
-    fn of<E: std::error::Error + 'static>(code: u8, error: E) -> Self {
-        Self::new(code, Error::from(error))
-    }
-
-    /// Returns the JSON that is printed in place of a run's result (R22).
-    fn result(&self) -> Value {
-        let mut result = json!({"success": false, "status": "error", "error": self.error});
-        if let Some(run) = &self.run {
-            result["graph_run_id"] = json!(run);
-        }
-        result
-    }
-}
-
-impl From<Error> for RunCommandFailure {
-    fn from(error: Error) -> Self {
-        Self::new(UNDONE, error)
-    }
-}
-
 pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
     let done = if arguments.background { background::start() } else { attempt(arguments) };
     let ended = done.unwrap_or_else(|failure| {
@@ -262,14 +188,15 @@ fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
     }
     // Starts to read stdin before all else, so that the program that writes to it works while the graph is loaded.
     let given = inputs::Given::begin(arguments.json.as_deref(), arguments.resume.is_some());
-    let voice = Voice::of(arguments);
-    let (library, graph, file) = load(arguments, voice)?;
+    let voice = Voice::of(arguments.quiet);
+    let (library, graph, file) = load(&arguments.file, voice)?;
     let begun = beginning(arguments, given, &graph, voice)?;
-    let places = Places::of(arguments, &file);
-    let authority = Authority::of(arguments, &graph, &library, &places);
+    let places = arguments.means.places(&file);
+    let authority = Authority::of(&arguments.means, arguments.depth, &graph, &library, &places);
     authority.tell(voice);
     let handover = Handover::default();
-    let builder = equip(arguments, &library, &places, &authority, &handover, voice)?;
+    let builder = arguments.means.equip(&library, &places, &authority)?.observer(handover.clone());
+    let builder = if voice.quiet { builder } else { builder.observer(Progress::stderr()) };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let tokio = tokio.map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let ended =
@@ -303,25 +230,6 @@ fn beginning(
     Ok(Beginning::Resume(run))
 }
 
-/// Adds tools, spaces, grants and progress output to a runtime.
-fn equip(
-    arguments: &RunArguments,
-    library: &Library,
-    places: &Places,
-    authority: &Authority,
-    handover: &Handover,
-    voice: Voice,
-) -> Result<Builder, RunCommandFailure> {
-    let builder = Runtime::builder().tools(tools(arguments, library)?).spaces(spaces(arguments, library, places)?);
-    let builder = authority.patterns().try_fold(builder, |builder, pattern| builder.grant(pattern.as_str()));
-    let mut builder = builder.map_err(|error| RunCommandFailure::of(USAGE, error))?.observer(handover.clone());
-    if let Some(path) = &arguments.encryption_key {
-        builder =
-            builder.encrypt_with(EncryptionKey::load(path).map_err(|error| RunCommandFailure::of(UNDONE, error))?);
-    }
-    Ok(if voice.quiet { builder } else { builder.observer(Progress::stderr()) })
-}
-
 /// Adds the store and the cache to a runtime, and runs the graph or one node of it.
 async fn go(
     arguments: &RunArguments,
@@ -332,12 +240,13 @@ async fn go(
     authority: &Authority,
     voice: Voice,
 ) -> Result<RunReport, RunCommandFailure> {
-    let cache = caching::cache(arguments, places.project.as_deref())?;
-    let project = caching::project_of_files(arguments, places.project.as_deref())?;
+    let kept = places.project.as_deref().filter(|_| arguments.store.is_some());
+    let cache = if arguments.node.is_some() { None } else { arguments.caching.cache(kept)? };
+    let project = caching::project_of_files(arguments.files, places.project.as_deref())?;
     let (builder, files) = keep(arguments, builder, &begun, project.as_deref()).await?;
     let builder = match &cache {
         // The user's own key signs the cached results, so that others and later runs can verify them.
-        Some(_) if arguments.store.is_none() => builder.sign_with(signing_key(arguments.key.as_ref())?),
+        Some(_) if arguments.store.is_none() => builder.sign_with(signing_key(arguments.means.key.as_ref())?),
         _ => builder,
     };
     let builder = cache.into_iter().fold(builder, Builder::cache);
@@ -366,7 +275,7 @@ async fn go(
         options.run = Some(id);
     }
     let ended = perform(arguments, &runtime, RunJob { graph, begun, options, handover }, authority, voice).await;
-    files.iter().for_each(|files| caching::tell_problems(files, arguments));
+    files.iter().for_each(|files| caching::tell_problems(files, arguments.store.as_deref()));
     ended
 }
 
@@ -386,7 +295,7 @@ async fn keep(
         let encryption_key = EncryptionKey::generate().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
         return Ok((builder.store(MemoryStore::new()).sign_with(key).encrypt_with(encryption_key), None));
     };
-    let key = signing_key(arguments.key.as_ref())?;
+    let key = signing_key(arguments.means.key.as_ref())?;
     if matches!(begun, Beginning::Resume(_)) && !path.exists() {
         return Err(RunCommandFailure::new(UNDONE, format_args!("there is no store at {}", path.display())));
     }
@@ -410,38 +319,19 @@ enum Beginning {
     Resume(RunId),
 }
 
-/// The setting for messages on stderr other than errors.
-#[derive(Clone, Copy)]
-struct Voice {
-    quiet: bool,
-}
-
-impl Voice {
-    fn of(arguments: &RunArguments) -> Self {
-        let is_wanted = std::env::var_os("RYE_GRAPH_QUIET").is_some_and(|value| !value.is_empty());
-        Self { quiet: arguments.quiet || is_wanted }
-    }
-
-    fn note(self, text: impl fmt::Display) {
-        if !self.quiet {
-            err!("note: {text}");
-        }
-    }
-}
-
 /// Loads the graph, and reports its mistakes as `graph check` does. Also returns the graph's file.
-fn load(arguments: &RunArguments, voice: Voice) -> Result<(Library, Interpreted, PathBuf), RunCommandFailure> {
+pub(super) fn load(named: &Path, voice: Voice) -> Result<(Library, Interpreted, PathBuf), RunCommandFailure> {
     let working = std::env::current_dir().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
-    let path = working.join(&arguments.file);
+    let path = working.join(named);
     let (library, file) = if path.exists() {
         // A file's path determines the tree that it is part of, so `..` and links in it are resolved first.
         let path = path.canonicalize().map_err(|error| Error::file("read", &path, &error))?;
         (Library::around(&working, &path, Toolbox::new()), path)
     } else {
         let library = Library::open(&working.join("graphs"), Toolbox::new());
-        let id = arguments.file.to_str().and_then(|id| ItemId::new(id).ok());
+        let id = named.to_str().and_then(|id| ItemId::new(id).ok());
         let Some(file) = id.and_then(|id| library.find(&id)) else {
-            let name = arguments.file.display();
+            let name = named.display();
             return Err(RunCommandFailure::new(
                 PROBLEMS,
                 format_args!("there is no file `{name}`, and no graph of that id in the tree `graphs`"),
@@ -472,58 +362,6 @@ fn load(arguments: &RunArguments, voice: Voice) -> Result<(Library, Interpreted,
             let error = format!("the graph has mistakes: {}{more}", first.unwrap_or_default());
             Err(RunCommandFailure { shown: true, ..RunCommandFailure::new(PROBLEMS, error) })
         }
-    }
-}
-
-/// The directories that items are in.
-struct Places {
-    project: Option<PathBuf>,
-    user: Option<PathBuf>,
-}
-
-impl Places {
-    fn of(arguments: &RunArguments, file: &Path) -> Self {
-        let variable = || std::env::var_os("USER_SPACE").filter(|value| !value.is_empty()).map(PathBuf::from);
-        Self {
-            project: arguments.project.clone().or_else(|| project_around(file)),
-            user: arguments.user.clone().or_else(variable).or_else(std::env::home_dir),
-        }
-    }
-}
-
-fn tools(arguments: &RunArguments, library: &Library) -> Result<ToolConfig, RunCommandFailure> {
-    let bad = |error| RunCommandFailure::of(USAGE, error);
-    let mut policy = HttpPolicy::new();
-    for host in &arguments.allow_host {
-        policy = policy.allow(host).map_err(|error| RunCommandFailure::of(USAGE, error))?;
-    }
-    for host in &arguments.allow_internal_host {
-        policy = policy.allow_internal(host).map_err(|error| RunCommandFailure::of(USAGE, error))?;
-    }
-    let programs = arguments.programs.as_deref().unwrap_or(library.root());
-    let tools = ToolConfig::new().http(policy).programs(programs).map_err(bad)?;
-    match &arguments.root {
-        Some(root) => tools.root(root).map_err(bad),
-        None => Ok(tools),
-    }
-}
-
-fn spaces(arguments: &RunArguments, library: &Library, places: &Places) -> Result<Spaces, RunCommandFailure> {
-    let mut spaces = Spaces::new().trusting(library.ring().clone());
-    if let Some(project) = &places.project {
-        spaces = spaces.project(project);
-    }
-    if let Some(user) = &places.user {
-        spaces = spaces.user(user);
-    }
-    for system in &arguments.system {
-        spaces = spaces.system(system);
-    }
-    // Only a graph that signs needs a key, and it reports a missing key itself.
-    match signing_key(arguments.key.as_ref()) {
-        Ok(key) => Ok(spaces.sign_with(key)),
-        Err(error) if arguments.key.is_some() => Err(error.into()),
-        Err(_) => Ok(spaces),
     }
 }
 
@@ -606,6 +444,7 @@ fn failed(id: &RunId, error: &RunError, stopped: Option<Signal>) -> RunReport {
     let code = match (error, stopped) {
         (RunError::Cancelled { .. }, Some(signal)) => signal.exit_code(),
         (RunError::Store { .. } | RunError::Stopped { .. }, _) => UNDONE,
+        (RunError::Waiting { .. }, _) => WAITS,
         _ => PROBLEMS,
     };
     let mut result = error.to_value();
@@ -636,7 +475,7 @@ async fn add_history(arguments: &RunArguments, runtime: &Runtime, run: &RunId, r
     }
 }
 
-fn unstarted(error: StartError) -> RunCommandFailure {
+pub(super) fn unstarted(error: StartError) -> RunCommandFailure {
     if let StartError::NoEncryptionKey { graph } = &error {
         return RunCommandFailure::new(
             UNDONE,

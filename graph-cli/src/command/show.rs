@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use graph_model::timestamp;
 use graph_runtime::RunId;
 use graph_runtime::history::{Checkpoint, EditSummary, HistoryEntry, Visited, checkpoints, differences, entry_at};
 use serde_json::{Value, json};
@@ -89,10 +90,10 @@ fn say_entry(run: &RunId, entry: &HistoryEntry) {
 fn checkpoint_json(one: &Checkpoint) -> Value {
     let Checkpoint { step, record, at, visits, next, status, error, edits, .. } = one;
     let visit = |visit: &Visited| {
-        let Visited { node, written, edge, error, cached, cancelled, held, late, run, ms, .. } = visit;
+        let Visited { node, written, edge, error, cached, cancelled, held, late, opened, run, ms, .. } = visit;
         json!({
             "node": node, "written": written, "edge": edge, "error": error, "cached": cached, "cancelled": cancelled,
-            "held": held, "late": late, "run": run, "ms": ms,
+            "held": held, "late": late, "opened": opened, "run": run, "ms": ms,
         })
     };
     let visits: Vec<Value> = visits.iter().map(visit).collect();
@@ -149,11 +150,13 @@ fn table(all: &[Checkpoint]) {
                 next.clone(),
             ]);
         }
-        let mut step = one.step - one.visits.iter().filter(|visit| !visit.held).count() as u64;
+        let counts = |visit: &&Visited| !visit.held && visit.opened.is_none();
+        let mut step = one.step - one.visits.iter().filter(counts).count() as u64;
         for visit in &one.visits {
-            step += u64::from(!visit.held);
-            let number = if visit.held { String::new() } else { step.to_string() };
+            step += u64::from(counts(&visit));
+            let number = if counts(&visit) { step.to_string() } else { String::new() };
             let came = match (&visit.error, visit.cached) {
+                _ if visit.opened.is_some() => waits_until(visit),
                 (Some(error), _) => format!(" (failed: {error})"),
                 (None, _) if visit.cancelled => " (cancelled)".to_owned(),
                 (None, true) => " (cached)".to_owned(),
@@ -182,6 +185,12 @@ fn table(all: &[Checkpoint]) {
         let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         out!("{}", cells.join("  ").trim_end());
     }
+}
+
+/// Says until when a visit waits.
+fn waits_until(visit: &Visited) -> String {
+    let due = visit.opened.and_then(|opened| opened.due).map(timestamp::from_unix_milliseconds);
+    due.map_or_else(|| " (waits)".to_owned(), |due| format!(" (waits until {})", timestamp::milliseconds(due)))
 }
 
 /// The maximum number of characters in a cell of the table.

@@ -49,7 +49,7 @@ pub(super) fn age(text: &str) -> Result<Duration, duration::DurationError> {
 /// Reads a status, as journals write it.
 pub(super) fn status(text: &str) -> Result<Status, &'static str> {
     serde_json::from_value(text.into())
-        .map_err(|_| "write `running`, `completed`, `completed_with_errors`, `error` or `cancelled`")
+        .map_err(|_| "write `running`, `waiting`, `completed`, `completed_with_errors`, `error` or `cancelled`")
 }
 
 /// Returns a run as an element of a JSON list (R289).
@@ -70,5 +70,6 @@ pub(super) fn as_json(run: &RunSummary) -> Value {
         "digest": run.digest.map(|digest| digest.to_hex()),
         "version": run.version,
         "code": run.code,
+        "next_due": time(run.next_due),
     })
 }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use graph_runtime::record::{Edit, End, Entry, Follower, Status, Visit};
+use graph_model::timestamp;
+use graph_runtime::record::{Edit, End, Entry, Follower, Opened, Status, Visit};
 use graph_runtime::{RunId, Store};
 use serde_json::{Value, json};
 
@@ -99,7 +100,7 @@ impl Teller {
         match entry {
             Entry::Start(start) => start.graph.rsplit('/').next().unwrap_or_default().clone_into(&mut self.graph),
             Entry::Step(step) => {
-                let ends = step.next.is_empty();
+                let ends = step.next.is_empty() && step.visits.iter().all(|visit| visit.opened.is_none());
                 step.visits.iter().for_each(|visit| self.visit(visit, ends));
             }
             Entry::End(end) => return Some(end),
@@ -122,6 +123,9 @@ impl Teller {
 
     fn visit(&mut self, visit: &Visit, ends: bool) {
         let Visit { step, node, error, ms, cached, warnings, .. } = visit;
+        if let Some(opened) = &visit.opened {
+            return self.waits(*step, node, opened);
+        }
         let new: Vec<&str> =
             visit.changes.keys().filter(|key| self.keys.insert((*key).clone())).map(String::as_str).collect();
         if self.json {
@@ -147,6 +151,16 @@ impl Teller {
         out!("[graph:{graph}] step {step} {node} {icon}{time}{cached}{detail}");
         for warning in warnings {
             out!("[graph:{graph}] step {step} {node} warning: {warning}");
+        }
+    }
+
+    fn waits(&self, step: u64, node: &str, opened: &Opened) {
+        let due = opened.due.map(|due| timestamp::milliseconds(timestamp::from_unix_milliseconds(due)));
+        if self.json {
+            out!("{}", json!({"event": "wait", "step": step, "node": node, "due": due}));
+        } else {
+            let until = due.map_or_else(String::new, |due| format!(" (until {due})"));
+            out!("[graph:{}] step {step} {node} ⏸{until}", self.graph);
         }
     }
 

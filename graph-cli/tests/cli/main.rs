@@ -22,11 +22,14 @@ mod place;
 mod run;
 #[cfg(unix)]
 mod seeds;
+mod signal;
 #[cfg(unix)]
 mod store;
 mod stored_run;
 #[cfg(unix)]
 mod views;
+#[cfg(unix)]
+mod work;
 
 use std::fs;
 use std::path::Path;
@@ -73,6 +76,7 @@ fn the_help_says_what_there_is() {
         &["explain", "--help"],
         &["schema", "--help"],
         &["run", "--help"],
+        &["work", "--help"],
         &["runs", "--help"],
         &["watch", "--help"],
         &["cancel", "--help"],

@@ -17,7 +17,7 @@ impl Ran {
 }
 
 impl Place {
-    fn stored(&self, verb: &[&str]) -> Ran {
+    pub(crate) fn stored(&self, verb: &[&str]) -> Ran {
         self.graph(&[verb, &["--store", "runs.db"]].concat())
     }
 }
@@ -100,7 +100,7 @@ fn a_refused_cancel_says_why() {
     let ended = place.stored(&["cancel", "r"]);
     assert_eq!((ended.code, ended.err.as_str()), (3, "error: Run already in terminal state: error (run `r`)\n"));
     let wrong = place.stored(&["runs", "--status", "ended"]);
-    assert!(wrong.code == 2 && wrong.err.contains("write `running`, `completed`"), "{}", wrong.err);
+    assert!(wrong.code == 2 && wrong.err.contains("write `running`, `waiting`, `completed`"), "{}", wrong.err);
 }
 
 #[test]

@@ -710,7 +710,7 @@ impl Explorer<'_, '_> {
                 self.go(Some(visit), next, inside);
             }
         }
-        for next in self.model.error_successor(node).into_iter().chain(self.model.fewer_successor(node)) {
+        for next in self.model.other_successors(node) {
             self.go(Some(visit), next, frame);
         }
     }

@@ -27,6 +27,9 @@ impl Model<'_> {
             // A failure that continues along the edges breaks the node only if none of them can be followed.
             NodeKind::Action(_) if self.may_skip_assign(node) => routes(),
             NodeKind::Action(_) | NodeKind::Foreach(_) => definition.on_error().is_none(),
+            NodeKind::Wait(wait) => {
+                wait.on_error.is_none() && (wait.until.is_some() || routes() || self.may_not_combine(node))
+            }
             NodeKind::Gate(_) => routes() || self.may_not_combine(node),
         }
     }

@@ -142,9 +142,9 @@ fn visits(
     }
     let bounded = |&node: &usize| -> Option<(usize, u64)> {
         let followed = &coverage[node].as_ref()?.followed;
-        // A failure does not depend on the number of the visit.
+        // A failure does not depend on the number of the visit, and neither does a signal that does not come.
         let is_inside = |next: usize| flow.component_of[next] == flow.component_of[node];
-        if model.error_successor(node).is_some_and(is_inside) || model.fewer_successor(node).is_some_and(is_inside) {
+        if model.other_successors(node).any(is_inside) {
             return None;
         }
         let round = model.edge_indices(node).zip(model.successors(node));
@@ -206,7 +206,8 @@ impl Paths<'_, '_> {
 
     /// Whether a node leads to another one when it is visited.
     fn leads_to(&self, node: usize, next: usize) -> bool {
-        self.model.successors(node).chain(self.model.error_successor(node)).any(|one| one == next)
+        let otherwise = self.model.error_successor(node).into_iter().chain(self.model.timeout_successor(node));
+        self.model.successors(node).chain(otherwise).any(|one| one == next)
     }
 
     /// Returns for each node how many nodes are visited at least from there to the end of the run, or to the join or end of its
@@ -252,10 +253,11 @@ impl Paths<'_, '_> {
                     }
                 };
                 let on_error = self.model.error_successor(node).map_or(u64::MAX, after);
+                let on_timeout = self.model.timeout_successor(node).map_or(u64::MAX, after);
                 let own = u64::from(!self.model.definition.nodes[node].is_start());
                 // A failure may end the branch.
                 let failed = if is_broken { 0 } else { on_error };
-                let steps = behind.min(failed).saturating_add(own);
+                let steps = behind.min(failed).min(on_timeout).saturating_add(own);
                 changed |= steps < lightest[node];
                 lightest[node] = steps.min(lightest[node]);
             }

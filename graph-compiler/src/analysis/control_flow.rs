@@ -43,7 +43,7 @@ impl ControlFlow {
                     model.edge_indices(node).zip(model.successors(node)).filter(|(edge, _)| can_follow(node, *edge));
                 let open = open.map(|(edge, to)| (to, first(edge)));
                 // A failure may occur on any visit.
-                let beyond = model.error_successor(node).into_iter().chain(model.fewer_successor(node));
+                let beyond = model.other_successors(node);
                 let beyond = beyond.chain(branches.beyond(node).iter().chain(branches.broken(node)).copied());
                 let mut next: Vec<(usize, u64)> = open.chain(beyond.map(|to| (to, 1))).collect();
                 next.sort_unstable();

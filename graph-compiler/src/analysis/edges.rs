@@ -12,6 +12,8 @@ pub(crate) struct Onward {
     /// The indices of these edges.
     pub(crate) edges: Vec<usize>,
     pub(crate) on_error: Option<usize>,
+    /// The node that follows when a wait for signals has lasted its time.
+    pub(crate) on_timeout: Option<usize>,
     /// The node that is visited instead of this one if too few branches can arrive.
     pub(crate) fewer: Option<usize>,
 }
@@ -21,7 +23,13 @@ pub(crate) fn onward(node: &NodeDefinition, by_name: &HashMap<&str, usize>) -> O
     let index = |to: &Spanned<NodeName>| by_name.get(to.value.as_str()).copied();
     let targets = followed(node.next()).into_iter().enumerate().filter_map(|(at, edge)| Some((index(edge.to?)?, at)));
     let (next, edges) = targets.unzip();
-    Onward { next, edges, on_error: node.on_error().and_then(index), fewer: node.fewer().and_then(index) }
+    Onward {
+        next,
+        edges,
+        on_error: node.on_error().and_then(index),
+        on_timeout: node.on_timeout().and_then(index),
+        fewer: node.fewer().and_then(index),
+    }
 }
 
 /// An edge as the rules see it.

@@ -156,14 +156,16 @@ impl Flow {
         flow
     }
 
-    /// Returns the targets of a node, each with the facts that are sure on the edge to it: its edges in order, then its
-    /// failure.
+    /// Returns the targets of a node, each with the facts that are sure on the edge to it: its edges in order, then the others.
     fn leaving(&self, model: &Model<'_>, node: usize) -> Vec<(usize, Set)> {
         let mut leaving = Vec::new();
         let after = self.at(node, ProgramPoint::After);
         after.into_iter().for_each(|after| self.follow(model, node, after, &mut leaving));
         if let (Some(next), Some(mut known)) = (model.error_successor(node), self.before[node].clone()) {
             self.learn(&mut known, self.keys);
+            leaving.push((next, known));
+        }
+        if let (Some(next), Some(known)) = (model.timeout_successor(node), self.before[node].clone()) {
             leaving.push((next, known));
         }
         if let (Some(next), Some(known)) = (model.fewer_successor(node), self.short(node)) {
@@ -734,7 +736,8 @@ impl Flow {
             let is_sure = matches!(model.definition.nodes[node].next(), RouteDefinition::All(edges) if begins(edges));
             let beyond = self.branches.beyond(node).iter().copied().filter(|_| !sets && !is_sure);
             let broken = self.branches.broken(node).iter().copied();
-            for next in onward.chain(failed).chain(model.fewer_successor(node)).chain(beyond).chain(broken) {
+            let otherwise = model.timeout_successor(node).into_iter().chain(model.fewer_successor(node));
+            for next in onward.chain(failed).chain(otherwise).chain(beyond).chain(broken) {
                 if !std::mem::replace(&mut seen[next], true) {
                     from[next] = Some(node);
                     waiting.push_back(next);

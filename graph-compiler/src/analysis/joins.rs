@@ -237,7 +237,7 @@ impl Finder<'_, '_> {
             if std::mem::replace(&mut seen[node], true) || nodes[node].ends_run() {
                 continue;
             }
-            let others = self.model.error_successor(node).into_iter().chain(self.model.fewer_successor(node));
+            let others = self.model.other_successors(node);
             open.extend(others.map(|next| (node, next)));
             found.broken.extend((!self.branches.broken(node).is_empty()).then_some(node));
             if begins(nodes[node].next()) {

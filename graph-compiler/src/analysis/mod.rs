@@ -36,7 +36,7 @@ pub(crate) mod type_env;
 pub(crate) mod types;
 mod types_at;
 
-use graph_definition::definition::{Definition, NodeDefinition, NodeKind};
+use graph_definition::definition::{Definition, NodeDefinition, NodeKind, SignalDefinition};
 use graph_model::path::Root;
 
 use calls::CalledTool;
@@ -50,7 +50,7 @@ use types::StateTypes;
 pub use reads::Site;
 pub use types_at::TypesAt;
 
-use crate::graph::{InnerGraph, Interface, TypedKey, TypedReducer, TypedTool};
+use crate::graph::{InnerGraph, Interface, TypedKey, TypedReducer, TypedSignal, TypedTool};
 use crate::items::{InnerKey, Items};
 use crate::types::{Type, TypeKind};
 
@@ -178,6 +178,11 @@ impl<'d> Analysis<'d> {
             params: tool.contract.and_then(|contract| fields(&Type::of_schema(&contract.params))),
             result: tool.result.clone(),
         };
+        let signal = |signal: &SignalDefinition| TypedSignal {
+            name: signal.name.to_string(),
+            ty: Type::of_schema(&signal.schema),
+            description: signal.schema.description.clone(),
+        };
         let exits = output::exits(self.type_env(), &self.control_flow);
         Interface {
             id: definition.id.to_string(),
@@ -188,6 +193,7 @@ impl<'d> Analysis<'d> {
             inner_keys: self.inner_keys(),
             tools: self.model.tools.iter().map(tool).collect(),
             reducers: self.reducers(),
+            signals: definition.signals.iter().map(signal).collect(),
             output: output::output(self.type_env(), &exits),
             exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),

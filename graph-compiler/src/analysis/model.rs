@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use graph_definition::definition::{
-    CallDefinition, ChannelDefinition, Contract, Definition, NodeDefinition, NodeKind, RouteDefinition, Spanned,
-    ValueSchema,
+    CallDefinition, ChannelDefinition, Contract, Definition, NodeDefinition, NodeKind, RouteDefinition, SIGNAL,
+    Spanned, ValueSchema, WaitDefinition,
 };
 use graph_definition::diagnostic::SourcePlace;
 use graph_definition::hash::{HashMap, HashSet};
@@ -180,8 +180,7 @@ impl<'d> Model<'d> {
 
     /// Returns for each node whether its edges lead back to it in the end, whatever their conditions are.
     pub(crate) fn cyclic(&self) -> Vec<bool> {
-        let next = |onward: &Onward| onward.next.iter().copied().chain(onward.on_error).chain(onward.fewer).collect();
-        let next: Vec<Vec<usize>> = self.onward.iter().map(next).collect();
+        let next: Vec<Vec<usize>> = (0..self.onward.len()).map(|node| self.onward(node).collect()).collect();
         cyclic(&next)
     }
 
@@ -191,6 +190,7 @@ impl<'d> Model<'d> {
                 .iter()
                 .filter_map(|edge| edge.to)
                 .chain(node.on_error())
+                .chain(node.on_timeout())
                 .chain(node.fewer())
                 .all(|to| self.node(to.value.as_str()).is_some())
         };
@@ -227,9 +227,21 @@ impl<'d> Model<'d> {
         self.onward[node].fewer
     }
 
-    /// Returns the nodes that a node leads to: by its edges, by its failure, and where too few branches can arrive at it.
+    /// Returns the node that follows when a wait for signals has lasted its time.
+    pub(crate) fn timeout_successor(&self, node: usize) -> Option<usize> {
+        self.onward[node].on_timeout
+    }
+
+    /// Returns the nodes that a node leads to besides its edges: by its failure, by its time, and where too few branches can
+    /// arrive at it. The node has written nothing then.
+    pub(crate) fn other_successors(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        let Onward { on_error, on_timeout, fewer, .. } = self.onward[node];
+        on_error.into_iter().chain(on_timeout).chain(fewer)
+    }
+
+    /// Returns the nodes that a node leads to: by its edges, and otherwise.
     pub(crate) fn onward(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        self.successors(node).chain(self.error_successor(node)).chain(self.fewer_successor(node))
+        self.successors(node).chain(self.other_successors(node))
     }
 
     pub(crate) fn error_successor(&self, node: usize) -> Option<usize> {
@@ -288,13 +300,36 @@ impl<'d> Model<'d> {
         if site == Site::Hook {
             return None;
         }
-        let NodeKind::Action(action) = &self.definition.nodes[node].kind else { return None };
+        let action = match &self.definition.nodes[node].kind {
+            NodeKind::Action(action) => action,
+            NodeKind::Wait(wait) if matches!(site, Site::Assign(_) | Site::Next) => {
+                return self.received(wait).map(Cow::Owned);
+            }
+            _ => return None,
+        };
         let result = &self.tool(&action.call).result;
         match site {
-            Site::Params | Site::Output | Site::Over | Site::Item | Site::Hook => None,
+            Site::Params | Site::Output | Site::Over | Site::Item | Site::Until | Site::Hook => None,
             Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(or_failure(result))),
             Site::Assign(_) | Site::Next => Some(Cow::Borrowed(result)),
         }
+    }
+
+    /// Returns the type of the `result` of a wait for signals: the name of the one that ended it, and its value in the field of
+    /// that name.
+    fn received(&self, wait: &WaitDefinition) -> Option<Type> {
+        let names = || wait.signals.iter().map(|name| name.value.clone());
+        if wait.signals.is_empty() {
+            return None;
+        }
+        let field = |name: String, ty: Type| TypedField { name, ty, default: None, description: None };
+        let mut fields = vec![field(SIGNAL.to_owned(), Type::of(TypeKind::Enum(names().collect())))];
+        for name in names() {
+            let signal = self.definition.signals.iter().find(|signal| signal.name.value.as_str() == name);
+            let ty = signal.map_or_else(Type::any, |signal| Type::of_schema(&signal.schema));
+            fields.push(field(name, if wait.signals.len() == 1 { ty } else { ty.or_null() }));
+        }
+        Some(Type::of(TypeKind::Object(fields)))
     }
 
     /// Whether a name is that of the item of a foreach, at a place in its node.

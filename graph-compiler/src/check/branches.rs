@@ -72,7 +72,7 @@ fn check_sources(analysis: &Analysis<'_>, at: usize, node: &NodeDefinition, diag
             let message = format!("node `{name}` leads to `{}`, which does not wait for it", node.name);
             let of_source = &model.definition.nodes[source];
             let targets = edges(of_source.next());
-            let others = of_source.on_error().into_iter().chain(of_source.fewer());
+            let others = of_source.on_error().into_iter().chain(of_source.on_timeout()).chain(of_source.fewer());
             let edge = targets.iter().filter_map(|edge| edge.to).chain(others);
             let edge = edge.into_iter().find(|to| to.value == node.name.value).unwrap_or(&of_source.name);
             diagnostics

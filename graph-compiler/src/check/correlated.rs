@@ -107,8 +107,7 @@ impl<'f, 'd> Correlated<'f, 'd> {
                     waiting.push(next);
                 }
             }
-            waiting.extend(self.analysis.model.error_successor(node));
-            waiting.extend(self.analysis.model.fewer_successor(node));
+            waiting.extend(self.analysis.model.other_successors(node));
             // A join is visited although its branches have ended, too.
             let branches = self.analysis.flow.branches();
             waiting.extend(branches.beyond(node).iter().chain(branches.broken(node)));

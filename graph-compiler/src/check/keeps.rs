@@ -9,7 +9,7 @@ use graph_model::program::Executor;
 use graph_model::reducer::Keep;
 
 use crate::analysis::Analysis;
-use crate::analysis::reads::{PathRead, Site};
+use crate::analysis::reads::{PathRead, ProgramPoint, Site};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let model = &analysis.model;
@@ -132,13 +132,17 @@ impl StepKey {
         if !self.behind[read.node] {
             return None;
         }
+        let is_behind_wait = node.wait().is_some() && read.site.point() != Some(ProgramPoint::Before);
+        if is_behind_wait {
+            return Some("behind a wait, and is kept for one step");
+        }
         if analysis.flow.joins().of(read.node).is_some() {
             return Some("behind a join, and is kept for one step");
         }
         // A node that does not write it, or whose failure leads here, is a step between.
         let is_between = |at: usize| {
             let leads = model.successors(at).any(|next| next == read.node);
-            let otherwise = [model.error_successor(at), model.fewer_successor(at)].contains(&Some(read.node));
+            let otherwise = model.other_successors(at).any(|next| next == read.node);
             (otherwise && (self.behind[at] || self.writes[at])) || (leads && self.behind[at] && !self.writes[at])
         };
         (0..model.definition.nodes.len())

@@ -220,10 +220,8 @@ fn stuck(analysis: &Analysis<'_>, flow: &ControlFlow, component: &[usize], diagn
     };
     let mut tests: Vec<&TestDefinition> = Vec::new();
     for &node in &exits {
-        // A failure may occur at any time.
-        let mut otherwise =
-            analysis.model.error_successor(node).into_iter().chain(analysis.model.fewer_successor(node));
-        if otherwise.any(|next| !inside(next)) {
+        // A failure may occur at any time, and a signal may not come.
+        if analysis.model.other_successors(node).any(|next| !inside(next)) {
             return;
         }
         let RouteDefinition::First(EdgeList { edges, .. }) = analysis.model.definition.nodes[node].next() else {

@@ -45,6 +45,7 @@ mod unread;
 mod unread_inputs;
 mod values;
 mod variables;
+mod waits;
 mod widened;
 mod words;
 
@@ -53,13 +54,15 @@ use std::sync::Arc;
 use graph_definition::code::Level;
 use graph_definition::definition::{
     Conduct, Contract, Definition, EdgeDefinition, EdgeList, HookDefinition, NodeDefinition, Reaction, RouteDefinition,
-    Spanned, ValueSchema, program_condition,
+    Spanned, TermDefinition, ValueSchema, program_condition,
 };
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
 use graph_model::capability::Capability;
 use graph_model::name::{ItemId, NodeName};
-use graph_model::program::{self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Quorum, Rest, Settings, Verb};
+use graph_model::program::{
+    self, Each, Executor, Hook, ItemType, NodeBody, NodeFacts, Quorum, Rest, Settings, SignalRules, Verb,
+};
 use graph_model::untrusted::Untrusted;
 
 use crate::analysis::Analysis;
@@ -113,6 +116,7 @@ const RULES: &[CheckRule] = &[
     reads::check,
     conditions::check,
     foreach::check,
+    waits::check,
     items::check,
     cached::check,
     parameters::check,
@@ -133,6 +137,7 @@ const LINTS: &[CheckRule] = &[
     channels::check_idle,
     unread::check,
     unread_inputs::check,
+    waits::check_unreceived,
     dollars::check,
     variables::check,
     widened::check,
@@ -223,6 +228,11 @@ fn build(analysis: &Analysis<'_>, verified: &VerifiedSource, interface: Interfac
             required,
             schema: definition.inputs.as_ref().and_then(ValueSchema::beyond_types),
             secrets,
+            signals: definition
+                .signals
+                .iter()
+                .map(|signal| (signal.name.to_string(), SignalRules { schema: signal.schema.beyond_types() }))
+                .collect(),
             channels: definition
                 .channels
                 .iter()
@@ -289,6 +299,12 @@ fn build_node(
         item: call.and_then(|call| call.computed()).map(|(term, _)| term.to_program()),
         params: call.map(|call| call.params.to_program()),
         each,
+        wait: node.wait().map(|wait| program::Wait {
+            until: wait.until.as_ref().map(TermDefinition::to_program),
+            timeout_ms: wait.timeout_ms,
+            signals: wait.signals.iter().map(|name| name.value.clone()).collect(),
+            on_timeout: analysis.model.timeout_successor(at).map(index),
+        }),
         assign,
         reset: node.reset().iter().map(ToString::to_string).collect(),
         share: node.share().iter().map(ToString::to_string).collect(),

@@ -8,14 +8,14 @@ use crate::analysis::edges::edges;
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for node in analysis.model.definition.nodes.iter().filter(|node| !node.is_start()) {
         let name = &node.name;
-        let of_edges = edges(node.next()).into_iter().filter_map(|edge| edge.to).map(|to| (to, false));
-        for (to, is_fewer) in of_edges.chain(node.fewer().map(|to| (to, true))) {
+        let of_edges = edges(node.next()).into_iter().filter_map(|edge| edge.to).map(|to| (to, None));
+        let on_timeout = node.on_timeout().map(|to| (to, Some("on_timeout")));
+        for (to, field) in of_edges.chain(on_timeout).chain(node.fewer().map(|to| (to, Some("fewer")))) {
             let target = to.value.as_str();
             if !analysis.model.is_node(target) {
-                let leads = if is_fewer {
-                    format!("`fewer` of node `{name}` leads")
-                } else {
-                    format!("node `{name}` sends the run")
+                let leads = match field {
+                    Some(field) => format!("`{field}` of node `{name}` leads"),
+                    None => format!("node `{name}` sends the run"),
                 };
                 let message = format!("{leads} to `{target}`, which does not exist");
                 diagnostics

@@ -44,6 +44,5 @@ fn follow(analysis: &Analysis<'_>, from: usize, reached: &mut [bool]) {
 fn onward<'f>(analysis: &'f Analysis<'_>, node: usize) -> impl Iterator<Item = usize> + 'f {
     let next = edges(analysis.model.definition.nodes[node].next());
     let targets = next.into_iter().filter_map(|edge| analysis.model.node(edge.to?.value.as_str()));
-    let otherwise = analysis.model.error_successor(node).into_iter().chain(analysis.model.fewer_successor(node));
-    targets.chain(otherwise).collect::<Vec<_>>().into_iter()
+    targets.chain(analysis.model.other_successors(node)).collect::<Vec<_>>().into_iter()
 }

@@ -199,7 +199,7 @@ impl Live {
         let early = |site: Site| site != Site::Next;
         self.reads[node].iter().filter(|(site, _)| early(*site)).for_each(|(_, slot)| self.add(&mut live, *slot));
         let broken = analysis.flow.branches().broken(node).iter().copied();
-        let otherwise = analysis.model.error_successor(node).into_iter().chain(analysis.model.fewer_successor(node));
+        let otherwise = analysis.model.other_successors(node);
         for next in otherwise.chain(broken) {
             live.unite(&self.before[next]);
         }

@@ -10,6 +10,7 @@ mod names;
 mod nodes;
 mod output;
 mod reducers;
+mod signals;
 mod state;
 mod types;
 
@@ -125,6 +126,7 @@ struct Module<'g> {
     machine: Ident,
     inputs: TokenStream,
     output: TokenStream,
+    signals: TokenStream,
     types: NamedTypes,
     calls: Vec<actions::ToolCall<'g>>,
     reducers: Vec<reducers::ReducerFunction<'g>>,
@@ -135,14 +137,16 @@ impl<'g> Module<'g> {
     fn new(interface: &'g Interface, name: &str) -> Self {
         let (module, machine) = idents(name);
         let of_reducers = reducers::OWN.into_iter().filter(|_| !interface.reducers.is_empty());
-        let taken = OWN.into_iter().chain(PRELUDE).chain(of_reducers).map(str::to_owned);
+        let of_signals = signals::OWN.into_iter().filter(|_| !interface.signals.is_empty());
+        let taken = OWN.into_iter().chain(PRELUDE).chain(of_reducers).chain(of_signals).map(str::to_owned);
         let mut types = NamedTypes::new(Scope::with(taken.chain([machine.to_string()])));
         let inputs = types.named_object("Inputs", interface.inputs.as_deref(), "The inputs of a run.");
         let calls = actions::tools(interface, &mut types);
         let reducers = reducers::functions(interface, &mut types);
         let state = state::expand(interface, &mut types);
         let output = output::expand(interface, &mut types);
-        Self { interface, module, machine, inputs, output, types, calls, reducers, state }
+        let signals = signals::expand(interface, &mut types);
+        Self { interface, module, machine, inputs, output, signals, types, calls, reducers, state }
     }
 
     fn wrap(&self, doc: &str, content: TokenStream) -> TokenStream {
@@ -173,9 +177,9 @@ impl<'g> Module<'g> {
     }
 
     fn types(&self) -> TokenStream {
-        let (inputs, output) = (&self.inputs, &self.output);
+        let (inputs, output, signals) = (&self.inputs, &self.output, &self.signals);
         let (shared, state) = (self.types.tokens(), &self.state);
-        quote!(#inputs #output #shared #state)
+        quote!(#inputs #output #signals #shared #state)
     }
 
     fn machine(&self) -> TokenStream {
@@ -184,6 +188,7 @@ impl<'g> Module<'g> {
         let (head, bounds) = (self.head(), self.bounds());
         let (tool_caller, nested) = (actions::tool_caller(&self.calls), actions::nested(self.interface));
         let (reducers, state) = (reducers::expand(&self.reducers), reducers::state(&self.reducers));
+        let signals = signals::read(self.interface);
         quote! {
             #reducers
             #actions
@@ -219,6 +224,8 @@ impl<'g> Module<'g> {
                 {
                     ::graph_runtime::Graph::output(self, node, output.clone()).map(drop)
                 }
+
+                #signals
 
                 #nested
             }

@@ -19,7 +19,9 @@ pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
     let docs = nodes().map(|node| docs(&describe(graph, node)));
     let topology = nodes().map(|node| {
         let quorum = node.body.join.as_ref().and_then(|join| join.quorum);
-        let others = node.body.on_error.into_iter().chain(quorum.and_then(|quorum| quorum.fewer));
+        let on_timeout = node.body.wait.as_ref().and_then(|wait| wait.on_timeout);
+        let fewer = quorum.and_then(|quorum| quorum.fewer);
+        let others = node.body.on_error.into_iter().chain(on_timeout).chain(fewer);
         let mut targets = node.next.clone();
         targets.extend(others.filter(|to| !node.next.contains(to)));
         let targets = targets.into_iter().map(|to| &variants[usize::from(to)]);
@@ -40,7 +42,7 @@ pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
         impl Node {
             /// Every node, in the order of the file.
             pub const ALL: &[Self] = &[#(Self::#variants),*];
-            /// Where each of them leads, in the order of its edges; behind them its `on_error`, and its `fewer`.
+            /// Where each of them leads, in the order of its edges; behind them its `on_error`, its `on_timeout`, and its `fewer`.
             pub const TOPOLOGY: &[&[Self]] = &[#(&[#topology]),*];
 
             /// Returns the node's name in the file.

@@ -41,8 +41,8 @@ struct NestingStep {
     ends: bool,
     /// The targets of a failure; `None` if it ends the run.
     failed: Option<Vec<usize>>,
-    /// The node that follows instead if too few branches can arrive.
-    fewer: Option<usize>,
+    /// The nodes that follow when a wait has lasted its time, and instead if too few branches can arrive.
+    otherwise: Vec<usize>,
 }
 
 impl Steps {
@@ -77,8 +77,9 @@ impl Steps {
                 Some(to) => index(to.value.as_str()).map(|to| vec![to]),
                 None => goes_on.then(|| next.clone()),
             };
-            let fewer = node.fewer().and_then(|to| index(to.value.as_str()));
-            NestingStep { calls, next, ends, failed, fewer }
+            let otherwise = node.on_timeout().into_iter().chain(node.fewer());
+            let otherwise = otherwise.filter_map(|to| index(to.value.as_str())).collect();
+            NestingStep { calls, next, ends, failed, otherwise }
         };
         Some(Self { start, nodes: definition.nodes.iter().map(step).collect() })
     }
@@ -91,7 +92,7 @@ impl Steps {
             if std::mem::replace(&mut seen[node], true) {
                 continue;
             }
-            let NestingStep { calls, next, ends, failed, fewer } = &self.nodes[node];
+            let NestingStep { calls, next, ends, failed, otherwise } = &self.nodes[node];
             let returns = calls.as_ref().is_none_or(can_end);
             // If failures continue along the edges, they may end the run there too.
             if *ends && (returns || failed.as_ref() == Some(next)) {
@@ -100,7 +101,7 @@ impl Steps {
             if returns {
                 waiting.extend(next);
             }
-            waiting.extend(failed.iter().flatten().chain(fewer));
+            waiting.extend(failed.iter().flatten().chain(otherwise));
         }
         false
     }
@@ -131,6 +132,8 @@ struct Head {
     needs: Vec<String>,
     /// The schema of its inputs, as the file has it.
     schema: Option<ValueSchema>,
+    /// Whether it waits itself.
+    waits: bool,
     /// The environment variables that it needs itself.
     env: Vec<String>,
     /// Its nodes, as far as they decide whether a run can end; `None` where it has mistakes.
@@ -214,6 +217,7 @@ impl Project {
             inputs: Type::any(),
             needs: Vec::new(),
             schema: None,
+            waits: false,
             env: Vec::new(),
             steps: None,
             problems: Vec::new(),
@@ -241,6 +245,7 @@ impl Project {
             shares: shares(&definition),
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
             needs: needs(&definition),
+            waits: definition.nodes.iter().any(|node| node.wait().is_some()),
             schema: inputs.cloned(),
             env: definition.env.clone(),
             steps: Steps::of(&definition).filter(|_| !ignored.has_errors()),
@@ -297,6 +302,7 @@ impl Project {
             keys: InnerKeys::Unknown,
             needs: self.needs(path),
             budget: None,
+            can_wait: self.can_wait(path),
             is_endless: false,
         };
         if self.returns_to(path, &self.listed(caller)) {
@@ -316,6 +322,12 @@ impl Project {
             },
             _ => Nested { inputs: Type::any(), ..nested },
         }
+    }
+
+    /// Whether a run of a graph, or one inside it, can wait.
+    fn can_wait(&self, path: &Path) -> bool {
+        let head = self.head(path);
+        head.waits || self.inside(&head.calls).iter().any(|inner| self.head(inner).waits)
     }
 
     /// Returns the capability patterns that a run of a graph needs, each once.

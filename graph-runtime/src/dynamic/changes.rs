@@ -101,6 +101,7 @@ fn name_nodes(fields: &mut Map<String, Value>, graph: &GraphIr) {
         }
     };
     fields.get_mut("on_error").into_iter().for_each(name);
+    fields.get_mut("wait").and_then(|wait| wait.get_mut("on_timeout")).into_iter().for_each(name);
     let Some(Value::Object(join)) = fields.get_mut("join") else { return };
     join.get_mut("fan").into_iter().for_each(name);
     join.get_mut("quorum").and_then(|quorum| quorum.get_mut("fewer")).into_iter().for_each(name);

@@ -28,7 +28,7 @@ pub use tools::{ToolFuture, Toolbox, Tools};
 
 use changes::Texts;
 use conform::{conform, object};
-use graph_engine::__private::{no_such_exit, no_such_tool};
+use graph_engine::__private::{no_such_exit, no_such_signal, no_such_tool};
 use graph_engine::machine::{
     Arguments, CallFuture, CompiledGraph, Graph, Machine, StateFields, ToolCaller, unfit_parameters,
 };
@@ -311,6 +311,13 @@ impl Machine for Interpreted {
 
     fn check_output(&self, node: &str, output: &Value) -> Result<(), Mismatch> {
         self.output(node, output.clone()).map(drop)
+    }
+
+    fn signal(&self, name: &str, value: Value) -> Result<Value, Mismatch> {
+        match self.loaded.interface.signals.iter().find(|signal| signal.name == name) {
+            Some(signal) => conform(&signal.ty, value),
+            None => no_such_signal(name),
+        }
     }
 
     fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{Replay, replay};
 use graph_runtime::record::{Entry, Record, SignedRecord, Status, Visit};
 use graph_runtime::{
-    ActionError, Call, EncryptionKey, Finished, Map, MemoryStore, Options, Runtime, SecretKey, Store, Value, audit,
+    ActionError, Call, Clock, EncryptionKey, Finished, ManualClock, Map, MemoryStore, Options, Runtime, SecretKey,
+    Store, Value, audit,
 };
 use serde_json::json;
 
@@ -19,11 +20,14 @@ use crate::durability::{Tokens, cut};
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
 use crate::support::{KEY, id, kinds, runtime};
+use crate::waits::waits;
 
 /// A piece of a graph with one entry and one exit.
 enum Part {
     /// A node that is visited `times` times in a row, and fails the last time if it has a handler.
     Work { node: usize, times: u64, handler: Option<usize> },
+    /// A node that waits for so many hours.
+    Wait { node: usize, hours: u64 },
     /// A node that begins a branch for each edge.
     All { node: usize, branches: Vec<Branch>, partial: Option<Partial>, join: usize },
     /// A node that begins a branch for each element of a list; `ends` says which branches end before the join.
@@ -47,6 +51,8 @@ struct Partial {
 struct Maker {
     random: Random,
     nodes: usize,
+    /// Whether some nodes wait.
+    waits: bool,
 }
 
 impl Maker {
@@ -60,6 +66,10 @@ impl Maker {
     }
 
     fn part(&mut self, depth: u64) -> Part {
+        if self.waits && self.random.below(3) == 0 {
+            let node = self.node();
+            return Part::Wait { node, hours: 1 + self.random.below(4) };
+        }
         match self.random.below(if depth == 0 { 3 } else { 6 }) {
             3 | 4 => {
                 let node = self.node();
@@ -123,6 +133,17 @@ impl Writer {
                 }
                 *node
             }
+            Part::Wait { node, hours } => {
+                let written = json!({"at": name(*node), "elements": self.elements()});
+                let assign = json!({"last": name(*node), "log": written});
+                let wait = match hours {
+                    4 => json!({"until": "1972-09-27T0${inputs.hour || visit.number}:00:00Z"}),
+                    hours => json!({"timeout_ms": hours * 3_600_000}),
+                };
+                let body = json!({"line": 1, "does": "wait", "wait": wait, "assign": assign, "next": next});
+                self.nodes.insert(*node, body);
+                *node
+            }
             Part::All { node, branches, partial, join } => {
                 let to_join = json!([{"to": name(*join)}]);
                 let of = partial.as_ref().map_or(0, |partial| partial.of);
@@ -180,9 +201,12 @@ impl Writer {
         self.nodes.get_mut(&join).unwrap()["join"] = json!({"of": [], "fan": fan, "closes": true});
     }
 
+    fn elements(&self) -> Vec<Value> {
+        self.arguments.iter().map(|argument| json!(format!("${{{argument}.is}}"))).collect()
+    }
+
     fn work(&mut self, node: usize, more: &Value, next: Value, on_error: Option<usize>) {
-        let elements: Vec<Value> = self.arguments.iter().map(|argument| json!(format!("${{{argument}.is}}"))).collect();
-        let mut params = json!({"at": name(node), "elements": elements});
+        let mut params = json!({"at": name(node), "elements": self.elements()});
         params.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
         let assign = if self.padding == 0 {
             json!({"last": "${result.at}", "log": "${result}"})
@@ -241,6 +265,10 @@ impl Judge {
                 }
                 step
             }
+            Part::Wait { node, .. } => {
+                self.visit(step + 1, *node, Some(json!({})));
+                step + 1
+            }
             Part::All { node, branches, partial, join } => {
                 let begin = step + 1;
                 self.visit(begin, *node, Some(json!({})));
@@ -292,7 +320,9 @@ impl Judge {
 
     fn enter_part(&mut self, part: &Part, target: usize) -> Option<u64> {
         let (last, join) = match part {
-            Part::Work { node, .. } => return (*node == target).then(|| self.part(part, 0)),
+            Part::Work { node, .. } | Part::Wait { node, .. } => {
+                return (*node == target).then(|| self.part(part, 0));
+            }
             Part::All { node, branches, partial, join } => {
                 let behind = u32::try_from(branches.len()).unwrap();
                 let entered = (0..).zip(branches).find_map(|(at, branch)| {
@@ -371,14 +401,18 @@ fn make(seed: u64) -> Made {
 }
 
 fn make_with(seed: u64, finishes: bool) -> Made {
-    let mut maker = Maker { random: Random::new(seed), nodes: 0 };
+    make_new(seed, finishes, false)
+}
+
+fn make_new(seed: u64, finishes: bool, waits: bool) -> Made {
+    let mut maker = Maker { random: Random::new(seed), nodes: 0, waits };
     let parts = maker.parts(3, 1);
     make_of(maker, &parts, finishes, None)
 }
 
 /// Makes a graph with an entry at a node inside of branches, of those that may have one.
 fn make_entered(seed: u64) -> Option<Made> {
-    let mut maker = Maker { random: Random::new(seed), nodes: 0 };
+    let mut maker = Maker { random: Random::new(seed), nodes: 0, waits: false };
     let parts = maker.parts(3, 1);
     let is_inside = |node: &usize| {
         let mut judge = Judge::default();
@@ -563,6 +597,88 @@ async fn a_run_that_begins_inside_of_branches_begins_with_these_only() {
     }
     println!("{entered} runs, {nested} of them began inside of several fan-outs, and {behind} behind a partial join");
     assert!(count < 60 || (nested > 10 && behind > 0), "{entered} {nested} {behind}");
+}
+
+/// Starts or resumes a run until it ends, and lets the time pass for which it waits. Returns its output, and how often it waited.
+async fn wait_and_finish(
+    store: impl Store + Clone + 'static,
+    clock: &ManualClock,
+    graph: &Interpreted,
+    mut is_new: bool,
+    random: &mut Random,
+) -> (Value, u64) {
+    for waited in 0.. {
+        assert!(waited < 1000, "it waits without end");
+        let runtime = runtime(store.clone());
+        let run = match std::mem::take(&mut is_new) {
+            true => runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap(),
+            false => runtime.resume(graph.clone(), &id("run")).await.unwrap(),
+        };
+        let error = match run.await {
+            Ok(finished) => return (finished.output, waited),
+            Err(error) => error,
+        };
+        let due = waits(error).into_iter().filter_map(|(_, due)| due).min().unwrap();
+        let summary = store.find(&id("run")).await.unwrap();
+        assert_eq!((summary.status, summary.holder.is_none()), (Status::Waiting, true));
+        let due = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(due).unwrap());
+        assert_eq!(summary.next_due, Some(due));
+        assert!(due > clock.now(), "nothing was due");
+        // It may be resumed late.
+        clock.advance(due.duration_since(clock.now()).unwrap() + Duration::from_secs(1800 * random.below(5)));
+    }
+    unreachable!()
+}
+
+/// Runs a graph that waits until it ends, from its start and from after each write, and audits and replays the journals.
+/// Returns how often it waited.
+async fn check_waits(seed: u64) -> u64 {
+    let made = make_new(seed, seed.is_multiple_of(3), true);
+    let what = format!("SEED={seed}\n{}", made.text());
+    let clock = || Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000 * 86_400)));
+    let key = SecretKey::from_seed(&KEY).public();
+    let (graph, first) = (made.machine(), clock());
+    let tokens = Tokens::over(&MemoryStore::with_clock(first.clone()), u64::MAX);
+    let mut random = Random::new(seed);
+    let (output, waited) = wait_and_finish(tokens.clone(), &first, &graph, true, &mut random).await;
+    assert_eq!(output["log"], json!(made.log), "{what}");
+    let mut expected: Vec<(String, Vec<u32>)> = Vec::new();
+    expected.extend(made.expected.iter().map(|visit| (name(visit.node), visit.path.clone())));
+    expected.sort();
+    let prove = |records: &[SignedRecord], at: usize| {
+        let proven = audit(&graph, &id("run"), records, &key, None);
+        assert!(proven.is_ok(), "cut at {at}: {proven:?}: {what}");
+        let Replay { deviations, stopped, .. } = replay(&graph, &graph, &id("run"), records, &key, None).unwrap();
+        assert!(deviations.is_empty() && stopped.is_none(), "cut at {at}: {deviations:?} {stopped:?}: {what}");
+        let made = visits(records).into_iter().filter(|visit| visit.opened.is_none());
+        let mut made: Vec<(String, Vec<u32>)> = made.map(|visit| (visit.node, visit.branch)).collect();
+        made.sort();
+        made
+    };
+    let records = tokens.load(&id("run")).await.unwrap();
+    assert_eq!(prove(&records, records.len()), expected, "{what}");
+    for writes in 1..tokens.writes() {
+        let clock = clock();
+        // The process comes back at another time.
+        clock.advance(Duration::from_secs(1800 * random.below(20)));
+        let store = tokens.written_to(MemoryStore::with_clock(clock.clone()), writes).await;
+        prove(&store.load(&id("run")).await.unwrap(), writes);
+        let (output, _) = wait_and_finish(store.clone(), &clock, &graph, false, &mut random).await;
+        assert_eq!(output["log"], json!(made.log), "cut at {writes}: {what}");
+        assert_eq!(prove(&store.load(&id("run")).await.unwrap(), writes), expected, "cut at {writes}: {what}");
+    }
+    waited
+}
+
+#[tokio::test]
+async fn branches_wait_and_continue_in_any_order() {
+    let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let (count, seed) = (number("BRANCHES", 40), number("SEED", 1));
+    let mut waited = 0;
+    for seed in seed..seed + count {
+        waited += check_waits(seed).await;
+    }
+    assert!(waited > count, "the runs waited {waited} times");
 }
 
 /// The calls that tools were asked to make, by the number of the visit, with their outcomes in order.

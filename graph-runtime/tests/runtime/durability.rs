@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Record, SignedRecord, Status};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
+use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges};
 use graph_runtime::{
     ActionError, Call, Durability, Map, MemoryStore, Options, RunError, RunId, SecretKey, Store, Value, audit,
 };
@@ -42,26 +42,60 @@ pub(crate) async fn cut(store: &MemoryStore, tokens: &Tokens, records: usize) ->
 pub(crate) struct Tokens {
     inner: MemoryStore,
     seen: Arc<Mutex<Vec<Option<[u8; 32]>>>>,
+    batches: Arc<Mutex<Vec<Batch>>>,
     left: Arc<AtomicU64>,
 }
 
+/// Records that were written together, and what was written with them.
+type Batch = (Vec<SignedRecord>, Status, WaitChanges);
+
 impl Tokens {
     pub(crate) fn over(inner: &MemoryStore, appends: u64) -> Self {
-        Self { inner: inner.clone(), seen: Arc::default(), left: Arc::new(AtomicU64::new(appends)) }
+        Self {
+            inner: inner.clone(),
+            seen: Arc::default(),
+            batches: Arc::default(),
+            left: Arc::new(AtomicU64::new(appends)),
+        }
     }
 
     fn of(&self, seq: u64) -> Option<[u8; 32]> {
         self.seen.lock().unwrap()[usize::try_from(seq).unwrap()]
     }
 
-    fn note(&self, records: &[SignedRecord]) {
+    fn note(&self, records: &[SignedRecord], status: Status, waits: &WaitChanges) {
         self.seen.lock().unwrap().extend(records.iter().map(|record| record.end));
+        self.batches.lock().unwrap().push((records.to_vec(), status, waits.clone()));
+    }
+
+    /// Returns how many times anything was written.
+    pub(crate) fn writes(&self) -> usize {
+        self.batches.lock().unwrap().len()
+    }
+
+    /// Writes to an empty store what was written in the first `writes` times, as a crash leaves it.
+    pub(crate) async fn written_to(&self, store: MemoryStore, writes: usize) -> MemoryStore {
+        let batches = self.batches.lock().unwrap()[..writes].to_vec();
+        let mut batches = batches.into_iter();
+        let (first, ..) = batches.next().unwrap();
+        let mut known = first.len() as u64;
+        let mut lease = store.create(&id("run"), "test/graph", first).await.unwrap();
+        for (records, status, waits) in batches {
+            let count = records.len() as u64;
+            if store.find(&id("run")).await.unwrap().holder.is_none() {
+                lease = store.lease(&id("run")).await.unwrap();
+            }
+            store.append_waiting(&lease, known, records, status, waits).await.unwrap();
+            known += count;
+        }
+        drop(lease);
+        store
     }
 }
 
 impl Store for Tokens {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        self.note(&records);
+        self.note(&records, Status::Running, &WaitChanges::default());
         self.inner.create(run, graph, records)
     }
 
@@ -72,15 +106,30 @@ impl Store for Tokens {
         records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
+        self.append_waiting(lease, expected, records, status, WaitChanges::default())
+    }
+
+    fn append_waiting<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<SignedRecord>,
+        status: Status,
+        waits: WaitChanges,
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             // A real store does not answer at once.
             tokio::task::yield_now().await;
             if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
                 return Err(StoreError::failed("the power went out"));
             }
-            self.note(&records);
-            self.inner.append(lease, expected, records, status).await
+            self.note(&records, status, &waits);
+            self.inner.append_waiting(lease, expected, records, status, waits).await
         })
+    }
+
+    fn now(&self) -> StoreFuture<'_, i64> {
+        self.inner.now()
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {

@@ -235,7 +235,7 @@ async fn a_run_ends_only_as_the_engine_ends_it() {
         (r#""node":"pay""#, r#""node":"pay","unfit":true"#, "node `pay` does not fail so"),
         (r#""node":"pay""#, r#""node":"pay","output":1"#, "says what the result was"),
         (r#""status":"error""#, r#""status":"cancelled""#, "a cancelled run has no other error"),
-        (r#""status":"error""#, r#""status":"running""#, "has no end"),
+        (r#""status":"error""#, r#""status":"running""#, "a run that has an end has a status with one"),
         (r#""status":"error""#, r#""status":"completed""#, "says how the run failed"),
         (r#""error":"no","node":"pay""#, r#""error":"Max steps exceeded (1)""#, "a run fails so only at a node"),
     ] {

@@ -354,16 +354,16 @@ async fn forged_forks_with_held_failures_are_refused() {
     audit(&graph, &fork, &all, &key, None).unwrap();
     type Forgery<'a> = (&'a str, &'a dyn Fn(&mut serde_json::Value));
     let forgeries: [Forgery<'_>; 5] = [
-        ("the failures of the visits [] are held, and [2, 3] are parked", &|record| {
+        ("the visits [] wait or have failed, and [2, 3] are parked", &|record| {
             drop(record.as_object_mut().unwrap().remove("held"));
         }),
-        ("the failures of the visits [3] are held, and [2, 3] are parked", &|record| {
+        ("the visits [3] wait or have failed, and [2, 3] are parked", &|record| {
             drop(record["held"].as_array_mut().unwrap().remove(0));
         }),
-        ("the failures of the visits [3, 2] are held, and [2, 3] are parked", &|record| {
+        ("the visits [2, 3] wait or have failed, and [2, 3] are parked", &|record| {
             record["held"].as_array_mut().unwrap().reverse();
         }),
-        ("the failures of the visits [2, 3] are held, and [3] are parked", &|record| {
+        ("the visits [2, 3] wait or have failed, and [3] are parked", &|record| {
             drop(record["parked"].as_array_mut().unwrap().remove(0));
         }),
         ("the greatest number of an activation is 4, not 3", &|record| record["made"] = json!(3)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use graph_model::value::{AsView, View};
 use graph_runtime::__private::{CompiledGraph, Executor, ItemType, Program, Tool, Verb};
-use graph_runtime::machine::ReducerError;
+use graph_runtime::machine::{ReducerError, no_such_signal};
 use graph_runtime::{
     ActionError, Arguments, Call, CallFuture, FromValue, Graph, Machine, Map, Mismatch, StateFields, ToolCaller, Value,
 };
@@ -108,6 +108,13 @@ impl Machine for Interpreted {
     fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {
         Map::from_value(inputs.clone())?;
         Ok(Box::new(JsonCells { inputs, values: Vec::new(), reduce: self.reduce }))
+    }
+
+    fn signal(&self, name: &str, value: Value) -> Result<Value, Mismatch> {
+        match self.code.signals().any(|signal| signal == name) {
+            true => Ok(value),
+            false => no_such_signal(name),
+        }
     }
 
     fn nested(&self, _: u16) -> Option<Arc<dyn Machine>> {

@@ -36,6 +36,8 @@ mod recovery;
 mod reducers;
 mod service;
 mod shared;
+mod signals;
 mod single;
 mod support;
 mod tools;
+mod waits;

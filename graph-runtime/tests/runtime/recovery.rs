@@ -9,7 +9,7 @@ use std::time::Duration;
 use graph_model::digest::Digest;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{SignedRecord, Status};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
+use graph_runtime::store::{Inbox, Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges};
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
     audit,
@@ -92,14 +92,33 @@ impl Store for Failing {
         records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
+        self.append_waiting(lease, expected, records, status, WaitChanges::default())
+    }
+
+    fn append_waiting<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<SignedRecord>,
+        status: Status,
+        waits: WaitChanges,
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let crashes =
                 self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
             if !crashes || self.writes {
-                self.inner.append(lease, expected, records, status).await?;
+                self.inner.append_waiting(lease, expected, records, status, waits).await?;
             }
             if crashes { Err(StoreError::failed("the power went out")) } else { Ok(()) }
         })
+    }
+
+    fn now(&self) -> StoreFuture<'_, i64> {
+        self.inner.now()
+    }
+
+    fn inbox<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Inbox> {
+        self.inner.inbox(run)
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {

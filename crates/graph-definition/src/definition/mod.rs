@@ -16,6 +16,7 @@ mod reader;
 pub(crate) mod rules;
 pub(crate) mod schema;
 pub(crate) mod settings;
+mod signal;
 mod start;
 mod subprocess;
 mod template;
@@ -36,12 +37,13 @@ pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{
     Action, Assignment, ByDefinition, EachDefinition, EdgeDefinition, EdgeList, ForeachDefinition, GateDefinition,
-    NodeDefinition, NodeKind, QuorumDefinition, Return, RouteDefinition,
+    NodeDefinition, NodeKind, QuorumDefinition, Return, RouteDefinition, WaitDefinition,
 };
 pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};
 pub use rules::SchemaRule;
 pub use schema::{Property, SchemaKind, Sink, ValueSchema};
+pub use signal::{MOST_SIGNALS, SIGNAL, SignalDefinition};
 pub use start::{ENTRY, EntryDefinition, EntryElement, START};
 pub use template::{TermDefinition, TermKind, locate};
 
@@ -95,6 +97,8 @@ pub struct Definition {
     pub state: Vec<(Spanned<StateKey>, Spanned<Value>)>,
     /// The keys of the state whose writes are combined.
     pub channels: Vec<ChannelDefinition>,
+    /// The signals that a run can receive, in the order of the file.
+    pub signals: Vec<SignalDefinition>,
     /// The nodes, in the order of the file. If a run begins in several nodes, the last one begins their branches.
     pub nodes: Vec<NodeDefinition>,
     /// The names of nodes that could not be read; edges to them are not reported.
@@ -278,6 +282,7 @@ fn read(
     let hooks = config_fields.get("hooks").map(|tree| hook::parse_all(&mut reader, tree)).unwrap_or_default();
     let state = config_fields.get("state").map(|tree| initial_state(&mut reader, tree)).unwrap_or_default();
     let channels = config_fields.get("channels").map(|tree| channel::parse_all(&mut reader, tree)).unwrap_or_default();
+    let signals = config_fields.get("signals").map(|tree| signal::parse_all(&mut reader, tree)).unwrap_or_default();
     let nodes = reader
         .required(&config_fields, "`config`", "nodes")
         .and_then(|tree| node::parse_all(&mut reader, tree, &mut env));
@@ -312,6 +317,7 @@ fn read(
         hooks,
         state,
         channels,
+        signals,
         is_complete,
         nodes: nodes.nodes,
         unreadable: nodes.unreadable,
@@ -320,7 +326,8 @@ fn read(
 }
 
 /// The fields of `config` besides its settings.
-pub const CONFIG: [&str; 8] = ["start", "entries", "nodes", "state", "channels", "hooks", "description", "comment"];
+pub const CONFIG: [&str; 9] =
+    ["start", "entries", "nodes", "state", "channels", "signals", "hooks", "description", "comment"];
 
 /// The fields of a graph besides those of other tools.
 pub const TOP_LEVEL: [&str; 10] = [

@@ -10,6 +10,7 @@ use super::action::{self, CallDefinition};
 use super::channel;
 use super::condition::{self, TestDefinition};
 use super::conduct::{self, Conduct};
+use super::duration;
 use super::env::RequiredEnv;
 use super::reader::{DefinitionReader, Fields, Spanned};
 use super::template::{self, NamesInScope, TermDefinition};
@@ -50,6 +51,8 @@ pub enum NodeKind {
     Foreach(ForeachDefinition),
     /// Assigns and routes.
     Gate(GateDefinition),
+    /// Waits, assigns and routes.
+    Wait(WaitDefinition),
     /// Ends the run.
     Return(Return),
     /// Begins the run in several nodes. No run visits it.
@@ -105,6 +108,31 @@ pub struct GateDefinition {
     pub reset: Vec<Spanned<StateKey>>,
     /// Where the run continues.
     pub next: RouteDefinition,
+}
+
+/// A node that waits.
+#[derive(Debug)]
+pub struct WaitDefinition {
+    /// The time until which it waits.
+    pub until: Option<TermDefinition>,
+    /// How long it waits at most, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// Whether the file gives it a time, also one that could not be read.
+    pub has_time: bool,
+    /// Whether the file names signals for it, also ones that could not be read.
+    pub listens: bool,
+    /// The signals of which the first ends it.
+    pub signals: Vec<Spanned<String>>,
+    /// Where the run continues when the time has come without a signal.
+    pub on_timeout: Option<Spanned<NodeName>>,
+    /// The assignments to the state when it has waited.
+    pub assign: Vec<Assignment>,
+    /// The channels that get their first values again before the assignments.
+    pub reset: Vec<Spanned<StateKey>>,
+    /// Where the run continues.
+    pub next: RouteDefinition,
+    /// Where it continues when the node fails.
+    pub on_error: Option<Spanned<NodeName>>,
 }
 
 /// A node that ends the run.
@@ -203,6 +231,7 @@ impl NodeKind {
             Self::Action(_) => Kind::Action(tool),
             Self::Foreach(_) => Kind::Foreach(tool),
             Self::Gate(_) => Kind::Gate,
+            Self::Wait(_) => Kind::Wait,
             Self::Return(_) => Kind::Return,
             Self::Start(_) => Kind::Start,
         }
@@ -214,6 +243,7 @@ impl NodeKind {
             Self::Action(_) => "the tool is still to be called with these parameters",
             Self::Foreach(_) => "a foreach has a result for each item",
             Self::Gate(_) => "a gate calls nothing",
+            Self::Wait(_) => "this wait receives no signal",
             Self::Return(_) => "a return node calls nothing",
             Self::Start(_) => "`start` calls nothing",
         }
@@ -225,6 +255,7 @@ impl NodeKind {
             Self::Action(_) => "the tool returns nothing",
             Self::Foreach(_) => "the foreach collects nothing",
             Self::Gate(_) => "a gate returns nothing",
+            Self::Wait(_) => "a wait returns nothing",
             Self::Return(_) => "a return node is visited once",
             Self::Start(_) => "`start` is not visited",
         }
@@ -236,6 +267,14 @@ impl NodeDefinition {
     pub fn each(&self) -> Option<&ForeachDefinition> {
         match &self.kind {
             NodeKind::Foreach(each) => Some(each),
+            _ => None,
+        }
+    }
+
+    /// Returns the wait, if the node is one.
+    pub fn wait(&self) -> Option<&WaitDefinition> {
+        match &self.kind {
+            NodeKind::Wait(wait) => Some(wait),
             _ => None,
         }
     }
@@ -254,6 +293,7 @@ impl NodeDefinition {
             NodeKind::Action(action) => &action.next,
             NodeKind::Foreach(each) => &each.next,
             NodeKind::Gate(gate) => &gate.next,
+            NodeKind::Wait(wait) => &wait.next,
             NodeKind::Return(_) => &RouteDefinition::End,
             NodeKind::Start(next) => next,
         }
@@ -264,6 +304,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => &action.assign,
             NodeKind::Gate(gate) => &gate.assign,
+            NodeKind::Wait(wait) => &wait.assign,
             NodeKind::Foreach(_) | NodeKind::Return(_) | NodeKind::Start(_) => &[],
         }
     }
@@ -273,6 +314,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => &action.reset,
             NodeKind::Gate(gate) => &gate.reset,
+            NodeKind::Wait(wait) => &wait.reset,
             NodeKind::Foreach(_) | NodeKind::Return(_) | NodeKind::Start(_) => &[],
         }
     }
@@ -281,7 +323,9 @@ impl NodeDefinition {
     pub fn share(&self) -> &[Spanned<StateKey>] {
         match &self.kind {
             NodeKind::Action(action) => &action.share,
-            NodeKind::Foreach(_) | NodeKind::Gate(_) | NodeKind::Return(_) | NodeKind::Start(_) => &[],
+            NodeKind::Foreach(_) | NodeKind::Gate(_) | NodeKind::Wait(_) | NodeKind::Return(_) | NodeKind::Start(_) => {
+                &[]
+            }
         }
     }
 
@@ -336,8 +380,14 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => action.on_error.as_ref(),
             NodeKind::Foreach(each) => each.on_error.as_ref(),
+            NodeKind::Wait(wait) => wait.on_error.as_ref(),
             NodeKind::Gate(_) | NodeKind::Return(_) | NodeKind::Start(_) => None,
         }
+    }
+
+    /// Returns the node that follows when a wait for signals has lasted its time.
+    pub fn on_timeout(&self) -> Option<&Spanned<NodeName>> {
+        self.wait()?.on_timeout.as_ref()
     }
 
     /// Returns the outcome of the branches that this node does not wait for.
@@ -355,7 +405,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => Some(&action.call),
             NodeKind::Foreach(each) => Some(&each.call),
-            NodeKind::Gate(_) | NodeKind::Return(_) | NodeKind::Start(_) => None,
+            NodeKind::Gate(_) | NodeKind::Wait(_) | NodeKind::Return(_) | NodeKind::Start(_) => None,
         }
     }
 
@@ -364,7 +414,7 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Action(action) => Some(&action.conduct),
             NodeKind::Foreach(each) => Some(&each.conduct),
-            NodeKind::Gate(_) | NodeKind::Return(_) | NodeKind::Start(_) => None,
+            NodeKind::Gate(_) | NodeKind::Wait(_) | NodeKind::Return(_) | NodeKind::Start(_) => None,
         }
     }
 }
@@ -376,6 +426,9 @@ const CALLING: [&str; 10] =
     ["action", "next", "on_error", "env_requires", "retry", "timeout", "limits", "remote", "feedback", "cache_result"];
 /// The fields that only a foreach has.
 const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"];
+
+/// The fields that only a wait has, and the time that it takes.
+const WAITING: [&str; 4] = ["signals", "until", "timeout", "on_timeout"];
 
 /// The fields of a route along every edge whose condition holds.
 pub const ALL: [&str; 4] = ["all", "max_concurrency", "on_branch_error", "comment"];
@@ -400,7 +453,7 @@ pub const BY: [&str; 3] = ["by", "to", "comment"];
 pub const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
 
 /// The types of nodes, as they are written.
-pub const TYPES: [&str; 4] = ["action", "foreach", "gate", "return"];
+pub const TYPES: [&str; 5] = ["action", "foreach", "gate", "wait", "return"];
 
 /// The largest `max_concurrency`.
 pub const MOST_AT_A_TIME: u32 = 10_000;
@@ -414,6 +467,7 @@ pub fn fields_of(kind: &str) -> Vec<&'static str> {
         "action" => &[&CALLING, &["assign", "reset", "share"]],
         "foreach" => &[&CALLING, &EACH],
         "gate" => &[&["assign", "reset", "next"]],
+        "wait" => &[&WAITING, &["assign", "reset", "next", "on_error"]],
         "return" => &[&["output", "cancels"]],
         _ => &[],
     };
@@ -552,13 +606,14 @@ fn parse(
             reader
                 .diagnostics
                 .error(code::MISSING_FIELD, place, format!("node `{name}` needs `action` or `type`"))
-                .help("a node calls a tool with `action`, or is `type: gate` or `type: return`");
+                .help("a node calls a tool with `action`, or is `type: gate`, `type: wait` or `type: return`");
             return None;
         }
         None => NodeKind::Action(parse_action(reader, &name, &fields, env, lost)?),
         Some(kind) => match kind.value.as_str() {
             "action" => NodeKind::Action(parse_action(reader, &name, &fields, env, lost)?),
             "gate" => NodeKind::Gate(parse_gate(reader, &name, &fields, lost)),
+            "wait" => NodeKind::Wait(parse_wait(reader, &name, &fields, lost)?),
             "return" => NodeKind::Return(parse_return(reader, &name, &fields, lost)),
             "foreach" => NodeKind::Foreach(parse_foreach(reader, &name, &fields, env, lost)?),
             other => {
@@ -566,7 +621,7 @@ fn parse(
                 reader
                     .diagnostics
                     .error(code::SHAPE, place, format!("`{other}` is not a type of node"))
-                    .note("a node is an `action`, a `foreach`, a `gate` or a `return`")
+                    .note("a node is an `action`, a `foreach`, a `gate`, a `wait` or a `return`")
                     .suggest(other, TYPES);
                 return None;
             }
@@ -695,9 +750,33 @@ fn parse_on_error(
     fields: &Fields<'_>,
     lost: &mut bool,
 ) -> Option<Spanned<NodeName>> {
-    let on_error = reader.optional_text(fields, "on_error").and_then(|text| reader.name(text, NodeName::new));
-    *lost |= on_error.is_none() && fields.get("on_error").is_some();
-    on_error
+    parse_target(reader, fields, "on_error", lost)
+}
+
+/// Reads the names of the signals that a wait receives.
+fn parse_signals(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<Spanned<String>> {
+    let list = reader.list(tree, "`signals`");
+    reader.note_repeated("`signals`", list);
+    if list.is_empty() && matches!(tree.node, TreeNode::List(_)) {
+        let place = SourcePlace::new(reader.source, tree.span.clone());
+        reader
+            .diagnostics
+            .error(code::SHAPE, place, "`signals` of a wait names no signal")
+            .help("name one, `signals: [name]`, or write how long it waits, as `timeout: 2d`");
+    }
+    list.iter().filter_map(|tree| reader.text(tree, "a signal")).collect()
+}
+
+/// Reads a field with the name of a node.
+fn parse_target(
+    reader: &mut DefinitionReader<'_>,
+    fields: &Fields<'_>,
+    name: &str,
+    lost: &mut bool,
+) -> Option<Spanned<NodeName>> {
+    let target = reader.optional_text(fields, name).and_then(|text| reader.name(text, NodeName::new));
+    *lost |= target.is_none() && fields.get(name).is_some();
+    target
 }
 
 fn parse_gate(
@@ -711,6 +790,53 @@ fn parse_gate(
     *lost |= only(reader, fields, &format!("the gate `{name}`"), &fields_of("gate"), &inert);
     let reset = channel::parse_keys(reader, fields, "`reset`");
     GateDefinition { assign: parse_assign(reader, fields), reset, next: parse_next(reader, fields, lost) }
+}
+
+fn parse_wait(
+    reader: &mut DefinitionReader<'_>,
+    name: &Spanned<NodeName>,
+    fields: &Fields<'_>,
+    lost: &mut bool,
+) -> Option<WaitDefinition> {
+    let whose = format!("the wait `{name}`");
+    let known = fields_of("wait");
+    let inert = CALLING.iter().chain(&EACH).copied().chain(["share"]).filter(|field| !known.contains(field));
+    let inert: Vec<&str> = inert.collect();
+    *lost |= only(reader, fields, &whose, &known, &inert);
+    let assign = parse_assign(reader, fields);
+    let reset = channel::parse_keys(reader, fields, "`reset`");
+    let next = parse_next(reader, fields, lost);
+    let on_error = parse_on_error(reader, fields, lost);
+    let signals = fields.get("signals").map(|tree| parse_signals(reader, tree)).unwrap_or_default();
+    let on_timeout = parse_target(reader, fields, "on_timeout", lost);
+    let until = fields.get("until").map(|tree| template::parse(reader, tree, NamesInScope::Node));
+    let timeout = fields.get("timeout");
+    let timeout_ms = timeout.and_then(|tree| duration::parse(reader, tree, "`timeout`"));
+    let has = |field: &str| fields.get(field).is_some();
+    let key = |field: &str| fields.key(field).filter(|_| has(field));
+    match (key("until"), key("timeout")) {
+        (Some(_), Some(timeout)) => {
+            let place = SourcePlace::new(reader.source, timeout.span.clone());
+            reader
+                .diagnostics
+                .error(code::SHAPE, place, format!("{whose} has both `until` and `timeout`"))
+                .help("say until when it waits, or how long");
+        }
+        (None, None) if !has("signals") => {
+            if !reader.misspelt(fields, &whose, &WAITING) {
+                let place = SourcePlace::new(reader.source, name.span.clone());
+                reader
+                    .diagnostics
+                    .error(code::MISSING_FIELD, place, format!("{whose} needs `signals`, `timeout` or `until`"))
+                    .help("write how long it waits, as `timeout: 2d`, or until when: `until: \"${state.due}\"`");
+            }
+            return None;
+        }
+        _ => {}
+    }
+    let has_time = fields.get("until").is_some() || fields.get("timeout").is_some();
+    let listens = fields.get("signals").is_some();
+    Some(WaitDefinition { until, timeout_ms, has_time, listens, signals, on_timeout, assign, reset, next, on_error })
 }
 
 fn parse_return(

@@ -215,6 +215,12 @@ impl SchemaBasis {
                 "hooks" => json!({ "type": "array", "items": reference("hook") }),
                 "state" => self.keys(reference("first_value")),
                 "channels" => self.keys(reference("channel")),
+                "signals" => json!({
+                    "type": "object",
+                    "propertyNames": { "pattern": patterns::KEY, "maxLength": 200, "not": { "const": vocabulary::SIGNAL } },
+                    "additionalProperties": reference("schema"),
+                    "maxProperties": vocabulary::MOST_SIGNALS,
+                }),
                 "description" | "comment" => anything(),
                 _ => json!({}),
             };

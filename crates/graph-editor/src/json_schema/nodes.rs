@@ -107,6 +107,15 @@ impl SchemaBasis {
         });
         match kind {
             "action" => schema["required"] = json!(["action"]),
+            "wait" => {
+                let forms = [("until", "timeout"), ("timeout", "until")].map(|(one, other)| {
+                    let pair = json!([{ "required": ["signals", "on_timeout"] }, without(&["signals", "on_timeout"])]);
+                    json!({ "allOf": [{ "required": [one] }, without(&[other])], "oneOf": pair })
+                });
+                let forever =
+                    json!({ "allOf": [{ "required": ["signals"] }, without(&["until", "timeout", "on_timeout"])] });
+                schema["oneOf"] = json!([forms[0], forms[1], forever]);
+            }
             "foreach" => {
                 schema["required"] = json!(["over", "action"]);
                 // `max_concurrency` has a meaning only for parallel calls.
@@ -137,7 +146,8 @@ impl SchemaBasis {
                 let list = json!({ "type": "array", "items": reference("target"), "minItems": 1 });
                 json!({ "anyOf": [reference("target"), list, quorum(&list)] })
             }
-            "on_error" => reference("target"),
+            "on_error" | "on_timeout" => reference("target"),
+            "signals" => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 }),
             "env_requires" => return env(),
             "retry" => retry(),
             "timeout" => duration(),
@@ -153,6 +163,7 @@ impl SchemaBasis {
                 json!({ "anyOf": [reference("key"), { "type": "array", "items": reference("key") }] })
             }
             "output" => return reference("value"),
+            "until" => json!({ "type": "string" }),
             "cancels" => with_default(json!({ "type": "boolean" }), json!(false)),
             "over" => return over(),
             "as" => element_name(),
@@ -212,6 +223,12 @@ pub(super) fn retry() -> Value {
 
 pub(super) fn shown(milliseconds: u64) -> Value {
     json!(graph_model::duration::shown(std::time::Duration::from_millis(milliseconds)))
+}
+
+/// Returns the schema of a mapping without these fields.
+fn without(fields: &[&str]) -> Value {
+    let required: Vec<Value> = fields.iter().map(|field| json!({ "required": [field] })).collect();
+    json!({ "not": { "anyOf": required } })
 }
 
 /// Returns the schema of `waits_for` as a mapping; `list` is that of a list of names.

@@ -12,6 +12,7 @@ use crate::call::Parent;
 use crate::engine::ended::Ended;
 use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::Engine;
+use crate::error::RunError;
 use crate::meter::StepMeter;
 use crate::stop::Stop;
 
@@ -61,6 +62,8 @@ impl Begin {
 /// A run that was found in a store.
 pub(crate) enum Taken {
     Ended(Box<Ended>),
+    /// Nothing of what it waits for has happened.
+    Waiting(Box<RunError>),
     Unfinished(Box<Engine>),
 }
 

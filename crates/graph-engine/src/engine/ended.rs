@@ -1,6 +1,7 @@
 //! The ends of runs, and the results that they report.
 
 use graph_model::name::RunId;
+use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 
 use crate::error::RunError;
@@ -8,6 +9,7 @@ use crate::failure::SuppressedError;
 use crate::record::Visit;
 use crate::status::Status;
 use crate::step::SHARED;
+use crate::store::Wait;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -89,6 +91,7 @@ pub(crate) fn result_value(error: &RunError) -> Value {
         | RunError::MaxNestedSteps { steps, state, .. }
         | RunError::Deadline { steps, state, .. } => (Status::Error, None, *steps, Some(state)),
         RunError::Cancelled { steps, state, .. } => (Status::Cancelled, None, *steps, Some(state)),
+        RunError::Waiting { steps, state, .. } => (Status::Waiting, None, *steps, Some(state)),
         RunError::ShutDown { steps, state, .. } => (Status::Running, None, *steps, Some(state)),
         RunError::Store { step, .. } => (Status::Running, None, step.saturating_sub(1), None),
         RunError::Output { .. } | RunError::Stopped { .. } => (Status::Error, None, 0, None),
@@ -102,7 +105,14 @@ pub(crate) fn result_value(error: &RunError) -> Value {
     result.insert("status".into(), status.name().into());
     result.insert("graph_run_id".into(), error.run().as_str().into());
     result.insert("steps".into(), steps.into());
-    result.insert("error".into(), message.into());
+    match error {
+        RunError::Waiting { waits, .. } => {
+            result.insert("open".into(), waits.iter().map(wait_value).collect());
+        }
+        _ => {
+            result.insert("error".into(), message.into());
+        }
+    }
     if let Some(node) = node {
         result.insert("node".into(), node.as_str().into());
     }
@@ -110,9 +120,25 @@ pub(crate) fn result_value(error: &RunError) -> Value {
     Value::Object(result)
 }
 
+/// Returns a wait as one object: `wait`, `node`, `opened`, `due` if it has a time at which it is over, and `signals` if some end it.
+fn wait_value(wait: &Wait) -> Value {
+    let time = |at: i64| timestamp::milliseconds(timestamp::from_unix_milliseconds(at));
+    let mut value = Map::new();
+    value.insert("wait".into(), wait.id.as_str().into());
+    value.insert("node".into(), wait.node.as_str().into());
+    value.insert("opened".into(), time(wait.opened).into());
+    if let Some(due) = wait.due {
+        value.insert("due".into(), time(due).into());
+    }
+    if !wait.signals.is_empty() {
+        value.insert("signals".into(), wait.signals.iter().map(String::as_str).map(Value::from).collect());
+    }
+    Value::Object(value)
+}
+
 impl RunError {
     /// Returns the error as one object: `success`, `status`, `graph_run_id`, `steps`, `error`, `state`, and `node` where one
-    /// failed (R313).
+    /// failed (R313). A run that waits has `open` in the place of `error`: a list of its waits.
     pub fn to_value(&self) -> Value {
         result_value(self)
     }

@@ -7,7 +7,7 @@ use crate::observer::Event;
 use crate::record::{Chain, Due, SignedRecord};
 use crate::services::RuntimeServices;
 use crate::status::Status;
-use crate::store::{Lease, StoreError};
+use crate::store::{Lease, StoreError, WaitChanges};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -54,6 +54,8 @@ pub(crate) struct JournalWriter {
     pub(crate) due: Due,
     /// The results to be cached when the records appended next are durable.
     fresh: Vec<Fresh>,
+    /// Changes of what the run waits for, which are made with the records appended next.
+    waits: WaitChanges,
     to: Arc<Sink>,
     pen: WriteState,
 }
@@ -70,7 +72,7 @@ pub(crate) struct Sink {
 enum WriteState {
     Sync,
     Async(Option<Queue>),
-    Exit(Vec<SignedRecord>, Vec<Fresh>),
+    Exit(Box<Batch>),
 }
 
 /// The steps that wait for the store.
@@ -87,7 +89,27 @@ struct Batch {
     records: Vec<SignedRecord>,
     /// The results of the steps' calls that are to be cached.
     fresh: Vec<Fresh>,
+    waits: WaitChanges,
     status: Status,
+}
+
+impl Batch {
+    /// Records of which the first is the one with this number.
+    fn new(known: u64) -> Self {
+        Self { known, records: Vec::new(), fresh: Vec::new(), waits: WaitChanges::default(), status: Status::Running }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.waits.is_empty()
+    }
+
+    /// Adds the records that follow.
+    fn extend(&mut self, next: Self) {
+        self.records.extend(next.records);
+        self.fresh.extend(next.fresh);
+        self.waits.extend(next.waits);
+        self.status = next.status;
+    }
 }
 
 impl JournalWriter {
@@ -103,9 +125,9 @@ impl JournalWriter {
         let pen = match durability {
             Durability::Sync => WriteState::Sync,
             Durability::Async => WriteState::Async(Some(Queue::open(&to))),
-            Durability::Exit => WriteState::Exit(Vec::new(), Vec::new()),
+            Durability::Exit => WriteState::Exit(Box::new(Batch::new(chain.count()))),
         };
-        Self { chain, due, fresh: Vec::new(), to, pen }
+        Self { chain, due, fresh: Vec::new(), waits: WaitChanges::default(), to, pen }
     }
 
     /// Returns the lease of the run.
@@ -116,6 +138,11 @@ impl JournalWriter {
     /// Caches results of calls as soon as the records that are appended next are durable, and not before.
     pub(crate) fn keep(&mut self, fresh: Vec<Fresh>) {
         self.fresh = fresh;
+    }
+
+    /// Changes what the run waits for, with the records that are appended next.
+    pub(crate) fn change_waits(&mut self, waits: WaitChanges) {
+        self.waits.extend(waits);
     }
 
     /// Writes, chains and signs a record, which is to be appended next.
@@ -154,16 +181,13 @@ impl JournalWriter {
                     None => Ok(()),
                 }
             }
-            WriteState::Exit(kept, kept_fresh) => {
-                let Batch { known, records, fresh, status } = batch;
-                let known = known - kept.len() as u64;
-                kept.extend(records);
-                kept_fresh.extend(fresh);
+            WriteState::Exit(kept) => {
+                kept.extend(batch);
                 if status == Status::Running {
                     return Ok(());
                 }
-                let (records, fresh) = (std::mem::take(kept), std::mem::take(kept_fresh));
-                self.to.write(Batch { known, records, fresh, status }).await
+                let next = Batch::new(kept.known + kept.records.len() as u64);
+                self.to.write(std::mem::replace(kept, next)).await
             }
         }
     }
@@ -171,27 +195,24 @@ impl JournalWriter {
     /// Appends a record that was just signed, if there is one, and waits until it and all records before it are durable. The
     /// run remains unfinished, and this writer appends nothing more to it.
     pub(crate) async fn flush(&mut self, record: Option<SignedRecord>) -> Result<(), StoreError> {
-        let records: Vec<SignedRecord> = record.into_iter().collect();
-        let (is_empty, batch) = (records.is_empty(), self.batch(records, Status::Running));
+        let batch = self.batch(record.into_iter().collect(), Status::Running);
         match &mut self.pen {
-            WriteState::Sync if is_empty => Ok(()),
+            WriteState::Sync if batch.is_empty() => Ok(()),
             WriteState::Sync => self.to.write(batch).await,
             WriteState::Async(queue) => {
                 let mut queue = queue.take().ok_or(StoreError::Closed)?;
-                if !is_empty {
+                if !batch.is_empty() {
                     queue.send(batch).await?;
                 }
                 queue.close().await
             }
-            WriteState::Exit(kept, kept_fresh) => {
-                let known = batch.known - kept.len() as u64;
-                let (mut records, mut fresh) = (std::mem::take(kept), std::mem::take(kept_fresh));
-                records.extend(batch.records);
-                fresh.extend(batch.fresh);
-                match records.is_empty() {
-                    true => Ok(()),
-                    false => self.to.write(Batch { known, records, fresh, status: Status::Running }).await,
+            WriteState::Exit(kept) => {
+                kept.extend(batch);
+                if kept.is_empty() {
+                    return Ok(());
                 }
+                let next = Batch::new(kept.known + kept.records.len() as u64);
+                self.to.write(std::mem::replace(kept, next)).await
             }
         }
     }
@@ -206,8 +227,9 @@ impl JournalWriter {
     }
 
     fn batch(&mut self, records: Vec<SignedRecord>, status: Status) -> Batch {
-        let fresh = std::mem::take(&mut self.fresh);
-        Batch { known: self.chain.count() - records.len() as u64, records, fresh, status }
+        let known = self.chain.count() - records.len() as u64;
+        let (fresh, waits) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.waits));
+        Batch { known, records, fresh, waits, status }
     }
 }
 
@@ -215,10 +237,13 @@ impl Sink {
     /// Writes records, waits until they are durable, shows them to observers, and caches the results that come with them.
     async fn write(&self, batch: Batch) -> Result<(), StoreError> {
         let Self { runtime, machine, lease } = self;
-        let Batch { known, records, fresh, status } = batch;
+        let Batch { known, records, fresh, waits, status } = batch;
         let store = runtime.store.as_ref().expect("a run with a journal has a store");
         let seen = (!runtime.observers.is_empty()).then(|| records.clone());
-        store.append(lease, known, records, status).await?;
+        match waits.is_empty() && status != Status::Waiting {
+            true => store.append(lease, known, records, status).await?,
+            false => store.append_waiting(lease, known, records, status, waits).await?,
+        }
         if let Some(records) = seen {
             let event = Event::Recorded { run: lease.run(), graph: machine.graph(), records: &records };
             runtime.observers.iter().for_each(|observer| observer.observe(&event));
@@ -262,9 +287,7 @@ fn failure(failed: &Mutex<Option<StoreError>>) -> StoreError {
 async fn write_all(to: Arc<Sink>, mut waiting: Receiver<Batch>, failed: Arc<Mutex<Option<StoreError>>>) {
     while let Some(mut batch) = waiting.recv().await {
         while let Ok(next) = waiting.try_recv() {
-            batch.records.extend(next.records);
-            batch.fresh.extend(next.fresh);
-            batch.status = next.status;
+            batch.extend(next);
         }
         if let Err(error) = to.write(batch).await {
             *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

@@ -63,15 +63,20 @@ impl StepContext {
             let shared = shared_values(self.graph(), node, &*self.run_state.state);
             let begin = Begin { meter, shared, ..self.begin_inside(id.clone(), parent, depth) };
             let runtime = &self.runtime;
+            let can_wait = runtime.can_wait(tables(machine.graph()), &begin).await;
+            can_wait.map_err(|error| Failure::permanent(error.to_string()))?;
             let span = run_span(&id, &tables(machine.graph()).id);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
             let taken = match begun {
                 Ok(engine) => Ok(Taken::Unfinished(Box::new(engine))),
-                Err(StartError::Exists { .. }) => runtime.take_up(begin, machine).instrument(span.clone()).await,
+                Err(StartError::Exists { .. }) => {
+                    runtime.take_up(begin, machine, &mut None).instrument(span.clone()).await
+                }
                 Err(error) => Err(ResumeError::Start(error)),
             };
             let ended = match taken {
                 Ok(Taken::Ended(ended)) => Ok(*ended),
+                Ok(Taken::Waiting(waiting)) => Err(*waiting),
                 Ok(Taken::Unfinished(engine)) => drive_apart(*engine, span).await,
                 Err(ResumeError::Start(StartError::Store { source, .. }) | ResumeError::Store { source, .. }) => {
                     made.broken = Some(Box::new(RunError::Store { run: id.clone(), step: 0, source }));
@@ -213,15 +218,15 @@ impl Engine {
             begin.stop.set();
         }
         let span = run_span(run, &tables(machine.graph()).id);
-        let mut taken = self.runtime.take_up(begin.clone(), machine.clone()).instrument(span.clone()).await;
+        let mut taken = self.runtime.take_up(begin.clone(), machine.clone(), &mut None).instrument(span.clone()).await;
         // The task of a call that was dropped gives the lease back when it is dropped itself.
         for _ in 0..MOST_WAITS {
             let Err(ResumeError::Store { source: StoreError::Leased { .. }, .. }) = taken else { break };
             self.runtime.clock.sleep(Duration::from_millis(1)).await;
-            taken = self.runtime.take_up(begin.clone(), machine.clone()).instrument(span.clone()).await;
+            taken = self.runtime.take_up(begin.clone(), machine.clone(), &mut None).instrument(span.clone()).await;
         }
         match taken.map_err(|error| error.to_string())? {
-            Taken::Ended(_) => Ok(()),
+            Taken::Ended(_) | Taken::Waiting(_) => Ok(()),
             // The nested run is asked to stop before it begins, so it makes no calls.
             Taken::Unfinished(engine) => match drive_apart(*engine, span).await {
                 Ok(_) | Err(RunError::Cancelled { .. }) => Ok(()),

@@ -41,9 +41,21 @@ impl StepContext {
         let planned = self.plan(&visit.activation, &mut made);
         let job = PendingCall { at: &visit.activation, item: None };
         let first = match planned {
+            Err(failure) if self.graph().waits(visit.activation.node) => {
+                visit.warnings.append(&mut made.warnings);
+                visit.at = made.at;
+                (visit.failure, visit.is_unfit) = (Some(self.scrubbed(failure, None)), true);
+                return;
+            }
             Ok(Planned::Compute | Planned::Finish) => {
                 visit.warnings.append(&mut made.warnings);
                 visit.at = made.at;
+                return;
+            }
+            Ok(Planned::Wait(until)) => {
+                visit.warnings.append(&mut made.warnings);
+                visit.at = made.at;
+                (visit.waits, visit.until) = (true, until);
                 return;
             }
             Ok(Planned::Each { items, width }) => {

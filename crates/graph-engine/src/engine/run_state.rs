@@ -1,5 +1,6 @@
 //! The data of an engine: the context of a run, its state and position, and the visits of a step.
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -92,6 +93,8 @@ pub(crate) struct Engine {
     pub(crate) dropped: Vec<u64>,
     /// The failures that are held, with all that the position does not say of them, by the numbers of the visits.
     pub(crate) held_failures: Vec<(u64, Box<Failure>)>,
+    /// The signals that it has taken or left out since it is in this process: the store may have them still.
+    pub(crate) settled_signals: BTreeSet<u64>,
     /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks
     /// share real threads.
     pub(crate) turn: Instant,
@@ -162,6 +165,10 @@ pub(crate) struct VisitState {
     pub(crate) broken: Option<Box<RunError>>,
     /// Whether it failed on the results of its calls.
     pub(crate) is_unfit: bool,
+    /// Whether it waits before it is made.
+    pub(crate) waits: bool,
+    /// The time until which it waits, if its node computes one, in milliseconds since the Unix epoch.
+    pub(crate) until: Option<i64>,
     /// Most visits write at most one key.
     pub(crate) changes: SmallVec<[Change; 1]>,
     /// The values of channels as the node saw them after its own writes, if a function of the program combined them.
@@ -200,6 +207,8 @@ impl VisitState {
         self.broken = None;
         self.failure = None;
         self.is_unfit = false;
+        self.waits = false;
+        self.until = None;
         self.changes.clear();
         self.reduced.clear();
         self.new_keys.clear();
@@ -267,6 +276,8 @@ impl VisitState {
             suppressed: self.way.is_suppressed(),
             ends_branch: self.way.ends_branch(),
             held: self.way.is_held(),
+            opened: self.way.opened(),
+            timed_out: self.way.is_timed_out(),
             cancelled: self.way.is_cancelled(),
             late: position.is_late(&self.activation),
             data: data.map(AsView::view),

@@ -48,6 +48,7 @@ impl Engine {
             return Err(error);
         }
         self.settle(&mut visits);
+        self.open_waits(&mut visits).await?;
         if self.is_observed() {
             self.observe_visits(&visits);
         }
@@ -81,6 +82,7 @@ impl Engine {
         let (status, output) = match &next {
             _ if is_over => (Status::Error, None),
             Some(_) => (Status::Running, None),
+            None if self.run_state.position.is_waiting() => (Status::Waiting, None),
             None => {
                 let (ended, _) = self.end(at, &mut Notes::default());
                 (ended.status, Some(ended.hidden.map_or(ended.output, |hidden| *hidden)))

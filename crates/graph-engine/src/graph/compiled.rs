@@ -65,6 +65,11 @@ impl CompiledGraph {
         self.0.digest
     }
 
+    /// Returns the names of the signals that its runs can receive.
+    pub fn signals(&self) -> impl Iterator<Item = &str> {
+        self.0.settings.signals.keys().map(String::as_str)
+    }
+
     /// Returns the capabilities that the graph declares, which a caller must grant.
     pub fn permissions(&self) -> &Grants {
         &self.0.permissions

@@ -26,8 +26,8 @@ use crate::graph::channels::find_channels;
 use crate::graph::fan_out::{Member, fan_outs};
 use crate::graph::node::{
     ArgumentTerms, CallTerm, Comparison, CompiledEdge, CompiledForeach, CompiledHook, CompiledKey, CompiledKind,
-    CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, Does, EdgeCondition, ListRoute, PathBase, ResolvedPath,
-    TextPiece, ValueRoute,
+    CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, CompiledWait, Does, EdgeCondition, ListRoute, PathBase,
+    ResolvedPath, TextPiece, ValueRoute,
 };
 
 /// Resolves a graph.
@@ -80,6 +80,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         kept_for_a_step: Vec::new(),
         has_ordered: !settings.by_branch.is_empty(),
         has_cancelling: nodes.iter().any(|node: &CompiledNode| node.cancels),
+        can_wait: nodes.iter().any(|node: &CompiledNode| node.kind.wait().is_some()),
         counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),
         fan_outs: HashMap::new(),
         hooks,
@@ -125,6 +126,16 @@ impl Loader<'_> {
         let kind = match body.does {
             program::Kind::Gate => CompiledKind::Gate,
             program::Kind::Start => CompiledKind::Start,
+            program::Kind::Wait => {
+                let wait = body.wait.as_ref().ok_or_else(|| format!("node `{name}` waits for nothing"))?;
+                check_wait(name, wait, settings)?;
+                CompiledKind::Wait(CompiledWait {
+                    until: wait.until.as_ref().map(|until| self.term(until)).transpose()?,
+                    timeout_ms: wait.timeout_ms,
+                    signals: wait.signals.clone(),
+                    on_timeout: wait.on_timeout,
+                })
+            }
             program::Kind::Return => {
                 CompiledKind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?)
             }
@@ -407,6 +418,21 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
         node.facts.fast &= !finishes && !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
     }
     Ok(())
+}
+
+/// Checks that a wait has an end, and that it leads somewhere however it ends.
+fn check_wait(name: &str, wait: &program::Wait, settings: &Settings) -> Result<(), String> {
+    let (has_time, listens) = (wait.until.is_some() || wait.timeout_ms.is_some(), !wait.signals.is_empty());
+    if wait.until.is_some() && wait.timeout_ms.is_some() || !has_time && !listens {
+        return Err(format!("node `{name}` waits until a time, or for one, or for signals"));
+    }
+    if wait.on_timeout.is_some() != (has_time && listens) {
+        return Err(format!("node `{name}` has a node for its time exactly if it waits for signals and has a time"));
+    }
+    match wait.signals.iter().find(|signal| !settings.signals.contains_key(*signal)) {
+        Some(signal) => Err(format!("node `{name}` receives `{signal}`, which is no signal of the graph")),
+        None => Ok(()),
+    }
 }
 
 /// Checks that every index of a node names one.

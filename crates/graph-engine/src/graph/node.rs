@@ -132,10 +132,16 @@ impl CompiledNode {
         (0..).map_while(|edge| self.next.target(edge))
     }
 
-    /// Returns the nodes that it leads to: by its edges, by its failure, and where too few branches can arrive at it.
+    /// Returns the nodes that it leads to: by its edges, by its failure, by its time, and where too few branches can arrive at
+    /// it.
     pub fn onward(&self) -> impl Iterator<Item = u16> {
         let fewer = self.quorum().and_then(|quorum| quorum.fewer);
-        self.targets().flatten().chain(self.on_error).chain(fewer)
+        self.targets().flatten().chain(self.on_error).chain(self.on_timeout()).chain(fewer)
+    }
+
+    /// Returns the node that follows if it waits for signals, and none comes in time.
+    pub fn on_timeout(&self) -> Option<u16> {
+        self.kind.wait()?.on_timeout
     }
 
     /// Returns how many branches it waits for, if not for all.
@@ -153,6 +159,8 @@ pub enum CompiledKind {
     Foreach(CompiledForeach),
     /// No call: it chooses an edge.
     Gate,
+    /// No call: it waits, and then chooses an edge.
+    Wait(CompiledWait),
     /// Ends the run, which returns this term, or all keys of the state if there is no term.
     Return(Option<CompiledTerm>),
     /// Begins the run in several nodes. It is not visited.
@@ -166,6 +174,7 @@ impl CompiledKind {
             Self::Action(call) => program::Kind::Action(call.tool),
             Self::Foreach(each) => program::Kind::Foreach(each.call.tool),
             Self::Gate => program::Kind::Gate,
+            Self::Wait(_) => program::Kind::Wait,
             Self::Return(_) => program::Kind::Return,
             Self::Start => program::Kind::Start,
         }
@@ -179,7 +188,16 @@ impl CompiledKind {
             Self::Foreach(each) => {
                 Asks::Each { tool: each.call.tool, width: each.width.max(1), collects: each.collect }
             }
-            Self::Gate | Self::Return(_) | Self::Start => Asks::Nothing,
+            Self::Gate | Self::Wait(_) | Self::Return(_) | Self::Start => Asks::Nothing,
+        }
+    }
+
+    /// Returns what it waits for, if it waits.
+    #[inline]
+    pub fn wait(&self) -> Option<&CompiledWait> {
+        match self {
+            Self::Wait(wait) => Some(wait),
+            _ => None,
         }
     }
 
@@ -342,6 +360,31 @@ impl CompiledForeach {
     /// Returns the name of an item in templates.
     pub fn variable(&self) -> &str {
         &self.name
+    }
+}
+
+/// The wait of a node.
+#[derive(Debug)]
+pub struct CompiledWait {
+    /// The time until which it waits.
+    pub until: Option<CompiledTerm>,
+    /// How long it waits at most, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// The names of the signals of which the first ends it.
+    pub signals: Vec<String>,
+    /// The node that follows when the time has come without one of these signals.
+    pub on_timeout: Option<u16>,
+}
+
+impl CompiledWait {
+    /// Whether a signal can end it.
+    pub fn listens(&self) -> bool {
+        !self.signals.is_empty()
+    }
+
+    /// Whether it receives the signal with a name.
+    pub fn receives(&self, name: &str) -> bool {
+        self.signals.iter().any(|signal| signal == name)
     }
 }
 

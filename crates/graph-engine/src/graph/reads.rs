@@ -76,7 +76,7 @@ impl Reads {
         }
     }
 
-    /// Adds the calls of a node: the item, the parameters and the list.
+    /// Adds the calls of a node: the item, the parameters and the list; for a wait, the time until which it waits.
     fn of_calls(&mut self, kind: &CompiledKind) {
         match kind {
             CompiledKind::Action(call) => self.of_call(call),
@@ -84,6 +84,7 @@ impl Reads {
                 self.of_call(&each.call);
                 self.of_term(&each.over);
             }
+            CompiledKind::Wait(wait) => wait.until.iter().for_each(|until| self.of_term(until)),
             CompiledKind::Gate | CompiledKind::Return(_) | CompiledKind::Start => {}
         }
     }
@@ -106,7 +107,11 @@ impl GraphTables {
             match &node.kind {
                 CompiledKind::Return(Some(output)) => reads.of_term(output),
                 CompiledKind::Return(None) => reads.all = true,
-                CompiledKind::Action(_) | CompiledKind::Foreach(_) | CompiledKind::Gate | CompiledKind::Start => {}
+                CompiledKind::Action(_)
+                | CompiledKind::Foreach(_)
+                | CompiledKind::Gate
+                | CompiledKind::Wait(_)
+                | CompiledKind::Start => {}
             }
             node.assign.iter().for_each(|(_, term)| reads.of_term(term));
             reads.of_route(&node.next);

@@ -67,6 +67,10 @@ pub struct TopologyNode<N = usize> {
     pub route: TopologyRoute,
     /// Where its failures lead, if the node says that.
     pub on_error: Option<N>,
+    /// The signals that it waits for.
+    pub signals: Vec<String>,
+    /// The node that follows if it waits for signals, and none comes in time.
+    pub on_timeout: Option<N>,
     /// How it waits for branches, if it is a join.
     pub join: Option<TopologyJoin<N>>,
     /// Whether it is a return that cancels everything else that is active.
@@ -167,6 +171,8 @@ impl CompiledGraph {
                     CompiledRoute::By(_) => TopologyRoute::By,
                 },
                 on_error: node.on_error.map(&name),
+                signals: node.kind.wait().map(|wait| wait.signals.clone()).unwrap_or_default(),
+                on_timeout: node.on_timeout().map(&name),
                 join: node.join.as_ref().map(joins),
                 cancels: node.cancels,
                 reset: names_of(tables, &node.reset),

@@ -3,7 +3,7 @@
 mod progress;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use graph_model::name::{GraphId, RunId};
 use graph_model::program::Kind;
@@ -115,6 +115,18 @@ pub enum Event<'a> {
         /// The warnings of the visit.
         warnings: &'a [String],
     },
+    /// A visit waits. It is made, with its number, when the wait is over.
+    #[non_exhaustive]
+    WaitOpened {
+        /// The run.
+        run: &'a RunId,
+        /// The number of the visit.
+        step: u64,
+        /// The node.
+        node: &'a str,
+        /// The time until which it waits, by the store's time, if it waits for a time.
+        due: Option<SystemTime>,
+    },
     /// Records were committed to the run's journal. Runs without a store have no journal, and no such events.
     #[non_exhaustive]
     Recorded {
@@ -150,6 +162,7 @@ impl Event<'_> {
             Self::RunStarted { run, .. }
             | Self::StepStarted { run, .. }
             | Self::StepCompleted { run, .. }
+            | Self::WaitOpened { run, .. }
             | Self::Recorded { run, .. }
             | Self::RunEnded { run, .. } => run,
         }

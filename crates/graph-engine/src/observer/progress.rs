@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use graph_model::name::RunId;
 use graph_model::program::Kind;
+use graph_model::timestamp;
 
 use crate::observer::{Event, Observer};
 use crate::status::Status;
@@ -71,6 +72,15 @@ impl Observer for Progress {
                 self.line(run, format_args!("step {step}/{nodes} {node} ..."));
             }
             Event::StepStarted { .. } | Event::Recorded { .. } => {}
+            Event::WaitOpened { run, step, node, due } => {
+                let nodes = self.nodes(run);
+                let until = due.map_or_else(String::new, |due| format!(" (until {})", timestamp::seconds(due)));
+                self.line(run, format_args!("step {step}/{nodes} {node} ⏸{until}"));
+            }
+            // It has told what it waits for.
+            Event::RunEnded { run, status: Status::Waiting, .. } => {
+                self.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(*run);
+            }
             Event::StepCompleted {
                 run,
                 step,

@@ -21,7 +21,7 @@ use crate::graph::{GraphTables, MOST_BRANCHES};
 use crate::record::version_2;
 use crate::state::StateFields;
 use crate::status::Status;
-use crate::step::Position;
+use crate::step::{OpenWait, Opened, Position, TakenWait};
 
 /// The members of every record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -98,6 +98,8 @@ pub enum Entry {
     Step(Step),
     /// Calls of an unfinished step finished before others did.
     Calls(Calls),
+    /// Visits have waited, and are made in the next step.
+    Take(Take),
     /// The sum of the records before.
     Snapshot(Snapshot),
     /// The run continues in another process, or after an error.
@@ -109,7 +111,7 @@ pub enum Entry {
 }
 
 /// The kinds of entries, as records name them.
-const KINDS: &[&str] = &["start", "step", "calls", "snapshot", "resume", "edit", "end"];
+const KINDS: &[&str] = &["start", "step", "calls", "take", "snapshot", "resume", "edit", "end"];
 
 impl Entry {
     /// Reads the entry of a kind from the text of its record.
@@ -122,6 +124,7 @@ impl Entry {
             "start" => from_str(body).map(Self::Start),
             "step" => from_str(body).map(Self::Step),
             "calls" => from_str(body).map(Self::Calls),
+            "take" => from_str(body).map(Self::Take),
             "snapshot" => from_str(body).map(Self::Snapshot),
             "resume" => from_str(body).map(Self::Resume),
             "edit" => from_str(body).map(Self::Edit),
@@ -369,6 +372,12 @@ pub struct Visit<T = String, D = Value, C = Map<String, Value>> {
     /// again, with its number.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
+    /// When the visit began to wait, and when that is over. The visit is made then, with its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened: Option<Opened>,
+    /// Whether it waited for signals, and none came in time. It wrote nothing then, and leads to the node for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
     /// Whether its branch was cancelled during the visit, because the quorum of a fan-out around it was decided, or another
     /// visit led to a return that cancels. Its calls may have had their effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -526,6 +535,21 @@ pub struct Done {
     /// Its warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// Waits that are over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Take {
+    /// The waits, in the order of their visits.
+    pub taken: Vec<TakenWait>,
+}
+
+impl Take {
+    /// These waits are over.
+    pub fn new(taken: Vec<TakenWait>) -> Self {
+        Self { taken }
+    }
 }
 
 /// A node that is to be visited.
@@ -700,7 +724,7 @@ impl Visit {
     /// Returns the edges that the visit took; `fans_out` says whether its node fans out.
     pub fn taken(&self, fans_out: bool) -> TakenEdges {
         // A failure takes no edge unless the run continues after it.
-        let leads_to_handler = self.error.is_some() && !self.suppressed;
+        let leads_to_handler = (self.error.is_some() && !self.suppressed) || self.timed_out;
         match (&self.list, self.edges.as_slice()) {
             // Only the length of an encrypted list is known.
             (Some(Value::Array(list)), _) => TakenEdges::Over(Arc::new(list.clone())),
@@ -709,7 +733,7 @@ impl Visit {
                 let length = length.min(MOST_BRANCHES);
                 TakenEdges::Over(Arc::new(vec![Value::Null; length]))
             }
-            (_, []) if !fans_out || self.ends_in_failure() || self.cancelled || leads_to_handler => TakenEdges::None,
+            (_, []) if !fans_out || self.is_not_over() || self.ends_branch || leads_to_handler => TakenEdges::None,
             (_, [edge]) if !fans_out => TakenEdges::One(*edge),
             (_, edges) => TakenEdges::Many(Arc::new(edges.to_vec())),
         }
@@ -718,6 +742,11 @@ impl Visit {
     /// Whether it failed and leads nowhere: the failure ended its branch, or is held.
     pub fn ends_in_failure(&self) -> bool {
         self.ends_branch || self.held
+    }
+
+    /// Whether it was not made to its end: it waits, has a failure that is held, or was cancelled.
+    pub fn is_not_over(&self) -> bool {
+        self.opened.is_some() || self.held || self.cancelled
     }
 
     /// Whether the calls of it that finished are not made again with the visit: its failure is held, and it is that of the
@@ -774,12 +803,21 @@ pub struct Snapshot {
     /// The greatest number of an activation, if it is not in `next` or `parked`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<u64>,
-    /// Activations that wait: their failures are held.
+    /// Activations that wait, or whose failures are held.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parked: Vec<Target>,
     /// The failures of the visits that are parked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<HeldFailure>,
+    /// The waits of the other parked visits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<OpenWait>,
+    /// The visits that have waited, and are made next or have a failure that is held.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<TakenWait>,
+    /// The places of the signals that waits have taken.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub received: BTreeSet<u64>,
     /// The fan-outs whose branches are not over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fans: Vec<FanOut>,

@@ -10,7 +10,7 @@ use graph_model::timestamp;
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
-use crate::record::entry::{End, Entry, Record, Start};
+use crate::record::entry::{End, Entry, Record, Start, Visit};
 use crate::record::snapshot::Due;
 use crate::record::version_2;
 
@@ -119,6 +119,8 @@ pub struct Chain {
     run: RunId,
     seq: u64,
     prev: Digest,
+    /// The link of the first record, if there is one.
+    start: Option<Digest>,
     /// The version of the last record; no later record has an earlier one.
     version: u32,
 }
@@ -154,12 +156,17 @@ impl DraftHead<'_> {
 impl Chain {
     /// Creates a chain without records.
     pub fn new(run: RunId) -> Self {
-        Self { run, seq: 0, prev: Digest::of([]), version: FIRST_VERSION }
+        Self { run, seq: 0, prev: Digest::of([]), start: None, version: FIRST_VERSION }
     }
 
     /// Returns how many records there are.
     pub fn count(&self) -> u64 {
         self.seq
+    }
+
+    /// Returns the link of the first record, which distinguishes the run from another one with the same id.
+    pub fn start(&self) -> Option<Digest> {
+        self.start
     }
 
     /// Writes, chains and signs a record.
@@ -173,6 +180,7 @@ impl Chain {
         let signature = key.sign(&digest);
         self.seq += 1;
         self.prev = link(&digest, &signature);
+        self.start.get_or_insert(self.prev);
         self.version = VERSION;
         SignedRecord { seq, signature, body, end: Some(token) }
     }
@@ -213,6 +221,17 @@ impl Journal {
             Entry::End(end) => Some(end),
             _ => None,
         }
+    }
+
+    /// Returns how many nodes were visited.
+    pub(crate) fn steps(&self) -> u64 {
+        let is_made = |visit: &&Visit| !visit.held && visit.opened.is_none();
+        self.records.iter().enumerate().fold(0, |steps, (at, record)| match &record.entry {
+            // A snapshot that follows other records says nothing new.
+            Entry::Snapshot(snapshot) if at == 0 => snapshot.steps,
+            Entry::Step(step) => steps + step.visits.iter().filter(is_made).count() as u64,
+            _ => steps,
+        })
     }
 }
 
@@ -431,7 +450,8 @@ impl Chain {
             Some(last) => (last.link(), version(&last.body).unwrap_or(VERSION)),
             None => (self.prev, self.version),
         };
-        Self { run: self.run.clone(), seq: self.seq + signed.len() as u64, prev, version }
+        let start = self.start.or_else(|| signed.first().map(SignedRecord::link));
+        Self { run: self.run.clone(), seq: self.seq + signed.len() as u64, prev, start, version }
     }
 
     /// Whether a text begins as the next record must, in its only valid spelling: `{"v":3,"run":…,"seq":…,"prev":…,"end":"`.

@@ -12,7 +12,7 @@ use crate::record::entry::{Step, Target, Visit};
 use crate::record::recorded_state::RecordedState;
 use crate::record::written::{new_orders, open_joins, reduced, targets};
 use crate::state::StateFields;
-use crate::step::{FoldError, NO_WAY, Position, SettledVisit, StateWrites, Way, fold, may_begin_runs, write};
+use crate::step::{FoldError, NO_WAY, Opened, Position, SettledVisit, StateWrites, Way, fold, may_begin_runs, write};
 
 /// Applies a step of a journal to a position, and to a state if there is one.
 ///
@@ -36,6 +36,10 @@ pub fn retake(
     if let Some(visit) = frontier.iter().zip(&step.visits).find(|(at, visit)| position.is_late(at) != visit.late) {
         let (at, other) = (visit.0.number, if visit.1.late { "had not" } else { "had" });
         return Err(format!("visit {at} is in a branch that the run {other} continued without"));
+    }
+    if let Some((at, _)) = frontier.iter().zip(&step.visits).find(|(at, visit)| !waits_once(graph, position, at, visit))
+    {
+        return Err(format!("visit {} waits once, before it is made", at.number));
     }
     let read = |(at, visit)| Recorded::read(graph, at, visit);
     let visits = frontier.iter().zip(&step.visits).map(read).collect::<Result<Vec<_>, _>>()?;
@@ -80,6 +84,20 @@ pub fn retake(
     }
     position.limit = step.limit.or(position.limit);
     Ok(())
+}
+
+/// Whether a visit waits if its node does and it has not waited, and only then. Its node may fail before, or be cancelled.
+fn waits_once(graph: &GraphTables, position: &Position, at: &Activation, visit: &Visit) -> bool {
+    let taken = position.taken(at);
+    let is_to_wait = graph.waits(at.node) && taken.is_none();
+    let has_lasted = graph.node(at.node).on_timeout().is_some() && taken.is_some_and(|taken| taken.signal.is_none());
+    if visit.timed_out != has_lasted && !visit.cancelled {
+        return false;
+    }
+    match visit.opened {
+        Some(_) => is_to_wait,
+        None => !is_to_wait || visit.error.is_some() || visit.cancelled,
+    }
 }
 
 const OTHER_VALUES: &str = "it has other values of the channels that functions of the program combine";
@@ -146,6 +164,13 @@ impl<'a> Recorded<'a> {
             is_bare(name, visit)?;
             return Ok(Self { at, way: Way::Cancelled, changes });
         }
+        if let Some(opened) = visit.opened {
+            is_bare(name, visit)?;
+            return Ok(Self { at, way: Way::Waits(opened), changes });
+        }
+        if visit.timed_out {
+            return Ok(Self { at, way: way_of_timeout(graph, at, visit)?, changes });
+        }
         let way = match (&visit.error, visit.suppressed, graph.node(node).on_error) {
             (Some(_), false, None) if visit.ends_in_failure() => way_of_failure(graph, at, visit)?,
             (Some(_), false, Some(target)) => Way::OnError(target),
@@ -175,23 +200,46 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Fails if a visit that was cancelled has members that only a visit has which was not.
+/// Fails if a visit that was cancelled, or waits, has members that only a visit has which was made to its end.
 fn is_bare(node: &str, visit: &Visit) -> Result<(), String> {
     let bare = Visit {
         step: visit.step,
         node: visit.node.clone(),
         branch: visit.branch.clone(),
         fan: visit.fan,
-        cancelled: true,
+        opened: visit.opened,
+        cancelled: visit.cancelled,
         late: visit.late,
         below: visit.below,
         ms: visit.ms,
+        now: visit.now.filter(|_| visit.opened.is_some()),
+        warnings: if visit.opened.is_some() { visit.warnings.clone() } else { Vec::new() },
         ..Visit::default()
     };
     if *visit == bare {
-        Ok(())
-    } else {
-        Err(format!("the visit of node `{node}` was cancelled, and says what it came to"))
+        return Ok(());
+    }
+    let what = if visit.cancelled { "was cancelled" } else { "waits" };
+    Err(format!("the visit of node `{node}` {what}, and says what it came to"))
+}
+
+/// Returns where a visit leads that waited for signals, and none came in time.
+fn way_of_timeout(graph: &GraphTables, at: &Activation, visit: &Visit) -> Result<Way, String> {
+    let name = &graph.node(at.node).name;
+    let bare = Visit {
+        step: visit.step,
+        node: visit.node.clone(),
+        branch: visit.branch.clone(),
+        fan: visit.fan,
+        timed_out: true,
+        late: visit.late,
+        ms: visit.ms,
+        ..Visit::default()
+    };
+    match graph.node(at.node).on_timeout() {
+        None => Err(format!("node `{name}` does not wait for signals for a time")),
+        Some(_) if *visit != bare => Err(format!("node `{name}` received nothing, and says what it came to")),
+        Some(target) => Ok(Way::TimedOut(target)),
     }
 }
 
@@ -219,6 +267,12 @@ pub fn said_way(graph: &GraphTables, activation: &Activation, visit: &Visit) -> 
     let node = graph.node(at);
     if visit.cancelled {
         return Ok(Way::Cancelled);
+    }
+    if let Some(opened) = visit.opened {
+        return Ok(Way::Waits(opened));
+    }
+    if visit.timed_out {
+        return way_of_timeout(graph, activation, visit);
     }
     if visit.ends_in_failure() {
         return match visit.changes.is_empty() && visit.edges.is_empty() {
@@ -258,8 +312,19 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
     if visit.below > 0 && !asks.tool().and_then(|tool| graph.tool(tool)).is_some_and(may_begin_runs) {
         return Err(format!("node `{name}` begins no runs, and counts their steps"));
     }
+    if let (Some(opened), false) = (visit.opened, visit.cancelled) {
+        let Some(wait) = node.kind.wait() else { return Err(format!("node `{name}` does not wait")) };
+        let until = opened.due.filter(|_| wait.until.is_some());
+        if wait.until.is_some() != until.is_some() || Opened::new(wait, until, opened.at) != opened {
+            return Err(format!("node `{name}` waits until another time"));
+        }
+        return is_bare(name, visit);
+    }
     if visit.cancelled {
         return is_bare(name, visit);
+    }
+    if visit.timed_out {
+        return way_of_timeout(graph, &Activation { node: at, ..Activation::default() }, visit).map(drop);
     }
     let refuse = |what: &str| Err(format!("node `{name}` {what}"));
     if visit.cached && !node.cached {
@@ -293,7 +358,7 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
     }
     let calls_one = visit.run.is_some() || !visit.result.is_null();
     match asks {
-        Asks::Nothing if visit.error.is_some() && !visit.ends_in_failure() => {
+        Asks::Nothing if visit.error.is_some() && !visit.ends_in_failure() && !graph.has_target(at) => {
             refuse("calls nothing, and a failure of it ends the run")
         }
         Asks::Nothing if visit.calls > 0 || visit.cached || calls_one => {

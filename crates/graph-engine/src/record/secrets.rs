@@ -63,7 +63,7 @@ impl RunSecrets {
                 self.decrypt(secrets.output.as_ref(), SecretLocation::output(end.steps), &mut end.output)
             }
             Entry::Edit(edit) => self.decrypt_edit(code, record.seq, edit),
-            Entry::Start(_) | Entry::Resume(_) => Ok(()),
+            Entry::Start(_) | Entry::Take(_) | Entry::Resume(_) => Ok(()),
         };
         opened.map_err(|_| not_opened(record.seq))
     }

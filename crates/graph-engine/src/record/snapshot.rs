@@ -20,7 +20,7 @@ use crate::record::entry::{BranchMemory, FanOut, InBranch, Join, Snapshot, Targe
 use crate::record::written::{open_joins, targets};
 use crate::run_secrets::{RunSecrets, SecretLocation, is_encrypted, result_mask};
 use crate::state::StateFields;
-use crate::step::{Branch, ElementPaths, Memory, OpenJoin, Position, SharedKey};
+use crate::step::{Branch, ElementPaths, Memory, OpenJoin, Position, SharedKey, TakenWait};
 
 /// The minimum number of bytes that are written between two snapshots.
 const LEAST: usize = 64 * 1024;
@@ -166,6 +166,9 @@ impl Serialize for SnapshotDraft<'_> {
             frontier,
             parked,
             held,
+            waits,
+            taken,
+            received,
             joins,
             returning,
             root,
@@ -216,6 +219,15 @@ impl Serialize for SnapshotDraft<'_> {
         }
         if !held.is_empty() {
             map.serialize_entry("held", held)?;
+        }
+        if !waits.is_empty() {
+            map.serialize_entry("waits", waits)?;
+        }
+        if !taken.is_empty() {
+            map.serialize_entry("taken", &taken.values().collect::<Vec<_>>())?;
+        }
+        if !received.is_empty() {
+            map.serialize_entry("received", received)?;
         }
         let fans = self.fans();
         if !fans.is_empty() {
@@ -328,12 +340,7 @@ impl Snapshot {
         if made < last {
             return Err(format!("the greatest number of an activation is {last}, not {made}"));
         }
-        let mut waiting: Vec<u64> = parked.iter().map(|at| at.number).collect();
-        waiting.sort_unstable();
-        let held: Vec<u64> = self.held.iter().map(|failed| failed.step).collect();
-        if held != waiting {
-            return Err(format!("the failures of the visits {held:?} are held, and {waiting:?} are parked"));
-        }
+        self.check_parked(code, &parked)?;
         let joins = self.joins.iter().map(|join| {
             let fan = fans.get(&join.fan).ok_or_else(|| format!("visit {} began no branches", join.fan))?;
             let Join { node: name, arrived, over, .. } = join;
@@ -356,6 +363,9 @@ impl Snapshot {
             frontier,
             parked,
             held: self.held.clone(),
+            waits: self.waits.clone(),
+            taken: self.read_taken(code)?,
+            received: self.received.clone(),
             joins: joins.collect::<Result<_, String>>()?,
             returning: self.returning.as_ref().map(stands).transpose()?,
             root: read_memory(code, self.last_error.as_ref(), &self.retries, &self.visits, &self.previous)?,
@@ -367,6 +377,37 @@ impl Snapshot {
             shared: self.read_shared(code)?,
             paths: self.read_paths(code)?,
         })
+    }
+
+    /// Fails unless each parked activation waits or has a failure that is held, and nothing else does.
+    fn check_parked(&self, code: &GraphTables, parked: &[Activation]) -> Result<(), String> {
+        let mut numbers: Vec<u64> = parked.iter().map(|at| at.number).collect();
+        numbers.sort_unstable();
+        let held = self.held.iter().map(|failed| failed.step);
+        let waiting = self.waits.iter().map(|wait| wait.step);
+        let mut all: Vec<u64> = held.clone().chain(waiting.clone()).collect();
+        all.sort_unstable();
+        if all != numbers || !held.is_sorted() || !waiting.is_sorted() {
+            return Err(format!("the visits {all:?} wait or have failed, and {numbers:?} are parked"));
+        }
+        let waits = |at: &&Activation| self.waits.iter().any(|wait| wait.step == at.number);
+        match parked.iter().filter(waits).find(|at| !code.waits(at.node)) {
+            Some(at) => Err(format!("node `{}` does not wait", code.node(at.node).name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the activations of the next step, or of visits whose failures are held, that have waited.
+    fn read_taken(&self, code: &GraphTables) -> Result<BTreeMap<u64, TakenWait>, String> {
+        let held = self.held.iter().map(|failed| (failed.step, &failed.node));
+        let next = self.next.iter().map(|next| (next.number, &next.node));
+        let open: BTreeMap<u64, &String> = held.chain(next).collect();
+        let taken = |taken: &TakenWait| {
+            let node = open.get(&taken.step).and_then(|node| code.node_named(node));
+            let waits = node.is_some_and(|node| code.waits(node));
+            if waits { Ok((taken.step, taken.clone())) } else { Err(format!("visit {} has not waited", taken.step)) }
+        };
+        self.taken.iter().map(taken).collect()
     }
 
     /// Reads the writes to the shared keys.

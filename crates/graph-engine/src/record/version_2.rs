@@ -48,7 +48,7 @@ pub(super) fn numbered(mut entry: Entry) -> Entry {
             number(last, &mut step.next);
         }
         Entry::Snapshot(snapshot) => number(snapshot.steps, &mut snapshot.next),
-        Entry::Start(_) | Entry::Calls(_) | Entry::Resume(_) | Entry::Edit(_) | Entry::End(_) => {}
+        Entry::Start(_) | Entry::Calls(_) | Entry::Take(_) | Entry::Resume(_) | Entry::Edit(_) | Entry::End(_) => {}
     }
     entry
 }

@@ -3,6 +3,7 @@
 use crate::activation::Activation;
 use crate::graph::{EvalContext, GraphTables, Now, RetriesSeen};
 use crate::state::StateFields;
+use crate::step::opened::TakenWait;
 use crate::step::position::Position;
 
 /// A visit that is planned or settled: its node, and the values that its expressions see.
@@ -11,6 +12,8 @@ pub struct Env<'a> {
     pub graph: &'a GraphTables,
     /// The visit.
     pub at: &'a Activation,
+    /// The end of its wait, if it has waited.
+    pub taken: Option<&'a TakenWait>,
     /// The values that its expressions see.
     pub context: EvalContext<'a>,
 }
@@ -28,6 +31,7 @@ impl<'a> Env<'a> {
         now: &'a Now<'a>,
     ) -> Self {
         let mut env = Self::plain(graph, position, state, at, now);
+        env.taken = position.taken(at);
         if graph.counts_visits {
             let memory = position.memory(at);
             env.context.visit = memory.visits.get(&at.node).map_or(1, |count| count + 1);
@@ -49,7 +53,8 @@ impl<'a> Env<'a> {
         let own = if all.is_empty() { None } else { Some((graph.node(at.node).name.as_str(), 0)) };
         let retries = RetriesSeen { all, own };
         let (last_error, frame) = (position.last_error(at), at.frame.as_ref());
-        Self { graph, at, context: EvalContext { state, last_error, retries, visit: 0, previous: None, frame, now } }
+        let context = EvalContext { state, last_error, retries, visit: 0, previous: None, frame, now };
+        Self { graph, at, taken: None, context }
     }
 
     /// Returns the context after several calls: the node's assignments and edges see how often the call was repeated (R136).

@@ -6,6 +6,9 @@ pub const CANCELLED: &str = "cancelled";
 /// The message of a run that has taken all the time it may.
 pub const OVERDUE: &str = "the run took longer than it may";
 
+/// The message of a run that a worker has given up.
+pub const GIVEN_UP: &str = "the processes that continued the run died, one after the other";
+
 /// The beginning of the message when the state does not accept a value that a node wrote.
 pub const UNFIT: &str = "what it wrote does not fit the state: ";
 

@@ -156,11 +156,15 @@ impl Ways<'_> {
                 }
                 Ok(())
             }
+            Way::Waits(_) => {
+                self.parked.push(at.clone());
+                Ok(())
+            }
             Way::Cancelled => {
                 self.alive.push(at.clone());
                 Ok(())
             }
-            Way::OnError(target) => self.go(*target, at.frame.as_ref(), at.number),
+            Way::OnError(target) | Way::TimedOut(target) => self.go(*target, at.frame.as_ref(), at.number),
             Way::Along { edges, .. } if self.graph.fans_out(at.node) => self.fan_out(at, edges),
             Way::Along { edges, .. } => {
                 let graph = self.graph;

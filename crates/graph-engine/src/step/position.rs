@@ -11,6 +11,7 @@ use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, f
 use crate::failure::{HeldFailure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
+use crate::step::opened::{OpenWait, TakenWait};
 use crate::step::order::ElementPaths;
 use crate::step::shared::SharedKey;
 use crate::step::visited::SettledVisit;
@@ -28,11 +29,17 @@ pub struct Position {
     pub returned_in: Option<Arc<Frame>>,
     /// The activations of the next step, ordered by path.
     pub frontier: Vec<Activation>,
-    /// Activations that wait until the run is resumed. They are not visited, and the joins that they can still reach wait for
-    /// them.
+    /// Activations that wait: for something to happen, or, if their failures are held, until the run is resumed. They are not
+    /// visited, and the joins that they can still reach wait for them.
     pub parked: Vec<Activation>,
-    /// The failures that are held, one for each parked activation, ordered by the numbers of the visits.
+    /// The failures that are held, each of a parked activation, ordered by the numbers of the visits.
     pub held: Vec<HeldFailure>,
+    /// The waits of the other parked activations, ordered by the numbers of the visits.
+    pub waits: Vec<OpenWait>,
+    /// The activations of the next step that have waited, and how that ended, by the numbers of the visits.
+    pub taken: BTreeMap<u64, TakenWait>,
+    /// The places of the signals that waits have taken, among those of the run.
+    pub received: BTreeSet<u64>,
     /// The joins that branches have reached or will reach, in the order of their fan-outs.
     pub joins: Vec<OpenJoin>,
     /// The return that is visited when the late branches are done. It has no number yet.
@@ -190,6 +197,9 @@ impl Position {
             frontier,
             parked: Vec::new(),
             held: Vec::new(),
+            waits: Vec::new(),
+            taken: BTreeMap::new(),
+            received: BTreeSet::new(),
             joins,
             returning: None,
             root: Memory::default(),
@@ -218,6 +228,8 @@ impl Position {
         self.returning = None;
         self.parked.clear();
         self.held.clear();
+        self.waits.clear();
+        self.taken.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
         self.made = self.made.max(self.frontier[0].number);
     }
@@ -297,6 +309,13 @@ impl Position {
     pub(super) fn take(&mut self, graph: &GraphTables, visited: &SettledVisit<'_>) {
         let Activation { node: at, frame, .. } = visited.at;
         let node = graph.node(*at);
+        if let Some(opened) = visited.way.opened() {
+            let wait = OpenWait { step: visited.at.number, opened };
+            let place = self.waits.partition_point(|other| other.step < wait.step);
+            self.waits.insert(place, wait);
+            self.parked.push(visited.at.clone());
+            return;
+        }
         if visited.way.is_held() {
             // The visit is made again, and sees what it saw before.
             let (step, error) = (visited.at.number, visited.error.unwrap_or_default().to_owned());
@@ -304,6 +323,9 @@ impl Position {
             self.held.insert(place, HeldFailure { step, node: node.name.clone(), error, below: visited.below });
             self.parked.push(visited.at.clone());
             return;
+        }
+        if !self.taken.is_empty() {
+            self.taken.remove(&visited.at.number);
         }
         self.steps += 1;
         self.count(graph, *at);
@@ -376,10 +398,14 @@ impl Position {
         }
     }
 
-    /// Continues the run with these parked activations only. The failures of the others were held, and nothing needs their
-    /// branches any more: they are suppressed.
+    /// Continues the run with these parked activations only. Nothing needs the branches of the others any more: they wait no
+    /// longer, and the failures that were held are suppressed.
     pub(super) fn release(&mut self, parked: Vec<Activation>) {
         let before = std::mem::replace(&mut self.parked, parked).into_iter();
+        if self.waits.len() + self.held.len() > self.parked.len() && !self.waits.is_empty() {
+            let left: BTreeSet<u64> = self.parked.iter().map(|at| at.number).collect();
+            self.waits.retain(|wait| left.contains(&wait.step));
+        }
         if self.held.is_empty() {
             return;
         }
@@ -395,8 +421,9 @@ impl Position {
 
     /// Makes the visits whose failures were held the next ones again, besides those that are next, when the run is resumed.
     pub fn resume(&mut self) {
+        let is_held = |at: &mut Activation| self.held.iter().any(|failed| failed.step == at.number);
+        self.frontier.extend(self.parked.extract_if(.., is_held));
         self.held.clear();
-        self.frontier.append(&mut self.parked);
         self.frontier.sort_by(Activation::by_path);
     }
 
@@ -433,12 +460,17 @@ impl Position {
 
     /// Whether the run ends with the failures that are held: nothing is active in the fan-out of one of them any more.
     pub fn has_failed(&self, graph: &GraphTables) -> bool {
-        if self.parked.is_empty() {
+        if self.held.is_empty() {
             return false;
         }
-        let around = self.frontier.iter().flat_map(|at| frames(at.frame.as_ref()));
+        let is_held = |at: &&Activation| self.held.iter().any(|failed| failed.step == at.number);
+        let waiting = self.parked.iter().filter(|at| !is_held(at));
+        let around = self.frontier.iter().chain(waiting).flat_map(|at| frames(at.frame.as_ref()));
         let active: BTreeSet<u64> = around.map(|frame| frame.fan.visit).collect();
-        self.parked.iter().any(|at| graph.on_branch_error(at).1.is_none_or(|frame| !active.contains(&frame.fan.visit)))
+        self.parked
+            .iter()
+            .filter(is_held)
+            .any(|at| graph.on_branch_error(at).1.is_none_or(|frame| !active.contains(&frame.fan.visit)))
     }
 
     /// Gives the last failure in the branches of a fan-out, and in those inside them, to the branch around it.

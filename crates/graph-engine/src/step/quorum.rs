@@ -86,7 +86,7 @@ impl Tally {
         let is_over = match way {
             Way::EndsBranch => true,
             Way::Along { .. } => target.is_none() && !graph.fans_out(at.node),
-            Way::OnError(_) | Way::Held | Way::Cancelled | Way::Fatal => false,
+            Way::OnError(_) | Way::TimedOut(_) | Way::Held | Way::Waits(_) | Way::Cancelled | Way::Fatal => false,
         };
         if is_innermost && is_over {
             self.active.remove(&branch);

@@ -1,12 +1,13 @@
 //! The outcome of a visit after its calls: the keys that it writes, and where it leads.
 
 use graph_model::program::OnBranchError;
-use graph_model::value::{Value, View};
+use graph_model::value::{AsView, Value, View};
 
 use crate::activation::{Change, TakenEdges};
 use crate::failure::Failure;
 use crate::graph::{Asks, EvalContext, Notes};
 use crate::step::context::Env;
+use crate::step::opened::TakenWait;
 use crate::step::shared::SHARED;
 use crate::step::visited::Way;
 
@@ -74,6 +75,18 @@ pub fn settle(
     notes: &mut Notes,
     changes: &mut Vec<Change>,
 ) -> Settled {
+    let received;
+    let outcome = match (outcome, env.taken) {
+        (Outcome::None, Some(taken)) => match after_wait(env, taken) {
+            AfterWait::Way(way) => return Settled { way, unfit: None },
+            AfterWait::Received(value) => {
+                received = value;
+                Outcome::Returned(received.view())
+            }
+            AfterWait::Nothing => Outcome::None,
+        },
+        (outcome, _) => outcome,
+    };
     // Most visits make at most one call, which succeeds, and write to no channel.
     let is_usual = facts.calls <= 1 && !env.graph.node(env.at.node).combines_writes;
     let result = match outcome {
@@ -88,6 +101,25 @@ pub fn settle(
     match env.graph.edges(env.at.node, &env.context, result, notes, changes) {
         Ok(edges) => Settled { way: Way::Along { edges, suppressed: false }, unfit: None },
         Err(failure) => fail(env, failure, None, facts, notes, changes),
+    }
+}
+
+/// The end of a wait, as the visit sees it.
+enum AfterWait {
+    /// The visit leads somewhere without writing anything.
+    Way(Way),
+    /// The result is the signal that it received.
+    Received(Value),
+    /// There is no result.
+    Nothing,
+}
+
+#[cold]
+fn after_wait(env: &Env<'_>, taken: &TakenWait) -> AfterWait {
+    match (&taken.signal, env.graph.node(env.at.node).on_timeout()) {
+        (Some(signal), _) => AfterWait::Received(signal.result()),
+        (None, Some(target)) => AfterWait::Way(Way::TimedOut(target)),
+        (None, None) => AfterWait::Nothing,
     }
 }
 

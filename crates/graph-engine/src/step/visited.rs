@@ -9,6 +9,7 @@ use crate::activation::{Activation, Change, TakenEdges};
 use crate::failure::ItemFailure;
 use crate::graph::{CompiledNode, GraphTables};
 use crate::step::ending::UNFIT;
+use crate::step::opened::Opened;
 
 /// Where a visit leads.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,11 +23,15 @@ pub enum Way {
     },
     /// To the node that handles failures of this one (R120).
     OnError(u16),
+    /// To the node that follows if a wait for signals has lasted its time.
+    TimedOut(u16),
     /// Nowhere: the branch ends with the failure, and the run continues.
     EndsBranch,
     /// Nowhere: the run ends with the failure once the other branches of a fan-out are done. A resumed run makes the visit
     /// again.
     Held,
+    /// Nowhere yet: the visit waits, and is made when that is over.
+    Waits(Opened),
     /// Nowhere: the branch was cancelled while the node was visited, since the quorum of its fan-out was decided, or another
     /// visit leads to a return that cancels.
     Cancelled,
@@ -46,7 +51,13 @@ impl Way {
     pub fn edges(&self) -> &TakenEdges {
         match self {
             Self::Along { edges, .. } => edges,
-            Self::OnError(_) | Self::EndsBranch | Self::Held | Self::Cancelled | Self::Fatal => &TakenEdges::None,
+            Self::OnError(_)
+            | Self::TimedOut(_)
+            | Self::EndsBranch
+            | Self::Held
+            | Self::Waits(_)
+            | Self::Cancelled
+            | Self::Fatal => &TakenEdges::None,
         }
     }
 
@@ -67,8 +78,8 @@ impl Way {
     pub fn next(&self, graph: &GraphTables, at: &Activation) -> Option<u16> {
         match self {
             Self::Along { edges: TakenEdges::One(edge), .. } => graph.target(at.node, *edge).flatten(),
-            Self::OnError(target) => Some(*target),
-            Self::Along { .. } | Self::EndsBranch | Self::Held | Self::Cancelled | Self::Fatal => None,
+            Self::OnError(target) | Self::TimedOut(target) => Some(*target),
+            Self::Along { .. } | Self::EndsBranch | Self::Held | Self::Waits(_) | Self::Cancelled | Self::Fatal => None,
         }
     }
 
@@ -81,9 +92,24 @@ impl Way {
         let cancels = |target: u16| graph.node(target).cancels && graph.node(target).join.is_none();
         match self {
             Self::Along { edges, .. } => graph.branches(at.node, edges).flatten().any(cancels),
-            Self::OnError(target) => cancels(*target),
-            Self::EndsBranch | Self::Held | Self::Cancelled | Self::Fatal => false,
+            Self::OnError(target) | Self::TimedOut(target) => cancels(*target),
+            Self::EndsBranch | Self::Held | Self::Waits(_) | Self::Cancelled | Self::Fatal => false,
         }
+    }
+
+    /// Returns the opening of the wait, if the visit waits.
+    #[inline]
+    pub fn opened(&self) -> Option<Opened> {
+        match self {
+            Self::Waits(opened) => Some(*opened),
+            _ => None,
+        }
+    }
+
+    /// Whether it waited for signals, and none came in time.
+    #[inline]
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self, Self::TimedOut(_))
     }
 
     /// Whether it leads along its own edges although it failed.

@@ -1,15 +1,22 @@
 //! The promises of a store, as a test that any store can run.
 
+mod signals;
+
 use std::future::Future;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::timestamp::unix_milliseconds;
 
 use crate::record::SignedRecord;
 use crate::status::Status;
 use crate::store::Store;
 use crate::store::error::StoreError;
-use crate::store::listing::{Cursor, Page, RunFilter, RunPage, Within};
+use crate::store::listing::{Cursor, Page, RunFilter, RunPage, RunSummary, Within};
+use crate::store::waits::{Claim, Claimed, Wait, WaitChanges, WaitId};
+
+pub use signals::{places_never_fall, signal_suite};
 
 /// Tests a store; `make` makes an empty one. Durability across process restarts is left to each store's own tests.
 ///
@@ -43,6 +50,22 @@ pub async fn suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
     a_run_is_removed_with_those_inside_it(&make().await).await;
     a_run_that_somebody_holds_is_not_removed(&make().await).await;
     many_runs_append_at_once(&make().await).await;
+}
+
+/// As [`suite`], for a store that keeps what runs wait for and has workers; call both. `make` makes an empty store.
+///
+/// # Panics
+///
+/// If the store breaks a promise of [`Store`], with the promise.
+pub async fn waiting_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F) {
+    the_time_of_a_store_never_goes_back(&make().await).await;
+    the_waits_of_a_run_change_with_its_records(&make().await).await;
+    runs_are_claimed_when_their_time_has_come(&make().await).await;
+    a_run_is_claimed_by_one(&make().await).await;
+    runs_that_were_left_behind_are_claimed(&make().await).await;
+    a_cancelled_run_that_waits_is_claimed(&make().await).await;
+    a_postponed_run_is_not_claimed_before(&make().await).await;
+    a_store_has_news(&make().await).await;
 }
 
 fn run(name: &str) -> RunId {
@@ -467,4 +490,234 @@ pub async fn many_runs_append_at_once(store: &impl Store) {
     for lease in &leases {
         assert_eq!(store.load(lease.run()).await.expect("a run can be loaded"), expected, "each journal is its own");
     }
+}
+
+/// The digest of the graph of the runs that wait.
+fn digest() -> Digest {
+    Digest::of("graph")
+}
+
+/// The first record of a run that waits.
+fn first() -> SignedRecord {
+    SignedRecord { body: format!("{{\"digest\":\"{}\"}}", digest().to_hex()), ..record(0) }
+}
+
+/// Claims up to `limit` runs.
+async fn claim(store: &impl Store, limit: usize) -> Vec<Claimed> {
+    store.claim(&Claim::new("test/waits", digest(), limit)).await.expect("runs can be claimed")
+}
+
+async fn next_wake(store: &impl Store) -> Option<i64> {
+    store.next_wake(&[("test/waits".to_owned(), digest())]).await.expect("the store knows when a run can continue")
+}
+
+fn wait(step: u64, due: Option<i64>) -> Wait {
+    Wait::new(WaitId::of_visit(step), "node", 1, due)
+}
+
+fn opens(waits: Vec<Wait>) -> WaitChanges {
+    WaitChanges { open: waits, ..WaitChanges::default() }
+}
+
+/// Begins a run that waits until a time of the store.
+async fn waiting(store: &impl Store, name: &str, due: i64) -> RunId {
+    let id = run(name);
+    let lease = store.create(&id, "test/waits", vec![first()]).await.expect("a new run can be created");
+    let waits = opens(vec![wait(1, Some(due))]);
+    let waits = store.append_waiting(&lease, 1, vec![record(1)], Status::Waiting, waits).await;
+    waits.expect("its holder can let it wait");
+    id
+}
+
+async fn time(store: &impl Store) -> i64 {
+    store.now().await.expect("a store has a time")
+}
+
+/// The time of a store never goes back.
+pub async fn the_time_of_a_store_never_goes_back(store: &impl Store) {
+    let mut last = time(store).await;
+    for _ in 0..100 {
+        let now = time(store).await;
+        assert!(now >= last, "the time does not go back");
+        last = now;
+    }
+    waiting(store, "later", last + 3_600_000).await;
+    assert!(time(store).await >= last, "nor when something is written");
+}
+
+/// The waits of a run are opened and closed in the write of the records that say so.
+pub async fn the_waits_of_a_run_change_with_its_records(store: &impl Store) {
+    let (id, now) = (run("waits"), time(store).await);
+    let lease = store.create(&id, "test/waits", vec![first()]).await.expect("a new run can be created");
+    let due = |found: RunSummary| found.next_due.map(unix_milliseconds);
+    let summary = || async { store.find(&id).await.expect("the run is there") };
+    let waits = opens(vec![wait(2, Some(now + 9_000)), wait(3, Some(now + 5_000)), wait(4, None)]);
+    let refused = store.append_waiting(&lease, 7, vec![record(7)], Status::Waiting, waits.clone()).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "an append that does not follow is Conflict");
+    assert_eq!(due(summary().await), None, "and opens no wait");
+    store.append_waiting(&lease, 1, vec![record(1)], Status::Running, waits).await.expect("its holder can append");
+    assert_eq!(due(summary().await), Some(now + 5_000), "the earliest wait is over first");
+    assert!(summary().await.holder.is_some(), "a run with waits may be running");
+    let closes = WaitChanges { close: vec![WaitId::of_visit(3), WaitId::of_visit(8)], ..WaitChanges::default() };
+    store.append_waiting(&lease, 2, Vec::new(), Status::Waiting, closes).await.expect("its holder can append nothing");
+    let found = summary().await;
+    assert_eq!((found.status, found.holder.is_none()), (Status::Waiting, true), "a run that waits has no holder");
+    assert_eq!((due(found), store.load(&id).await.expect("a run can be loaded").len()), (Some(now + 9_000), 2));
+    let filter = RunFilter { statuses: vec![Status::Waiting], ..RunFilter::default() };
+    let listed = store.runs(&filter, &Page::default()).await.expect("runs can be listed").runs;
+    assert_eq!(listed.iter().map(|found| due(found.clone())).collect::<Vec<_>>(), [Some(now + 9_000)]);
+    let lease = store.lease(&id).await.expect("a run that waits can be leased");
+    let again = opens(vec![wait(2, Some(now + 1_000))]);
+    store.append_waiting(&lease, 2, vec![record(2)], Status::Running, again).await.expect("its holder can append");
+    assert_eq!(due(summary().await), Some(now + 1_000), "a wait that is open is replaced");
+    store.append(&lease, 3, vec![record(3)], Status::Error).await.expect("its holder can end it");
+    assert_eq!(due(summary().await), None, "a run that ended waits for nothing");
+}
+
+/// Runs are claimed when a wait of theirs is over, the longest overdue first, and not before.
+pub async fn runs_are_claimed_when_their_time_has_come(store: &impl Store) {
+    let now = time(store).await;
+    assert_eq!(next_wake(store).await, None, "an empty store has no run to claim");
+    for (name, due) in [("b", now - 2), ("far", now + 3_600_000), ("a", now - 3), ("c", now - 1)] {
+        waiting(store, name, due).await;
+    }
+    // A run of another graph, and one inside another.
+    let other = SignedRecord { body: format!("{{\"digest\":\"{}\"}}", Digest::of("other").to_hex()), ..record(0) };
+    let parent = format!("{{\"digest\":\"{}\",\"parent\":{{\"run\":\"a\"}}}}", digest().to_hex());
+    for (name, first) in [("other", other), ("inside", SignedRecord { body: parent, ..record(0) })] {
+        let lease = store.create(&run(name), "test/waits", vec![first]).await.expect("a new run can be created");
+        let waits = opens(vec![wait(1, Some(now - 9))]);
+        store.append_waiting(&lease, 1, vec![record(1)], Status::Waiting, waits).await.expect("its holder can append");
+    }
+    assert_eq!(next_wake(store).await, Some(now - 3), "the longest overdue");
+    let names = |claimed: &[Claimed]| {
+        let names = claimed.iter().map(|one| one.lease.run().to_string());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let first = claim(store, 2).await;
+    assert_eq!(names(&first), "a b", "the longest overdue first, and no more than asked for");
+    assert_eq!(first.iter().map(|one| (one.tries, one.postponed)).collect::<Vec<_>>(), [(1, 0), (1, 0)]);
+    assert!(store.find(&run("a")).await.expect("the run is there").holder.is_some(), "a claimed run is held");
+    assert!(matches!(store.lease(&run("a")).await, Err(StoreError::Leased { .. })), "and leased to nobody else");
+    let second = claim(store, 100).await;
+    assert_eq!(names(&second), "c", "each once, and none early");
+    assert_eq!(next_wake(store).await, Some(now + 3_600_000), "the next one");
+    drop(first);
+    drop(second);
+    let again = claim_when_free(store, 3).await;
+    assert_eq!(names(&again), "a b c", "a lease that is given back can be claimed again");
+    assert!(again.iter().all(|one| one.tries == 1), "and it was given back in order");
+    for one in &again {
+        let closes = WaitChanges { close: vec![WaitId::of_visit(1)], ..WaitChanges::default() };
+        let taken = store.append_waiting(&one.lease, 2, vec![record(2)], Status::Running, closes).await;
+        taken.expect("a worker can continue the run");
+        store.append(&one.lease, 3, vec![record(3)], Status::Completed).await.expect("and end it");
+    }
+    drop(again);
+    assert!(claim(store, 100).await.is_empty(), "a run that ended is not claimed");
+}
+
+/// Claims runs, as soon as so many are free: a lease may be given back a little after it was dropped.
+async fn claim_when_free(store: &impl Store, count: usize) -> Vec<Claimed> {
+    let mut claimed = claim(store, 100).await;
+    for _ in 0..1000 {
+        if claimed.len() >= count {
+            break;
+        }
+        drop(claimed);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        claimed = claim(store, 100).await;
+    }
+    assert!(claimed.len() >= count, "{count} runs were given back, and {} of them can be claimed", claimed.len());
+    claimed
+}
+
+/// One of several workers gets a run.
+pub async fn a_run_is_claimed_by_one(store: &impl Store) {
+    let now = time(store).await;
+    for at in 0..50 {
+        waiting(store, &format!("run-{at}"), now - 1).await;
+    }
+    let worker = || async {
+        let mut mine = Vec::new();
+        loop {
+            let claimed = claim(store, 3).await;
+            if claimed.is_empty() {
+                return mine;
+            }
+            mine.extend(claimed);
+        }
+    };
+    let workers: FuturesUnordered<_> = (0..8).map(|_| worker()).collect();
+    let all: Vec<Vec<Claimed>> = workers.collect().await;
+    let mut claimed: Vec<String> = all.iter().flatten().map(|one| one.lease.run().to_string()).collect();
+    claimed.sort_unstable();
+    let count = claimed.len();
+    claimed.dedup();
+    assert_eq!((count, claimed.len()), (50, 50), "each run is claimed once");
+}
+
+/// A run that has not ended and that nobody holds is claimed.
+pub async fn runs_that_were_left_behind_are_claimed(store: &impl Store) {
+    let id = run("left");
+    let lease = store.create(&id, "test/waits", vec![first()]).await.expect("a new run can be created");
+    assert!(claim(store, 10).await.is_empty() && next_wake(store).await.is_none(), "a run that is held is not claimed");
+    drop(lease);
+    let claimed = claim_when_free(store, 1).await;
+    assert_eq!(*claimed[0].lease.run(), id, "a run that was given back is claimed");
+    store.append(&claimed[0].lease, 1, vec![record(1)], Status::Error).await.expect("a worker can end it");
+    assert!(claim(store, 10).await.is_empty(), "a run that failed is left alone");
+}
+
+/// A run that waits and is cancelled is claimed at once, with the request.
+pub async fn a_cancelled_run_that_waits_is_claimed(store: &impl Store) {
+    let now = time(store).await;
+    let id = waiting(store, "cancelled", now + 3_600_000).await;
+    assert!(claim(store, 10).await.is_empty(), "it is not due");
+    store.cancel(&id).await.expect("a run that waits can be cancelled");
+    assert!(next_wake(store).await.is_some_and(|at| at <= now), "it can continue now");
+    let claimed = claim(store, 10).await;
+    assert!(claimed.len() == 1 && claimed[0].lease.cancel_request().is_set(), "and its worker knows why");
+    store.append(&claimed[0].lease, 2, vec![record(2)], Status::Cancelled).await.expect("a worker can end it");
+    assert!(matches!(store.cancel(&id).await, Err(StoreError::Ended { .. })), "then it has ended");
+}
+
+/// A run that was postponed is not claimed before that time.
+pub async fn a_postponed_run_is_not_claimed_before(store: &impl Store) {
+    let now = time(store).await;
+    waiting(store, "postponed", now - 1).await;
+    for times in 0..3 {
+        let one = claim(store, 10).await.pop().expect("a run that is due is claimed");
+        assert_eq!((one.tries, one.postponed), (1, times * 2), "the store counts how often it was postponed");
+        store.postpone(one.lease, now + 3_600_000).await.expect("its holder can postpone it");
+        assert_eq!(next_wake(store).await, Some(now + 3_600_000), "it waits until then");
+        assert!(claim(store, 10).await.is_empty(), "and nobody claims it before");
+        let lease = store.lease(&run("postponed")).await.expect("but anybody may lease it");
+        store.postpone(lease, now - 1).await.expect("its holder can postpone it to a time that has passed");
+    }
+    let one = claim(store, 10).await.pop().expect("a time that has passed is no delay");
+    let waits = opens(vec![wait(2, Some(now - 1))]);
+    store.append_waiting(&one.lease, 2, vec![record(2)], Status::Waiting, waits).await.expect("it continues");
+    let one = claim(store, 10).await.pop().expect("a run that is due is claimed");
+    assert_eq!((one.tries, one.postponed), (1, 0), "a run that has continued was not postponed");
+}
+
+/// A store says when something has happened that workers wait for.
+pub async fn a_store_has_news(store: &impl Store) {
+    let now = time(store).await;
+    let mut seen = 0;
+    for name in ["news-0", "news-1"] {
+        let id = waiting(store, name, now + 3_600_000).await;
+        seen = news(store, seen).await.expect("a run that waits is news");
+        store.cancel(&id).await.expect("a run that waits can be cancelled");
+        seen = news(store, seen).await.expect("a cancel is news");
+        drop(claim(store, 10).await);
+        seen = news(store, seen).await.expect("a lease that is given back is news");
+    }
+}
+
+/// The number of the store's news behind those that were seen, if there are some within ten seconds.
+async fn news(store: &impl Store, seen: u64) -> Option<u64> {
+    let news = tokio::time::timeout(std::time::Duration::from_secs(10), store.news(seen)).await.ok()?;
+    Some(news.expect("the store has news"))
 }

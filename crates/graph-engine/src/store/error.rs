@@ -6,6 +6,7 @@ use std::fmt::Display;
 use graph_model::name::RunId;
 
 use crate::status::Status;
+use crate::store::signals::Inbox;
 
 /// The underlying error of a store: an [`io::Error`](std::io::Error), or an error of a database's driver.
 pub type Cause = Box<dyn Error + Send + Sync>;
@@ -69,6 +70,33 @@ pub enum StoreError {
         run: RunId,
         /// How it ended.
         status: Status,
+    },
+    /// The run received a signal with this id before, and with another name or payload.
+    #[error("run `{run}` received another signal with the id `{id}`: give each signal an id of its own")]
+    OtherSignal {
+        /// The run.
+        run: RunId,
+        /// The id of the signal.
+        id: String,
+    },
+    /// The run has as many signals that no wait has taken as a store keeps, or their payloads are as long.
+    #[error(
+        "run `{run}` has too many signals that no wait has taken: a store keeps at most {} of a run, with at most {} bytes of \
+         payloads; try again when the run has continued",
+        Inbox::MAX_SIGNALS,
+        Inbox::MAX_BYTES
+    )]
+    TooManySignals {
+        /// The run.
+        run: RunId,
+    },
+    /// The run has no such signal, or a wait took it. Nothing was written.
+    #[error("run `{run}` has no signal {order} that can be taken: somebody else wrote to it")]
+    SignalGone {
+        /// The run.
+        run: RunId,
+        /// The order of the signal.
+        order: u64,
     },
     /// The cursor of a page is not a place in the store.
     #[error("`{0}` is not a place in the list of runs: begin with its first page")]
@@ -244,6 +272,9 @@ impl StoreError {
             | Self::Leased { .. }
             | Self::LeaseLost(_)
             | Self::Ended { .. }
+            | Self::OtherSignal { .. }
+            | Self::TooManySignals { .. }
+            | Self::SignalGone { .. }
             | Self::BadCursor(_)
             | Self::TooLong { .. }
             | Self::Newer { .. }

@@ -123,6 +123,12 @@ impl Lease {
         &self.cancel_request
     }
 
+    /// Takes the lease apart, and does not give it back: for a store that gives it back itself.
+    pub fn into_parts(mut self) -> (RunId, u64) {
+        self.release = None;
+        (self.run.clone(), self.token)
+    }
+
     /// Passes requests on to the run's engine.
     pub(crate) fn stops(&self, stop: &Stop) {
         self.cancel_request.tell(stop);

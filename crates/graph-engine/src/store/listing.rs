@@ -260,6 +260,8 @@ pub struct RunSummary {
     pub version: Option<String>,
     /// The [code](crate::Failure::code) of the failure that it ended with, if its tool named one.
     pub code: Option<String>,
+    /// The earliest time at which one of its waits is over, by the store's time.
+    pub next_due: Option<SystemTime>,
 }
 
 impl RunSummary {
@@ -278,6 +280,7 @@ impl RunSummary {
             digest: None,
             version: None,
             code: None,
+            next_due: None,
         }
     }
 

@@ -5,13 +5,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::timestamp::from_unix_milliseconds;
+use tokio::sync::watch;
 
+use crate::clock::{Clock, SystemClock};
 use crate::record::SignedRecord;
 use crate::status::Status;
 use crate::store::error::StoreError;
 use crate::store::lease::{CancelRequest, Holder, Lease};
 use crate::store::listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, failure_code};
+use crate::store::signals::{Inbox, Received, ReceivedSignal, SealSignal, Signal, SignalPlace, readiness};
+use crate::store::waits::{Claim, Claimed, StoreClock, Wait, WaitChanges, WaitId};
 use crate::store::{Store, StoreFuture};
 
 /// A store in memory. Clones share their journals.
@@ -33,9 +39,18 @@ use crate::store::{Store, StoreFuture};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct MemoryStore {
     runs: Arc<Mutex<Runs>>,
+    clock: Arc<StoreClock>,
+    /// Counts what may interest workers.
+    news: Arc<watch::Sender<u64>>,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::with_clock(Arc::new(SystemClock::new()))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +75,16 @@ struct StoredRun {
     /// Whether it is to end as cancelled.
     is_cancelling: bool,
     start: RunStart,
+    /// The waits that are open.
+    waits: BTreeMap<WaitId, Wait>,
+    /// The signals that it received.
+    signals: Signals,
+    /// The time before which nobody claims it.
+    later: i64,
+    /// How often it was claimed, and postponed, since it has `tried` records.
+    tries: u32,
+    postponed: u32,
+    tried: usize,
     /// The code of its failure.
     code: Option<String>,
     created: SystemTime,
@@ -69,10 +94,25 @@ struct StoredRun {
     number: u64,
 }
 
+/// The signals that a run received.
+#[derive(Debug, Default)]
+struct Signals {
+    /// The places of all signals and the digests of their names and payloads, by their ids.
+    places: HashMap<String, (SignalPlace, Digest)>,
+    /// The signals that no wait has taken, by their order.
+    untaken: BTreeMap<u64, ReceivedSignal>,
+}
+
 impl MemoryStore {
     /// A store without runs.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A store without runs whose time is that of a clock, for tests of graphs that wait.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let (runs, clock) = (Arc::default(), Arc::new(StoreClock::new(clock)));
+        Self { runs, clock, news: Arc::new(watch::Sender::new(0)) }
     }
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
@@ -95,19 +135,35 @@ impl MemoryStore {
         Ok(lease)
     }
 
+    /// Wakes workers.
+    fn tell(&self) {
+        self.news.send_modify(|news| *news += 1);
+    }
+
     /// A lease that is not recorded yet.
     fn lease_to(&self, run: &RunId, token: u64) -> Lease {
         let store = self.clone();
         let held = run.clone();
         Lease::new(run.clone(), token, move || {
-            if let Some(run) = store.runs().runs.get_mut(&held).filter(|run| run.token == token) {
-                run.holder = None;
+            if let Some(run) = store.runs().runs.get_mut(&held).filter(|run| run.token == token && run.holder.is_some())
+            {
+                (run.holder, run.later, run.tries) = (None, i64::MIN, 0);
             }
+            store.tell();
         })
     }
 }
 
 impl StoredRun {
+    /// Returns the time of the store at which a worker may claim it; `None` if nothing but an event changes that it may not.
+    fn wake(&self) -> Option<i64> {
+        if self.holder.is_some() || self.start.parent.is_some() {
+            return None;
+        }
+        let at = readiness(self.status, self.is_cancelling, self.waits.values(), self.signals.untaken.values());
+        at.map(|at| at.max(self.later))
+    }
+
     fn summary(&self, id: &RunId) -> RunSummary {
         let holder =
             || Holder { process: Some(std::process::id()), host: "this host".to_owned(), since: Some(self.leased) };
@@ -124,6 +180,7 @@ impl StoredRun {
             digest: self.start.digest,
             version: self.start.version.clone(),
             code: self.code.clone(),
+            next_due: self.waits.values().filter_map(|wait| wait.due).min().map(from_unix_milliseconds),
         }
     }
 }
@@ -156,6 +213,12 @@ impl Store for MemoryStore {
                         graph: graph.to_owned(),
                         status: Status::Running,
                         start: RunStart::of(&records),
+                        waits: BTreeMap::new(),
+                        signals: Signals::default(),
+                        later: i64::MIN,
+                        tries: 0,
+                        postponed: 0,
+                        tried: 0,
                         code: None,
                         records,
                         token,
@@ -178,8 +241,19 @@ impl Store for MemoryStore {
         &'a self,
         lease: &'a Lease,
         expected: u64,
+        records: Vec<SignedRecord>,
+        status: Status,
+    ) -> StoreFuture<'a, ()> {
+        self.append_waiting(lease, expected, records, status, WaitChanges::default())
+    }
+
+    fn append_waiting<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
         mut records: Vec<SignedRecord>,
         status: Status,
+        waits: WaitChanges,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let mut runs = self.runs();
@@ -192,6 +266,13 @@ impl Store for MemoryStore {
             if found != expected {
                 return Err(StoreError::Conflict { run: id.clone(), expected, found });
             }
+            let Signals { untaken, .. } = &mut run.signals;
+            let is_gone =
+                |(at, order): &(usize, &u64)| !untaken.contains_key(order) || waits.take[..*at].contains(order);
+            if let Some((_, order)) = waits.take.iter().enumerate().find(is_gone) {
+                return Err(StoreError::SignalGone { run: id.clone(), order: *order });
+            }
+            waits.take.iter().for_each(|order| drop(untaken.remove(order)));
             if let Some(last) = run.records.last_mut().filter(|_| !records.is_empty()) {
                 last.end = None;
             }
@@ -201,11 +282,121 @@ impl Store for MemoryStore {
             if matches!(status, Status::Completed | Status::CompletedWithErrors | Status::Cancelled) {
                 run.is_cancelling = false;
             }
+            waits.close.iter().for_each(|id| drop(run.waits.remove(id)));
+            run.waits.extend(waits.open.into_iter().map(|wait| (wait.id.clone(), wait)));
+            if !matches!(status, Status::Running | Status::Waiting) {
+                run.waits.clear();
+            }
             if run.status != status {
                 (run.status, run.updated, run.code) = (status, SystemTime::now(), code);
+                self.tell();
                 run.holder = (status == Status::Running).then(|| lease.cancel_request().clone());
+            } else if status != Status::Running {
+                run.holder = None;
+                self.tell();
             }
             Ok(())
+        })
+    }
+
+    fn now(&self) -> StoreFuture<'_, i64> {
+        Box::pin(std::future::ready(Ok(self.clock.now())))
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> StoreFuture<'a, Vec<Claimed>> {
+        Box::pin(async move {
+            let now = self.clock.now();
+            let mut runs = self.runs();
+            let is_ready = |run: &StoredRun| {
+                run.graph == claim.graph
+                    && run.start.digest == Some(claim.digest)
+                    && run.wake().is_some_and(|at| at <= now)
+            };
+            let ready = runs.runs.iter().filter(|(_, run)| is_ready(run));
+            let mut ready: Vec<_> = ready.map(|(id, run)| (run.wake(), run.number, id.clone())).collect();
+            ready.sort_unstable();
+            let mut claimed = Vec::new();
+            for (_, _, id) in ready.into_iter().take(claim.limit) {
+                let Some(run) = runs.runs.get_mut(&id) else { continue };
+                if run.tried != run.records.len() {
+                    (run.tries, run.postponed, run.tried) = (0, 0, run.records.len());
+                }
+                run.tries += 1;
+                let lease = self.lease_to(&id, run.token + 1);
+                if run.is_cancelling {
+                    lease.cancel_request().set();
+                }
+                (run.token, run.leased, run.holder) =
+                    (lease.token(), SystemTime::now(), Some(lease.cancel_request().clone()));
+                claimed.push(Claimed::new(lease, run.tries, run.postponed));
+            }
+            Ok(claimed)
+        })
+    }
+
+    fn next_wake<'a>(&'a self, graphs: &'a [(String, Digest)]) -> StoreFuture<'a, Option<i64>> {
+        Box::pin(async move {
+            let runs = self.runs();
+            let is_asked = |run: &&StoredRun| {
+                graphs.iter().any(|(graph, digest)| run.graph == *graph && run.start.digest == Some(*digest))
+            };
+            Ok(runs.runs.values().filter(is_asked).filter_map(StoredRun::wake).min())
+        })
+    }
+
+    fn news(&self, seen: u64) -> StoreFuture<'_, u64> {
+        Box::pin(async move {
+            let mut news = self.news.subscribe();
+            let found = news.wait_for(|news| *news != seen).await;
+            found.map(|news| *news).map_err(|_| StoreError::Closed)
+        })
+    }
+
+    fn postpone(&self, lease: Lease, until: i64) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let (id, token) = lease.into_parts();
+            if let Some(run) = self.runs().runs.get_mut(&id).filter(|run| run.token == token) {
+                (run.later, run.holder, run.tries) = (until, None, 0);
+                run.postponed += 1;
+            }
+            self.tell();
+            Ok(())
+        })
+    }
+
+    fn receive<'a>(&'a self, run: &'a RunId, signal: Signal, seal: SealSignal) -> StoreFuture<'a, Received> {
+        Box::pin(async move {
+            let mut runs = self.runs();
+            let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
+            let (status, digest) = (found.status, signal.digest());
+            let Signals { places, untaken } = &mut found.signals;
+            if let Some((place, known)) = places.get(&signal.id) {
+                if *known != digest {
+                    return Err(StoreError::OtherSignal { run: run.clone(), id: signal.id });
+                }
+                return Ok(Received::Already { place: *place, taken: !untaken.contains_key(&place.order) });
+            }
+            if matches!(status, Status::Completed | Status::CompletedWithErrors) {
+                return Err(StoreError::Ended { run: run.clone(), status });
+            }
+            let bytes = untaken.values().map(|signal| signal.payload.len()).sum();
+            if Inbox::is_full(untaken.len(), bytes, &signal) {
+                return Err(StoreError::TooManySignals { run: run.clone() });
+            }
+            let place = SignalPlace { order: places.len() as u64 + 1, at: self.clock.now() };
+            let receipt = place.sealed(&seal)?;
+            places.insert(signal.id.clone(), (place, digest));
+            untaken.insert(place.order, ReceivedSignal::new(place, signal, receipt));
+            self.tell();
+            Ok(Received::Accepted(place))
+        })
+    }
+
+    fn inbox<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Inbox> {
+        Box::pin(async move {
+            let runs = self.runs();
+            let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
+            Ok(Inbox::new(self.clock.now(), found.signals.untaken.values().cloned().collect()))
         })
     }
 
@@ -258,10 +449,11 @@ impl Store for MemoryStore {
             let found = runs.runs.get_mut(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
             match (&found.holder, found.status) {
                 (Some(request), _) => request.set(),
-                (None, Status::Running) => {}
+                (None, Status::Running | Status::Waiting) => {}
                 (None, status) => return Err(StoreError::Ended { run: run.clone(), status }),
             }
             found.is_cancelling = true;
+            self.tell();
             Ok(())
         })
     }
@@ -292,10 +484,17 @@ impl Store for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::super::conformance;
+    use super::super::waits::tests::SetClock;
     use super::*;
 
     #[tokio::test]
     async fn the_store_passes_the_conformance_suite() {
         conformance::suite(|| async { MemoryStore::new() }).await;
+        conformance::waiting_suite(|| async { MemoryStore::new() }).await;
+        conformance::signal_suite(|| async { MemoryStore::new() }).await;
+        let clock = Arc::new(SetClock::default());
+        clock.jump(1_000_000);
+        let store = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        conformance::places_never_fall(&store, || clock.jump(-10_000)).await;
     }
 }

@@ -7,9 +7,12 @@ mod lease;
 mod listing;
 mod memory;
 mod retention;
+mod signals;
+mod waits;
 
 use std::fmt;
 
+use graph_model::digest::Digest;
 use graph_model::name::RunId;
 
 use crate::future::BoxFuture;
@@ -21,6 +24,8 @@ pub use lease::{CancelRequest, Holder, Lease};
 pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, Within, failure_code};
 pub use memory::MemoryStore;
 pub use retention::Retention;
+pub use signals::{Inbox, Received, ReceivedSignal, SealSignal, Signal, SignalPlace};
+pub use waits::{Claim, Claimed, StoreClock, Wait, WaitChanges, WaitId};
 
 pub use crate::schedule::{may_block_run, others_had_turn};
 
@@ -36,8 +41,12 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// Six methods have no default implementation: [`create`](Store::create), [`append`](Store::append),
 /// [`load`](Store::load), [`lease`](Store::lease), [`runs`](Store::runs) and [`find`](Store::find). The defaults of
 /// [`load_from`](Store::load_from) and [`list`](Store::list) work for any store. The defaults of [`cancel`](Store::cancel),
-/// [`lease_ignoring_cancel`](Store::lease_ignoring_cancel) and [`remove`](Store::remove) refuse. [`Lease::new`],
-/// [`RunStart::of`], [`RunPage::of`] and [`failure_code`] do the common part of the work.
+/// [`lease_ignoring_cancel`](Store::lease_ignoring_cancel) and [`remove`](Store::remove) refuse. So do those of
+/// [`now`](Store::now) and [`append_waiting`](Store::append_waiting): graphs that can wait do not start with such a store. The
+/// defaults of [`claim`](Store::claim), [`next_wake`](Store::next_wake), [`news`](Store::news) and
+/// [`postpone`](Store::postpone) refuse too: such a store has no [workers](crate::Worker). The
+/// defaults of [`receive`](Store::receive) and [`inbox`](Store::inbox) refuse as well: the runs of such a store receive no
+/// signals. [`Lease::new`], [`RunStart::of`], [`RunPage::of`] and [`failure_code`] do the common part of the work.
 ///
 /// The package `tests/outside/store` of the repository is a whole store, with a file for each run. The example of
 /// `conformance::suite` tests a store, and the example of [`MemoryStore`] uses one.
@@ -62,6 +71,96 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()>;
+
+    /// Like [`Store::append`], and changes in the same write what the run waits for.
+    ///
+    /// A run whose status becomes [`Status::Waiting`] has no holder, as one that ended. [`RunSummary::next_due`] is the earliest
+    /// time at which one of its waits is over. A store forgets the waits of a run that ended.
+    ///
+    /// A signal that the changes take is in no [inbox](Store::inbox) any more. [`StoreError::SignalGone`] if there is no such
+    /// signal, or if it was taken before: nothing is written then.
+    ///
+    /// The default implementation refuses to keep waits.
+    fn append_waiting<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<SignedRecord>,
+        status: Status,
+        waits: WaitChanges,
+    ) -> StoreFuture<'a, ()> {
+        if waits.is_empty() && status != Status::Waiting {
+            return self.append(lease, expected, records, status);
+        }
+        unsupported(KEEP_WAITS)
+    }
+
+    /// Returns the time of the store, in milliseconds since the Unix epoch. It never goes back, and all processes that use the
+    /// store see the same time, as far as their clocks agree. It decides when waits are over. [`StoreClock`] is such a time.
+    fn now(&self) -> StoreFuture<'_, i64> {
+        unsupported(KEEP_WAITS)
+    }
+
+    /// Leases runs of a graph that can continue: a wait of theirs is over, they wait and [received](Store::receive) a signal
+    /// that a wait of theirs [accepts](Wait::accepts), they wait and somebody cancelled them, or they have not ended and their
+    /// holder is gone. Runs inside others are not claimed. Returns the runs that can continue for the
+    /// longest time first, and no run twice.
+    ///
+    /// One of several callers gets a run. As with [`Store::lease`], dropping a lease gives it back, and so does dropping the
+    /// future.
+    fn claim<'a>(&'a self, claim: &'a Claim) -> StoreFuture<'a, Vec<Claimed>> {
+        let _ = claim;
+        unsupported(CLAIM)
+    }
+
+    /// Returns the earliest time of the store at which [`Store::claim`] has a run of one of these graphs, by their ids and
+    /// digests; a time in the past if it has one now, and `None` if it has none before something [new](Store::news) happens.
+    fn next_wake<'a>(&'a self, graphs: &'a [(String, Digest)]) -> StoreFuture<'a, Option<i64>> {
+        let _ = graphs;
+        unsupported(CLAIM)
+    }
+
+    /// Waits until something may have happened that [`Store::next_wake`] depends on, besides the time, and returns a number for
+    /// the next call: it returns at once if something happened since it returned `seen`, or for the first call, 0. It may
+    /// return although nothing has happened.
+    fn news(&self, seen: u64) -> StoreFuture<'_, u64> {
+        let _ = seen;
+        unsupported(CLAIM)
+    }
+
+    /// Gives a lease back, and lets nobody [claim](Store::claim) the run before a time of the store. It can be leased before.
+    fn postpone(&self, lease: Lease, until: i64) -> StoreFuture<'_, ()> {
+        let _ = (lease, until);
+        unsupported(CLAIM)
+    }
+
+    /// Receives a signal for a run, and keeps it until a wait [takes](WaitChanges::take) it or the run is removed. The signal is
+    /// kept also if no wait listens to it, and if the run ends.
+    ///
+    /// `seal` signs the receipt of the signal, with its place. The store decides the place, signs and writes in one transaction.
+    /// When this returns `Ok`, the signal is as durable as a record. A run that waits and can continue with the signal can be
+    /// [claimed](Store::claim) from then on, which is [news](Store::news).
+    ///
+    /// Sending the same signal again has no effect: [`Received::Already`] if the run received a signal with the same id, name
+    /// and payload before, also if it was taken or the run has ended. [`StoreError::OtherSignal`] if the signal with that id has
+    /// another name or payload. [`StoreError::Ended`] if the run has completed, with or without errors. A run that failed or was
+    /// cancelled receives signals, since it can be resumed. [`StoreError::TooManySignals`] if the run has as many signals that
+    /// no wait has taken as [`Inbox`] allows.
+    ///
+    /// The default implementation refuses to keep signals.
+    fn receive<'a>(&'a self, run: &'a RunId, signal: Signal, seal: SealSignal) -> StoreFuture<'a, Received> {
+        let _ = (run, signal, seal);
+        unsupported(KEEP_SIGNALS)
+    }
+
+    /// Returns the signals of a run that no wait has taken, in their order, and a time of the store. Each signal that is received
+    /// later, by any process, has a time that is not before it. So if a wait is over at that time, no later signal ends it.
+    ///
+    /// The default implementation refuses to keep signals.
+    fn inbox<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Inbox> {
+        let _ = run;
+        unsupported(KEEP_SIGNALS)
+    }
 
     /// Returns the run's journal, all of it and in order.
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>>;
@@ -159,6 +258,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("remove runs")
     }
 }
+
+/// Operations that a store may not support.
+const CLAIM: &str = "hand out runs to workers";
+const KEEP_SIGNALS: &str = "keep signals";
+const KEEP_WAITS: &str = "keep what a run waits for";
 
 /// Returns [`StoreError::Unsupported`] for an operation that a store does not support; `what` names the operation.
 pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> StoreFuture<'a, T> {

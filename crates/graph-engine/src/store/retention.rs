@@ -62,7 +62,7 @@ impl Retention {
             let is_old = run.updated.is_none_or(|updated| {
                 now.duration_since(updated).is_ok_and(|age| age >= self.older_than) || self.older_than.is_zero()
             });
-            let ended = run.status != Status::Running;
+            let ended = !matches!(run.status, Status::Running | Status::Waiting);
             let is_named = self.statuses.is_empty() || self.statuses.contains(&run.status);
             if ended && is_old && is_named && !stays && !held.contains(&run.run) {
                 picked.push(run.run.clone());
@@ -96,6 +96,7 @@ mod tests {
             digest: None,
             version: None,
             code: None,
+            next_due: None,
         }
     }
 
@@ -111,6 +112,7 @@ mod tests {
         let runs = [
             run("new", Status::Completed, 99, None),
             run("running", Status::Running, 1, None),
+            run("waiting", Status::Waiting, 1, None),
             held,
             run("cancelled", Status::Cancelled, 3, None),
             run("suppressed", Status::CompletedWithErrors, 2, None),
@@ -121,8 +123,8 @@ mod tests {
         assert_eq!(picked(&Retention::default(), &runs), "old suppressed cancelled new");
         let completed = Retention { statuses: vec![Status::Completed], ..month.clone() };
         assert_eq!(picked(&completed, &runs), "old");
-        // The newest three are "new", "running" and "held".
-        assert_eq!(picked(&Retention { keep: 4, ..month }, &runs), "old suppressed");
+        // The newest four are "new", "running", "waiting" and "held".
+        assert_eq!(picked(&Retention { keep: 5, ..month }, &runs), "old suppressed");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use graph_engine::graph::{Asks, Notes, Now};
 use graph_engine::hooks::Control;
 use graph_engine::record::{End, RecordedState, Visit, VisitFailure};
 use graph_engine::step::{
-    CANCELLED, CallFacts, Env, NESTED_STEPS, OVERDUE, Outcome, Overvisited, Planned, SettledVisit, StateWrites, UNFIT,
-    UNRETURNED, exceeded, is_no_way, most_extended, output, plan, plan_item, settle, state_value,
+    CANCELLED, CallFacts, Env, GIVEN_UP, NESTED_STEPS, OVERDUE, Outcome, Overvisited, Planned, SettledVisit,
+    StateWrites, UNFIT, UNRETURNED, exceeded, is_no_way, most_extended, output, plan, plan_item, settle, state_value,
     too_many_nested_steps,
 };
 use graph_engine::tool_caller::Request;
@@ -27,7 +27,7 @@ impl Replayer<'_> {
     pub(super) fn end(&mut self, end: &End, at: SystemTime) -> Result<(), String> {
         same("number of visits", end.steps, self.position.steps)?;
         match end.status {
-            Status::Running => return Err("a run that is running has no end".to_owned()),
+            Status::Running | Status::Waiting => return Err("a run that has an end has a status with one".to_owned()),
             _ if is_result(end.status) => self.result(end, at)?,
             _ => self.without_result(end, at)?,
         }
@@ -118,7 +118,7 @@ impl Replayer<'_> {
         }
         let Some(node) = &end.node else {
             let is_limit = || self.is_exceeded(error) || self.is_overvisited(error) || self.is_nested_exceeded(error);
-            let is_known = error == OVERDUE || (!has_failed && is_limit());
+            let is_known = error == OVERDUE || error == GIVEN_UP || (!has_failed && is_limit());
             return if is_known && !end.unfit && end.code.is_none() {
                 Ok(())
             } else {
@@ -426,13 +426,18 @@ impl Replayer<'_> {
             return Err(format!("the failure of node `{}` does not end the run at once", node.name));
         }
         if asks == Asks::Nothing {
-            let found = self.gate_fails(&env);
+            let found = match plan(&env, &mut Notes::default()) {
+                Ok(Planned::Wait(_)) => None,
+                Ok(_) => self.gate_fails(&env),
+                Err(failure) => Some(failure.message),
+            };
+            let is_time = node.kind.wait().is_some_and(|wait| wait.until.is_some()) && env.taken.is_none();
             let may_fail = || error.starts_with(UNFIT) || self.code.may_fail_to_route(index, error);
             // At another time, or with the values that a function of the program yielded, it may fail elsewhere.
             let is_open = asked.load(Ordering::Relaxed) || !proving.missing().is_empty();
             let is_same = found.as_deref() == Some(error)
                 || is_hidden
-                || (is_open && may_fail())
+                || (is_open && (may_fail() || is_time))
                 || self.may_be_uncombined(index, error);
             return if is_same { Ok(()) } else { refuse() };
         }

@@ -293,6 +293,9 @@ impl Replayer<'_> {
         if let Err(reason) = check_shared(self.code, called.node, inner) {
             return Prospects::only([reason]);
         }
+        if inner.can_wait {
+            return Prospects::only([StartError::WaitsInside { graph: id }.to_string()]);
+        }
         let mut own = Vec::new();
         let missing = not_granted(&**graph, &[session.granted.clone(), self.code.permissions.clone()]);
         if !missing.is_empty() {

@@ -422,8 +422,9 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
         SnapshotDraft { code: past.graph(), state, position: &past.position, run_secrets: None }.to_owned()
     };
     let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
-    // A fork is not inside another run.
+    // A fork is not inside another run, and has received no signals.
     stood.shared.clear();
+    stood.received.clear();
     for key in changed {
         for snapshot in [&mut begins, &mut stood] {
             snapshot.keys.shift_remove(key);

@@ -16,6 +16,7 @@ use graph_model::timestamp;
 use graph_model::value::canonical_json;
 use graph_signing::{Fingerprint, PublicKey};
 
+use crate::audit::receipts::Receipts;
 use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
 use crate::edits::EditSummary;
 
@@ -151,7 +152,9 @@ pub(super) fn prove(
         run_secrets.decrypt_start(code, &mut start)?;
     }
     let is_recomputed = code.settings.secrets.is_empty() || run_secrets.is_some();
-    let mut walk = Replayer::begin(machine, run, &start, is_recomputed, looks_inside)?;
+    let first = verified.chain().start().ok_or(JournalError::Empty)?;
+    let receipts = Receipts::new(run, first, key);
+    let mut walk = Replayer::begin(machine, receipts, &start, is_recomputed, looks_inside)?;
     let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
     let mut edits = Vec::new();
     // One record is in memory at a time: a journal is many times larger when it is parsed.

@@ -15,8 +15,8 @@ use graph_engine::hooks::Control;
 use graph_engine::machine::Machine;
 use graph_engine::past::position_of;
 use graph_engine::record::{
-    Calls, CompletedCalls, Edit, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Visit,
-    combines_as_recorded, retake,
+    Calls, CompletedCalls, Edit, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Take,
+    TakenSignal, Visit, combines_as_recorded, retake,
 };
 use graph_engine::schema;
 use graph_engine::state::StateFields;
@@ -28,6 +28,7 @@ use graph_model::program::{CallLimits, INTERNAL};
 use graph_model::value::{Map, Value};
 
 use crate::audit::dated::Dated;
+use crate::audit::receipts::Receipts;
 use crate::edits;
 
 /// The end of a run without a result.
@@ -115,6 +116,7 @@ pub(super) enum Before {
     Edit,
     Step,
     Calls,
+    Take,
     Snapshot,
     End,
 }
@@ -162,12 +164,14 @@ pub(super) struct Replayer<'m> {
     /// The tools that were called.
     pub(super) used: BTreeSet<u16>,
     pub(super) run: RunId,
+    /// The signals that its waits took.
+    receipts: Receipts,
 }
 
 impl<'m> Replayer<'m> {
     pub(super) fn begin(
         machine: &'m dyn Machine,
-        run: &RunId,
+        receipts: Receipts,
         start: &Start,
         is_recomputed: bool,
         looks_inside: bool,
@@ -201,7 +205,8 @@ impl<'m> Replayer<'m> {
             held_inside: Vec::new(),
             unproven: RefCell::default(),
             used: BTreeSet::new(),
-            run: run.clone(),
+            run: receipts.run().clone(),
+            receipts,
         };
         misfit(0, walk.session(&start.grants, start.depth))?;
         Ok(walk)
@@ -254,6 +259,7 @@ impl<'m> Replayer<'m> {
             Entry::Edit(edit) => self.edit(edit).map(|()| Before::Edit)?,
             Entry::Step(step) => self.step(seq, step, at).map(|()| Before::Step)?,
             Entry::Calls(calls) => self.calls(calls).map(|()| Before::Calls)?,
+            Entry::Take(take) => self.take_waits(take).map(|()| Before::Take)?,
             Entry::Snapshot(snapshot) => self.snapshot(snapshot).map(|()| Before::Snapshot)?,
             Entry::End(end) => self.end(end, at).map(|()| Before::End)?,
             _ => return Err("it is of a kind that the engine does not write".to_owned()),
@@ -428,6 +434,9 @@ impl<'m> Replayer<'m> {
     /// Takes a step, if the graph allows it.
     pub(super) fn step(&mut self, seq: u64, step: &Step, at: SystemTime) -> Result<(), String> {
         self.can_visit()?;
+        if self.position.frontier.is_empty() {
+            return Err("nothing was to be visited before something had happened that the run waits for".to_owned());
+        }
         let visits = step.visits.len();
         same("number of nodes that were to be visited", visits, self.position.frontier.len())?;
         let (taken, is_exhausted) = (self.position.steps + visits as u64, self.is_exhausted());
@@ -482,6 +491,8 @@ impl<'m> Replayer<'m> {
         self.recorded = step.visits.last().and_then(|visit| visit.now);
         let name = |node: u16| self.code.node(node).name.as_str();
         let hook_outcomes = frontier.iter().zip(&step.visits).zip(leads);
+        // Hooks are not notified of a visit that waits.
+        let hook_outcomes = hook_outcomes.filter(|((_, visit), _)| visit.opened.is_none());
         let hook_outcome =
             |((at, visit), to): ((&Activation, _), Option<u16>)| (at.node, self.outcome_after(visit, to.map(name)));
         self.visited = hook_outcomes.map(hook_outcome).collect();
@@ -503,6 +514,22 @@ impl<'m> Replayer<'m> {
         } else {
             Err(format!("node `{}` goes over another list", visit.node))
         }
+    }
+
+    /// Continues visits whose waits are over, if the engine does that here.
+    pub(super) fn take_waits(&mut self, take: &Take) -> Result<(), String> {
+        self.can_visit()?;
+        if !matches!(self.before, Before::Step | Before::Snapshot | Before::Resume) {
+            return Err("waits are over between two steps, or when a run is resumed".to_owned());
+        }
+        let Some(first) = take.taken.first() else { return Err("it names no wait".to_owned()) };
+        let mut signals: Vec<TakenSignal> = take.taken.iter().filter_map(|taken| taken.signal.clone()).collect();
+        signals.sort_unstable_by_key(|signal| signal.order);
+        signals.iter().try_for_each(|signal| self.receipts.take(self.machine, signal))?;
+        if self.position.over(self.code, first.at, signals) != take.taken {
+            return Err("other waits are over at that time".to_owned());
+        }
+        self.position.take_waits(self.code, &take.taken)
     }
 
     /// Takes calls that finished before their step was done, if the graph makes them in that step.

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 
 use graph_engine::activation::Activation;
 use graph_engine::failure::{Category, Failure, ItemFailure};
-use graph_engine::graph::{Asks, CompiledNode, CompiledTool, Notes, Now};
+use graph_engine::graph::{Asks, CompiledNode, CompiledTool, CompiledWait, Notes, Now};
 use graph_engine::record::{Done, RecordedState, Visit, has_shape, recorded, reduced, said_edges, said_way};
 use graph_engine::state::StateFields;
 use graph_engine::step::{
-    CallFacts, Env, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed, nested_id,
-    plan, plan_item, settle,
+    CallFacts, Env, Opened, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed,
+    nested_id, plan, plan_item, settle,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::name::ItemId;
@@ -84,8 +84,17 @@ impl Replayer<'_> {
         let mut notes = Notes::default();
         let planned = plan(&env, &mut notes);
         let before = notes.take();
+        if let (Ok(Planned::Wait(_)), Some(wait)) = (&planned, node.kind.wait()) {
+            let until = if let Ok(Planned::Wait(until)) = planned { until } else { None };
+            self.asks_for_time(visit, node, &asked)?;
+            self.warned(visit, node, before, &CallsOfVisit::default(), Vec::new())?;
+            return waits(visit, wait, until);
+        }
+        if visit.opened.is_some() {
+            return Err(format!("node `{}` has waited, or does not wait", node.name));
+        }
         let mut calls = match planned {
-            Ok(Planned::Compute | Planned::Finish) => CallsOfVisit::default(),
+            Ok(Planned::Compute | Planned::Finish | Planned::Wait(_)) => CallsOfVisit::default(),
             Ok(Planned::Call(request)) => self.action(visit, activation.node, request, is_alone)?,
             Ok(Planned::Each { items, .. }) => self.each(visit, activation, state, &items)?,
             Err(failure) => self.not_planned(visit, activation.node, failure)?,
@@ -95,13 +104,19 @@ impl Replayer<'_> {
             return Err(format!("node `{}` sees another value of a channel after it wrote to it", node.name));
         }
         self.unproven.borrow_mut().extend(proving.missing());
-        if asked.load(Ordering::Relaxed) != visit.now.is_some() {
-            let what =
-                if visit.now.is_some() { "has a time, and asks for no time" } else { "has no time, and asks for it" };
-            return Err(format!("node `{}` {what}", node.name));
-        }
+        self.asks_for_time(visit, node, &asked)?;
         self.warned(visit, node, before, &calls, notes.take())?;
         Ok(way)
+    }
+
+    /// Fails unless a visit records the time that its node asks for, and no other.
+    fn asks_for_time(&self, visit: &Visit, node: &CompiledNode, asked: &AtomicBool) -> Result<(), String> {
+        if asked.load(Ordering::Relaxed) == visit.now.is_some() {
+            return Ok(());
+        }
+        let what =
+            if visit.now.is_some() { "has a time, and asks for no time" } else { "has no time, and asks for it" };
+        Err(format!("node `{}` {what}", node.name))
     }
 
     /// Returns the visit with the result of its call that was recorded before, if the visit failed on it: it is recorded again
@@ -121,7 +136,7 @@ impl Replayer<'_> {
     /// Fails unless a visit has only members that a visit of its node can have, and names the run that its call began.
     fn shape(&self, visit: &Visit, at: u16) -> Result<(), String> {
         has_shape(self.code, at, visit)?;
-        if visit.cancelled {
+        if visit.cancelled || visit.opened.is_some() {
             return Ok(());
         }
         match self.code.asks(at) {
@@ -185,6 +200,9 @@ impl Replayer<'_> {
         if way.is_suppressed() != visit.suppressed {
             return Err(format!("the failure of node `{}` leads elsewhere", node.name));
         }
+        if way.is_timed_out() != visit.timed_out {
+            return Err(format!("node `{}` received a signal, or none in time, and says otherwise", node.name));
+        }
         if (way.ends_branch(), way.is_held()) != (visit.ends_branch, visit.held) {
             return Err(format!("the failure of node `{}` ends something else", node.name));
         }
@@ -221,9 +239,6 @@ impl Replayer<'_> {
     /// Reads the record of a visit that could not make its calls.
     fn not_planned(&self, visit: &Visit, at: u16, failure: Box<Failure>) -> Result<CallsOfVisit, String> {
         let node = self.code.node(at);
-        if self.code.asks(at) == Asks::Nothing {
-            return Err(fails(node, &failure.message));
-        }
         self.same_failure(visit, &failure)?;
         self.given_up(visit, at, Category::Permanent)?;
         let says_one = !visit.result.is_null() || visit.run.is_some() || self.done.contains_key(&(visit.step, None));
@@ -605,6 +620,16 @@ impl Replayer<'_> {
             _ => 0,
         };
         (!asked.load(Ordering::Relaxed)).then_some(length)
+    }
+}
+
+/// Returns where a visit leads whose node waits, `until` a time if it computes one. Fails unless the visit does.
+fn waits(visit: &Visit, wait: &CompiledWait, until: Option<i64>) -> Result<Way, String> {
+    let expected = visit.opened.map(|opened| Opened::new(wait, until, opened.at));
+    match (visit.opened, expected) {
+        (Some(opened), Some(expected)) if opened == expected => Ok(Way::Waits(opened)),
+        (None, _) => Err(format!("node `{}` waits before it is made", visit.node)),
+        _ => Err(format!("node `{}` waits until another time", visit.node)),
     }
 }
 

@@ -163,6 +163,8 @@ async fn begin_fork(
     };
     // It is not inside another run, and hands over nothing.
     position.shared.clear();
+    // The signals that it receives have places of their own.
+    position.received.clear();
     changes.apply(code, &mut position, Some(&mut *state))?;
     let capabilities = begun.capabilities.clone();
     let ceiling: Vec<Grants> =

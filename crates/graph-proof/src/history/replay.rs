@@ -9,7 +9,9 @@ use graph_engine::failure::{Category, Failure, HeldFailure, ItemFailure};
 use graph_engine::graph::{GraphTables, Notes, Now, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, opened};
-use graph_engine::record::{Edit, End, JournalError, RecordedState, SignedRecord, SnapshotDraft, StateChanges, Visit};
+use graph_engine::record::{
+    Edit, End, JournalError, Opened, RecordedState, SignedRecord, SnapshotDraft, StateChanges, TakenWait, Visit,
+};
 use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
@@ -99,6 +101,13 @@ pub enum Departure {
         /// The value that would be written, if any.
         now: Option<Value>,
     },
+    /// The node waits until another time. Times are those of the store, in milliseconds since the Unix epoch.
+    Waits {
+        /// The time until which it waited, if it waited.
+        recorded: Option<i64>,
+        /// The time until which it would wait, if it waited for a time.
+        now: Option<i64>,
+    },
     /// The node leads to other nodes.
     Leads {
         /// The nodes that were visited next; empty if the run ended.
@@ -143,6 +152,13 @@ impl fmt::Display for Departure {
             }
             Self::Writes { key, recorded, now } => {
                 write!(f, "writes {} to `{key}`, where it wrote {}", value(now), value(recorded))
+            }
+            Self::Waits { recorded, now } => {
+                let time = |at: &Option<i64>| match at {
+                    Some(at) => format!("until {}", timestamp::milliseconds(timestamp::from_unix_milliseconds(*at))),
+                    None => "for no time".to_owned(),
+                };
+                write!(f, "waits {}, where it waited {}", time(now), time(recorded))
             }
             Self::Leads { recorded, now } => write!(f, "leads to {}, where it led to {}", nodes(now), nodes(recorded)),
             Self::Fails(error) => write!(f, "fails: {error}"),
@@ -243,6 +259,7 @@ pub fn replay(
         last_limit,
         cursor: 0,
         edits: edits.into(),
+        waiting: HashMap::new(),
     };
     walk.follow(end.as_ref())?;
     Ok(walk.replay)
@@ -276,6 +293,8 @@ struct RecordedCalls {
     resumed_at: VecDeque<usize>,
     /// As `resumed_at`, for edits.
     edited_at: VecDeque<usize>,
+    /// The waits that were over and are not continued yet, each with the number of visits before it.
+    taken: VecDeque<(usize, TakenWait)>,
 }
 
 /// Returns the name of a node that an edge leads to, if it leads to one.
@@ -324,12 +343,14 @@ impl RecordedCalls {
             all: Vec::new(),
             resumed_at: VecDeque::new(),
             edited_at: VecDeque::new(),
+            taken: VecDeque::new(),
         };
         loop {
             let next = past.next_step()?.map(|(seq, step, at)| (seq, step.clone(), timestamp::parse(at)));
             let before = recorded.visits.len();
             recorded.resumed_at.resize(past.resumed.len(), before);
             recorded.edited_at.resize(past.edits.len(), before);
+            recorded.taken.extend(past.taken.drain(..).map(|taken| (before, taken)));
             let Some((seq, step, at)) = next else { return Ok(recorded) };
             let at = at.ok_or(JournalError::Misfit { seq, reason: "its time cannot be read".to_owned() })?;
             let next: Vec<String> = step.next.iter().map(|target| target.node.clone()).collect();
@@ -455,6 +476,8 @@ struct ChangedRun<'m> {
     cursor: usize,
     /// The edits that were not made yet.
     edits: VecDeque<Edit>,
+    /// The visits that wait or have waited, by the numbers of the recorded visits that did.
+    waiting: HashMap<u64, u64>,
 }
 
 /// The recorded answers to the calls of a visit.
@@ -495,6 +518,10 @@ impl ChangedRun<'_> {
             self.resume();
             if self.position.has_failed(self.code) {
                 self.fail(end);
+                return Ok(());
+            }
+            if let Err(reason) = self.take_waits() {
+                self.replay.stopped = Some(reason);
                 return Ok(());
             }
             // The replay has the step limit that hooks and callers allowed the run.
@@ -656,6 +683,42 @@ impl ChangedRun<'_> {
         }
     }
 
+    /// Continues the visits whose waits are over. These are the visits that the recorded run continued here. Without any, if
+    /// nothing else is left to do, they are the visits that are due first.
+    fn take_waits(&mut self) -> Result<(), Stopped> {
+        let mut taken = Vec::new();
+        while let Some((_, recorded)) = self.recorded.taken.pop_front_if(|(visits, _)| *visits <= self.cursor) {
+            let number = self.waiting.get(&recorded.step).copied().unwrap_or(recorded.step);
+            taken.extend(self.taken_again(number, recorded));
+        }
+        if taken.is_empty() && self.position.is_waiting() {
+            let Some(due) = self.position.next_due() else {
+                let wait = self.position.parked.first();
+                let (step, node) = wait.map_or((0, 0), |at| (at.number, at.node));
+                let reason = "it waits for something that has not happened".to_owned();
+                return Err(Stopped { step, node: self.code.node(node).name.clone(), reason });
+            };
+            taken = self.position.over(self.code, due, []);
+        }
+        taken.sort_unstable_by_key(|taken| taken.step);
+        self.position.take_waits(self.code, &taken).map_err(|reason| Stopped { step: 0, node: String::new(), reason })
+    }
+
+    /// Returns how a wait is over that was in the recorded run; `None` if the visit does not wait for that under this graph.
+    fn taken_again(&self, number: u64, recorded: TakenWait) -> Option<TakenWait> {
+        let wait = self.position.waits.iter().find(|wait| wait.step == number)?;
+        let Some(mut signal) = recorded.signal else {
+            // It may be due later.
+            return Some(TakenWait::new(number, recorded.at.max(wait.opened.due?)));
+        };
+        if !self.position.wait_of(self.code, number)?.receives(&signal.name) {
+            return wait.opened.due.map(|due| TakenWait::new(number, recorded.at.max(due)));
+        }
+        // It may have been due before.
+        signal.at = wait.opened.due.map_or(signal.at, |due| signal.at.min(due - 1));
+        Some(TakenWait::new(number, recorded.at).with(signal))
+    }
+
     /// Reports that the run ends with the failures that are held, where the recorded run does not.
     fn fail(&mut self, end: Option<&End>) {
         let Some(held) = self.position.held.first().cloned() else { return };
@@ -760,6 +823,23 @@ impl ChangedRun<'_> {
         let said = self.replay.deviations.len();
         let clock = move || at;
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
+        if let Ok(Planned::Wait(until)) = plan(&self.env(activation, &now), &mut Notes::default())
+            && let Some(wait) = node.kind.wait()
+        {
+            let recorded = pair.map(|pair| &self.recorded.visits[pair].visit).map(|visit| (visit.step, visit.opened));
+            let opened_at = recorded.and_then(|(_, opened)| opened).map(|opened| opened.at);
+            let opened = Opened::new(wait, until, opened_at.unwrap_or_else(|| timestamp::unix_milliseconds(at)));
+            if let Some((step, before)) = recorded {
+                self.waiting.insert(step, activation.number);
+                let (recorded, now) = (before.and_then(|before| before.due), opened.due);
+                if recorded != now {
+                    self.deviate(activation.number, &node.name, pair, Departure::Waits { recorded, now });
+                }
+            }
+            let mut visit = Visit::default();
+            (visit.step, visit.node, visit.opened) = (activation.number, node.name.clone(), Some(opened));
+            return Ok(AnsweredCall { visit, way: Way::Waits(opened), changes: Vec::new() });
+        }
         let Answered { answer, mut results, items } = self.answers(activation.number, activation, pair, &now)?;
         let failure = match (&answer, items.as_slice()) {
             (Some(RecordedAnswer::Failure(failure, _)), _) => Some(failure.clone()),
@@ -804,6 +884,7 @@ impl ChangedRun<'_> {
         visit.error = failure.map(|failure| failure.message);
         visit.suppressed = way.is_suppressed();
         visit.ends_branch = way.ends_branch();
+        visit.timed_out = way.is_timed_out();
         visit.held = way.is_held();
         visit.result = result;
         visit.items = items;
@@ -825,7 +906,7 @@ impl ChangedRun<'_> {
         let mut answered = Answered::default();
         match plan(&self.env(activation, now), &mut Notes::default()) {
             Err(failure) => answered.answer = Some(RecordedAnswer::Failure(*failure, None)),
-            Ok(Planned::Compute | Planned::Finish) => {}
+            Ok(Planned::Compute | Planned::Finish | Planned::Wait(_)) => {}
             Ok(Planned::Call(request)) => answered.answer = Some(self.answer(number, &node.name, request, pair, None)?),
             Ok(Planned::Each { items, .. }) => return self.answers_of_items(number, activation, pair, now, &items),
         }

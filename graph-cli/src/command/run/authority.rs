@@ -6,10 +6,11 @@ use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{Grants, Pattern, Value};
 use graph_signing::{KeyRing, verify_json};
 
-use super::{Places, RunArguments, RunCommandFailure, Voice};
+use super::failure::{RunCommandFailure, Voice};
+use super::means::{MeansArguments, Places};
 
 /// The variable that names the thread that started this process (R166).
-const PARENT: &str = "RYE_PARENT_THREAD_ID";
+pub(in crate::command) const PARENT: &str = "RYE_PARENT_THREAD_ID";
 /// Where a project keeps its threads.
 const THREADS: &str = ".ai/state/threads";
 /// Where a space keeps its trusted keys.
@@ -18,7 +19,7 @@ const KEYS: &str = ".ai/config/keys/trusted";
 const MOST_BYTES: u64 = 1024 * 1024;
 
 /// The permissions of a run.
-pub(super) struct Authority {
+pub(in crate::command) struct Authority {
     grants: Grants,
     /// The part of the grants that the thread allows. The run's journal records it, so that it also applies after a resume.
     pub(super) inherited: Option<Grants>,
@@ -44,20 +45,26 @@ impl Authority {
     ///
     /// A thread that started the run has the last word: its graphs may not do more than the thread itself, even if the
     /// command line grants more. If the thread's permissions cannot be determined, nothing is allowed.
-    pub(super) fn of(arguments: &RunArguments, graph: &Interpreted, library: &Library, places: &Places) -> Self {
+    pub(in crate::command) fn of(
+        arguments: &MeansArguments,
+        most: Option<u32>,
+        graph: &Interpreted,
+        library: &Library,
+        places: &Places,
+    ) -> Self {
         let named = (!arguments.grants.is_empty()).then(|| Grants::new(arguments.grants.iter().cloned()));
         let Some(thread) = std::env::var_os(PARENT).filter(|thread| !thread.is_empty()) else {
             let (grants, source) = match named {
                 Some(named) => (named, GrantSource::Person),
                 None => (graph.permissions().clone(), GrantSource::Graph),
             };
-            return Self { grants, inherited: None, depth: arguments.depth, source };
+            return Self { grants, inherited: None, depth: most, source };
         };
         let ring = || ring(arguments, library, places);
         let thread = thread.to_string_lossy().into_owned();
         match inherited(&thread, places.project.as_deref(), ring) {
             Ok(Inherited { grants, depth }) => {
-                let depth = Some(arguments.depth.map_or(depth, |own| own.min(depth)));
+                let depth = Some(most.map_or(depth, |own| own.min(depth)));
                 let source = GrantSource::Thread(thread);
                 Self { grants: named.unwrap_or_else(|| grants.clone()), inherited: Some(grants), depth, source }
             }
@@ -70,12 +77,12 @@ impl Authority {
         }
     }
 
-    pub(super) fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+    pub(in crate::command) fn patterns(&self) -> impl Iterator<Item = &Pattern> {
         self.grants.patterns().iter()
     }
 
     /// Reports the grants that the command line does not name, or the reason that nothing is granted.
-    pub(super) fn tell(&self, voice: Voice) {
+    pub(in crate::command) fn tell(&self, voice: Voice) {
         let shown = || {
             let grants = self.inherited.as_ref().unwrap_or(&self.grants);
             let patterns: Vec<&str> = grants.patterns().iter().map(Pattern::as_str).collect();
@@ -93,7 +100,7 @@ impl Authority {
     }
 
     /// Adds to a failure to start the reason that nothing was granted.
-    pub(super) fn explain(&self, failure: RunCommandFailure) -> RunCommandFailure {
+    pub(in crate::command) fn explain(&self, failure: RunCommandFailure) -> RunCommandFailure {
         match &self.source {
             GrantSource::Nobody(reason) => {
                 RunCommandFailure { error: format!("{} ({reason})", failure.error), ..failure }
@@ -104,7 +111,7 @@ impl Authority {
 }
 
 /// Returns the keys that may sign a thread's permissions: those of the tree and those of the spaces.
-fn ring(arguments: &RunArguments, library: &Library, places: &Places) -> KeyRing {
+fn ring(arguments: &MeansArguments, library: &Library, places: &Places) -> KeyRing {
     let spaces = places.project.iter().chain(&places.user).chain(&arguments.system).map(|space| space.join(KEYS));
     let directories: Vec<PathBuf> = std::iter::once(library.root().join("keys")).chain(spaces).collect();
     let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();

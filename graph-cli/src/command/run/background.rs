@@ -13,7 +13,8 @@ use graph_runtime::observer::{Event, Observer};
 use graph_runtime::{RunId, Value};
 use serde_json::json;
 
-use super::{RunArguments, RunCommandFailure, RunReport, UNDONE};
+use super::failure::RunCommandFailure;
+use super::{RunArguments, RunReport, UNDONE};
 use crate::outcome::Error;
 
 /// Starts the child, and returns its report once the run has begun, or the reason that it has not (R290, R292).

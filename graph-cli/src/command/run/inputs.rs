@@ -11,7 +11,7 @@ use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::number::{JsonError, read_json};
 use graph_runtime::{Map, RunId, Value};
 
-use super::{RunCommandFailure, Voice};
+use super::failure::{RunCommandFailure, Voice};
 
 /// The inputs by their names.
 pub(super) type Inputs = Map<String, Value>;

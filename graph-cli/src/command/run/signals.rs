@@ -5,7 +5,7 @@ use std::io;
 
 /// A signal that stops a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Signal {
+pub(in crate::command) enum Signal {
     /// Ctrl-C.
     Interrupt,
     /// SIGTERM, which `kill` sends, as does a system that shuts down.
@@ -18,7 +18,7 @@ pub(super) enum Signal {
 
 impl Signal {
     /// Returns its number.
-    pub(super) fn number(self) -> i32 {
+    pub(in crate::command) fn number(self) -> i32 {
         match self {
             Self::HangUp => 1,
             Self::Interrupt => 2,
@@ -28,7 +28,7 @@ impl Signal {
     }
 
     /// Returns the exit code that shells report for a program that the signal ended.
-    pub(super) fn exit_code(self) -> u8 {
+    pub(in crate::command) fn exit_code(self) -> u8 {
         match self {
             Self::HangUp => 129,
             Self::Interrupt => 130,
@@ -51,7 +51,7 @@ impl fmt::Display for Signal {
 
 /// The signals that arrive from now on; they no longer end the process.
 #[cfg(unix)]
-pub(super) struct Signals {
+pub(in crate::command) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     /// `None` if the program was started to survive the end of its terminal, as `nohup` does.
@@ -61,7 +61,7 @@ pub(super) struct Signals {
 
 #[cfg(unix)]
 impl Signals {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(in crate::command) fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -71,7 +71,7 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(in crate::command) async fn next(&mut self) -> Signal {
         let hang_up = async {
             match &mut self.hang_up {
                 Some(signal) => signal.recv().await,
@@ -97,15 +97,15 @@ fn ignores_hang_up() -> bool {
 
 /// The signals that arrive from now on; they no longer end the process.
 #[cfg(not(unix))]
-pub(super) struct Signals;
+pub(in crate::command) struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(in crate::command) fn new() -> io::Result<Self> {
         Ok(Self)
     }
 
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(in crate::command) async fn next(&mut self) -> Signal {
         if tokio::signal::ctrl_c().await.is_err() {
             // The signal cannot be received, so this waits forever.
             std::future::pending::<()>().await;

@@ -7,7 +7,8 @@ use graph_runtime::dynamic::Interpreted;
 use graph_runtime::{Map, Options, Runtime, Single, SingleError, StepOnce, Value};
 
 use super::authority::Authority;
-use super::{Beginning, PROBLEMS, RunArguments, RunCommandFailure, RunReport, UNDONE, USAGE, unstarted};
+use super::failure::{PROBLEMS, RunCommandFailure, USAGE};
+use super::{Beginning, RunArguments, RunReport, UNDONE, unstarted};
 
 /// Executes a node, with the state of a new run or of one in the store, and returns its result (R265).
 pub(super) async fn perform(

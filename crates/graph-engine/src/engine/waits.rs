@@ -1,0 +1,176 @@
+//! Waits: opening them, continuing when they are over, and leaving a run in its store until then.
+
+use std::sync::Arc;
+
+use graph_model::timestamp::unix_milliseconds;
+
+use crate::engine::run_state::{Engine, VisitState};
+use crate::error::RunError;
+use crate::graph::{GraphTables, tables};
+use crate::record::{End, Take, TakenSignal};
+use crate::signal;
+use crate::status::Status;
+use crate::step::{GIVEN_UP, OpenWait, Opened, Position, Way};
+use crate::store::{StoreError, Wait, WaitChanges, WaitId};
+
+/// The signals of a run in its store, at a time.
+struct Post {
+    at: i64,
+    /// The signals that no wait has taken, in the order of their receipt.
+    signals: Vec<TakenSignal>,
+    /// The order of those that this runtime did not receive, or that do not fit the graph.
+    refused: Vec<u64>,
+}
+
+impl Engine {
+    /// Ends the run because the processes that continue it die.
+    pub(crate) async fn give_up(mut self) -> RunError {
+        let end = End { error: Some(GIVEN_UP.to_owned()), ..End::of(Status::Error, self.run_state.position.steps) };
+        if let Err(error) = self.end_without_result(end).await {
+            return error;
+        }
+        RunError::Stopped { run: self.facts.id.clone(), reason: GIVEN_UP.to_owned() }
+    }
+
+    /// Returns the time of the store, in milliseconds since the Unix epoch; without a store, that of the clock.
+    pub(super) async fn store_time(&self) -> Result<i64, RunError> {
+        let Some(store) = &self.runtime.store else { return Ok(unix_milliseconds(self.runtime.clock.now())) };
+        store.now().await.map_err(|source| self.failed_store(source))
+    }
+
+    fn failed_store(&self, source: StoreError) -> RunError {
+        self.observe_end(Status::Running, Some(&source.to_string()));
+        RunError::Store { run: self.facts.id.clone(), step: self.run_state.position.steps + 1, source }
+    }
+
+    /// Opens the waits of the visits that wait. They begin when the step is committed, however long it took.
+    pub(super) async fn open_waits(&self, visits: &mut [&mut VisitState]) -> Result<(), RunError> {
+        if !visits.iter().any(|visit| visit.waits) {
+            return Ok(());
+        }
+        let at = self.store_time().await?;
+        for visit in visits.iter_mut().filter(|visit| visit.waits && visit.way.opened().is_some()) {
+            if let Some(wait) = self.graph().node(visit.activation.node).kind.wait() {
+                visit.way = Way::Waits(Opened::new(wait, visit.until, at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues the visits whose waits are over: they are part of the next step, and the journal says so before it begins.
+    pub(super) async fn take_waits(&mut self) -> Result<(), RunError> {
+        let Post { at, signals, refused } = self.post().await?;
+        let taken = self.run_state.position.over(self.graph(), at, signals);
+        if !refused.is_empty() {
+            self.settled_signals.extend(&refused);
+            // Nothing takes them. In the inbox, they would wake the run again and again.
+            self.change_waits(WaitChanges { take: refused, ..WaitChanges::default() });
+        }
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let close = taken.iter().map(|wait| WaitId::of_visit(wait.step)).collect();
+        let take: Vec<u64> = taken.iter().filter_map(|wait| Some(wait.signal.as_ref()?.order)).collect();
+        self.settled_signals.extend(&take);
+        let machine = Arc::clone(&self.machine);
+        let position = &mut self.run_state().position;
+        position.take_waits(tables(machine.graph()), &taken).expect("only waits of the position are over");
+        if self.is_kept {
+            let record = self.sign("take", Take::new(taken));
+            self.change_waits(WaitChanges { close, open: Vec::new(), take });
+            let step = self.run_state.position.steps + 1;
+            self.append(vec![record], step, Status::Running).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the time of the store, and the signals that it received for the run, if a wait waits for signals.
+    async fn post(&self) -> Result<Post, RunError> {
+        let listens = self.run_state.position.listens(self.graph());
+        let journal = self.journal.as_ref().filter(|_| listens);
+        let start = journal.and_then(|journal| journal.chain.start());
+        let (Some(store), Some(key), Some(start)) = (&self.runtime.store, &self.runtime.key, start) else {
+            return Ok(Post { at: self.store_time().await?, signals: Vec::new(), refused: Vec::new() });
+        };
+        let inbox = store.inbox(&self.facts.id).await.map_err(|source| self.failed_store(source))?;
+        let mut post = Post { at: inbox.at, signals: Vec::new(), refused: Vec::new() };
+        // The records that take some of them may be in memory only.
+        let new = inbox.signals.into_iter().filter(|one| !self.settled_signals.contains(&one.place.order));
+        for received in new {
+            let order = received.place.order;
+            if self.run_state.position.received.contains(&order) {
+                tracing::error!(run = %self.facts.id, order, "a signal is left out: it was taken before");
+                post.refused.push(order);
+                continue;
+            }
+            match signal::read(&*self.machine, &self.facts.id, &start, &key.public(), received) {
+                Ok(signal) => post.signals.push(signal),
+                Err(reason) => {
+                    tracing::error!(run = %self.facts.id, order, "a signal is left out: {reason}");
+                    post.refused.push(order);
+                }
+            }
+        }
+        Ok(post)
+    }
+
+    /// Changes what the store knows the run to wait for, with the records that are appended next.
+    fn change_waits(&mut self, changes: WaitChanges) {
+        if let Some(journal) = self.journal.as_mut().filter(|_| !changes.is_empty()) {
+            journal.change_waits(changes);
+        }
+    }
+
+    /// As [`Engine::change_waits`], for a step: `before` are the waits that were open before it.
+    pub(super) fn update_waits(&mut self, before: &[OpenWait]) {
+        let position = &self.run_state.position;
+        let is_in =
+            |waits: &[OpenWait], wait: &OpenWait| waits.binary_search_by_key(&wait.step, |one| one.step).is_ok();
+        let closed = before.iter().filter(|wait| !is_in(&position.waits, wait));
+        let close = closed.map(|wait| WaitId::of_visit(wait.step)).collect();
+        let opened = position.waits.iter().filter(|wait| !is_in(before, wait));
+        let open = opened.map(|wait| stored(self.graph(), position, wait)).collect();
+        self.change_waits(WaitChanges { close, open, take: Vec::new() });
+    }
+
+    /// Whether the run waits for something that is not over yet at a time of the store.
+    pub(super) fn will_wait(&self, at: i64) -> bool {
+        let (position, graph) = (&self.run_state.position, self.graph());
+        // A signal may be there already, which shows before the next step.
+        position.is_waiting()
+            && !position.has_failed(graph)
+            && !position.listens(graph)
+            && position.next_due().is_none_or(|due| due > at)
+    }
+
+    /// Leaves the run in its store until something that it waits for has happened.
+    pub(super) async fn wait(&mut self) -> RunError {
+        if self.is_kept {
+            let step = self.run_state.position.steps + 1;
+            if let Err(error) = self.append(Vec::new(), step, Status::Waiting).await {
+                return error;
+            }
+        }
+        self.waits()
+    }
+
+    /// Returns what a run says to its caller that has begun to wait.
+    pub(super) fn waits(&self) -> RunError {
+        self.observe_end(Status::Waiting, None);
+        let position = &self.run_state.position;
+        let (steps, state) = (position.steps, Box::new(self.state_value()));
+        RunError::Waiting { run: self.facts.id.clone(), steps, waits: open_waits(self.graph(), position), state }
+    }
+}
+
+/// Returns the waits of a run that are open, in the order of the visits.
+pub(crate) fn open_waits(graph: &GraphTables, position: &Position) -> Vec<Wait> {
+    position.waits.iter().map(|wait| stored(graph, position, wait)).collect()
+}
+
+fn stored(graph: &GraphTables, position: &Position, wait: &OpenWait) -> Wait {
+    let at = position.parked.iter().find(|at| at.number == wait.step);
+    let node = at.map_or("", |at| graph.node(at.node).name.as_str());
+    let signals = position.wait_of(graph, wait.step).map(|wait| wait.signals.clone()).unwrap_or_default();
+    Wait::new(WaitId::of_visit(wait.step), node, wait.opened.at, wait.opened.due).listening(signals)
+}

@@ -1,0 +1,232 @@
+//! Signals: the messages that others send to a run.
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::value::{AsView, Mismatch, Value};
+use graph_signing::{PublicKey, SecretKey};
+use serde::Serialize;
+
+use crate::graph::{GraphTables, tables};
+use crate::machine::Machine;
+use crate::record::{JournalError, TakenSignal};
+use crate::schema::{self, Invalid};
+use crate::store::{ReceivedSignal, Signal, SignalPlace, StoreError};
+
+/// A signal by its name, with its value. The enum `Signal` of a compiled graph becomes one.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::{NamedSignal, Value};
+///
+/// let paid = NamedSignal::new("paid", Value::from(4200));
+/// assert_eq!(paid.name, "paid");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct NamedSignal {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+}
+
+impl NamedSignal {
+    /// The signal with a name.
+    pub fn new(name: impl Into<String>, value: Value) -> Self {
+        Self { name: name.into(), value }
+    }
+}
+
+/// Why a run did not receive a signal.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignalError {
+    /// The runtime has no store.
+    #[error("a runtime without a store keeps no runs, and no signals for them")]
+    NoStore,
+    /// The id is not one: it is empty, too long, or has characters that cannot be seen.
+    #[error(
+        "{id:?} cannot be the id of a signal: it is a text of 1 to 200 visible characters, which its sender gives no other"
+    )]
+    Id {
+        /// The id.
+        id: String,
+    },
+    /// The graph has no such signal.
+    #[error("the graph `{graph}` has no signal `{name}`: {}", known(signals))]
+    Unknown {
+        /// The graph.
+        graph: String,
+        /// The signal's name.
+        name: String,
+        /// The signals that it has.
+        signals: Vec<String>,
+    },
+    /// The value does not fit the graph.
+    #[error("the signal `{name}` does not fit the graph `{graph}`: {mismatch}")]
+    Value {
+        /// The graph.
+        graph: String,
+        /// The signal's name.
+        name: String,
+        /// The first mismatch.
+        mismatch: Mismatch,
+    },
+    /// The schema of the signal cannot be used, or this build cannot check it.
+    #[error("cannot check the signal `{name}` of the graph `{graph}`: {reason}")]
+    Schema {
+        /// The graph.
+        graph: String,
+        /// The signal's name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The run is another graph's, or the graph was changed since the run began.
+    #[error("run `{run}` is a run of {found}, and not of {expected}")]
+    AnotherGraph {
+        /// The run.
+        run: RunId,
+        /// The graph that the caller passed.
+        expected: String,
+        /// The graph of the run.
+        found: String,
+    },
+    /// The journal of the run is not one that this runtime's key signed.
+    #[error("the journal of run `{run}` cannot be verified: {reason}")]
+    Journal {
+        /// The run.
+        run: RunId,
+        /// The mistake in it.
+        reason: JournalError,
+    },
+    /// The store did not receive it.
+    #[error("run `{run}` did not receive the signal")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        #[source]
+        source: StoreError,
+    },
+}
+
+/// Names the signals of a graph.
+fn known(signals: &[String]) -> String {
+    match signals {
+        [] => "it receives none".to_owned(),
+        signals => format!("it has `{}`", signals.join("`, `")),
+    }
+}
+
+/// The statement that a receipt signs.
+#[derive(Serialize)]
+struct Statement<'a> {
+    run: &'a RunId,
+    /// The link of the run's first record.
+    start: &'a Digest,
+    order: u64,
+    at: i64,
+    name: &'a str,
+    id: &'a str,
+    value: Digest,
+}
+
+/// The most levels of a value, so that a node can put it into another one.
+const MOST_LEVELS_OF_SIGNALS: usize = 50;
+
+/// The line before the statement, so that no other signature of the key is one of a receipt.
+const KIND: &str = "receipt of a signal, version 1\n";
+
+/// Returns the digest that a receipt signs. `payload` is the value as JSON.
+fn statement(run: &RunId, start: &Digest, place: SignalPlace, name: &str, id: &str, payload: &str) -> Digest {
+    let SignalPlace { order, at } = place;
+    let statement = Statement { run, start, order, at, name, id, value: Digest::of(payload) };
+    let text = serde_json::to_string(&statement).expect("a statement has only texts and numbers");
+    Digest::of_parts(&[KIND.as_bytes(), text.as_bytes()])
+}
+
+/// Signs the receipt of a signal. Returns the signature in base64url.
+pub(crate) fn seal(key: &SecretKey, run: &RunId, start: &Digest, place: SignalPlace, signal: &Signal) -> String {
+    let signature = key.sign(&statement(run, start, place, &signal.name, &signal.id, &signal.payload));
+    Base64UrlUnpadded::encode_string(&signature)
+}
+
+/// Returns the payload of a signal as a store keeps it: its value as JSON.
+pub(crate) fn payload(value: &Value) -> String {
+    serde_json::to_string(value).expect("a value has only texts as keys and finite numbers")
+}
+
+/// Returns a received signal as a journal has it.
+///
+/// # Errors
+///
+/// If a runtime with this key did not receive it, which means that somebody else wrote to the store, or if it does not fit the
+/// graph.
+pub(crate) fn read(
+    machine: &dyn Machine,
+    run: &RunId,
+    start: &Digest,
+    key: &PublicKey,
+    received: ReceivedSignal,
+) -> Result<TakenSignal, String> {
+    const FOREIGN: &str = "no runtime with this key received it";
+    let ReceivedSignal { place: SignalPlace { order, at }, name, id, payload: text, receipt, .. } = received;
+    let value: Value = serde_json::from_str(&text).map_err(|_| FOREIGN)?;
+    let signal = TakenSignal { name, id, order, at, value, receipt };
+    if payload(&signal.value) != text || !is_received(run, start, key, &signal) {
+        return Err(FOREIGN.to_owned());
+    }
+    match conforming(machine, &signal.name, signal.value.clone()) {
+        Ok(value) if value == signal.value => Ok(signal),
+        Ok(_) => Err(format!("`{}` has another value in this graph", signal.name)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Whether a key signed the receipt of a signal that a journal has. `start` is the link of the run's first record.
+pub fn is_received(run: &RunId, start: &Digest, key: &PublicKey, signal: &TakenSignal) -> bool {
+    let place = SignalPlace { order: signal.order, at: signal.at };
+    let said = statement(run, start, place, &signal.name, &signal.id, &payload(&signal.value));
+    let mut signature = [0; 64];
+    let decoded = Base64UrlUnpadded::decode(&signal.receipt, &mut signature);
+    decoded.is_ok_and(|bytes| bytes.len() == 64) && key.verifies(&said, &signature)
+}
+
+/// Returns the value of a signal as visits see it.
+///
+/// # Errors
+///
+/// If the graph has no such signal, or the value does not fit.
+pub fn conforming(machine: &dyn Machine, name: &str, value: Value) -> Result<Value, SignalError> {
+    let code = tables(machine.graph());
+    let (graph, name) = (code.id.to_string(), name.to_owned());
+    if !code.settings.signals.contains_key(&name) {
+        return Err(SignalError::Unknown { graph, name, signals: code.settings.signals.keys().cloned().collect() });
+    }
+    if !value.view().is_within(MOST_LEVELS_OF_SIGNALS) {
+        let expected = format!("a value of at most {MOST_LEVELS_OF_SIGNALS} levels");
+        let mismatch = Mismatch::new(expected, value.view());
+        return Err(SignalError::Value { graph, name, mismatch });
+    }
+    let value = match machine.signal(&name, value) {
+        Ok(value) => value,
+        Err(mismatch) => return Err(SignalError::Value { graph, name, mismatch }),
+    };
+    match rules(code, &name).map(|rules| schema::validate(rules, &value)) {
+        None | Some(Ok(())) => Ok(value),
+        Some(Err(Invalid::Schema(reason))) => Err(SignalError::Schema { graph, name, reason }),
+        Some(Err(Invalid::Inputs(broken))) => match broken.into_iter().next() {
+            Some(mismatch) => Err(SignalError::Value { graph, name, mismatch }),
+            None => {
+                Err(SignalError::Schema { graph, name, reason: "the schema refuses it without a reason".to_owned() })
+            }
+        },
+    }
+}
+
+/// Returns the rules for the value of a signal beyond its type.
+fn rules<'g>(code: &'g GraphTables, name: &str) -> Option<&'g Value> {
+    code.settings.signals.get(name)?.schema.as_ref()
+}

@@ -1,0 +1,88 @@
+//! Waits of a run as its position and its records have them: when they were opened, and when they were over.
+
+use graph_model::value::{Map, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::graph::CompiledWait;
+
+/// The opening of a wait. Its times are those of the store, in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Opened {
+    /// When it was opened.
+    pub at: i64,
+    /// When it is over, if nothing else ends it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<i64>,
+}
+
+/// A visit that waits. Its activation is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OpenWait {
+    /// The number of the visit.
+    pub step: u64,
+    /// When it was opened, and when it is due.
+    #[serde(flatten)]
+    pub opened: Opened,
+}
+
+/// A wait that is over. Its activation is visited in the next step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TakenWait {
+    /// The number of the visit.
+    pub step: u64,
+    /// The time of the store at which the run continued, in milliseconds since the Unix epoch.
+    pub at: i64,
+    /// The signal that ended it; `None` if its time had come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<TakenSignal>,
+}
+
+impl TakenWait {
+    /// The visit continues at a time.
+    pub fn new(step: u64, at: i64) -> Self {
+        Self { step, at, signal: None }
+    }
+
+    /// The visit continues with a signal.
+    #[must_use]
+    pub fn with(self, signal: TakenSignal) -> Self {
+        Self { signal: Some(signal), ..self }
+    }
+}
+
+/// A signal that ended a wait, as the store received it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TakenSignal {
+    /// Its name.
+    pub name: String,
+    /// The id that its sender gave it, once in the run.
+    pub id: String,
+    /// Its place among the signals of the run, from 1.
+    pub order: u64,
+    /// The time of the store at which it was received, in milliseconds since the Unix epoch.
+    pub at: i64,
+    /// Its value.
+    pub value: Value,
+    /// The signature of the runtime that received it, in base64url: see `docs/journal.md`.
+    pub receipt: String,
+}
+
+impl TakenSignal {
+    /// Returns the `result` of the visit that received it: its name, and its value in the field of that name.
+    pub fn result(&self) -> Value {
+        let name = ("signal".to_owned(), Value::from(self.name.as_str()));
+        Value::Object(Map::from_iter([name, (self.name.clone(), self.value.clone())]))
+    }
+}
+
+impl Opened {
+    /// Returns the opening of a wait at a time of the store; `until` is the time that the node computed.
+    pub fn new(wait: &CompiledWait, until: Option<i64>, at: i64) -> Self {
+        let timeout = wait.timeout_ms.map(|timeout| at.saturating_add(i64::try_from(timeout).unwrap_or(i64::MAX)));
+        Self { at, due: until.or(timeout) }
+    }
+}

@@ -1,0 +1,128 @@
+//! Waits: visits that are opened in one step and completed in a later one.
+
+use std::collections::BTreeMap;
+
+use graph_model::timestamp;
+use graph_model::value::{AsView, Value, describe};
+
+use crate::activation::Activation;
+use crate::failure::Failure;
+use crate::graph::{CompiledWait, GraphTables, Notes};
+use crate::step::context::Env;
+use crate::step::opened::{OpenWait, TakenSignal, TakenWait};
+use crate::step::position::Position;
+
+/// Returns the time until which a node waits, if it computes one, in milliseconds since the Unix epoch.
+///
+/// # Errors
+///
+/// If the value is not a time: a failure of the node.
+pub(super) fn until(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Option<i64>, Box<Failure>> {
+    let Some(until) = &wait.until else { return Ok(None) };
+    let value = env.graph.evaluate(until, &env.context, notes);
+    let time = value.as_str().and_then(timestamp::with_offset);
+    let time = time.map(timestamp::unix_milliseconds).ok_or_else(|| {
+        let found = match &value {
+            Value::String(text) => format!("`{text}`"),
+            other => describe(other.view()),
+        };
+        Failure::permanent(format!(
+            "`until` is a date and a time with an offset, as `2026-11-21T20:00:00+01:00`, and found {found}"
+        ))
+    })?;
+    Ok(Some(time))
+}
+
+impl Position {
+    /// Returns the waits that are over at a time of the store, in the order of the visits. `signals` are those that no wait has
+    /// taken, in the order of their receipt: each ends the wait with the lowest number that receives it and was not due before.
+    pub fn over(&self, graph: &GraphTables, at: i64, signals: impl IntoIterator<Item = TakenSignal>) -> Vec<TakenWait> {
+        let mut over: BTreeMap<u64, TakenWait> = BTreeMap::new();
+        for signal in signals {
+            if self.received.contains(&signal.order) {
+                continue;
+            }
+            let receives = |wait: &&OpenWait| !over.contains_key(&wait.step) && self.receives(graph, wait, &signal);
+            if let Some(step) = self.waits.iter().find(receives).map(|wait| wait.step) {
+                over.insert(step, TakenWait::new(step, at).with(signal));
+            }
+        }
+        for wait in self.waits.iter().filter(|wait| wait.opened.due.is_some_and(|due| due <= at)) {
+            over.entry(wait.step).or_insert_with(|| TakenWait::new(wait.step, at));
+        }
+        over.into_values().collect()
+    }
+
+    /// Whether a wait receives a signal, which came before its time was over.
+    fn receives(&self, graph: &GraphTables, wait: &OpenWait, signal: &TakenSignal) -> bool {
+        self.wait_of(graph, wait.step).is_some_and(|node| node.receives(&signal.name))
+            && wait.opened.due.is_none_or(|due| signal.at < due)
+    }
+
+    /// Returns what a visit waits for.
+    pub fn wait_of<'g>(&self, graph: &'g GraphTables, step: u64) -> Option<&'g CompiledWait> {
+        let at = self.parked.iter().find(|at| at.number == step)?;
+        graph.node(at.node).kind.wait()
+    }
+
+    /// Whether an open wait waits for signals.
+    pub fn listens(&self, graph: &GraphTables) -> bool {
+        self.waits.iter().any(|wait| self.wait_of(graph, wait.step).is_some_and(CompiledWait::listens))
+    }
+
+    /// Returns the earliest time at which a wait is due.
+    pub fn next_due(&self) -> Option<i64> {
+        self.waits.iter().filter_map(|wait| wait.opened.due).min()
+    }
+
+    /// Whether nothing is left to do before a wait is over.
+    pub fn is_waiting(&self) -> bool {
+        self.frontier.is_empty() && !self.waits.is_empty()
+    }
+
+    /// Continues the visits whose waits are over, in the next step.
+    ///
+    /// # Errors
+    ///
+    /// If a visit does not wait, its time has not come, or it does not receive the signal.
+    pub fn take_waits(&mut self, graph: &GraphTables, taken: &[TakenWait]) -> Result<(), String> {
+        for taken in taken {
+            let place = self.waits.binary_search_by_key(&taken.step, |wait| wait.step);
+            let place = place.map_err(|_| format!("visit {} does not wait", taken.step))?;
+            let wait = self.waits[place];
+            match &taken.signal {
+                None if wait.opened.due.is_none_or(|due| due > taken.at) => {
+                    return Err(format!("the time of visit {} had not come", taken.step));
+                }
+                Some(signal) if !self.received.insert(signal.order) => {
+                    return Err(format!("the signal `{}` was taken before", signal.name));
+                }
+                Some(signal) if signal.at > taken.at || !self.receives(graph, &wait, signal) => {
+                    return Err(format!("visit {} does not receive the signal `{}`", taken.step, signal.name));
+                }
+                _ => {}
+            }
+            self.waits.remove(place);
+            let parked = self.parked.iter().position(|at| at.number == taken.step);
+            let parked = parked.ok_or_else(|| format!("visit {} is not parked", taken.step))?;
+            self.frontier.push(self.parked.remove(parked));
+            self.taken.insert(taken.step, taken.clone());
+        }
+        self.frontier.sort_by(Activation::by_path);
+        Ok(())
+    }
+
+    /// Returns the end of the wait of an activation, if it has waited.
+    #[inline]
+    pub fn taken(&self, at: &Activation) -> Option<&TakenWait> {
+        if self.taken.is_empty() { None } else { self.taken.get(&at.number) }
+    }
+}
+
+impl GraphTables {
+    /// Whether a visit of a node waits before it is made.
+    #[inline]
+    pub fn waits(&self, node: u16) -> bool {
+        self.can_wait && self.node(node).kind.wait().is_some()
+    }
+}

@@ -1,0 +1,439 @@
+//! Workers: continuing the runs of a store when they can continue.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::Instrument;
+
+use crate::engine::{Taken, run_span};
+use crate::error::{ResumeError, RunError};
+use crate::gate::Gate;
+use crate::graph::tables;
+use crate::machine::{Graph, Machine};
+use crate::run::spawn;
+use crate::runtime::{LATE, Options, Runtime};
+use crate::store::{Claim, Claimed, Lease, Store, StoreError};
+
+/// The graphs whose runs a worker continues, and how many it continues at a time.
+///
+/// [`Runtime::worker`] has an example.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    graphs: Vec<WorkerGraph>,
+    concurrency: usize,
+    max_tries: Option<u32>,
+}
+
+#[derive(Clone)]
+struct WorkerGraph {
+    machine: Arc<dyn Machine>,
+    id: String,
+    digest: Digest,
+}
+
+impl std::fmt::Debug for WorkerGraph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.id, self.digest)
+    }
+}
+
+impl Default for WorkerOptions {
+    /// No graph, 64 runs at a time, and 10 tries.
+    fn default() -> Self {
+        Self { graphs: Vec::new(), concurrency: 64, max_tries: Some(10) }
+    }
+}
+
+impl WorkerOptions {
+    /// Continues the runs of `graph` too. Runs that began under another version of the file are continued by that version: keep
+    /// it, and name it here.
+    #[must_use]
+    pub fn graph<G: Graph>(self, graph: G) -> Self {
+        self.machine(Arc::new(graph))
+    }
+
+    /// As [`WorkerOptions::graph`], for a machine whose types are not known.
+    #[must_use]
+    pub fn machine(mut self, machine: Arc<dyn Machine>) -> Self {
+        let code = tables(machine.graph());
+        let (id, digest) = (code.id.to_string(), code.digest);
+        self.graphs.push(WorkerGraph { machine, id, digest });
+        self
+    }
+
+    /// Sets how many runs are continued at a time; 64 by default, and at least 1.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// Sets how many processes may die one after the other when they continue a run at one place, before the run ends with an
+    /// error; 10 by default, and no limit if it is `None`. A run that ended so can be resumed.
+    #[must_use]
+    pub fn max_tries(mut self, max_tries: Option<u32>) -> Self {
+        self.max_tries = max_tries;
+        self
+    }
+}
+
+/// A worker of a runtime, which continues runs of its store until it is shut down or dropped.
+///
+/// [`Runtime::worker`] has an example.
+#[derive(Debug)]
+pub struct Worker {
+    state: Arc<WorkerState>,
+    task: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct WorkerState {
+    is_stopping: AtomicBool,
+    stop: Notify,
+    /// How many runs it continues now.
+    running: AtomicUsize,
+    claimed: AtomicU64,
+    postponed: AtomicU64,
+    /// The runs that it continues.
+    gate: Arc<Gate>,
+    /// Whether it continues no run, and found none to continue.
+    is_idle: watch::Sender<bool>,
+}
+
+/// Numbers about a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerStatus {
+    /// How many runs it continues now.
+    pub running: usize,
+    /// How often it has claimed a run.
+    pub claimed: u64,
+    /// How often it could not continue a run that it had claimed, and has postponed it.
+    pub postponed: u64,
+    /// Whether it continues no run, and found none that can be continued now.
+    pub is_idle: bool,
+}
+
+impl Runtime {
+    /// Starts a worker, which continues the runs of these graphs in the runtime's store as soon as they can continue: those whose
+    /// waits are over, those that wait and were cancelled, and those that a process left behind when it died or shut down.
+    /// Several workers may work on one store, in one process and in several: each run is continued by one of them.
+    ///
+    /// A worker takes turns between its graphs. It holds no memory for runs that wait. A run that cannot be resumed, for
+    /// example because a capability is not granted, is logged and tried again later, at growing intervals of up to five minutes.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     orders: G,
+    /// #     returns: G,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use graph_runtime::WorkerOptions;
+    ///
+    /// let worker = runtime.worker(WorkerOptions::default().graph(orders).graph(returns).concurrency(100))?;
+    /// // … until the program is to end:
+    /// worker.shutdown(Duration::from_secs(10)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the runtime has no store.
+    pub fn worker(&self, options: WorkerOptions) -> Result<Worker, StoreError> {
+        let store = Arc::clone(self.inner.store.as_ref().ok_or(StoreError::None)?);
+        let state = Arc::new(WorkerState::default());
+        let work = Work { runtime: self.clone(), store, options, state: Arc::clone(&state), drives: JoinSet::new() };
+        let task = tokio::spawn(work.run().in_current_span());
+        Ok(Worker { state, task: Some(task) })
+    }
+}
+
+impl Worker {
+    /// Returns numbers about it.
+    pub fn status(&self) -> WorkerStatus {
+        let WorkerState { running, claimed, postponed, is_idle, .. } = &*self.state;
+        WorkerStatus {
+            running: running.load(Ordering::Relaxed),
+            claimed: claimed.load(Ordering::Relaxed),
+            postponed: postponed.load(Ordering::Relaxed),
+            is_idle: *is_idle.borrow(),
+        }
+    }
+
+    /// Waits until it continues no run, and has found none that can be continued now: for a program that does the work there
+    /// is, and ends.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     orders: G,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use graph_runtime::WorkerOptions;
+    ///
+    /// let worker = runtime.worker(WorkerOptions::default().graph(orders))?;
+    /// worker.idle().await;
+    /// worker.shutdown(Duration::from_secs(10)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn idle(&self) {
+        let mut is_idle = self.state.is_idle.subscribe();
+        // The sender lives as long as the worker.
+        drop(is_idle.wait_for(|is_idle| *is_idle).await);
+    }
+
+    /// Claims no more runs, and stops the runs that it continues before their next step: they have not ended, and another
+    /// worker can continue them. A call in progress is waited for until `deadline` is over, and then dropped; it is made
+    /// again when the run is continued, with the same idempotency key.
+    ///
+    /// Returns the runs that were not done in time.
+    pub async fn shutdown(mut self, deadline: Duration) -> Vec<RunId> {
+        self.state.stop();
+        self.state.gate.close();
+        let Some(mut task) = self.task.take() else { return Vec::new() };
+        if tokio::time::timeout(deadline, &mut task).await.is_ok() {
+            return Vec::new();
+        }
+        let late = self.state.gate.abort();
+        // A blocked thread is not waited for.
+        drop(tokio::time::timeout(LATE, task).await);
+        late
+    }
+}
+
+impl Drop for Worker {
+    /// Claims no more runs. Those that it continues run on.
+    fn drop(&mut self) {
+        self.state.stop();
+    }
+}
+
+impl WorkerState {
+    fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.stop.notify_one();
+    }
+
+    fn set_idle(&self, idle: bool) {
+        self.is_idle.send_if_modified(|is_idle| std::mem::replace(is_idle, idle) != idle);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+}
+
+/// The pause after the store failed, and the first one before a run is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause before a run is tried again.
+const LONGEST: Duration = Duration::from_secs(300);
+/// The maximum number of runs that are claimed at once.
+const MOST_CLAIMED: usize = 64;
+
+/// The task of a worker.
+struct Work {
+    runtime: Runtime,
+    store: Arc<dyn Store>,
+    options: WorkerOptions,
+    state: Arc<WorkerState>,
+    drives: JoinSet<()>,
+}
+
+/// The outcome of looking for runs to continue.
+struct Looked {
+    /// How long nothing is to be claimed; `None` if that is not known.
+    pause: Option<Duration>,
+    /// Whether a run could be continued.
+    is_due: bool,
+}
+
+impl Work {
+    async fn run(mut self) {
+        let graphs: Vec<(String, Digest)> =
+            self.options.graphs.iter().map(|graph| (graph.id.clone(), graph.digest)).collect();
+        let (mut seen, mut turn) = (0, 0);
+        while !self.state.is_stopping() {
+            while self.drives.try_join_next().is_some() {}
+            let looked = self.look(&graphs, turn).await;
+            turn += 1;
+            let pause = match looked {
+                Ok(Looked { pause, is_due }) => {
+                    self.state.set_idle(!is_due && self.drives.is_empty());
+                    pause
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a worker cannot read its store, and tries again");
+                    self.state.set_idle(false);
+                    Some(PAUSE)
+                }
+            };
+            if pause == Some(Duration::ZERO) {
+                continue;
+            }
+            let has_room = self.drives.len() < self.options.concurrency;
+            let Self { runtime, store, state, drives, .. } = &mut self;
+            let sleep = async {
+                match pause.filter(|_| has_room) {
+                    Some(pause) => runtime.inner.clock.sleep(pause).await,
+                    None => pending().await,
+                }
+            };
+            let news = async {
+                match has_room {
+                    true => store.news(seen).await,
+                    false => pending().await,
+                }
+            };
+            tokio::select! {
+                () = state.stop.notified() => {}
+                () = sleep => {}
+                found = news => match found {
+                    Ok(found) => seen = found,
+                    Err(error) => {
+                        tracing::warn!(%error, "a worker has no news of its store, and asks again");
+                        runtime.inner.clock.sleep(PAUSE).await;
+                    }
+                },
+                Some(_) = drives.join_next() => {}
+            }
+        }
+        while self.drives.join_next().await.is_some() {}
+        self.state.set_idle(true);
+    }
+
+    /// Claims runs, and begins to continue them.
+    async fn look(&mut self, graphs: &[(String, Digest)], turn: usize) -> Result<Looked, StoreError> {
+        let is_due = |wake: Option<i64>, now: i64| wake.is_some_and(|at| at <= now);
+        let (wake, now) = (self.store.next_wake(graphs).await?, self.store.now().await?);
+        let mut claimed = 0;
+        if is_due(wake, now) {
+            // Each graph gets its part first, and then what the others have left.
+            let part = (self.room() / graphs.len().max(1)).max(1);
+            for limit in [part, MOST_CLAIMED] {
+                for at in 0..graphs.len() {
+                    let limit = limit.min(self.room()).min(MOST_CLAIMED);
+                    if limit > 0 {
+                        claimed += self.claim((at + turn) % graphs.len(), limit).await?;
+                    }
+                }
+            }
+        }
+        if claimed > 0 {
+            return Ok(Looked { pause: Some(Duration::ZERO).filter(|_| self.room() > 0), is_due: true });
+        }
+        let wait = |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or_default());
+        // Another worker may have claimed the run that was due.
+        let is_due = is_due(wake, now);
+        Ok(Looked { pause: wake.map(|at| if is_due { Duration::from_millis(10) } else { wait(at) }), is_due })
+    }
+
+    /// Returns how many more runs it may continue.
+    fn room(&self) -> usize {
+        self.options.concurrency.saturating_sub(self.drives.len())
+    }
+
+    /// Claims runs of a graph, and begins to continue them. Returns how many these are.
+    async fn claim(&mut self, graph: usize, limit: usize) -> Result<usize, StoreError> {
+        let WorkerGraph { machine, id, digest } = &self.options.graphs[graph];
+        let claimed = self.store.claim(&Claim::new(id.clone(), *digest, limit)).await?;
+        let count = claimed.len();
+        for claimed in claimed {
+            let (runtime, state, machine) = (self.runtime.clone(), Arc::clone(&self.state), Arc::clone(machine));
+            let max_tries = self.options.max_tries;
+            state.claimed.fetch_add(1, Ordering::Relaxed);
+            state.running.fetch_add(1, Ordering::Relaxed);
+            let run = claimed.lease.run().clone();
+            let span = run_span(&run, &tables(machine.graph()).id);
+            let drive = async move {
+                drive(&runtime, &state, machine, claimed, max_tries).await;
+                state.running.fetch_sub(1, Ordering::Relaxed);
+            };
+            self.drives.spawn(drive.instrument(span));
+        }
+        Ok(count)
+    }
+}
+
+/// Continues a run until it ends, waits, or is stopped.
+async fn drive(
+    runtime: &Runtime,
+    state: &WorkerState,
+    machine: Arc<dyn Machine>,
+    claimed: Claimed,
+    max_tries: Option<u32>,
+) {
+    let Claimed { lease, tries, postponed, .. } = claimed;
+    let run = lease.run().clone();
+    let begin = runtime.begin_with(run.clone(), Options::default());
+    let stop = begin.stop.clone();
+    let passes = runtime.inner.gate.enter(&run, &stop).zip(state.gate.enter(&run, &stop));
+    let Some((pass, own)) = passes else {
+        // The runtime or the worker was shut down, and continues nothing any more.
+        return state.stop();
+    };
+    let mut lease = Some(lease);
+    let taken = runtime.inner.take_up(begin, machine, &mut lease).await;
+    let ended = match taken {
+        Ok(Taken::Ended(_) | Taken::Waiting(_)) => return,
+        Ok(Taken::Unfinished(engine)) if max_tries.is_some_and(|most| tries > most) => {
+            tracing::error!(%run, tries, "a run is given up, since the processes that continue it die");
+            engine.give_up().await
+        }
+        Ok(Taken::Unfinished(engine)) => {
+            let task = spawn(*engine, pass, tracing::Span::current());
+            own.note(task.abort_handle());
+            match task.await {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => error,
+                Err(error) => RunError::Stopped { run: run.clone(), reason: error.to_string() },
+            }
+        }
+        Err(error) => return postpone(runtime, state, lease, postponed, &error).await,
+    };
+    match ended {
+        RunError::Waiting { .. } | RunError::ShutDown { .. } | RunError::Cancelled { .. } => {}
+        error => tracing::warn!(%run, %error, "a run that a worker continued has no result"),
+    }
+}
+
+/// Postpones a run that cannot be resumed.
+async fn postpone(runtime: &Runtime, state: &WorkerState, lease: Option<Lease>, before: u32, error: &ResumeError) {
+    let run = lease.as_ref().map(|lease| lease.run().as_str());
+    tracing::warn!(run, error = error as &(dyn std::error::Error + 'static), "a worker cannot continue a run");
+    let (Some(lease), Some(store)) = (lease, &runtime.inner.store) else { return };
+    state.postponed.fetch_add(1, Ordering::Relaxed);
+    let pause = PAUSE.saturating_mul(1 << before.min(16)).min(LONGEST);
+    let postponed = async {
+        let until = store.now().await?.saturating_add(i64::try_from(pause.as_millis()).unwrap_or(i64::MAX));
+        store.postpone(lease, until).await
+    };
+    if let Err(error) = postponed.await {
+        tracing::warn!(%error, "a run that cannot be continued could not be postponed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compiles only if the future can be sent to another thread.
+    fn can_be_sent<F: Future + Send>(_: impl FnOnce(Work) -> F) {}
+
+    #[test]
+    fn a_worker_can_run_on_any_thread() {
+        can_be_sent(Work::run);
+    }
+}

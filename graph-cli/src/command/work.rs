@@ -1,0 +1,194 @@
+//! `graph work`: continue the runs of a store.
+
+mod teller;
+mod warnings;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use graph_model::digest::Digest;
+use graph_runtime::dynamic::{Interpreted, Library};
+use graph_runtime::{Machine as _, ProjectFiles, Runtime, SqliteStore, Worker, WorkerOptions};
+
+use super::run;
+use super::run::authority::{Authority, PARENT};
+use super::run::caching::{self, CachingArguments};
+use super::run::failure::{RunCommandFailure, Voice};
+use super::run::means::MeansArguments;
+use super::run::signals::Signals;
+use super::{signing_key, stored};
+use crate::output::{self, UNDONE};
+use teller::Teller;
+
+#[derive(Args)]
+pub(crate) struct WorkArguments {
+    /// The files of the graphs whose runs are continued, or their ids in the tree `graphs`
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The SQLite file that holds the runs
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
+    /// How many runs of each graph are continued at a time
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    concurrency: u32,
+    /// Stop when no run can be continued now and none is in progress
+    #[arg(long)]
+    until_idle: bool,
+    #[command(flatten)]
+    means: MeansArguments,
+    /// Write the files of the runs to the project's .ai: transcript, state, page, objects, registry
+    #[arg(long = "files")]
+    keeps_files: bool,
+    #[command(flatten)]
+    caching: CachingArguments,
+    /// Write no notes to stderr
+    #[arg(long)]
+    quiet: bool,
+    /// Print JSON, one value a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long the calls in progress are waited for; a second signal ends that.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 86_400);
+
+pub(crate) fn run(arguments: &WorkArguments) -> ExitCode {
+    match attempt(arguments) {
+        Ok(code) => output::finish(code),
+        Err(failure) => {
+            if !failure.shown {
+                err!("error: {}", failure.error);
+            }
+            failure.code.into()
+        }
+    }
+}
+
+fn attempt(arguments: &WorkArguments) -> Result<u8, RunCommandFailure> {
+    let voice = Voice::of(arguments.quiet);
+    if std::env::var_os(PARENT).is_some_and(|thread| !thread.is_empty()) {
+        // The runs of a store may be those of anybody, and the permissions of a thread are those of its own runs.
+        let error = format!("a thread starts no worker, and `{PARENT}` is set: use `graph run --resume`");
+        return Err(RunCommandFailure::new(UNDONE, error));
+    }
+    let graphs = load(arguments, voice)?;
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let tokio = tokio.map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+    let done = tokio.block_on(work(arguments, graphs, voice));
+    // Tasks that still wait for a pipe or a lock are abandoned.
+    tokio.shutdown_background();
+    done
+}
+
+/// A graph whose runs are continued.
+struct WorkedGraph {
+    library: Library,
+    graph: Interpreted,
+    file: PathBuf,
+}
+
+/// Loads the graphs. Two of one id are two versions of a graph.
+fn load(arguments: &WorkArguments, voice: Voice) -> Result<Vec<WorkedGraph>, RunCommandFailure> {
+    let mut known: HashMap<(String, Digest), &PathBuf> = HashMap::new();
+    let mut graphs = Vec::new();
+    for named in &arguments.files {
+        let (library, graph, file) = run::load(named, voice)?;
+        let id = graph.id().to_owned();
+        if let Some(other) = known.insert((id.clone(), graph.graph().digest()), named) {
+            let (other, named) = (other.display(), named.display());
+            return Err(RunCommandFailure::usage(format_args!(
+                "`{other}` and `{named}` are the same graph, `{id}`: name it once"
+            )));
+        }
+        graphs.push(WorkedGraph { library, graph, file });
+    }
+    Ok(graphs)
+}
+
+/// Continues the runs of the graphs until a signal stops that, or nothing is left to do. Returns the exit code.
+async fn work(arguments: &WorkArguments, graphs: Vec<WorkedGraph>, voice: Voice) -> Result<u8, RunCommandFailure> {
+    let mut signals = Signals::new().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+    let key = signing_key(arguments.means.key.as_ref())?;
+    let store = stored::open(&arguments.store, stored::Access::Write).await?;
+    let teller = Teller::new(arguments.json);
+    warnings::show();
+    let mut kept = Vec::new();
+    let mut runtimes = Vec::new();
+    for worked in graphs {
+        let (runtime, files) = equip(arguments, &worked, &store, &key, &teller, voice)?;
+        kept.extend(files);
+        runtimes.push((runtime, worked.graph));
+    }
+    // Each graph has the permissions that it declares, and so a runtime of its own.
+    let concurrency = usize::try_from(arguments.concurrency).unwrap_or(usize::MAX);
+    let begin = |(runtime, graph): (Runtime, Interpreted)| {
+        let options = WorkerOptions::default().graph(graph).concurrency(concurrency);
+        runtime.worker(options).map_err(|error| RunCommandFailure::of(UNDONE, error))
+    };
+    let workers = runtimes.into_iter().map(begin).collect::<Result<Vec<Worker>, _>>()?;
+    let until_idle = async {
+        match arguments.until_idle {
+            true => idle(&workers).await,
+            false => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        signal = signals.next() => {
+            voice.note(format_args!("{signal}: the runs stop after their steps; once more, and they stop at once"));
+        }
+        () = until_idle => {}
+    }
+    let code = tokio::select! {
+        () = shut_down(workers) => 0,
+        signal = signals.next() => signal.exit_code(),
+    };
+    kept.iter().for_each(|files| caching::tell_problems(files, Some(&arguments.store)));
+    Ok(code)
+}
+
+/// Returns the runtime of a graph, and the files of its runs if they are written.
+fn equip(
+    arguments: &WorkArguments,
+    worked: &WorkedGraph,
+    store: &SqliteStore,
+    key: &graph_signing::SecretKey,
+    teller: &Teller,
+    voice: Voice,
+) -> Result<(Runtime, Option<ProjectFiles>), RunCommandFailure> {
+    let WorkedGraph { library, graph, file } = worked;
+    let places = arguments.means.places(file);
+    let authority = Authority::of(&arguments.means, None, graph, library, &places);
+    authority.tell(voice);
+    let builder = arguments.means.equip(library, &places, &authority)?;
+    let builder = builder.store(store.clone()).sign_with(key.clone()).observer(teller.clone());
+    let project = places.project.as_deref();
+    let files = caching::project_of_files(arguments.keeps_files, project)?;
+    let files = files.map(|project| ProjectFiles::in_directory(project, key.clone()));
+    let files = files.transpose().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+    let builder = files.iter().fold(builder, |builder, files| builder.observer(files.clone()));
+    let builder = arguments.caching.cache(project)?.into_iter().fold(builder, graph_runtime::Builder::cache);
+    let runtime = builder.build().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+    runtime.admits(graph).map_err(run::unstarted)?;
+    Ok((runtime, files))
+}
+
+/// Waits until none of the workers has anything to do.
+async fn idle(workers: &[Worker]) {
+    while !workers.iter().all(|worker| worker.status().is_idle) {
+        for worker in workers {
+            worker.idle().await;
+        }
+    }
+}
+
+/// Stops the runs before their next steps, and waits for the calls in progress.
+async fn shut_down(workers: Vec<Worker>) {
+    let mut stopping = tokio::task::JoinSet::new();
+    for worker in workers {
+        stopping.spawn(worker.shutdown(NO_LIMIT));
+    }
+    while stopping.join_next().await.is_some() {}
+}

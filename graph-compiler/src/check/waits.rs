@@ -1,0 +1,133 @@
+//! Nodes that wait, and nodes that run graphs that wait.
+
+use graph_definition::definition::{NodeDefinition, TermDefinition, TermKind, WaitDefinition};
+use graph_definition::diagnostic::{Diagnostics, code};
+use graph_model::timestamp;
+use graph_model::value::Value;
+
+use crate::analysis::Analysis;
+use crate::analysis::reads::Site;
+use crate::types::{Type, TypeKind};
+
+pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for signal in &analysis.model.definition.signals {
+        if Type::of_schema(&signal.schema).has_secret() {
+            let message = format!("the signal `{}` has secrets, which this version does not support", signal.name);
+            diagnostics
+                .error(code::NOT_SUPPORTED, analysis.model.place(&signal.name.span), message)
+                .help("send the id of the secret, and let a tool read it");
+        }
+    }
+    for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
+        if let Some(wait) = node.wait() {
+            if let Some(until) = &wait.until {
+                check_until(analysis, at, node, until, diagnostics);
+            }
+            check_signals(analysis, node, wait, diagnostics);
+        }
+        check_inside(analysis, node, diagnostics);
+    }
+}
+
+/// Reports signals that no wait receives.
+pub(super) fn check_unreceived(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let definition = analysis.model.definition;
+    let waits = || definition.nodes.iter().filter_map(NodeDefinition::wait);
+    for signal in &definition.signals {
+        let name = signal.name.value.as_str();
+        if definition.is_complete && !waits().any(|wait| wait.signals.iter().any(|one| one.value == name)) {
+            diagnostics
+                .lint(
+                    code::UNRECEIVED_SIGNAL,
+                    analysis.model.place(&signal.name.span),
+                    format!("no wait receives the signal `{name}`"),
+                )
+                .help(format!("receive it in a wait, `signals: [{name}]`, or remove it"));
+        }
+    }
+}
+
+/// Checks that a wait receives signals of the graph, and that it leads somewhere if none comes.
+fn check_signals(analysis: &Analysis<'_>, node: &NodeDefinition, wait: &WaitDefinition, diagnostics: &mut Diagnostics) {
+    let whose = format!("the wait `{}`", node.name);
+    let signals = &analysis.model.definition.signals;
+    for name in &wait.signals {
+        if signals.iter().all(|signal| signal.name.value.as_str() != name.value) {
+            let message = format!("{whose} receives `{name}`, which is no signal of the graph");
+            let diagnostic = diagnostics.error(code::BAD_WAIT, analysis.model.place(&name.span), message);
+            diagnostic.label("not in `config.signals`");
+            diagnostic.suggest(&name.value, signals.iter().map(|signal| signal.name.value.as_str()));
+            if diagnostic.help.is_none() {
+                let schema = "{ type: object, properties: { cents: { type: integer } } }";
+                diagnostic.help(format!("declare it: `signals: {{ {name}: {schema} }}`"));
+            }
+        }
+    }
+    match &wait.on_timeout {
+        None if wait.has_time && wait.listens => {
+            let message = format!("{whose} does not say what follows if no signal comes in time");
+            diagnostics
+                .error(code::BAD_WAIT, analysis.model.place(&node.name.span), message)
+                .help("name the node that follows then: `on_timeout: name`");
+        }
+        Some(on_timeout) if !wait.listens => {
+            let message = format!("{whose} receives no signal: when the time has come, it continues along `next`");
+            diagnostics
+                .error(code::BAD_WAIT, analysis.model.place(&on_timeout.span), message)
+                .help("remove `on_timeout`, or name signals: `signals: [name]`");
+        }
+        Some(on_timeout) if !wait.has_time => {
+            let message = format!("{whose} has no time that it waits for");
+            diagnostics
+                .error(code::BAD_WAIT, analysis.model.place(&on_timeout.span), message)
+                .help("say how long it waits, `timeout: 2d`, or remove `on_timeout`");
+        }
+        _ => {}
+    }
+}
+
+/// Checks that `until` is a time.
+fn check_until(
+    analysis: &Analysis<'_>,
+    at: usize,
+    node: &NodeDefinition,
+    until: &TermDefinition,
+    diagnostics: &mut Diagnostics,
+) {
+    let whose = format!("`until` of the wait `{}`", node.name);
+    let place = analysis.model.place(&until.span);
+    if let TermKind::Literal(Value::String(text)) = &until.kind {
+        if timestamp::with_offset(text).is_none() {
+            diagnostics
+                .error(code::BAD_WAIT, place, format!("{whose} is not a time: `{text}`"))
+                .help("write a date and a time with an offset from UTC, as `2026-11-21T20:00:00+01:00`");
+        }
+        return;
+    }
+    let ty = analysis.type_env().type_of_term(at, Site::Until, until);
+    let shown = ty.clone().not_null();
+    match shown.kind {
+        TypeKind::Any | TypeKind::Never | TypeKind::String | TypeKind::Enum(_) if ty.nullable => {
+            diagnostics
+                .error(code::BAD_WAIT, place, format!("{whose} may be null"))
+                .help("name a fallback: `${state.due || inputs.latest}`");
+        }
+        TypeKind::Any | TypeKind::Never | TypeKind::String | TypeKind::Enum(_) => {}
+        _ => {
+            diagnostics
+                .error(code::BAD_WAIT, place, format!("{whose} is {shown}, and not a time"))
+                .help("a time is a text: a date and a time with an offset, as `2026-11-21T20:00:00+01:00`");
+        }
+    }
+}
+
+/// Checks that a node runs no graph that waits.
+fn check_inside(analysis: &Analysis<'_>, node: &NodeDefinition, diagnostics: &mut Diagnostics) {
+    let Some(call) = node.call() else { return };
+    if analysis.model.tool(call).graph.is_some_and(|graph| graph.can_wait) {
+        let message = format!("node `{}` runs a graph that waits, which this version does not support", node.name);
+        diagnostics
+            .error(code::NOT_SUPPORTED, analysis.model.place(&call.item.span), message)
+            .help("let this graph wait, and call the other one before and behind");
+    }
+}

@@ -1,0 +1,712 @@
+//! Signals to runs: each is received once, and ends the wait that receives it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use graph_runtime::__private::{Key, Program};
+use graph_runtime::history::Fork;
+use graph_runtime::record::{Entry, Follower, Record, SignedRecord, TakenSignal};
+use graph_runtime::store::{Received, Signal, StoreError};
+use graph_runtime::{
+    ActionError, Call, Clock, Digest, Durability, ForkRun, ManualClock, Map, MemoryStore, NamedSignal, Options,
+    ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, SignalError, Status, Store, Value, WorkerOptions,
+    audit, audit_tree, history,
+};
+use serde_json::json;
+
+use crate::interpreted::{Interpreted, PROGRAM};
+use crate::random::Random;
+use crate::recovery::Failing;
+use crate::support::{KEY, id, kinds, runtime};
+use crate::waits::{DAY, assert_proven, clocked, records, store, until, virtual_store, waits};
+
+const SETTINGS: &str = r#"{"signals":{"paid":{},"withdrawn":{}},"channels":{"log":"append"}}"#;
+
+/// An order: it packs, waits for the money, and ships or gives up.
+const ORDER: Program<'static> = Program {
+    keys: &[Key { name: "log", initial: Some("[]") }],
+    settings: SETTINGS,
+    nodes: &[
+        (
+            "pack",
+            r#"{"line":1,"does":{"action":0},"params":"pack","assign":{"log":"${result}"},"next":[{"to":"money"}]}"#,
+        ),
+        (
+            "money",
+            r#"{"line":2,"does":"wait","wait":{"timeout_ms":86400000,"signals":["paid","withdrawn"],"on_timeout":4},"assign":{"log":"${result}"},"next":{"by":"result.signal","to":{"paid":"ship","withdrawn":"done"}}}"#,
+        ),
+        (
+            "ship",
+            r#"{"line":3,"does":{"action":0},"params":"ship","assign":{"log":"${result}"},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":4,"does":"return","output":"${state.log}"}"#),
+        ("late", r#"{"line":5,"does":"gate","assign":{"log":"late"},"next":[{"to":"done"}]}"#),
+    ],
+    ..PROGRAM
+};
+
+fn order() -> Interpreted {
+    Interpreted::new(&ORDER, |_, params| Ok(params))
+}
+
+fn paid(cents: u64) -> NamedSignal {
+    NamedSignal::new("paid", json!({ "cents": cents }))
+}
+
+/// Starts a run, which waits.
+async fn waiting(runtime: &Runtime, graph: &Interpreted, run: &RunId) {
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    waits(started.await.unwrap_err());
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_wait() {
+    let (store, clock) = store();
+    let (graph, run, runtime) = (order(), id("order-1"), runtime(store.clone()));
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    let error = started.await.unwrap_err();
+    let expected = "the run waits at `money` for the signal `paid` or `withdrawn`, until 1972-09-28T00:00:00.000Z";
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(error.to_value()["open"][0]["signals"], json!(["paid", "withdrawn"]));
+    match runtime.outcome(&graph, &run).await.unwrap() {
+        RunOutcome::Waiting { waits, .. } => assert_eq!(waits[0].signals, ["paid", "withdrawn"]),
+        other => panic!("{other:?}"),
+    }
+    // Nothing has come, so nothing continues.
+    let again = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    assert_eq!(waits(again).len(), 1);
+    assert_eq!(records(&store, &run).await.len(), 3);
+    clock.advance(Duration::from_secs(60));
+    let received = runtime.signal(&graph, &run, paid(5), "payment-1").await.unwrap();
+    let Received::Accepted(place) = received else { panic!("{received:?}") };
+    assert_eq!(place.order, 1);
+    let again = runtime.signal(&graph, &run, paid(5), "payment-1").await.unwrap();
+    assert_eq!(again, Received::Already { place, taken: false });
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, json!(["pack", {"signal": "paid", "paid": {"cents": 5}}, "ship"]));
+    assert_eq!(
+        kinds(&records(&store, &run).await),
+        ["start", "step", "step", "resume", "take", "step", "step", "step", "end"]
+    );
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+    // The same signal again is known, and another one comes too late.
+    let again = runtime.signal(&graph, &run, paid(5), "payment-1").await.unwrap();
+    assert_eq!(again, Received::Already { place, taken: true });
+    let error = runtime.signal(&graph, &run, paid(5), "payment-2").await.unwrap_err();
+    assert!(matches!(error, SignalError::Store { source: StoreError::Ended { .. }, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_signal_that_comes_before_its_wait_is_kept_for_it() {
+    let (store, _) = store();
+    let runtime = runtime(store.clone());
+    let (graph, run) = (order(), id("early"));
+    // The run has a signal before it is at its wait.
+    let held = Interpreted::waiting(&ORDER, |_, _| Box::pin(std::future::pending()));
+    let started = runtime.start_as(run.clone(), held, Map::new()).await.unwrap();
+    runtime.signal(&graph, &run, paid(7), "a").await.unwrap();
+    runtime.signal(&graph, &run, NamedSignal::new("withdrawn", json!("no")), "b").await.unwrap();
+    started.abort();
+    let finished = loop {
+        match runtime.resume(graph.clone(), &run).await {
+            Ok(run) => break run.await.unwrap(),
+            Err(error) => assert!(matches!(error, ResumeError::Store { .. }), "{error}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    // It never waits in the store: the first signal that was received ends the wait at once.
+    assert_eq!(finished.output[1], json!({"signal": "paid", "paid": {"cents": 7}}));
+    assert_eq!(store.inbox(&run).await.unwrap().signals.len(), 1, "nothing took the other one");
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+#[tokio::test]
+async fn a_signal_that_comes_when_the_time_is_over_does_not_end_the_wait() {
+    let at_due = |late: u64| async move {
+        let (store, clock) = store();
+        let (graph, run, runtime) = (order(), id("late"), runtime(store.clone()));
+        waiting(&runtime, &graph, &run).await;
+        clock.advance(DAY - Duration::from_millis(1) + Duration::from_millis(late));
+        runtime.signal(&graph, &run, paid(1), "a").await.unwrap();
+        // Nobody looks for an hour. The time of the receipt counts.
+        clock.advance(Duration::from_secs(3600));
+        let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+        assert_proven(&store, &graph, &run, Status::Completed).await;
+        let left = store.inbox(&run).await.unwrap().signals.len();
+        (finished.output, left)
+    };
+    assert_eq!(at_due(0).await, (json!(["pack", {"signal": "paid", "paid": {"cents": 1}}, "ship"]), 0));
+    assert_eq!(at_due(1).await, (json!(["pack", "late"]), 1));
+}
+
+#[tokio::test]
+async fn signals_that_do_not_fit_change_nothing() {
+    let (store, _) = store();
+    let (graph, run, runtime) = (order(), id("order"), runtime(store.clone()));
+    let unknown = runtime.signal(&graph, &run, paid(1), "a").await.unwrap_err();
+    assert!(matches!(unknown, SignalError::Store { source: StoreError::NotFound(_), .. }), "{unknown}");
+    waiting(&runtime, &graph, &run).await;
+    let other = Interpreted::new(&Program { id: "test/other", ..ORDER }, |_, params| Ok(params));
+    let error = runtime.signal(&other, &run, paid(1), "a").await.unwrap_err();
+    assert!(matches!(error, SignalError::AnotherGraph { .. }), "{error}");
+    let digest = "00000000000000000000000000000000000000000000000000000000000000bb";
+    let changed = Interpreted::new(&Program { digest, ..ORDER }, |_, params| Ok(params));
+    let error = runtime.signal(&changed, &run, paid(1), "a").await.unwrap_err();
+    assert!(matches!(error, SignalError::AnotherGraph { .. }), "{error}");
+    let error = runtime.signal(&graph, &run, NamedSignal::new("payed", json!(1)), "a").await.unwrap_err();
+    assert_eq!(error.to_string(), "the graph `test/graph` has no signal `payed`: it has `paid`, `withdrawn`");
+    for bad in ["", "a\nb", "\u{7f}", "a\u{2028}b", &"x".repeat(201)] {
+        let error = runtime.signal(&graph, &run, paid(1), bad).await.unwrap_err();
+        assert!(matches!(error, SignalError::Id { .. }), "{error}");
+    }
+    let foreign = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[9; 32])).build().unwrap();
+    let error = foreign.signal(&graph, &run, paid(1), "a").await.unwrap_err();
+    assert!(matches!(error, SignalError::Journal { .. }), "{error}");
+    let error = Runtime::builder().build().unwrap().signal(&graph, &run, paid(1), "a").await.unwrap_err();
+    assert!(matches!(error, SignalError::NoStore), "{error}");
+    assert!(store.inbox(&run).await.unwrap().signals.is_empty());
+    runtime.signal(&graph, &run, paid(1), "a").await.unwrap();
+    let error = runtime.signal(&graph, &run, paid(2), "a").await.unwrap_err();
+    assert!(matches!(error, SignalError::Store { source: StoreError::OtherSignal { .. }, .. }), "{error}");
+    assert_eq!(store.inbox(&run).await.unwrap().signals.len(), 1);
+}
+
+#[tokio::test]
+async fn a_signal_that_somebody_wrote_into_the_store_is_left_out() {
+    let (store, _) = store();
+    let (graph, run, other, runtime) = (order(), id("order"), id("other"), runtime(store.clone()));
+    for run in [&run, &other] {
+        waiting(&runtime, &graph, run).await;
+    }
+    runtime.signal(&graph, &other, paid(1), "a").await.unwrap();
+    let good = store.inbox(&other).await.unwrap().signals.remove(0);
+    // Another key signed the same.
+    let (foreign_store, _) = self::store();
+    let foreigner = Runtime::builder().store(foreign_store.clone()).sign_with(SecretKey::from_seed(&[9; 32]));
+    let foreigner = foreigner.grant("*").unwrap().build().unwrap();
+    waiting(&foreigner, &graph, &run).await;
+    foreigner.signal(&graph, &run, paid(1), "forged-4").await.unwrap();
+    let foreign = foreign_store.inbox(&run).await.unwrap().signals.remove(0).receipt;
+    let receipts: [(&str, String); 5] = [
+        ("none", String::new()),
+        ("no signature", "x".repeat(86)),
+        ("that of another run", good.receipt.clone()),
+        ("a longer one", format!("{}A", good.receipt)),
+        ("that of another key", foreign),
+    ];
+    for (number, (_, receipt)) in receipts.iter().enumerate() {
+        let signal = Signal::new("paid", format!("forged-{number}"), &good.payload);
+        let receipt = receipt.clone();
+        store.receive(&run, signal, Arc::new(move |_| receipt.clone())).await.unwrap();
+    }
+    // Text that is no JSON, and a signal that the graph does not have.
+    for payload in ["{", "{\"cents\": 1}", "1 "] {
+        let signal = Signal::new("paid", format!("forged {payload}"), payload);
+        store.receive(&run, signal, Arc::new(|_| "?".to_owned())).await.unwrap();
+    }
+    let left = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    assert_eq!(waits(left).len(), 1, "nothing ended the wait");
+    assert!(store.inbox(&run).await.unwrap().signals.is_empty(), "they do not wake the run again");
+    assert_proven(&store, &graph, &run, Status::Running).await;
+    runtime.signal(&graph, &run, paid(1), "b").await.unwrap();
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output[1], json!({"signal": "paid", "paid": {"cents": 1}}));
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+#[tokio::test]
+async fn a_run_that_failed_receives_its_signals_when_it_is_resumed() {
+    let (store, _) = store();
+    let calls = Arc::new(Mutex::new(0));
+    let tool = move |call: &Call, params: Value| {
+        let mut calls = calls.lock().unwrap();
+        *calls += 1;
+        if call.node() == "pack" && *calls == 1 { Err(ActionError::permanent("no boxes")) } else { Ok(params) }
+    };
+    let (graph, run, runtime) = (Interpreted::new(&ORDER, tool), id("failed"), runtime(store.clone()));
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    assert_eq!(started.await.unwrap_err().to_string(), "node `pack` failed: no boxes");
+    runtime.signal(&graph, &run, paid(3), "a").await.unwrap();
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output[1], json!({"signal": "paid", "paid": {"cents": 3}}));
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_continues_a_run_when_a_signal_comes() {
+    let (store, clock) = virtual_store();
+    let (graph, runtime) = (order(), clocked(&store, &clock));
+    let worker = clocked(&store, &clock).worker(WorkerOptions::default().graph(graph.clone())).unwrap();
+    for n in 0..50 {
+        waiting(&runtime, &graph, &id(&format!("run-{n}"))).await;
+    }
+    clock.sleep(Duration::from_secs(3600)).await;
+    assert_eq!(worker.status().claimed, 0, "nothing has come");
+    let before = clock.now();
+    for n in 0..50 {
+        runtime.signal(&graph, &id(&format!("run-{n}")), paid(n), "payment").await.unwrap();
+    }
+    for n in 0..50 {
+        until(&store, &id(&format!("run-{n}")), Status::Completed).await;
+    }
+    assert!(clock.now().duration_since(before).unwrap() <= Duration::from_secs(60));
+    assert_eq!(worker.status().claimed, 50);
+}
+
+/// A graph of branches that call a tool, fail, or wait for signals or a time.
+struct Branches {
+    nodes: Vec<(String, String)>,
+    /// The waits by their names, each with its signals and its hours.
+    waits: BTreeMap<String, (Vec<&'static str>, Option<u64>)>,
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+impl Branches {
+    fn random(random: &mut Random) -> Self {
+        let count = 1 + random.below(4);
+        let mut made = Self { nodes: Vec::new(), waits: BTreeMap::new() };
+        let mut lasts = Vec::new();
+        let firsts: Vec<String> = (0..count).map(|branch| format!(r#"{{"to":"n{branch}x0"}}"#)).collect();
+        made.nodes
+            .push(("all".to_owned(), format!(r#"{{"line":1,"does":"gate","next":{{"all":[{}]}}}}"#, firsts.join(","))));
+        for branch in 0..count {
+            let length = 1 + random.below(2);
+            for place in 0..length {
+                let name = format!("n{branch}x{place}");
+                let next = if place + 1 == length { "met".to_owned() } else { format!("n{branch}x{}", place + 1) };
+                let body = made.node(random, &name, &next);
+                made.nodes.push((name, body));
+            }
+            lasts.push(made.nodes.len() - 1);
+        }
+        let of: Vec<String> = lasts.iter().map(ToString::to_string).collect();
+        let body = format!(
+            r#"{{"line":1,"does":"gate","join":{{"of":[{}],"fan":0,"closes":true}},"next":[{{"to":"done"}}]}}"#,
+            of.join(",")
+        );
+        let met = made.nodes.len();
+        made.nodes.push(("met".to_owned(), body));
+        made.nodes.push(("done".to_owned(), r#"{"line":1,"does":"return","output":"${state.log}"}"#.to_owned()));
+        for (_, body) in &mut made.nodes {
+            *body = body.replace("\"MET\"", &met.to_string());
+        }
+        made
+    }
+
+    /// Returns a node that leads to `next`.
+    fn node(&mut self, random: &mut Random, name: &str, next: &str) -> String {
+        let log = format!(r#""assign":{{"log":{{"at":"{name}","got":"${{result}}"}}}},"next":[{{"to":"{next}"}}]"#);
+        match random.below(5) {
+            0 => format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"fail":false}},{log}}}"#),
+            1 => format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"fail":{}}},{log}}}"#, random.below(3) == 0),
+            _ => {
+                let mut signals: Vec<&str> = NAMES.into_iter().filter(|_| random.below(2) == 0).collect();
+                let hours = (random.below(2) == 0 || signals.is_empty()).then(|| 1 + random.below(4));
+                // A wait that nothing ends would wait for ever.
+                if hours.is_none() && random.below(2) == 0 {
+                    signals = NAMES.to_vec();
+                }
+                let mut wait = Vec::new();
+                if !signals.is_empty() {
+                    wait.push(format!(r#""signals":{}"#, json!(signals)));
+                }
+                if let Some(hours) = hours {
+                    wait.push(format!(r#""timeout_ms":{}"#, hours * 3_600_000));
+                }
+                if !signals.is_empty() && hours.is_some() {
+                    // The last node of a branch leads to the join when no signal comes, and others lead on.
+                    let target = if next == "met" { "\"MET\"".to_owned() } else { (self.nodes.len() + 1).to_string() };
+                    wait.push(format!(r#""on_timeout":{target}"#));
+                }
+                self.waits.insert(name.to_owned(), (signals, hours));
+                format!(r#"{{"line":1,"does":"wait","wait":{{{}}},{log}}}"#, wait.join(","))
+            }
+        }
+    }
+
+    fn graph(&self, calls: &Calls) -> Interpreted {
+        let nodes: Vec<(&str, &str)> = self.nodes.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
+        let program = Program {
+            keys: &[Key { name: "log", initial: Some("[]") }],
+            settings: r#"{"signals":{"a":{},"b":{},"c":{}},"channels":{"log":"append"}}"#,
+            nodes: &nodes,
+            ..PROGRAM
+        };
+        let calls = Arc::clone(calls);
+        Interpreted::new(&program, move |call, params| {
+            let mut calls = calls.lock().unwrap();
+            let before = calls.entry(call.node().to_owned()).or_default();
+            before.push(call.idempotency_key().to_string());
+            // A call that fails succeeds when it is made again.
+            match params["fail"] == true && before.len() == 1 {
+                true => Err(ActionError::permanent("it fails")),
+                false => Ok(json!(call.node())),
+            }
+        })
+    }
+}
+
+/// The idempotency keys of the calls of each node.
+type Calls = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+
+/// Something that happens to a run from outside.
+#[derive(Debug, Clone)]
+enum Happening {
+    Signal(&'static str, u64),
+    Minutes(u64),
+}
+
+/// Runs a graph while things happen to it, and fails a write of its store. Returns its output, if it ended, and what it called.
+async fn played(
+    durability: Durability,
+    made: &Branches,
+    happenings: &[Happening],
+    crash: Option<(u64, bool)>,
+) -> (MemoryStore, Interpreted, Calls, Option<Value>) {
+    let (memory, clock) = store();
+    let calls = Calls::default();
+    let graph = made.graph(&calls);
+    let plain = runtime(memory.clone());
+    let mut output = None;
+    let failing = crash.map(|(writes, is_written)| runtime(Failing::after(&memory, writes, is_written)));
+    let mut crashing = failing.as_ref();
+    let options = Options { run: Some(id("run")), durability, ..Options::default() };
+    let mut is_new = true;
+    for happening in std::iter::once(None).chain(happenings.iter().map(Some)).chain([None]) {
+        match happening {
+            Some(Happening::Signal(name, number)) => {
+                let signal = NamedSignal::new(*name, json!(number));
+                let sent = plain.signal(&graph, &id("run"), signal, format!("{name}-{number}")).await;
+                let is_over = matches!(sent, Err(SignalError::Store { source: StoreError::Ended { .. }, .. }));
+                assert!(sent.is_ok() || (is_over && output.is_some()), "{sent:?}");
+            }
+            Some(Happening::Minutes(minutes)) => clock.advance(Duration::from_secs(60 * minutes)),
+            None => {}
+        }
+        // A call that failed is made again at once, and a store that failed is there again.
+        for _ in 0..12 {
+            let with = crashing.unwrap_or(&plain);
+            let run = match std::mem::take(&mut is_new) {
+                true => with.start_with(options.clone(), graph.clone(), Map::new()).await,
+                false => match with.resume_with(options.clone(), graph.clone(), &id("run")).await {
+                    Ok(run) => Ok(run),
+                    Err(ResumeError::Store { .. }) => {
+                        crashing = None;
+                        continue;
+                    }
+                    Err(error) => unreachable!("{error}"),
+                },
+            };
+            match run.unwrap().await {
+                Ok(finished) => {
+                    output = Some(finished.output);
+                    break;
+                }
+                Err(RunError::Waiting { .. }) => break,
+                Err(RunError::Store { .. }) => crashing = None,
+                Err(_) => {}
+            }
+        }
+    }
+    (memory, graph, calls, output)
+}
+
+/// Checks the journal of a run against the rules, independent of the engine. Returns how many signals ended waits.
+fn check_signals(made: &Branches, journal: &[Record], sent: &[(String, i64)], what: &str) -> usize {
+    let mut opened: BTreeMap<u64, (String, i64, Option<i64>)> = BTreeMap::new();
+    let mut taken: BTreeSet<u64> = BTreeSet::new();
+    let mut results: BTreeMap<String, Value> = BTreeMap::new();
+    for record in journal {
+        match &record.entry {
+            Entry::Step(step) => {
+                for visit in &step.visits {
+                    if let Some(wait) = visit.opened {
+                        opened.insert(visit.step, (visit.node.clone(), wait.at, wait.due));
+                    }
+                }
+            }
+            Entry::Take(take) => {
+                let mut over: Vec<(String, Option<TakenSignal>, Option<i64>)> = Vec::new();
+                for wait in &take.taken {
+                    let (node, at, due) = opened.remove(&wait.step).expect("a wait is taken once");
+                    let (names, hours) = &made.waits[&node];
+                    assert_eq!(due, hours.map(|hours| at + i64::try_from(hours).unwrap() * 3_600_000), "{what}");
+                    match &wait.signal {
+                        Some(signal) => {
+                            assert!(taken.insert(signal.order), "{what}: a signal is taken once");
+                            let (name, received) = &sent[usize::try_from(signal.order - 1).unwrap()];
+                            assert_eq!((name, *received), (&signal.name, signal.at), "{what}");
+                            assert!(names.contains(&name.as_str()) && due.is_none_or(|due| signal.at < due), "{what}");
+                            let lower = opened.iter().find(|(step, (node, _, due))| {
+                                let receives = made.waits[node].0.contains(&name.as_str());
+                                **step < wait.step && receives && due.is_none_or(|due| signal.at < due)
+                            });
+                            // A later signal of the same record may end it.
+                            let ends = |step: u64| take.taken.iter().any(|other| other.step == step);
+                            assert!(
+                                lower.is_none_or(|(step, _)| ends(*step)),
+                                "{what}: a wait before it receives `{name}`"
+                            );
+                            results.insert(node.clone(), json!({"signal": name, name: signal.value}));
+                        }
+                        None => assert!(due.is_some_and(|due| due <= wait.at), "{what}: too early"),
+                    }
+                    over.push((node, wait.signal.clone(), due));
+                }
+                // A signal that was there before the last one that was taken, or before a time was over, is left only if no
+                // wait receives it.
+                let last = over.iter().filter_map(|(_, signal, _)| Some(signal.as_ref()?.order)).max().unwrap_or(0);
+                for (order, (name, received)) in (1..).zip(sent).filter(|(order, _)| !taken.contains(order)) {
+                    let receives = |node: &str, due: Option<i64>| {
+                        made.waits[node].0.contains(&name.as_str()) && due.is_none_or(|due| *received < due)
+                    };
+                    let open = order < last && opened.values().any(|(node, _, due)| receives(node, *due));
+                    let missed = over.iter().any(|(node, signal, due)| match signal {
+                        Some(signal) => order < signal.order && receives(node, *due),
+                        None => receives(node, *due),
+                    });
+                    assert!(!open && !missed, "{what}: `{name}` was left");
+                }
+            }
+            _ => {}
+        }
+    }
+    for record in journal {
+        let Entry::Step(step) = &record.entry else { continue };
+        for visit in step.visits.iter().filter(|visit| visit.opened.is_none() && made.waits.contains_key(&visit.node)) {
+            match results.get(&visit.node) {
+                Some(result) => assert_eq!(visit.changes["log"]["got"], *result, "{what}"),
+                None => assert!(visit.timed_out || made.waits[&visit.node].0.is_empty(), "{what}"),
+            }
+        }
+    }
+    taken.len()
+}
+
+async fn check_branches(seed: u64) -> (usize, usize) {
+    let mut random = Random::new(seed);
+    let made = Branches::random(&mut random);
+    let mut happenings = Vec::new();
+    for number in 0..random.below(8) {
+        happenings.push(match random.below(3) {
+            0 => Happening::Minutes(random.below(150)),
+            _ => Happening::Signal(NAMES[usize::try_from(random.below(3)).unwrap()], number),
+        });
+    }
+    let mut what = format!("SEED={seed}\n{happenings:?}\n");
+    made.nodes.iter().for_each(|(name, body)| writeln!(what, "{name}: {body}").unwrap());
+    let key = SecretKey::from_seed(&KEY).public();
+    let (whole, graph, calls, output) = played(Durability::Sync, &made, &happenings, None).await;
+    let times: Vec<(String, i64)> = {
+        // The judge knows the times from the schedule alone.
+        let (_, clock) = store();
+        let mut sent = Vec::new();
+        for happening in &happenings {
+            match happening {
+                Happening::Signal(name, _) => sent.push(((*name).to_owned(), milliseconds(&clock))),
+                Happening::Minutes(minutes) => clock.advance(Duration::from_secs(60 * minutes)),
+            }
+        }
+        sent
+    };
+    let (mut cases, mut ended) = (0, 0);
+    let signed = records(&whole, &id("run")).await;
+    let writes = signed.len() as u64;
+    let crashes = (0..writes).flat_map(|write| [(write, false), (write, true)]).map(Some);
+    for crash in std::iter::once(None).chain(crashes) {
+        let what = format!("{crash:?} {what}");
+        let durability =
+            [Durability::Sync, Durability::Async, Durability::Exit][usize::try_from(random.below(3)).unwrap()];
+        let what = format!("{durability:?} {what}");
+        let (memory, _, called, found) = played(durability, &made, &happenings, crash).await;
+        assert_eq!(sorted(found.as_ref()), sorted(output.as_ref()), "{what}");
+        let signed = records(&memory, &id("run")).await;
+        let proven = audit(&graph, &id("run"), &signed, &key, None);
+        assert!(proven.is_ok(), "{proven:?} {what}");
+        let replayed = history::replay(&graph, &graph, &id("run"), &signed, &key, None).unwrap();
+        assert!(replayed.deviations.is_empty() && replayed.stopped.is_none(), "{replayed:?} {what}");
+        let journal = Follower::new(id("run"), key.clone()).read(&signed).unwrap();
+        ended += check_signals(&made, &journal, &times, &what);
+        // A call is made again only if its process died before it was written, and then with the same key.
+        for (node, before) in calls.lock().unwrap().iter() {
+            let called = called.lock().unwrap();
+            let again = called[node].len() - before.len();
+            assert!(
+                (again <= 1 || durability != Durability::Sync)
+                    && called[node].iter().all(|key| *key == called[node][0]),
+                "{what}"
+            );
+        }
+        cases += 1;
+    }
+    (cases, ended)
+}
+
+fn milliseconds(clock: &ManualClock) -> i64 {
+    let since = clock.now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+/// The elements of a log, whose order depends on the steps in which branches were made.
+fn sorted(log: Option<&Value>) -> Option<Vec<String>> {
+    let mut all: Vec<String> = log?.as_array().unwrap().iter().map(ToString::to_string).collect();
+    all.sort_unstable();
+    Some(all)
+}
+
+/// `SIGNALS=1000 cargo test --release -p graph-runtime --test runtime branches_receive` takes minutes. `SEED` sets the first seed.
+#[tokio::test]
+async fn branches_receive_signals_in_any_order_and_after_any_crash() {
+    let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let (count, seed) = (number("SIGNALS", 30), number("SEED", 1));
+    let (mut cases, mut ended) = (0, 0);
+    for seed in seed..seed + count {
+        let (more, signals) = check_branches(seed).await;
+        (cases, ended) = (cases + more, ended + signals);
+    }
+    println!("{cases} cases, {ended} waits ended by signals");
+    assert!(cases as u64 > count && ended as u64 > count, "{cases} cases, {ended} waits ended by signals");
+}
+
+/// Steps that are written later take a signal once, too.
+#[tokio::test]
+async fn a_signal_is_taken_once_however_late_steps_are_written() {
+    let twice = Program {
+        nodes: &[
+            (
+                "first",
+                r#"{"line":1,"does":"wait","wait":{"signals":["paid"]},"assign":{"log":"${result}"},"next":[{"to":"second"}]}"#,
+            ),
+            (
+                "second",
+                r#"{"line":2,"does":"wait","wait":{"signals":["paid"]},"assign":{"log":"${result}"},"next":[{"to":"done"}]}"#,
+            ),
+            ("done", r#"{"line":3,"does":"return","output":"${state.log}"}"#),
+        ],
+        ..ORDER
+    };
+    for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
+        let ((store, _), run) = (store(), id("run"));
+        let (graph, runtime) = (Interpreted::new(&twice, |_, params| Ok(params)), runtime(store.clone()));
+        waiting(&runtime, &graph, &run).await;
+        runtime.signal(&graph, &run, paid(1), "a").await.unwrap();
+        let options = || Options { durability, ..Options::default() };
+        let left = runtime.resume_with(options(), graph.clone(), &run).await.unwrap().await.unwrap_err();
+        assert_eq!(waits(left)[0].0, "second", "{durability:?}");
+        // Somebody who can write to the store sends it again, with its receipt.
+        let take = records(&store, &run).await.into_iter().find(|one| one.body.contains(r#""kind":"take""#)).unwrap();
+        let take: Value = serde_json::from_str(&take.body).unwrap();
+        let receipt = take["taken"][0]["signal"]["receipt"].as_str().unwrap().to_owned();
+        let again = Signal::new("paid", "again", take["taken"][0]["signal"]["value"].to_string());
+        store.receive(&run, again, Arc::new(move |_| receipt.clone())).await.unwrap();
+        let left = runtime.resume_with(options(), graph.clone(), &run).await.unwrap().await.unwrap_err();
+        assert_eq!(waits(left)[0].0, "second", "{durability:?}");
+        runtime.signal(&graph, &run, paid(2), "b").await.unwrap();
+        let finished = runtime.resume_with(options(), graph.clone(), &run).await.unwrap().await.unwrap();
+        assert_eq!(finished.output[1]["paid"]["cents"], 2, "{durability:?}");
+        assert_proven(&store, &graph, &run, Status::Completed).await;
+    }
+}
+
+/// A fork in front of a wait that was over waits again, and has received nothing.
+#[tokio::test]
+async fn a_fork_at_any_step_is_proven() {
+    let ((store, _), run) = (store(), id("run"));
+    let (graph, runtime) = (order(), runtime(store.clone()));
+    waiting(&runtime, &graph, &run).await;
+    runtime.signal(&graph, &run, paid(1), "a").await.unwrap();
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    let key = SecretKey::from_seed(&KEY).public();
+    for step in 0..finished.steps {
+        let fork = Fork { run: Some(id(&format!("fork-{step}"))), step: Some(step), ..Fork::default() };
+        let fork = runtime.fork(&graph, &run, fork).await.unwrap();
+        let proven = audit_tree(Arc::new(graph.clone()), &fork, &store, &key, None).await;
+        assert!(proven.is_ok_and(|all| all[0].is_origin_proven), "a fork at step {step}");
+    }
+}
+
+/// Signs the records again from the first one that changes, which keeps the first record and its link.
+fn signed_again(records: &[SignedRecord], change: &dyn Fn(&str) -> String) -> Vec<SignedRecord> {
+    let (key, mut before) = (SecretKey::from_seed(&KEY), None::<(Digest, Digest)>);
+    let again = |record: &SignedRecord| {
+        let mut body = change(&record.body);
+        if let Some((old, new)) = before {
+            body = body.replace(&old.to_hex(), &new.to_hex());
+        }
+        let signature = key.sign(&Digest::of(&body));
+        let again = SignedRecord { body, signature, ..record.clone() };
+        before = Some((record.link(), again.link()));
+        again
+    };
+    records.iter().map(again).collect()
+}
+
+/// A journal whose holder has the key says only what a runtime with the key received.
+#[tokio::test]
+async fn a_forged_take_is_refused() {
+    let (store, clock) = store();
+    let (graph, run, other, runtime) = (order(), id("order"), id("other"), runtime(store.clone()));
+    for run in [&run, &other] {
+        waiting(&runtime, &graph, run).await;
+    }
+    clock.advance(Duration::from_secs(60));
+    runtime.signal(&graph, &run, NamedSignal::new("withdrawn", json!("no")), "b").await.unwrap();
+    runtime.signal(&graph, &other, paid(5), "a").await.unwrap();
+    runtime.resume(graph.clone(), &other).await.unwrap().await.unwrap();
+    runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    let honest = records(&store, &run).await;
+    let take = |signed: &[SignedRecord]| {
+        let record = signed.iter().find(|one| one.body.contains(r#""kind":"take""#)).unwrap();
+        serde_json::from_str::<Value>(&record.body).unwrap()["taken"][0].clone()
+    };
+    let (own, foreign) = (take(&honest), take(&records(&store, &other).await));
+    let key = SecretKey::from_seed(&KEY).public();
+    let verdict = |change: &dyn Fn(&str) -> String| {
+        let signed = signed_again(&honest, change);
+        audit(&graph, &run, &signed, &key, None).map(|audit| audit.status).map_err(|error| error.to_string())
+    };
+    assert_eq!(verdict(&|body| body.to_owned()), Ok(Status::Completed), "signed again, it is the same");
+    let with = |from: &Value, to: &Value| {
+        let (from, to) = (from.to_string(), to.to_string());
+        move |body: &str| body.replacen(&from, &to, 1)
+    };
+    let changed = |field: &str, value: Value| {
+        let mut changed = own.clone();
+        changed["signal"][field] = value;
+        changed
+    };
+    let mut late = own.clone();
+    late["at"] = json!(own["at"].as_i64().unwrap() - 60_001);
+    let unsigned = {
+        let mut unsigned = own.clone();
+        unsigned.as_object_mut().unwrap().shift_remove("signal");
+        unsigned
+    };
+    let cases = [
+        ("another value", changed("value", json!("yes"))),
+        ("another name", changed("name", json!("paid"))),
+        ("another sender", changed("id", json!("c"))),
+        ("another place", changed("order", json!(2))),
+        ("another time", changed("at", json!(own["signal"]["at"].as_i64().unwrap() - 1))),
+        ("no receipt", changed("receipt", json!(""))),
+        ("the receipt of another run", changed("receipt", foreign["signal"]["receipt"].clone())),
+        ("the signal of another run", foreign.clone()),
+        ("before it was received", late),
+        ("its time had come", unsigned),
+    ];
+    for (what, to) in &cases {
+        assert_ne!(*to, own, "{what}");
+        let found = verdict(&with(&own, to));
+        assert!(found.is_err(), "{what}: {found:?}");
+    }
+    // A visit that says that it received nothing, and one that says that it did.
+    let result = r#""changes":{"log":{"signal":"withdrawn","withdrawn":"no"}}"#;
+    let timed_out = |body: &str| body.replacen(result, r#""timed_out":true"#, 1).replace(r#""edges":[1],"#, "");
+    assert!(honest.iter().any(|one| timed_out(&one.body) != one.body), "the visit is found");
+    assert!(verdict(&timed_out).is_err());
+    assert!(verdict(&|body| body.replace(result, r#""changes":{"log":{"signal":"paid","paid":1}}"#)).is_err());
+}
