@@ -6,7 +6,7 @@
 //! committed step is repeated, and a repeated call has the same idempotency key; and the runs return the same as
 //! without kills.
 //!
-//! `KILLS=1000 cargo test --release --test runs kills -- --nocapture` takes minutes. `SEED` sets the seed, which is
+//! `KILLS=1000 cargo test --release --test runs killed_process -- --nocapture` takes minutes. `SEED` sets the seed, which is
 //! random by default.
 
 #![cfg(unix)]

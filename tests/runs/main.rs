@@ -30,4 +30,5 @@ mod secrets;
 mod shared_tools;
 mod state_machines;
 mod threads;
+mod waiting_kills;
 mod workers;
