@@ -1,5 +1,6 @@
 //! A run's file: the content of its lines, and how a line is added.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -7,8 +8,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::record::{SignedRecord, Status};
+use graph_runtime::store::{WaitChanges, WaitId};
 use graph_runtime::{Digest, Value};
 use serde_json::json;
+
+use crate::locks::Lock;
 
 /// The length of a checksum and the blank after it.
 const CHECKSUM: usize = 65;
@@ -18,8 +22,10 @@ const TOKEN: usize = 64;
 /// The content of a line.
 pub(crate) enum Change<'a> {
     Create { graph: &'a str, created: u128, token: u64, records: &'a [SignedRecord] },
-    Lease { token: u64 },
-    Append { records: &'a [SignedRecord], status: Status, code: Option<&'a str> },
+    Lease { token: u64, is_claim: bool },
+    GiveBack,
+    Postpone { until: i64 },
+    Append { records: &'a [SignedRecord], status: Status, code: Option<&'a str>, waits: &'a WaitChanges },
 }
 
 /// The content of a file.
@@ -32,6 +38,13 @@ pub(crate) struct Contents {
     pub(crate) code: Option<String>,
     pub(crate) token: u64,
     pub(crate) records: Vec<SignedRecord>,
+    /// The time before which nobody may claim the run.
+    pub(crate) later: i64,
+    /// How often the run was claimed since a lease was given back, and how often it was postponed. A record resets both.
+    pub(crate) tries: u32,
+    pub(crate) postponed: u32,
+    /// The waits that are open, each with the time at which it is over.
+    waits: BTreeMap<String, Option<i64>>,
     /// The length of the file's complete lines.
     whole: u64,
     /// The places of the tokens that are not blank.
@@ -50,7 +63,7 @@ fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     (text.len() == 2 * N).then_some(bytes)
 }
 
-fn nanoseconds(time: SystemTime) -> u64 {
+pub(crate) fn nanoseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -67,9 +80,17 @@ impl Change<'_> {
                 let created = u64::try_from(*created).unwrap_or(u64::MAX);
                 (json!({"graph": graph, "created": created, "token": token, "records": shown(records)}), records)
             }
-            Self::Lease { token } => (json!({"token": token}), &[]),
-            Self::Append { records, status, code } => {
-                (json!({"records": shown(records), "status": status, "code": code, "at": now}), records)
+            Self::Lease { token, is_claim } => (json!({"token": token, "claimed": is_claim}), &[]),
+            Self::GiveBack => (json!({"given_back": true}), &[]),
+            Self::Postpone { until } => (json!({"later": until}), &[]),
+            Self::Append { records, status, code, waits } => {
+                let close: Vec<&str> = waits.close.iter().map(WaitId::as_str).collect();
+                let open = waits.open.iter().map(|wait| json!([wait.id.as_str(), wait.node, wait.opened, wait.due]));
+                let open: Vec<Value> = open.collect();
+                let said = json!({
+                    "records": shown(records), "status": status, "code": code, "at": now, "close": close, "open": open,
+                });
+                (said, records)
             }
         };
         let token = records.last().and_then(|last| last.end).map_or_else(|| "-".repeat(TOKEN), |end| hex(&end));
@@ -89,6 +110,10 @@ impl Contents {
             code: None,
             token: 0,
             records: Vec::new(),
+            later: i64::MIN,
+            tries: 0,
+            postponed: 0,
+            waits: BTreeMap::new(),
             whole: 0,
             tokens: Vec::new(),
         };
@@ -111,6 +136,11 @@ impl Contents {
         }
     }
 
+    /// Returns the earliest time at which a wait is over.
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        self.waits.values().filter_map(|due| *due).min()
+    }
+
     /// Reads a line.
     fn take(&mut self, line: &[u8]) -> Option<()> {
         let line = std::str::from_utf8(line).ok()?;
@@ -128,6 +158,23 @@ impl Contents {
         if let Some(token) = said["token"].as_u64() {
             self.token = token;
         }
+        if said["claimed"] == true {
+            self.tries += 1;
+        }
+        if said["given_back"] == true {
+            self.tries = 0;
+        }
+        if let Some(later) = said["later"].as_i64() {
+            (self.later, self.tries) = (later, 0);
+            self.postponed += 1;
+        }
+        let list = |name: &str| said[name].as_array().map(Vec::as_slice).unwrap_or_default();
+        for id in list("close") {
+            self.waits.remove(id.as_str()?);
+        }
+        for one in list("open") {
+            self.waits.insert(one[0].as_str()?.to_owned(), one[3].as_i64());
+        }
         if let Some(status) = said.get("status") {
             let status = serde_json::from_value(status.clone()).ok()?;
             if status != self.status {
@@ -135,8 +182,14 @@ impl Contents {
                 self.code = said["code"].as_str().map(str::to_owned);
             }
             self.status = status;
+            if !matches!(status, Status::Running | Status::Waiting) {
+                self.waits.clear();
+            }
+            if status != Status::Running {
+                self.tries = 0;
+            }
         }
-        let records = said["records"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let records = list("records");
         if let Some(before) = self.records.last_mut().filter(|_| !records.is_empty()) {
             before.end = None;
         }
@@ -150,6 +203,7 @@ impl Contents {
             });
         }
         if !records.is_empty() {
+            (self.tries, self.postponed) = (0, 0);
             let end = unhex(token);
             if end.is_some() {
                 self.tokens.push(self.whole + CHECKSUM as u64);
@@ -164,8 +218,11 @@ impl Contents {
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
+    /// Locked as long as the run is held. A request that is still writing holds it too.
+    _lock: Lock,
     length: u64,
     records: u64,
+    tries: u32,
     /// The places of tokens that belong to earlier records: the next line makes their blanking durable.
     tokens: Vec<u64>,
     /// Whether the content of the file is unknown, because a write failed and could not be undone.
@@ -176,6 +233,7 @@ impl Journal {
     /// Writes a new file and waits until it is durable.
     pub(crate) fn create(
         path: &Path,
+        lock: Lock,
         graph: &str,
         created: u128,
         token: u64,
@@ -186,16 +244,17 @@ impl Journal {
         file.write_all(line.as_bytes())?;
         file.sync_all()?;
         let tokens = records.last().and_then(|last| last.end).map(|_| CHECKSUM as u64).into_iter().collect();
-        Ok(Self { file, length: line.len() as u64, records: records.len() as u64, tokens, is_unknown: false })
+        let (length, records) = (line.len() as u64, records.len() as u64);
+        Ok(Self { file, _lock: lock, length, records, tries: 0, tokens, is_unknown: false })
     }
 
     /// Opens a file to add to it. An incomplete last line is cut off, and all tokens except the last are blanked.
-    pub(crate) fn open(path: &Path, contents: Contents) -> io::Result<Self> {
-        let Contents { records, whole, mut tokens, .. } = contents;
+    pub(crate) fn open(path: &Path, lock: Lock, contents: Contents) -> io::Result<Self> {
+        let Contents { records, tries, whole: length, mut tokens, .. } = contents;
         let file = File::options().read(true).write(true).open(path)?;
-        file.set_len(whole)?;
-        let last = tokens.pop();
-        let mut journal = Self { file, length: whole, records: records.len() as u64, tokens, is_unknown: false };
+        file.set_len(length)?;
+        let (last, records) = (tokens.pop(), records.len() as u64);
+        let mut journal = Self { file, _lock: lock, length, records, tries, tokens, is_unknown: false };
         journal.blank()?;
         journal.file.sync_all()?;
         journal.tokens.extend(last);
@@ -207,16 +266,42 @@ impl Journal {
         self.records
     }
 
-    /// Adds records, and blanks the token of the record before them.
+    /// Leases the run; a claim is counted.
+    pub(crate) fn lease(&mut self, token: u64, is_claim: bool) -> io::Result<()> {
+        self.write(&Change::Lease { token, is_claim })?;
+        self.tries += u32::from(is_claim);
+        Ok(())
+    }
+
+    /// Notes that a lease was given back, if the run was claimed. This does not wait for the disk, because leases are
+    /// dropped where nothing may block. A crash that loses the line leaves a try too many. The next holder waits for the
+    /// line before it adds another.
+    pub(crate) fn give_back(&mut self) -> io::Result<()> {
+        if self.tries == 0 || self.is_unknown {
+            return Ok(());
+        }
+        self.file.write_all_at(Change::GiveBack.line().as_bytes(), self.length)
+    }
+
+    /// Lets nobody claim the run before a time.
+    pub(crate) fn postpone(&mut self, until: i64) -> io::Result<()> {
+        self.write(&Change::Postpone { until })
+    }
+
+    /// Adds records with the changes of the waits, and blanks the token of the record before them.
     pub(crate) fn append(
         &mut self,
-        records: Vec<SignedRecord>,
+        records: &[SignedRecord],
         status: Status,
-        code: Option<String>,
+        code: Option<&str>,
+        waits: &WaitChanges,
     ) -> io::Result<()> {
         let at = self.length + CHECKSUM as u64;
-        self.write(&Change::Append { records: &records, status, code: code.as_deref() })?;
+        self.write(&Change::Append { records, status, code, waits })?;
         self.records += records.len() as u64;
+        if !records.is_empty() || status != Status::Running {
+            self.tries = 0;
+        }
         if let Some(last) = records.last() {
             // If this fails, or a crash comes before, it is done when the file is opened next.
             if self.blank().is_ok() {
@@ -228,7 +313,7 @@ impl Journal {
     }
 
     /// Adds a line and waits until it is durable; on an error the file is unchanged.
-    pub(crate) fn write(&mut self, change: &Change<'_>) -> io::Result<()> {
+    fn write(&mut self, change: &Change<'_>) -> io::Result<()> {
         if self.is_unknown {
             return Err(io::Error::other("an earlier write failed, and it is not known what of it is there"));
         }

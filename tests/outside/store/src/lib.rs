@@ -5,32 +5,47 @@
 //! incomplete line, it is cut off when the run is leased next. Nothing in a file changes except the token of the
 //! journal's last record, which is blanked when another record follows.
 //!
+//! A line that has records also has the waits that they open and close. A claim and a postponement are lines too. So the
+//! file of a run decides when a worker may continue it, and no other file has to agree with it. Only a line that says that
+//! a claimed run was given back is not waited for.
+//!
 //! An operating system lock on a file next to the run's file shows who holds the run. The lock is released when its
 //! process ends.
+//!
+//! Files of the directory that belong to no run: `time` has the latest time that was recorded, `news` changes when workers
+//! should look at the runs, and `turn` and `removing` are locked by one process at a time.
 
+mod claims;
 mod file;
+mod locks;
+mod news;
 mod removal;
+mod time;
 
 use std::collections::HashMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use graph_runtime::RunId;
 use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{
-    CancelRequest, Holder, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError, StoreFuture,
-    failure_code, may_block_run, others_had_turn,
+    CancelRequest, Claim, Claimed, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError,
+    StoreFuture, WaitChanges, failure_code, may_block_run, others_had_turn,
 };
+use graph_runtime::{Clock, Digest, RunId, SystemClock};
 
-use file::{Change, Contents, Journal};
+use claims::Known;
+use file::{Contents, Journal};
+use locks::Lock;
+use news::News;
+use time::Time;
 
-/// The interval at which held runs are checked for a cancel request of another process.
-const PACE: Duration = Duration::from_millis(100);
+/// The interval at which a store looks for news, and for cancel requests of other processes.
+const PACE: Duration = Duration::from_millis(50);
 
 /// A store in a directory. Clones share it.
 #[derive(Debug, Clone)]
@@ -45,6 +60,10 @@ struct Shared {
     held: Mutex<HashMap<RunId, Held>>,
     /// The time at which the last run was created: two runs of the same moment would have no order.
     created: Mutex<u128>,
+    time: Time,
+    news: News,
+    /// The facts of the runs when somebody last asked which of them can continue.
+    known: Mutex<Known>,
 }
 
 /// A run that this store holds.
@@ -53,8 +72,6 @@ struct Held {
     token: u64,
     cancel: CancelRequest,
     journal: Arc<Mutex<Journal>>,
-    /// Locked as long as the run is held.
-    _lock: File,
 }
 
 impl FileStore {
@@ -65,11 +82,27 @@ impl FileStore {
     ///
     /// If the directory cannot be made or read.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with_clock(directory, Arc::new(SystemClock::new()))
+    }
+
+    /// As [`FileStore::open`], with a clock that decides when waits are over.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FileStore::open`].
+    pub fn open_with_clock(directory: impl AsRef<Path>, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         let directory = directory.as_ref().to_owned();
         let unopened = |error: io::Error| StoreError::open(directory.display(), error.to_string()).with_source(error);
-        fs::create_dir_all(&directory).map_err(unopened)?;
-        removal::finish(&directory).map_err(unopened)?;
-        let shared = Arc::new(Shared { directory, held: Mutex::default(), created: Mutex::default() });
+        let opened = || -> io::Result<(Time, News)> {
+            fs::create_dir_all(&directory)?;
+            removal::finish(&directory)?;
+            let (time, news) = (Time::open(&directory, clock)?, News::open(&directory)?);
+            File::open(&directory)?.sync_all()?;
+            Ok((time, news))
+        };
+        let (time, news) = opened().map_err(unopened)?;
+        let (held, created, known) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { directory, held, created, time, news, known });
         let weak = Arc::downgrade(&shared);
         thread::spawn(move || listen(&weak));
         Ok(Self { shared })
@@ -90,7 +123,7 @@ impl FileStore {
     }
 }
 
-/// Notifies the runs that are held when another process cancels them, until the store is gone.
+/// Looks for news, and notifies the runs that are held when another process cancels them, until the store is gone.
 fn listen(store: &Weak<Shared>) {
     while let Some(shared) = store.upgrade() {
         for (run, held) in locked(&shared.held).iter() {
@@ -98,9 +131,15 @@ fn listen(store: &Weak<Shared>) {
                 held.cancel.set();
             }
         }
+        shared.news.look();
         drop(shared);
         thread::sleep(PACE);
     }
+}
+
+/// Whether a cancel request holds in a run of this status. A run that has completed or was cancelled cannot receive one.
+fn keeps_cancel(status: Status) -> bool {
+    matches!(status, Status::Running | Status::Waiting | Status::Error)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -144,62 +183,46 @@ impl Shared {
         }
     }
 
-    /// Locks a run, or returns an error that names its holder.
-    fn lock(&self, run: &RunId) -> Result<File, StoreError> {
-        let path = self.path(run, "lock");
-        let open = || File::options().read(true).append(true).create(true).open(&path);
-        let lock = open().map_err(|error| self.failed(error))?;
-        match lock.try_lock() {
-            Ok(()) => {
-                let noted = lock.set_len(0).and_then(|()| (&lock).write_all(std::process::id().to_string().as_bytes()));
-                noted.map_err(|error| self.failed(error))?;
-                Ok(lock)
-            }
-            Err(TryLockError::WouldBlock) => {
-                let holder = self.holder(run).map_or_else(|| "another process".to_owned(), |holder| holder.to_string());
-                Err(StoreError::Leased { run: run.clone(), holder })
-            }
-            Err(TryLockError::Error(error)) => Err(self.failed(error)),
-        }
-    }
-
-    /// Returns the holder of a run, if there is one.
-    fn holder(&self, run: &RunId) -> Option<Holder> {
-        let path = self.path(run, "lock");
-        let lock = File::open(&path).ok()?;
-        // The lock is shared, so that two processes that look do not take each other for the holder.
-        match lock.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = Holder::new(0, "this host");
-                holder.process = fs::read_to_string(&path).ok().and_then(|process| process.parse().ok());
-                Some(holder)
-            }
-            _ => None,
-        }
+    fn now(&self) -> Result<i64, StoreError> {
+        self.time.now().map_err(|error| self.failed(error))
     }
 
     fn summary(&self, run: &RunId) -> Result<RunSummary, StoreError> {
-        let Contents { graph, created, updated, status, code, records, .. } = self.read(run)?;
+        let contents = self.read(run)?;
+        let due = contents.next_due().map(|due| Duration::from_millis(u64::try_from(due).unwrap_or_default()));
+        let Contents { graph, created, updated, status, code, records, .. } = contents;
         let start = RunStart::of(&records);
         let mut summary = RunSummary::new(run.clone(), graph, status).with_start(start);
         summary.records = records.len() as u64;
         (summary.created, summary.updated, summary.code) = (Some(created), Some(updated), code);
+        summary.next_due = due.map(|due| SystemTime::UNIX_EPOCH + due);
         summary.holder = self.holder(run);
         summary.is_cancelling = self.is_cancelling(run, status);
         Ok(summary)
     }
 
-    /// Whether a run is to end as cancelled. A run that has completed or was cancelled cannot receive a new request.
+    /// Whether a run is to end as cancelled.
     fn is_cancelling(&self, run: &RunId, status: Status) -> bool {
-        matches!(status, Status::Running | Status::Error) && self.path(run, "cancel").exists()
+        keeps_cancel(status) && self.path(run, "cancel").exists()
+    }
+
+    /// Returns all runs that are not being removed.
+    fn all(&self) -> Result<Vec<RunId>, StoreError> {
+        let list = || -> io::Result<Vec<RunId>> {
+            let (removed, mut all) = (removal::listed(&self.directory)?, Vec::new());
+            for entry in fs::read_dir(&self.directory)? {
+                let name = entry?.file_name();
+                let run = name.to_str().and_then(|name| RunId::new(name.strip_suffix(".journal")?).ok());
+                all.extend(run.filter(|run| !removed.iter().any(|removed| removed == run.as_str())));
+            }
+            Ok(all)
+        };
+        list().map_err(|error| self.failed(error))
     }
 
     fn summaries(&self) -> Result<Vec<RunSummary>, StoreError> {
         let mut all = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(|error| self.failed(error))? {
-            let name = entry.map_err(|error| self.failed(error))?.file_name();
-            let run = name.to_str().and_then(|name| RunId::new(name.strip_suffix(".journal")?).ok());
-            let Some(run) = run else { continue };
+        for run in self.all()? {
             match self.summary(&run) {
                 // It was removed meanwhile.
                 Err(StoreError::NotFound(_)) => {}
@@ -228,29 +251,38 @@ impl Shared {
         let made = || -> io::Result<Journal> {
             // A request may be left from a removed run of this name.
             removal::forget(&self.path(run, "cancel"))?;
-            let journal = Journal::create(&self.path(run, "new"), graph, created, token, &records)?;
+            let journal = Journal::create(&self.path(run, "new"), lock, graph, created, token, &records)?;
             fs::rename(self.path(run, "new"), self.path(run, "journal"))?;
             self.sync()?;
             Ok(journal)
         };
         let journal = made().map_err(|error| self.failed(error))?;
-        Ok(self.hold(run, token, journal, lock))
+        Ok(self.hold(run, token, journal))
     }
 
-    fn hold(self: &Arc<Self>, run: &RunId, token: u64, journal: Journal, lock: File) -> Lease {
+    fn hold(self: &Arc<Self>, run: &RunId, token: u64, journal: Journal) -> Lease {
         let (store, id) = (Arc::clone(self), run.clone());
         let lease = Lease::new(run.clone(), token, move || store.release(&id, token));
-        let held =
-            Held { token, cancel: lease.cancel_request().clone(), journal: Arc::new(Mutex::new(journal)), _lock: lock };
+        let held = Held { token, cancel: lease.cancel_request().clone(), journal: Arc::new(Mutex::new(journal)) };
         locked(&self.held).insert(run.clone(), held);
         lease
     }
 
-    fn release(&self, run: &RunId, token: u64) {
+    /// Stops holding a run. Its lock is released when what this returns is dropped.
+    fn let_go(&self, run: &RunId, token: u64) -> Option<Held> {
         let mut held = locked(&self.held);
-        if held.get(run).is_some_and(|held| held.token == token) {
-            held.remove(run);
+        if held.get(run)?.token == token { held.remove(run) } else { None }
+    }
+
+    fn release(&self, run: &RunId, token: u64) {
+        let Some(held) = self.let_go(run, token) else { return };
+        // If the journal is in use, a request is still writing whose caller is gone.
+        if let Ok(mut journal) = held.journal.try_lock() {
+            // If this fails, one try too many is counted.
+            drop(journal.give_back());
         }
+        drop(held);
+        self.news.publish();
     }
 
     fn lease(self: &Arc<Self>, run: &RunId, ignores_cancel: bool) -> Result<Lease, StoreError> {
@@ -258,28 +290,37 @@ impl Shared {
         let lock = self.lock(run)?;
         // The previous holder may have written since the first read.
         let contents = self.read(run)?;
-        let marker = self.path(run, "cancel");
-        let is_cancelling = self.is_cancelling(run, contents.status) && !ignores_cancel;
-        let token = contents.token + 1;
+        if ignores_cancel || !keeps_cancel(contents.status) {
+            let forgotten = removal::forget(&self.path(run, "cancel")).and_then(|()| self.sync());
+            forgotten.map_err(|error| self.failed(error))?;
+        }
+        self.lease_locked(run, lock, contents, false)
+    }
+
+    /// Leases a run that is locked, and whose file was read since.
+    fn lease_locked(
+        self: &Arc<Self>,
+        run: &RunId,
+        lock: Lock,
+        contents: Contents,
+        is_claim: bool,
+    ) -> Result<Lease, StoreError> {
+        let (token, status) = (contents.token + 1, contents.status);
         let leased = || -> io::Result<Journal> {
-            if !is_cancelling {
-                removal::forget(&marker)?;
-                self.sync()?;
-            }
-            let mut journal = Journal::open(&self.path(run, "journal"), contents)?;
-            journal.write(&Change::Lease { token })?;
+            let mut journal = Journal::open(&self.path(run, "journal"), lock, contents)?;
+            journal.lease(token, is_claim)?;
             Ok(journal)
         };
         let journal = leased().map_err(|error| self.failed(error))?;
-        let lease = self.hold(run, token, journal, lock);
-        if is_cancelling {
+        let lease = self.hold(run, token, journal);
+        if self.is_cancelling(run, status) {
             lease.cancel_request().set();
         }
         Ok(lease)
     }
 
-    /// Returns the journal of a run for the holder of a token. Nobody holds a run that has ended: its last holder may
-    /// still continue it until it is leased to somebody else.
+    /// Returns the journal of a run for the holder of a token. Nobody holds a run that waits or has ended: its last holder
+    /// may still continue it until it is leased to somebody else.
     fn held(
         self: &Arc<Self>,
         run: &RunId,
@@ -292,14 +333,18 @@ impl Shared {
                 false => Err(StoreError::LeaseLost(run.clone())),
             };
         }
-        let lock = self.lock(run).map_err(|_| StoreError::LeaseLost(run.clone()))?;
+        let lock = match self.lock(run) {
+            Err(StoreError::Leased { .. }) => return Err(StoreError::LeaseLost(run.clone())),
+            lock => lock?,
+        };
         let contents = self.read(run)?;
-        if contents.token != token {
+        // A run that is running, and that this store does not hold, was given back.
+        if contents.token != token || contents.status == Status::Running {
             return Err(StoreError::LeaseLost(run.clone()));
         }
-        let journal = Journal::open(&self.path(run, "journal"), contents).map_err(|error| self.failed(error))?;
+        let journal = Journal::open(&self.path(run, "journal"), lock, contents).map_err(|error| self.failed(error))?;
         let journal = Arc::new(Mutex::new(journal));
-        let held = Held { token, cancel: cancel.clone(), journal: Arc::clone(&journal), _lock: lock };
+        let held = Held { token, cancel: cancel.clone(), journal: Arc::clone(&journal) };
         locked(&self.held).insert(run.clone(), held);
         Ok(journal)
     }
@@ -309,33 +354,35 @@ impl Shared {
         run: &RunId,
         (token, cancel): (u64, &CancelRequest),
         expected: u64,
-        records: Vec<SignedRecord>,
+        records: &[SignedRecord],
         status: Status,
+        waits: &WaitChanges,
     ) -> Result<(), StoreError> {
         let journal = self.held(run, token, cancel)?;
-        let appended = {
+        {
             let mut journal = locked(&journal);
             let found = journal.records();
             let follows = records.iter().zip(expected..).all(|(record, seq)| record.seq == seq);
-            match found == expected && follows {
-                true => {
-                    let code = failure_code(&records, status);
-                    journal.append(records, status, code).map_err(|error| self.failed(error))
-                }
-                false => Err(StoreError::Conflict { run: run.clone(), expected, found }),
+            if found != expected || !follows {
+                return Err(StoreError::Conflict { run: run.clone(), expected, found });
             }
-        };
+            let timed = if waits.is_empty() { Ok(()) } else { self.time.record() };
+            let code = failure_code(records, status);
+            let appended = timed.and_then(|()| journal.append(records, status, code.as_deref(), waits));
+            appended.map_err(|error| self.failed(error))?;
+        }
+        drop(journal);
         if status != Status::Running {
             self.release(run, token);
         } else if self.path(run, "cancel").exists() {
             cancel.set();
         }
-        appended
+        Ok(())
     }
 
     fn cancel(&self, run: &RunId) -> Result<(), StoreError> {
         let status = self.read(run)?.status;
-        if status != Status::Running && self.holder(run).is_none() {
+        if !matches!(status, Status::Running | Status::Waiting) && self.holder(run).is_none() {
             return Err(StoreError::Ended { run: run.clone(), status });
         }
         let mark = || -> io::Result<()> {
@@ -346,6 +393,7 @@ impl Shared {
         if let Some(held) = locked(&self.held).get(run) {
             held.cancel.set();
         }
+        self.news.publish();
         Ok(())
     }
 
@@ -360,7 +408,7 @@ impl Shared {
             tree.extend(inside);
             at += 1;
         }
-        let locks = tree.iter().map(|run| self.lock(run)).collect::<Result<Vec<File>, _>>()?;
+        let locks = tree.iter().map(|run| self.lock(run)).collect::<Result<Vec<Lock>, _>>()?;
         removal::remove(&self.directory, &tree).map_err(|error| self.failed(error))?;
         drop(locks);
         Ok(())
@@ -380,8 +428,41 @@ impl Store for FileStore {
         records: Vec<SignedRecord>,
         status: Status,
     ) -> StoreFuture<'a, ()> {
+        self.append_waiting(lease, expected, records, status, WaitChanges::default())
+    }
+
+    fn append_waiting<'a>(
+        &'a self,
+        lease: &'a Lease,
+        expected: u64,
+        records: Vec<SignedRecord>,
+        status: Status,
+        waits: WaitChanges,
+    ) -> StoreFuture<'a, ()> {
         let (run, token, cancel) = (lease.run().clone(), lease.token(), lease.cancel_request().clone());
-        Box::pin(self.work(move |shared| shared.append(&run, (token, &cancel), expected, records, status)))
+        Box::pin(self.work(move |shared| shared.append(&run, (token, &cancel), expected, &records, status, &waits)))
+    }
+
+    fn now(&self) -> StoreFuture<'_, i64> {
+        Box::pin(self.work(|shared| shared.now()))
+    }
+
+    fn claim<'a>(&'a self, claim: &'a Claim) -> StoreFuture<'a, Vec<Claimed>> {
+        let claim = claim.clone();
+        Box::pin(self.work(move |shared| shared.claim(&claim)))
+    }
+
+    fn next_wake<'a>(&'a self, graphs: &'a [(String, Digest)]) -> StoreFuture<'a, Option<i64>> {
+        let graphs = graphs.to_vec();
+        Box::pin(self.work(move |shared| shared.next_wake(&graphs)))
+    }
+
+    fn news(&self, seen: u64) -> StoreFuture<'_, u64> {
+        Box::pin(async move { self.shared.news.after(seen).await.ok_or(StoreError::Closed) })
+    }
+
+    fn postpone(&self, lease: Lease, until: i64) -> StoreFuture<'_, ()> {
+        Box::pin(self.work(move |shared| shared.postpone(lease, until)))
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use graph_runtime::RunId;
 
+use crate::locks;
+
 /// The list of runs that are being removed.
 const LIST: &str = "removed";
 
@@ -18,7 +20,8 @@ pub(crate) fn forget(path: &Path) -> io::Result<()> {
     }
 }
 
-fn listed(directory: &Path) -> io::Result<Vec<String>> {
+/// Returns the names of the runs that are being removed.
+pub(crate) fn listed(directory: &Path) -> io::Result<Vec<String>> {
     match fs::read_to_string(directory.join(LIST)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         list => Ok(list?.lines().map(str::to_owned).collect()),
@@ -34,10 +37,9 @@ pub(crate) fn is_removed(directory: &Path, run: &RunId) -> io::Result<bool> {
 pub(crate) fn remove(directory: &Path, runs: &[RunId]) -> io::Result<()> {
     // There is one list at a time. The lock is released when its process ends, so that the next process can complete
     // the removal.
-    let turn = File::options().append(true).create(true).open(directory.join("removing"))?;
-    turn.lock()?;
+    let _turn = locks::wait_for(&directory.join("removing"))?;
     finish_listed(directory)?;
-    let draft = directory.join("removed.new");
+    let draft = directory.join("removed-draft");
     let mut list = File::create(&draft)?;
     list.write_all(runs.iter().map(|run| format!("{run}\n")).collect::<String>().as_bytes())?;
     list.sync_all()?;
@@ -48,8 +50,7 @@ pub(crate) fn remove(directory: &Path, runs: &[RunId]) -> io::Result<()> {
 
 /// Completes the removal that another process began before it died.
 pub(crate) fn finish(directory: &Path) -> io::Result<()> {
-    let turn = File::options().append(true).create(true).open(directory.join("removing"))?;
-    turn.lock()?;
+    let _turn = locks::wait_for(&directory.join("removing"))?;
     finish_listed(directory)
 }
 

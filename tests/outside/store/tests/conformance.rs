@@ -17,6 +17,18 @@ async fn the_store_does_what_every_store_promises() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_keeps_waits_as_every_store_promises() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = std::sync::atomic::AtomicU32::new(0);
+    conformance::waiting_suite(|| {
+        let number = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let store = FileStore::open(directory.path().join(number.to_string())).unwrap();
+        async { store }
+    })
+    .await;
+}
+
 fn record(seq: u64) -> SignedRecord {
     SignedRecord { seq, body: format!("{{\"seq\":{seq}}}"), signature: [7; 64], end: Some([9; 32]) }
 }
