@@ -44,7 +44,7 @@ fn record(seq: u64) -> SignedRecord {
 }
 
 fn opens(step: u64, due: Option<i64>) -> WaitChanges {
-    WaitChanges { close: Vec::new(), open: vec![Wait::new(WaitId::of_visit(step), "node", 1, due)] }
+    WaitChanges { open: vec![Wait::new(WaitId::of_visit(step), "node", 1, due)], ..WaitChanges::default() }
 }
 
 async fn create(store: &impl Store, name: &str) -> Lease {

@@ -45,7 +45,7 @@ fn record(seq: u64) -> SignedRecord {
 }
 
 fn opens(step: u64, due: Option<i64>) -> WaitChanges {
-    WaitChanges { close: Vec::new(), open: vec![Wait::new(WaitId::of_visit(step), "node", 1, due)] }
+    WaitChanges { open: vec![Wait::new(WaitId::of_visit(step), "node", 1, due)], ..WaitChanges::default() }
 }
 
 /// Begins a run that waits.
@@ -82,7 +82,7 @@ async fn waits_survive_a_reopen() {
     let run = id("run");
     let lease = store.create(&run, "test/waits", vec![record(0)]).await.unwrap();
     let open = [(1, Some(FUTURE)), (2, Some(PAST)), (3, None)].map(|(step, due)| opens(step, due).open).concat();
-    let waits = WaitChanges { close: Vec::new(), open };
+    let waits = WaitChanges { open, ..WaitChanges::default() };
     store.append_waiting(&lease, 1, vec![record(1)], Status::Waiting, waits).await.unwrap();
     drop((lease, store));
 
@@ -96,7 +96,7 @@ async fn waits_survive_a_reopen() {
     assert_eq!(next_wake(&store).await, Some(PAST + 7));
     let one = claim(&store, 9).await.pop().unwrap();
     assert_eq!((one.tries, one.postponed), (1, 1));
-    let closes = WaitChanges { close: vec![WaitId::of_visit(2)], open: Vec::new() };
+    let closes = WaitChanges { close: vec![WaitId::of_visit(2)], ..WaitChanges::default() };
     store.append_waiting(&one.lease, 2, vec![record(2)], Status::Waiting, closes).await.unwrap();
     drop((one, store));
 
