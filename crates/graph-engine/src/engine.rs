@@ -27,6 +27,7 @@ mod walk;
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::cache::Fresh;
 use crate::call::Call;
+use crate::engine::hooks::HookValues;
 use crate::engine::run_state::{CallSlot, VisitState, alone};
 use crate::engine::visits::StepVisits;
 use crate::error::RunError;
@@ -400,13 +401,10 @@ impl Engine {
         // They are counted when they are made again, or to their end.
         let is_left = |visit: &&&mut VisitState| visit.way.is_held() || visit.way.opened().is_some();
         self.meters.release(visits.iter().filter(is_left).count() as u64);
-        let mut waits_now = false;
-        if let Some(before) = waits {
-            self.update_waits(&before);
-            waits_now = self.run_state.position.is_waiting() && self.will_wait(Box::pin(self.store_time()).await?);
-        }
-        // A hook may still end a run that others may take over once it waits.
-        let is_left_waiting = waits_now && !self.has_hooks(program::Event::AfterStep);
+        let is_left_waiting = match waits {
+            Some(before) => Box::pin(self.settle_waits(&before)).await?,
+            None => false,
+        };
         if ended.is_none() {
             records.extend(self.sign_snapshot());
         }
@@ -427,21 +425,16 @@ impl Engine {
         if self.is_observed() {
             self.observe_visits(visits);
         }
-        let nests = |visit: &&&mut VisitState| visit.way.is_cancelled() && self.graph().may_nest(visit.activation.node);
-        let cancelled: Vec<u64> = visits.iter().filter(nests).map(|visit| visit.activation.number).collect();
-        self.dropped.extend(cancelled);
+        self.note_cancelled(visits);
         // The nested runs are ended when the step that cancels them is durable.
         if !self.dropped.is_empty() && (self.durability == Durability::Sync || ended.is_some() || is_left_waiting) {
             let dropped = std::mem::take(&mut self.dropped);
             Box::pin(self.cancel_inside_of(dropped)).await;
         }
-        for (node, values) in hook_values.into_iter().flatten() {
-            if let Some(error) = Box::pin(self.tell(program::Event::AfterStep, node, values, Status::Running)).await
-                && ended.is_none()
-            {
-                let step = self.run_state.position.steps;
-                return Ok(Some(Err(Box::pin(self.end_at(node, step, Failure::permanent(error), false)).await)));
-            }
+        if let Some(values) = hook_values
+            && let Some(error) = Box::pin(self.tell_step(values, ended.is_some())).await
+        {
+            return Ok(Some(Err(error)));
         }
         if is_left_waiting {
             return Ok(Some(Err(self.waits())));
@@ -496,7 +489,7 @@ impl Engine {
     }
 
     /// Returns the values that hooks receive for visits: the node, and names with their values (R147).
-    fn after_step_values(&self, visits: &[&mut VisitState]) -> Vec<(u16, [(&'static str, Value); 3])> {
+    fn after_step_values(&self, visits: &[&mut VisitState]) -> HookValues {
         let values = |visit: &&mut VisitState| {
             let node = visit.activation.node;
             let next = visit.way.next(self.graph(), &visit.activation);
@@ -513,6 +506,19 @@ impl Engine {
         };
         let is_over = |visit: &&&mut VisitState| !visit.way.is_cancelled() && visit.way.opened().is_none();
         visits.iter().filter(is_over).map(values).collect()
+    }
+
+    /// Notifies the hooks of the visits of a committed step. Returns the error of the run if a hook ends it; a hook does not end
+    /// a run that is over.
+    async fn tell_step(&mut self, values: HookValues, is_over: bool) -> Option<RunError> {
+        for (node, values) in values {
+            let refused = self.tell(program::Event::AfterStep, node, values, Status::Running).await;
+            if let Some(error) = refused.filter(|_| !is_over) {
+                let step = self.run_state.position.steps;
+                return Some(self.end_at(node, step, Failure::permanent(error), false).await);
+            }
+        }
+        None
     }
 
     /// Notifies the hooks that the run ended (R155).

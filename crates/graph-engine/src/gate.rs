@@ -110,9 +110,7 @@ impl Pass {
         gate.note(number, task.abort_handle());
         task
     }
-}
 
-impl Pass {
     /// Stores the task of a run that another gate has spawned.
     pub(crate) fn note(&self, task: AbortHandle) {
         self.gate.note(self.number, task);

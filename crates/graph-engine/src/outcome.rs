@@ -1,4 +1,5 @@
-//! Runs in a store, seen from outside: the outcome of a run, the list of runs, and resuming all that were stopped.
+//! Runs in a store, seen from outside: the outcome of a run, the list of runs, resuming all that were stopped, and cancelling
+//! one.
 
 use crate::engine::open_waits;
 use crate::error::{ResumeError, StartError};
@@ -327,9 +328,7 @@ impl Runtime {
             }
         })
     }
-}
 
-impl Runtime {
     /// Requests that a run end as cancelled (R283), as [`Store::cancel`] does. A run that waits ends at once, without its graph;
     /// any other run ends when its holder, or whoever resumes it, learns of the request.
     ///

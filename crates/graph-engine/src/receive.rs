@@ -19,10 +19,9 @@ fn is_id(id: &str) -> bool {
 }
 
 impl Runtime {
-    /// Sends a signal to a run. A wait that receives it is over; a run that does not wait for it
-    /// yet receives it when it does. When this returns `Ok`, the signal is as durable as a record of the run, and is received
-    /// once, however often it is sent: `id` is the id that its sender gives this signal and no other, such as the number of a
-    /// payment.
+    /// Sends a signal to a run. A wait that receives it is over; a run that does not wait for it yet receives it when it does.
+    /// When this returns `Ok`, the signal is as durable as a record of the run, and is received once, however often it is sent:
+    /// `id` is the id that its sender gives this signal and no other, such as the number of a payment.
     ///
     /// The run continues when a [worker](Runtime::worker) notices, or when it is resumed. A run that ended with an error, or as
     /// cancelled, receives the signal if it is resumed.

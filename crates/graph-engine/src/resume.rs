@@ -6,14 +6,14 @@ use crate::error::{ResumeError, RunError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::{counts_inside, steps_inside, verify_inside};
 use crate::machine::Machine;
-use crate::record::{Journal, Resume, SignedRecord, Start, VerifiedJournal};
+use crate::record::{Chain, Journal, Resume, SignedRecord, Start, VerifiedJournal};
 use crate::replay::{Replayed, add_up, gone, result_of};
 use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
 use crate::start::EngineParts;
 use crate::status::Status;
 use crate::step::state_value;
-use crate::store::{Lease, StoreError, WaitChanges};
+use crate::store::{Inbox, Lease, StoreError, Wait, WaitChanges};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,16 +64,37 @@ impl RuntimeServices {
             return Ok(None);
         };
         let found = store.find(run).await?;
-        let (at, has_signals) = match position.listens(code) {
-            true => store.inbox(run).await.map(|inbox| (inbox.at, !inbox.signals.is_empty()))?,
-            false => (store.now().await?, false),
+        if found.status != Status::Waiting || found.is_cancelling {
+            return Ok(None);
+        }
+        let inbox = match position.listens(code) {
+            true => store.inbox(run).await?,
+            false => Inbox::new(store.now().await?, Vec::new()),
         };
-        let is_due = has_signals || position.next_due().is_some_and(|due| due <= at);
-        if found.status != Status::Waiting || found.is_cancelling || is_due {
+        let waits = open_waits(code, position);
+        let has_signal = |wait: &Wait| inbox.signals.iter().any(|one| wait.accepts(&one.name, one.place.at));
+        if waits.iter().any(|wait| wait.due.is_some_and(|due| due <= inbox.at) || has_signal(wait)) {
             return Ok(None);
         }
         let (steps, state) = (position.steps, Box::new(state_value(code, &**state, position)));
-        Ok(Some(RunError::Waiting { run: run.clone(), steps, waits: open_waits(code, position), state }))
+        Ok(Some(RunError::Waiting { run: run.clone(), steps, waits, state }))
+    }
+
+    /// Signs and appends the record that says that a run is resumed, and returns it.
+    async fn append_resume(
+        &self,
+        lease: &Lease,
+        chain: &mut Chain,
+        entry: &Resume,
+        open: Vec<Wait>,
+    ) -> Result<SignedRecord, StoreError> {
+        let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(StoreError::None) };
+        let known = chain.count();
+        let record = chain.sign("resume", entry, self.clock.now(), key);
+        // The store forgot the waits if the run had ended, and never knew them if it is a fork.
+        let waits = WaitChanges { open, ..WaitChanges::default() };
+        store.append_waiting(lease, known, vec![record.clone()], Status::Running, waits).await?;
+        Ok(record)
     }
 
     /// Finds a run in the store, and continues it unless it has ended or waits. Uses the lease that was `claimed` for it, and
@@ -148,19 +169,8 @@ impl RuntimeServices {
             visits => steps_inside(&**store, &public, run, visits).await?,
         };
         let (mut chain, due) = (journal.chain, journal.due);
-        let known = chain.count();
-        let record = chain.sign("resume", &entry, self.clock.now(), key);
-        let open = open_waits(code, &position);
-        let appended = match open.is_empty() {
-            true => store.append(&lease, known, vec![record.clone()], Status::Running).await,
-            // The store forgot them if the run had ended, and never knew them if it is a fork.
-            false => {
-                let waits = WaitChanges { open, ..WaitChanges::default() };
-                store.append_waiting(&lease, known, vec![record.clone()], Status::Running, waits).await
-            }
-        };
-        appended.map_err(store_failed)?;
-        signed.push(record);
+        let appended = self.append_resume(&lease, &mut chain, &entry, open_waits(code, &position)).await;
+        signed.push(appended.map_err(store_failed)?);
         self.recorded(run, machine.graph(), &signed);
         let journal_writer = JournalWriter::new(self, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();

@@ -1,5 +1,6 @@
 //! Workers: continuing the runs of a store when they can continue.
 
+use std::error::Error;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument;
 
 use crate::engine::{Taken, run_span};
-use crate::error::{ResumeError, RunError};
+use crate::error::RunError;
 use crate::gate::Gate;
 use crate::graph::tables;
 use crate::machine::{Graph, Machine};
@@ -52,7 +53,7 @@ impl Default for WorkerOptions {
 
 impl WorkerOptions {
     /// Continues the runs of `graph` too. Runs that began under another version of the file are continued by that version: keep
-    /// it, and name it here.
+    /// the file in a tree of its own, load it, and name it here with [`WorkerOptions::machine`].
     #[must_use]
     pub fn graph<G: Graph>(self, graph: G) -> Self {
         self.machine(Arc::new(graph))
@@ -387,7 +388,12 @@ async fn drive(
     let mut lease = Some(lease);
     let taken = runtime.inner.take_up(begin, machine, &mut lease).await;
     let ended = match taken {
-        Ok(Taken::Ended(_) | Taken::Waiting(_)) => return,
+        // The store says that it can continue, and would hand it out again at once.
+        Ok(Taken::Waiting(waiting)) => return postpone(runtime, state, lease, postponed, &*waiting).await,
+        Ok(Taken::Ended(_)) => {
+            let ended = StoreError::failed("its journal says that it has ended, and its store that it has not");
+            return postpone(runtime, state, lease, postponed, &ended).await;
+        }
         Ok(Taken::Unfinished(engine)) if max_tries.is_some_and(|most| tries > most) => {
             tracing::error!(%run, tries, "a run is given up, since the processes that continue it die");
             engine.give_up().await
@@ -410,9 +416,15 @@ async fn drive(
 }
 
 /// Postpones a run that cannot be resumed.
-async fn postpone(runtime: &Runtime, state: &WorkerState, lease: Option<Lease>, before: u32, error: &ResumeError) {
+async fn postpone(
+    runtime: &Runtime,
+    state: &WorkerState,
+    lease: Option<Lease>,
+    before: u32,
+    error: &(impl Error + Sync + 'static),
+) {
     let run = lease.as_ref().map(|lease| lease.run().as_str());
-    tracing::warn!(run, error = error as &(dyn std::error::Error + 'static), "a worker cannot continue a run");
+    tracing::warn!(run, error = error as &(dyn Error + 'static), "a worker cannot continue a run");
     let (Some(lease), Some(store)) = (lease, &runtime.inner.store) else { return };
     state.postponed.fetch_add(1, Ordering::Relaxed);
     let pause = PAUSE.saturating_mul(1 << before.min(16)).min(LONGEST);

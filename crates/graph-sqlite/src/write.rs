@@ -415,103 +415,102 @@ pub(super) type WriteAnswer<T> = Result<Result<T, StoreError>, rusqlite::Error>;
 impl WriteContext<'_> {
     /// Executes one request. Errors that the request itself causes are found before anything is written for it.
     fn do_one(&self, work: &WriteTask, numbers: &mut HashMap<RunId, i64>) -> WriteAnswer<WriteOutcome> {
-        let Self { transaction, holder, now, .. } = *self;
-        Ok(Ok(match work {
-            WriteTask::Create { run, graph, start, records } => return self.create(run, graph, start, records),
+        match work {
+            WriteTask::Create { run, graph, start, records } => self.create(run, graph, start, records),
             WriteTask::Append { run, token, expected, records, status, waits } => {
-                let appended = self.append(run, *token, *expected, records, *status, &waits.take)?;
-                if let Ok((number, _)) = &appended {
-                    signals::take(transaction, *number, &waits.take)?;
-                    self.change_waits(*number, *status, waits)?;
-                    if *status != Status::Running {
-                        // Its status may be the one that it has: a run that was claimed waits again, one that was resumed fails
-                        // again.
-                        let release = "UPDATE runs SET holder = '',
-                                stop = CASE WHEN status IN ('waiting', 'error') THEN stop ELSE 0 END
-                             WHERE number = ?1 AND (holder <> '' OR stop <> 0)";
-                        transaction.prepare_cached(release)?.execute([number])?;
-                        self.update_wake(*number)?;
-                    }
-                }
+                let appended = self.append(run, *token, *expected, records, *status, waits)?;
                 match &appended {
                     Ok((number, _)) if *status == Status::Running => numbers.insert(run.clone(), *number),
                     _ => numbers.remove(run),
                 };
-                return Ok(appended.map(|(_, done)| done));
+                Ok(appended.map(|(_, done)| done))
             }
-            WriteTask::Receive { run, signal, seal } => return self.receive(run, signal, seal),
-            WriteTask::Inbox { run } => return self.inbox(run),
-            WriteTask::Lease { run, seen, ignores_cancel } => match find(transaction, run)? {
-                None => return Ok(Err(StoreError::NotFound(run.clone()))),
-                Some(RunRow { number, token, stop }) if token == *seen => {
-                    let Some(next) = next_token(token) else { return Ok(Err(self.spent(run))) };
-                    let stop = if *ignores_cancel { 0 } else { stop };
-                    transaction
-                        .prepare_cached(
-                            "UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = ?5 WHERE number = ?1",
-                        )?
-                        .execute(params![number, next, holder, now, stop])?;
-                    WriteOutcome::Leased { token: next, stops: stop != 0 }
-                }
-                Some(_) => WriteOutcome::Raced,
-            },
+            WriteTask::Receive { run, signal, seal } => self.receive(run, signal, seal),
+            WriteTask::Inbox { run } => self.inbox(run),
+            WriteTask::Lease { run, seen, ignores_cancel } => self.lease(run, *seen, *ignores_cancel),
             WriteTask::Release { run, token, later } => {
                 numbers.remove(run);
-                let released = transaction
-                    .prepare_cached(
-                        "UPDATE runs SET holder = '', later = coalesce(?4, 0), tries = 0, postponed = postponed + (?4 IS NOT NULL)
-                         WHERE id = ?1 AND token = ?2 AND holder = ?3 RETURNING number",
-                    )?
-                    .query_row(params![run.as_str(), token, holder, later], |row| row.get(0))
-                    .optional()?;
-                released.map_or(Ok(()), |number| self.update_wake(number))?;
-                WriteOutcome::Well
+                self.release(run, *token, *later).map(Ok)
             }
-            WriteTask::Claim { claim } => WriteOutcome::Claimed(self.claim(claim)?),
+            WriteTask::Claim { claim } => Ok(Ok(WriteOutcome::Claimed(self.claim(claim)?))),
             WriteTask::Reap { dead } => {
                 dead.iter().try_for_each(|dead| self.reap(dead))?;
-                WriteOutcome::Well
+                Ok(Ok(WriteOutcome::Well))
             }
-            WriteTask::Stop { run, token } => {
-                let written = transaction
-                    .prepare_cached(
-                        "UPDATE runs SET stop = 1
-                         WHERE id = ?1 AND token = ?2 AND (holder <> '' OR status IN ('running', 'waiting'))",
-                    )?
-                    .execute(params![run.as_str(), token])?;
-                if let Some(found) = find(transaction, run)?.filter(|_| written == 1) {
-                    self.update_wake(found.number)?;
-                }
-                if written == 1 { WriteOutcome::Well } else { WriteOutcome::Raced }
-            }
-            WriteTask::Hide { run, seen } => {
-                let tree: Vec<_> =
-                    read::tree(transaction, run)?.iter().map(|found| (found.number, found.token)).collect();
-                if tree != *seen {
-                    return Ok(Ok(WriteOutcome::Raced));
-                }
-                let mut hide = transaction.prepare_cached(
-                    // No run id contains a `#`, so the run is not found any more, and its id is free.
-                    "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0,
-                        due = NULL, wake = NULL
-                     WHERE number = ?1",
-                )?;
-                let mut forget = transaction.prepare_cached("DELETE FROM waits WHERE run = ?1")?;
-                for (number, _) in &tree {
-                    hide.execute([number])?;
-                    forget.execute([number])?;
-                }
-                let highest = tree.iter().map(|(_, token)| *token).max().unwrap_or_default();
-                transaction
-                    .prepare_cached(
-                        "INSERT INTO marks (name, value) VALUES ('removed', ?1)
-                         ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
-                    )?
-                    .execute([highest])?;
-                WriteOutcome::Well
-            }
-            WriteTask::Sweep => sweep(transaction)?,
-        }))
+            WriteTask::Stop { run, token } => self.stop(run, *token).map(Ok),
+            WriteTask::Hide { run, seen } => self.hide(run, seen).map(Ok),
+            WriteTask::Sweep => sweep(self.transaction).map(Ok),
+        }
+    }
+
+    fn lease(&self, run: &RunId, seen: u64, ignores_cancel: bool) -> WriteAnswer<WriteOutcome> {
+        let Self { transaction, holder, now, .. } = *self;
+        let RunRow { number, token, stop } = match find(transaction, run)? {
+            None => return Ok(Err(StoreError::NotFound(run.clone()))),
+            Some(found) if found.token != seen => return Ok(Ok(WriteOutcome::Raced)),
+            Some(found) => found,
+        };
+        let Some(next) = next_token(token) else { return Ok(Err(self.spent(run))) };
+        let stop = if ignores_cancel { 0 } else { stop };
+        transaction
+            .prepare_cached("UPDATE runs SET token = ?2, holder = ?3, leased = ?4, stop = ?5 WHERE number = ?1")?
+            .execute(params![number, next, holder, now, stop])?;
+        Ok(Ok(WriteOutcome::Leased { token: next, stops: stop != 0 }))
+    }
+
+    fn release(&self, run: &RunId, token: u64, later: Option<i64>) -> Result<WriteOutcome, rusqlite::Error> {
+        let Self { transaction, holder, .. } = *self;
+        let released = transaction
+            .prepare_cached(
+                "UPDATE runs SET holder = '', later = coalesce(?4, 0), tries = 0, postponed = postponed + (?4 IS NOT NULL)
+                 WHERE id = ?1 AND token = ?2 AND holder = ?3 RETURNING number",
+            )?
+            .query_row(params![run.as_str(), token, holder, later], |row| row.get(0))
+            .optional()?;
+        released.map_or(Ok(()), |number| self.update_wake(number))?;
+        Ok(WriteOutcome::Well)
+    }
+
+    fn stop(&self, run: &RunId, token: u64) -> Result<WriteOutcome, rusqlite::Error> {
+        let written = self
+            .transaction
+            .prepare_cached(
+                "UPDATE runs SET stop = 1
+                 WHERE id = ?1 AND token = ?2 AND (holder <> '' OR status IN ('running', 'waiting'))",
+            )?
+            .execute(params![run.as_str(), token])?;
+        if written == 0 {
+            return Ok(WriteOutcome::Raced);
+        }
+        find(self.transaction, run)?.map_or(Ok(()), |found| self.update_wake(found.number))?;
+        Ok(WriteOutcome::Well)
+    }
+
+    fn hide(&self, run: &RunId, seen: &[(i64, u64)]) -> Result<WriteOutcome, rusqlite::Error> {
+        let transaction = self.transaction;
+        let tree: Vec<_> = read::tree(transaction, run)?.iter().map(|found| (found.number, found.token)).collect();
+        if tree != seen {
+            return Ok(WriteOutcome::Raced);
+        }
+        let mut hide = transaction.prepare_cached(
+            // No run id contains a `#`, so the run is not found any more, and its id is free.
+            "UPDATE runs SET status = 'removed', id = number || '#' || id, parent = NULL, holder = '', stop = 0,
+                due = NULL, wake = NULL
+             WHERE number = ?1",
+        )?;
+        let mut forget = transaction.prepare_cached("DELETE FROM waits WHERE run = ?1")?;
+        for (number, _) in &tree {
+            hide.execute([number])?;
+            forget.execute([number])?;
+        }
+        let highest = tree.iter().map(|(_, token)| *token).max().unwrap_or_default();
+        transaction
+            .prepare_cached(
+                "INSERT INTO marks (name, value) VALUES ('removed', ?1)
+                 ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
+            )?
+            .execute([highest])?;
+        Ok(WriteOutcome::Well)
     }
 
     fn create(
@@ -552,8 +551,34 @@ impl WriteContext<'_> {
         Ok(Ok(WriteOutcome::Leased { token, stops: false }))
     }
 
-    /// Appends records that take signals, and does not mark these as taken. Also returns the number of the run's row.
+    /// Appends records, and changes what the run waits for. Also returns the number of the run's row.
     fn append(
+        &self,
+        run: &RunId,
+        token: u64,
+        expected: u64,
+        records: &[SignedRecord],
+        status: Status,
+        waits: &WaitChanges,
+    ) -> WriteAnswer<(i64, WriteOutcome)> {
+        let appended = self.append_records(run, token, expected, records, status, &waits.take)?;
+        if let Ok((number, _)) = &appended {
+            signals::take(self.transaction, *number, &waits.take)?;
+            self.change_waits(*number, status, waits)?;
+            if status != Status::Running {
+                // Its status may be the one that it has: a run that was claimed waits again, one that was resumed fails again.
+                let release = "UPDATE runs SET holder = '',
+                        stop = CASE WHEN status IN ('waiting', 'error') THEN stop ELSE 0 END
+                     WHERE number = ?1 AND (holder <> '' OR stop <> 0)";
+                self.transaction.prepare_cached(release)?.execute([number])?;
+                self.update_wake(*number)?;
+            }
+        }
+        Ok(appended)
+    }
+
+    /// Appends records that take signals, and does not mark these as taken. Also returns the number of the run's row.
+    fn append_records(
         &self,
         run: &RunId,
         token: u64,

@@ -315,6 +315,19 @@ impl<'a, 'd> TypeEnv<'a, 'd> {
         }
     }
 
+    /// Whether a term may be null. The type of one that begins with a value of any type says so even if the term falls back on a
+    /// value that is there.
+    pub(crate) fn may_be_null(&self, node: usize, site: Site, term: &TermDefinition) -> bool {
+        let TermKind::Template { template: Template::Whole(expression), .. } = &term.kind else {
+            return self.type_of_term(node, site, term).nullable;
+        };
+        let is_there = |path: &Path| {
+            let ty = self.type_of_path(node, site, path);
+            !(ty.nullable || ty.kind == TypeKind::Any) || self.is_something(node, site, path, path.segments.len())
+        };
+        !expression.paths.iter().any(is_there) && !self.is_one_something(node, site, &expression.paths)
+    }
+
     /// Returns how many elements the list at a path has at least.
     fn least_items(&self, node: usize, site: Site, list: &Path) -> u64 {
         match (list.root, list.segments.as_slice()) {

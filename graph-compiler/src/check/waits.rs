@@ -105,9 +105,11 @@ fn check_until(
         return;
     }
     let ty = analysis.type_env().type_of_term(at, Site::Until, until);
-    let shown = ty.clone().not_null();
+    let shown = ty.not_null();
     match shown.kind {
-        TypeKind::Any | TypeKind::Never | TypeKind::String | TypeKind::Enum(_) if ty.nullable => {
+        TypeKind::Any | TypeKind::Never | TypeKind::String | TypeKind::Enum(_)
+            if analysis.type_env().may_be_null(at, Site::Until, until) =>
+        {
             diagnostics
                 .error(code::BAD_WAIT, place, format!("{whose} may be null"))
                 .help("name a fallback: `${state.due || inputs.latest}`");

@@ -124,6 +124,25 @@ async fn a_signal_that_comes_before_its_wait_is_kept_for_it() {
 }
 
 #[tokio::test]
+async fn a_signal_that_no_open_wait_receives_does_not_continue_a_run() {
+    let (store, _) = store();
+    let settings = r#"{"signals":{"paid":{},"withdrawn":{},"note":{}},"channels":{"log":"append"}}"#;
+    let graph = Interpreted::new(&Program { settings, ..ORDER }, |_, params| Ok(params));
+    let (run, runtime) = (id("order"), runtime(store.clone()));
+    waiting(&runtime, &graph, &run).await;
+    let before = records(&store, &run).await;
+    runtime.signal(&graph, &run, NamedSignal::new("note", json!("hello")), "a").await.unwrap();
+    let again = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    assert_eq!(waits(again).len(), 1);
+    assert_eq!(records(&store, &run).await, before, "the run was not resumed");
+    assert_eq!(store.inbox(&run).await.unwrap().signals.len(), 1, "the signal is kept");
+    runtime.signal(&graph, &run, paid(5), "b").await.unwrap();
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output[1], json!({"signal": "paid", "paid": {"cents": 5}}));
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+#[tokio::test]
 async fn a_signal_that_comes_when_the_time_is_over_does_not_end_the_wait() {
     let at_due = |late: u64| async move {
         let (store, clock) = store();

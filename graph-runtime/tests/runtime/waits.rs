@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{checkpoints, replay};
 use graph_runtime::record::SignedRecord;
-use graph_runtime::store::{RunFilter, StoreError, WaitId};
+use graph_runtime::store::{RunFilter, StoreError, Wait, WaitChanges, WaitId};
 use graph_runtime::{
     Clock, ManualClock, Map, MemoryStore, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, SqliteStore,
     StartError, Status, Store, TokioClock, WorkerOptions, audit_tree,
@@ -431,6 +431,28 @@ async fn a_run_that_cannot_be_resumed_is_tried_again_later() {
     until(&store, &run, Status::Completed).await;
     assert_proven(&store, &graph, &run, Status::Completed).await;
     drop((worker, able));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_its_store_hands_out_too_early_is_tried_again_later() {
+    let ((store, clock), calls) = (virtual_store(), Calls::default());
+    let (graph, run, runtime) = (cooling_off(&calls), id("order"), clocked(&store, &clock));
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    waits(started.await.unwrap_err());
+    // Somebody writes another time into the store than that in the journal.
+    let lease = store.lease(&run).await.unwrap();
+    let early = Wait::new(WaitId::of_visit(2), "cool_off", 0, Some(0));
+    let changes = WaitChanges { open: vec![early], ..WaitChanges::default() };
+    store.append_waiting(&lease, 3, Vec::new(), Status::Waiting, changes).await.unwrap();
+    drop(lease);
+    let worker = runtime.worker(WorkerOptions::default().graph(graph.clone())).unwrap();
+    clock.sleep(Duration::from_secs(3600)).await;
+    let status = worker.status();
+    assert!((15..=25).contains(&status.postponed) && status.claimed == status.postponed, "{status:?}");
+    assert_eq!((store.find(&run).await.unwrap().status, records(&store, &run).await.len()), (Status::Waiting, 3));
+    until(&store, &run, Status::Completed).await;
+    assert!(clock.now() >= SystemTime::UNIX_EPOCH + 1002 * DAY, "the journal's time counts");
+    assert_proven(&store, &graph, &run, Status::Completed).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -255,7 +255,7 @@ impl NodeKind {
             Self::Action(_) => "the tool returns nothing",
             Self::Foreach(_) => "the foreach collects nothing",
             Self::Gate(_) => "a gate returns nothing",
-            Self::Wait(_) => "a wait returns nothing",
+            Self::Wait(_) => "a wait keeps no result",
             Self::Return(_) => "a return node is visited once",
             Self::Start(_) => "`start` is not visited",
         }
@@ -644,7 +644,7 @@ fn parse_action(
     let reset = channel::parse_keys(reader, fields, "`reset`");
     let share = channel::parse_keys(reader, fields, "`share`");
     let next = parse_next(reader, fields, lost);
-    let on_error = parse_on_error(reader, fields, lost);
+    let on_error = parse_target(reader, fields, "on_error", lost);
     let conduct = Conduct { env, ..conduct::parse(reader, fields) };
     let tree = reader.required(fields, &format!("node `{name}`"), "action")?;
     let call = action::parse(reader, tree, NamesInScope::Node)?;
@@ -662,7 +662,7 @@ fn parse_foreach(
     *lost |= only(reader, fields, &whose, &fields_of("foreach"), &["assign", "share"]);
     let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
     let next = parse_next(reader, fields, lost);
-    let on_error = parse_on_error(reader, fields, lost);
+    let on_error = parse_target(reader, fields, "on_error", lost);
     let conduct = Conduct { env, ..conduct::parse(reader, fields) };
     let width = parse_width(reader, fields);
     let variable = parse_variable(reader, fields);
@@ -745,14 +745,6 @@ pub(super) fn max_concurrency(reader: &mut DefinitionReader<'_>, tree: &YamlTree
     reader.integer_in(tree, "`max_concurrency`", 1, MOST_AT_A_TIME)
 }
 
-fn parse_on_error(
-    reader: &mut DefinitionReader<'_>,
-    fields: &Fields<'_>,
-    lost: &mut bool,
-) -> Option<Spanned<NodeName>> {
-    parse_target(reader, fields, "on_error", lost)
-}
-
 /// Reads the names of the signals that a wait receives.
 fn parse_signals(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<Spanned<String>> {
     let list = reader.list(tree, "`signals`");
@@ -806,36 +798,31 @@ fn parse_wait(
     let assign = parse_assign(reader, fields);
     let reset = channel::parse_keys(reader, fields, "`reset`");
     let next = parse_next(reader, fields, lost);
-    let on_error = parse_on_error(reader, fields, lost);
+    let on_error = parse_target(reader, fields, "on_error", lost);
     let signals = fields.get("signals").map(|tree| parse_signals(reader, tree)).unwrap_or_default();
     let on_timeout = parse_target(reader, fields, "on_timeout", lost);
     let until = fields.get("until").map(|tree| template::parse(reader, tree, NamesInScope::Node));
-    let timeout = fields.get("timeout");
-    let timeout_ms = timeout.and_then(|tree| duration::parse(reader, tree, "`timeout`"));
-    let has = |field: &str| fields.get(field).is_some();
-    let key = |field: &str| fields.key(field).filter(|_| has(field));
-    match (key("until"), key("timeout")) {
-        (Some(_), Some(timeout)) => {
-            let place = SourcePlace::new(reader.source, timeout.span.clone());
+    let timeout_ms = fields.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`"));
+    let key = |field: &str| fields.key(field).filter(|_| fields.get(field).is_some());
+    if let (Some(_), Some(timeout)) = (key("until"), key("timeout")) {
+        let place = SourcePlace::new(reader.source, timeout.span.clone());
+        reader
+            .diagnostics
+            .error(code::SHAPE, place, format!("{whose} has both `until` and `timeout`"))
+            .help("say until when it waits, or how long");
+    }
+    let has_time = key("until").or(key("timeout")).is_some();
+    let listens = key("signals").is_some();
+    if !has_time && !listens {
+        if !reader.misspelt(fields, &whose, &WAITING) {
+            let place = SourcePlace::new(reader.source, name.span.clone());
             reader
                 .diagnostics
-                .error(code::SHAPE, place, format!("{whose} has both `until` and `timeout`"))
-                .help("say until when it waits, or how long");
+                .error(code::MISSING_FIELD, place, format!("{whose} needs `signals`, `timeout` or `until`"))
+                .help("write how long it waits, as `timeout: 2d`, or until when: `until: \"${state.due}\"`");
         }
-        (None, None) if !has("signals") => {
-            if !reader.misspelt(fields, &whose, &WAITING) {
-                let place = SourcePlace::new(reader.source, name.span.clone());
-                reader
-                    .diagnostics
-                    .error(code::MISSING_FIELD, place, format!("{whose} needs `signals`, `timeout` or `until`"))
-                    .help("write how long it waits, as `timeout: 2d`, or until when: `until: \"${state.due}\"`");
-            }
-            return None;
-        }
-        _ => {}
+        return None;
     }
-    let has_time = fields.get("until").is_some() || fields.get("timeout").is_some();
-    let listens = fields.get("signals").is_some();
     Some(WaitDefinition { until, timeout_ms, has_time, listens, signals, on_timeout, assign, reset, next, on_error })
 }
 

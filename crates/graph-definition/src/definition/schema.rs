@@ -120,6 +120,11 @@ impl ValueSchema {
         Self::new(span, SchemaKind::Object(Vec::new()))
     }
 
+    /// Any value.
+    pub(super) fn any(span: Span) -> Self {
+        Self::new(span, SchemaKind::Any)
+    }
+
     fn new(span: Span, kind: SchemaKind) -> Self {
         Self {
             span,

@@ -34,8 +34,10 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> V
     for (key, tree) in fields.entries {
         let place = SourcePlace::new(reader.source, key.span.clone());
         let name = reader.name(Spanned { value: key.name.clone(), span: key.span.clone() }, StateKey::new);
+        // A schema that could not be read was reported. The waits for the signal are not.
         let schema = schema::parse(reader, tree, SchemaOwner::Inputs);
-        let (Some(name), Some(schema)) = (name, schema) else { continue };
+        let schema = schema.unwrap_or_else(|| ValueSchema::any(tree.span.clone()));
+        let Some(name) = name else { continue };
         if name.value.as_str() == SIGNAL || name.value.as_str().contains('.') {
             reader
                 .diagnostics

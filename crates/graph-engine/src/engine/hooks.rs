@@ -34,6 +34,9 @@ fn error_for_hooks(failure: &Failure) -> Value {
     Value::Object(shown)
 }
 
+/// Values that hooks receive for visits: the node, and names with their values (R147).
+pub(super) type HookValues = Vec<(u16, [(&'static str, Value); 3])>;
+
 /// The error of a run that a hook aborts.
 pub(super) const ABORTED: &str = "aborted by a hook";
 

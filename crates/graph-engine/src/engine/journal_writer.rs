@@ -103,6 +103,12 @@ impl Batch {
         self.records.is_empty() && self.waits.is_empty()
     }
 
+    /// Returns these records, and keeps those that follow them.
+    fn take(&mut self) -> Self {
+        let next = Self::new(self.known + self.records.len() as u64);
+        std::mem::replace(self, next)
+    }
+
     /// Adds the records that follow.
     fn extend(&mut self, next: Self) {
         self.records.extend(next.records);
@@ -186,8 +192,7 @@ impl JournalWriter {
                 if status == Status::Running {
                     return Ok(());
                 }
-                let next = Batch::new(kept.known + kept.records.len() as u64);
-                self.to.write(std::mem::replace(kept, next)).await
+                self.to.write(kept.take()).await
             }
         }
     }
@@ -211,8 +216,7 @@ impl JournalWriter {
                 if kept.is_empty() {
                     return Ok(());
                 }
-                let next = Batch::new(kept.known + kept.records.len() as u64);
-                self.to.write(std::mem::replace(kept, next)).await
+                self.to.write(kept.take()).await
             }
         }
     }
@@ -240,10 +244,7 @@ impl Sink {
         let Batch { known, records, fresh, waits, status } = batch;
         let store = runtime.store.as_ref().expect("a run with a journal has a store");
         let seen = (!runtime.observers.is_empty()).then(|| records.clone());
-        match waits.is_empty() && status != Status::Waiting {
-            true => store.append(lease, known, records, status).await?,
-            false => store.append_waiting(lease, known, records, status, waits).await?,
-        }
+        store.append_waiting(lease, known, records, status, waits).await?;
         if let Some(records) = seen {
             let event = Event::Recorded { run: lease.run(), graph: machine.graph(), records: &records };
             runtime.observers.iter().for_each(|observer| observer.observe(&event));

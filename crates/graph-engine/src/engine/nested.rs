@@ -4,7 +4,7 @@ use crate::call::Parent;
 use crate::engine::begin::{Begin, Taken, run_span};
 use crate::engine::call_result::{CallResult, PendingCall};
 use crate::engine::ended::{Ended, result_value};
-use crate::engine::run_state::{Engine, StepContext};
+use crate::engine::run_state::{Engine, StepContext, VisitState};
 use crate::error::{ResumeError, RunError, StartError};
 use crate::failure::{Category, Failure};
 use crate::graph::{CompiledTool, tables};
@@ -162,6 +162,13 @@ impl Engine {
     /// them again.
     pub(super) async fn cancel_inside(&self) {
         self.cancel_nested(Cancelled::All).await;
+    }
+
+    /// Notes the visits of a step that were cancelled and may have begun nested runs.
+    pub(super) fn note_cancelled(&mut self, visits: &[&mut VisitState]) {
+        let nests = |visit: &&&mut VisitState| visit.way.is_cancelled() && self.graph().may_nest(visit.activation.node);
+        let cancelled: Vec<u64> = visits.iter().filter(nests).map(|visit| visit.activation.number).collect();
+        self.dropped.extend(cancelled);
     }
 
     /// Ends the unfinished nested runs of visits that were cancelled. If the process dies before, they stay unfinished, as the

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use graph_model::program;
 use graph_model::timestamp::unix_milliseconds;
 
 use crate::engine::run_state::{Engine, VisitState};
@@ -121,8 +122,9 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::change_waits`], for a step: `before` are the waits that were open before it.
-    pub(super) fn update_waits(&mut self, before: &[OpenWait]) {
+    /// Changes what the store knows the run to wait for, with the records of a step. `before` are the waits that were open before
+    /// the step. Returns whether the run is left in its store once the step is committed.
+    pub(super) async fn settle_waits(&mut self, before: &[OpenWait]) -> Result<bool, RunError> {
         let position = &self.run_state.position;
         let is_in =
             |waits: &[OpenWait], wait: &OpenWait| waits.binary_search_by_key(&wait.step, |one| one.step).is_ok();
@@ -131,16 +133,19 @@ impl Engine {
         let opened = position.waits.iter().filter(|wait| !is_in(before, wait));
         let open = opened.map(|wait| stored(self.graph(), position, wait)).collect();
         self.change_waits(WaitChanges { close, open, take: Vec::new() });
+        // A hook may still end a run that others may take over once it waits.
+        Ok(!self.has_hooks(program::Event::AfterStep) && self.will_wait().await?)
     }
 
-    /// Whether the run waits for something that is not over yet at a time of the store.
-    pub(super) fn will_wait(&self, at: i64) -> bool {
+    /// Whether the run waits for something that has certainly not happened yet.
+    async fn will_wait(&self) -> Result<bool, RunError> {
         let (position, graph) = (&self.run_state.position, self.graph());
         // A signal may be there already, which shows before the next step.
-        position.is_waiting()
-            && !position.has_failed(graph)
-            && !position.listens(graph)
-            && position.next_due().is_none_or(|due| due > at)
+        if !position.is_waiting() || position.has_failed(graph) || position.listens(graph) {
+            return Ok(false);
+        }
+        let Some(due) = position.next_due() else { return Ok(true) };
+        Ok(due > self.store_time().await?)
     }
 
     /// Leaves the run in its store until something that it waits for has happened.

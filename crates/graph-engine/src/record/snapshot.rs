@@ -181,77 +181,50 @@ impl Serialize for SnapshotDraft<'_> {
             paths: _,
         } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("steps", steps)?;
-        map.serialize_entry("last", self.name(*last))?;
-        map.serialize_entry("keys", &KeysDraft(self))?;
-        map.serialize_entry("next", &targets(self.code, frontier))?;
-        if let Some(error) = last_error {
-            map.serialize_entry("last_error", error)?;
-        }
-        if !suppressed.is_empty() {
-            map.serialize_entry("suppressed", suppressed)?;
-        }
-        if !retries.is_empty() {
-            map.serialize_entry("retries", retries)?;
-        }
-
-        if !visits.is_empty() {
-            map.serialize_entry("visits", &self.counts(visits))?;
-        }
-        if !previous.is_empty() {
-            map.serialize_entry("previous", &self.previous(root, None))?;
-        }
-        if let Some(limit) = limit {
-            map.serialize_entry("limit", limit)?;
-        }
-        if !visited.is_empty() {
-            map.serialize_entry("visited", &self.counts(visited))?;
-        }
-        if *below > 0 {
-            map.serialize_entry("below", below)?;
-        }
-        if *made != last_made(*steps, frontier, parked) {
-            map.serialize_entry("made", made)?;
-        }
-        if !parked.is_empty() {
-            map.serialize_entry("parked", &targets(self.code, parked))?;
-        }
-        if !held.is_empty() {
-            map.serialize_entry("held", held)?;
-        }
-        if !waits.is_empty() {
-            map.serialize_entry("waits", waits)?;
-        }
-        if !taken.is_empty() {
-            map.serialize_entry("taken", &taken.values().collect::<Vec<_>>())?;
-        }
-        if !received.is_empty() {
-            map.serialize_entry("received", received)?;
-        }
+        let mut map = Entries(serializer.serialize_map(None)?);
+        map.entry("steps", steps)?;
+        map.entry("last", self.name(*last))?;
+        map.entry("keys", &KeysDraft(self))?;
+        map.entry("next", &targets(self.code, frontier))?;
+        map.entry_if("last_error", last_error.is_some(), last_error)?;
+        map.entry_if("suppressed", !suppressed.is_empty(), suppressed)?;
+        map.entry_if("retries", !retries.is_empty(), retries)?;
+        map.entry_if("visits", !visits.is_empty(), &self.counts(visits))?;
+        map.entry_if("previous", !previous.is_empty(), &self.previous(root, None))?;
+        map.entry_if("limit", limit.is_some(), limit)?;
+        map.entry_if("visited", !visited.is_empty(), &self.counts(visited))?;
+        map.entry_if("below", *below > 0, below)?;
+        map.entry_if("made", *made != last_made(*steps, frontier, parked), made)?;
+        map.entry_if("parked", !parked.is_empty(), &targets(self.code, parked))?;
+        map.entry_if("held", !held.is_empty(), held)?;
+        map.entry_if("waits", !waits.is_empty(), waits)?;
+        map.entry_if("taken", !taken.is_empty(), &taken.values().collect::<Vec<_>>())?;
+        map.entry_if("received", !received.is_empty(), received)?;
         let fans = self.fans();
-        if !fans.is_empty() {
-            map.serialize_entry("fans", &fans)?;
-        }
-        if !joins.is_empty() {
-            map.serialize_entry("joins", &open_joins(self.code, joins))?;
-        }
-        if let Some(returning) = returning {
-            map.serialize_entry("returning", &targets(self.code, std::slice::from_ref(returning)).first())?;
-        }
+        map.entry_if("fans", !fans.is_empty(), &fans)?;
+        map.entry_if("joins", !joins.is_empty(), &open_joins(self.code, joins))?;
+        let returning = returning.as_ref().map(|returning| targets(self.code, std::slice::from_ref(returning)));
+        map.entry_if("returning", returning.is_some(), &returning.iter().flatten().next())?;
         let branches = self.branches();
-        if !branches.is_empty() {
-            map.serialize_entry("branches", &branches)?;
-        }
+        map.entry_if("branches", !branches.is_empty(), &branches)?;
         let shared = self.shared();
-        if !shared.is_empty() {
-            map.serialize_entry("shared", &shared)?;
-        }
+        map.entry_if("shared", !shared.is_empty(), &shared)?;
         let paths = self.paths();
-        if !paths.is_empty() {
-            map.serialize_entry("paths", &paths)?;
-        }
-        map.end()
+        map.entry_if("paths", !paths.is_empty(), &paths)?;
+        map.0.end()
+    }
+}
+
+/// The entries of a snapshot, of which most are left out in most runs.
+struct Entries<M>(M);
+
+impl<M: SerializeMap> Entries<M> {
+    fn entry(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) -> Result<(), M::Error> {
+        self.0.serialize_entry(name, value)
+    }
+
+    fn entry_if(&mut self, name: &'static str, is_there: bool, value: &impl Serialize) -> Result<(), M::Error> {
+        if is_there { self.entry(name, value) } else { Ok(()) }
     }
 }
 

@@ -84,11 +84,10 @@ impl Replayer<'_> {
         let mut notes = Notes::default();
         let planned = plan(&env, &mut notes);
         let before = notes.take();
-        if let (Ok(Planned::Wait(_)), Some(wait)) = (&planned, node.kind.wait()) {
-            let until = if let Ok(Planned::Wait(until)) = planned { until } else { None };
+        if let (Ok(Planned::Wait(until)), Some(wait)) = (&planned, node.kind.wait()) {
             self.asks_for_time(visit, node, &asked)?;
             self.warned(visit, node, before, &CallsOfVisit::default(), Vec::new())?;
-            return waits(visit, wait, until);
+            return waits(visit, wait, *until);
         }
         if visit.opened.is_some() {
             return Err(format!("node `{}` has waited, or does not wait", node.name));
@@ -625,12 +624,11 @@ impl Replayer<'_> {
 
 /// Returns where a visit leads whose node waits, `until` a time if it computes one. Fails unless the visit does.
 fn waits(visit: &Visit, wait: &CompiledWait, until: Option<i64>) -> Result<Way, String> {
-    let expected = visit.opened.map(|opened| Opened::new(wait, until, opened.at));
-    match (visit.opened, expected) {
-        (Some(opened), Some(expected)) if opened == expected => Ok(Way::Waits(opened)),
-        (None, _) => Err(format!("node `{}` waits before it is made", visit.node)),
-        _ => Err(format!("node `{}` waits until another time", visit.node)),
+    let opened = visit.opened.ok_or_else(|| format!("node `{}` waits before it is made", visit.node))?;
+    if opened != Opened::new(wait, until, opened.at) {
+        return Err(format!("node `{}` waits until another time", visit.node));
     }
+    Ok(Way::Waits(opened))
 }
 
 /// Fails if a call that succeeded cannot succeed.
