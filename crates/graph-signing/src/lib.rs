@@ -17,6 +17,7 @@ mod key;
 mod pem;
 #[cfg(feature = "keyring")]
 mod ring;
+mod role;
 
 #[cfg(feature = "keyring")]
 pub use envelope::{Envelope, EnvelopeError};
@@ -28,3 +29,4 @@ pub use item::{
 pub use key::{Fingerprint, KeyError, PublicKey, SecretKey, Signer, key_directory};
 #[cfg(feature = "keyring")]
 pub use ring::{KeyFile, KeyFileError, KeyRing, RejectedKey};
+pub use role::is_role;

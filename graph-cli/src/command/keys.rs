@@ -1,13 +1,15 @@
 //! `graph keys`: make, trust, revoke and list keys.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use graph_model::timestamp;
 use graph_runtime::EncryptionKey;
-use graph_signing::{Fingerprint, KeyError, KeyFile, KeyRing, PublicKey, SecretKey};
+use graph_signing::{Fingerprint, KeyError, KeyFile, KeyFileError, KeyRing, PublicKey, SecretKey, is_role};
 
 use super::{own_key_directory, read, replace, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
@@ -47,6 +49,9 @@ pub(crate) struct KeysTrustArguments {
     /// The owner of the key
     #[arg(long, value_name = "NAME", default_value = "self")]
     owner: String,
+    /// A role in which its owner may answer the questions of runs; can be repeated
+    #[arg(long = "role", value_name = "NAME", value_parser = role)]
+    roles: Vec<String>,
     /// The directory of trusted keys
     #[arg(long, value_name = "DIR", default_value = "graphs/keys")]
     keys: PathBuf,
@@ -121,7 +126,15 @@ fn trust(trust: &KeysTrustArguments) -> CommandResult {
         }
         None => signer.public(),
     };
-    let file = KeyFile::new(public, &trust.owner);
+    let mut file = KeyFile::new(public, &trust.owner);
+    file.roles = BTreeSet::from_iter(trust.roles.iter().cloned()).into_iter().collect();
+    let by = signer.public().fingerprint();
+    if by == file.fingerprint && !file.roles.is_empty() {
+        return Err(Error::new(format!(
+            "a key cannot give itself a role: {by} would sign its own file; name the secret key of another trusted key \
+             with `--key`"
+        )));
+    }
     let (ring, ..) = KeyRing::load(&[&trust.keys]);
     if let Some(at) = ring.get(&file.fingerprint).and_then(|known| known.revoked_at.as_ref()) {
         let path = trust.keys.join(format!("{}.toml", file.fingerprint));
@@ -131,9 +144,47 @@ fn trust(trust: &KeysTrustArguments) -> CommandResult {
             path.display()
         )));
     }
+    if rests_on(&ring, &by, &file.fingerprint) {
+        return Err(Error::new(format!(
+            "{by} cannot vouch for {}, which vouches for it: keys that vouch only for each other are not trusted; name \
+             a third key with `--key`",
+            file.fingerprint
+        )));
+    }
+    let lost = lost_roles(&trust.keys, &ring, &file);
     let path = write(&trust.keys, &file, &signer)?;
-    out!("trusted {} ({}) in {}", file.fingerprint, file.owner, path.display());
+    let roles = listed("; it may answer as ", &file.roles);
+    out!("trusted {} ({}) in {}{roles}", file.fingerprint, file.owner, path.display());
+    if let Some(lost) = lost {
+        out!("{lost}; `--role` gives roles");
+    }
     Ok(CommandOutcome::Well)
+}
+
+fn role(text: &str) -> Result<String, KeyFileError> {
+    if is_role(text) { Ok(text.to_owned()) } else { Err(KeyFileError::Role(text.to_owned())) }
+}
+
+/// Whether `key` signed the file of `by`, or that of the key that signed it, and so on.
+fn rests_on(ring: &KeyRing, by: &Fingerprint, key: &Fingerprint) -> bool {
+    let signer_of = |key: &&Fingerprint| ring.get(key)?.signed_by.as_ref().filter(|signer| signer != key);
+    by != key && successors(Some(by), signer_of).take(ring.keys().count()).any(|at| at == key)
+}
+
+/// Says which roles the key's present file names, and the `new` one does not.
+fn lost_roles(directory: &Path, ring: &KeyRing, new: &KeyFile) -> Option<String> {
+    if let Some(now) = ring.get(&new.fingerprint) {
+        let lost = now.roles.iter().filter(|role| !new.roles.contains(role)).cloned().collect::<Vec<_>>();
+        return (!lost.is_empty()).then(|| listed("removed roles that it had: ", &lost));
+    }
+    let text = read(&directory.join(format!("{}.toml", new.fingerprint))).unwrap_or_default();
+    let names_roles = text.lines().any(|line| line.trim_start().starts_with("roles"));
+    names_roles.then(|| "removed the `roles` of the file that it replaces, which was refused".to_owned())
+}
+
+/// Returns the roles after `before`; empty without roles.
+fn listed(before: &str, roles: &[String]) -> String {
+    if roles.is_empty() { String::new() } else { format!("{before}{}", roles.join(", ")) }
 }
 
 fn revoke(revoke: &KeysRevokeArguments) -> CommandResult {
@@ -183,8 +234,7 @@ fn list(list: &KeysListArguments) -> CommandResult {
         out!("no keys in {}", list.keys.display());
     }
     for key in ring.keys() {
-        let revoked = key.revoked_at.as_ref().map(|at| format!(", revoked on {at}")).unwrap_or_default();
-        out!("{}  {}{revoked}", key.fingerprint, key.owner);
+        out!("{}  {}{}", key.fingerprint, key.owner, standing(&ring, key));
     }
     for (fingerprint, path) in ring.blocked_keys() {
         out!("{fingerprint}  blocked, since {} is refused", path.display());
@@ -193,4 +243,17 @@ fn list(list: &KeysListArguments) -> CommandResult {
         err!("error: {} is refused: {}", key.path.display(), key.error);
     }
     Ok(CommandOutcome::of(rejected.is_empty()))
+}
+
+/// Says whether the key is revoked, and otherwise which roles it has.
+fn standing(ring: &KeyRing, key: &KeyFile) -> String {
+    let has = |role: &String| ring.has_role(&key.fingerprint, role);
+    match &key.revoked_at {
+        Some(at) => format!(", revoked on {at}"),
+        None if key.roles.iter().all(has) => listed(", may answer as ", &key.roles),
+        None => {
+            let named = listed(", may not answer as ", &key.roles);
+            format!("{named}: it signed its own file, and a key cannot give itself a role")
+        }
+    }
 }

@@ -34,7 +34,7 @@ mod work;
 use std::fs;
 use std::path::Path;
 
-use place::Place;
+use place::{Place, Ran};
 
 impl Place {
     fn fingerprint(&self) -> String {
@@ -218,6 +218,111 @@ fn a_key_whose_file_is_refused_is_listed_as_blocked() {
     assert!(ran.code == 1 && ran.err.contains("a key that is blocked"), "{}", ran.err);
     let ran = place.graph(&["keys", "revoke", &fingerprint]);
     assert!(ran.code == 3 && ran.err.contains("is blocked already"), "{}", ran.err);
+}
+
+/// A place whose owner, and Bo with the keys in `bo`, are trusted.
+fn with_bo(arguments: &[&str]) -> (Place, Ran) {
+    let place = Place::with_key();
+    assert_eq!(place.graph(&["keys", "generate", "--dir", "bo"]).code, 0);
+    let ran = place.graph(&[&["keys", "trust", "bo/public_key.pem", "--owner", "Bo"], arguments].concat());
+    (place, ran)
+}
+
+#[test]
+fn a_key_gets_roles_from_another_key_and_the_list_names_them() {
+    let (place, ran) = with_bo(&["--role", "refunds", "--role", "audit", "--role", "refunds"]);
+    assert!(ran.code == 0 && ran.out.ends_with(".toml; it may answer as audit, refunds\n"), "{}{}", ran.out, ran.err);
+    let list = place.graph(&["keys", "list"]);
+    assert!(list.code == 0 && list.out.contains("  Bo, may answer as audit, refunds\n"), "{}", list.out);
+    assert!(list.out.contains("  me\n"), "{}", list.out);
+    // The new file names fewer roles, and then none.
+    let ran = place.graph(&["keys", "trust", "bo/public_key.pem", "--role", "audit"]);
+    assert!(ran.out.ends_with("\nremoved roles that it had: refunds; `--role` gives roles\n"), "{}", ran.out);
+    let ran = place.graph(&["keys", "trust", "bo/public_key.pem", "--owner", "Bo"]);
+    assert!(ran.out.ends_with("\nremoved roles that it had: audit; `--role` gives roles\n"), "{}", ran.out);
+    let ran = place.graph(&["keys", "trust", "bo/public_key.pem", "--owner", "Bo"]);
+    assert!(ran.code == 0 && ran.out.lines().count() == 1, "{}", ran.out);
+    assert!(place.graph(&["keys", "list"]).out.contains("  Bo\n"));
+}
+
+#[test]
+fn a_key_gets_no_role_from_itself() {
+    let (place, ran) = with_bo(&["--role", "refunds"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for arguments in [
+        &["keys", "trust", "--role", "refunds"][..],
+        &["keys", "trust", "bo/public_key.pem", "--key", "bo/private_key.pem", "--role", "refunds"],
+    ] {
+        let before = place.graph(&["keys", "list"]).out;
+        let ran = place.graph(arguments);
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""));
+        assert!(ran.err.starts_with("error: a key cannot give itself a role: "), "{}", ran.err);
+        assert!(ran.err.contains("`--key`"), "{}", ran.err);
+        assert_eq!(place.graph(&["keys", "list"]).out, before);
+    }
+    // Signed again by the key itself, the roles in its file do not count.
+    let fingerprint = bo(&place);
+    let file = format!("graphs/keys/{fingerprint}.toml");
+    assert_eq!(place.graph(&["sign", &file, "--key", "bo/private_key.pem"]).code, 0);
+    let list = place.graph(&["keys", "list"]);
+    let expected = "  Bo, may not answer as refunds: it signed its own file, and a key cannot give itself a role\n";
+    assert!(list.code == 0 && list.out.contains(expected), "{}", list.out);
+}
+
+#[test]
+fn a_key_does_not_vouch_for_the_key_that_vouches_for_it() {
+    let (place, _) = with_bo(&[]);
+    let before = place.graph(&["keys", "list"]);
+    let own = ".ai/config/keys/signing/public_key.pem";
+    let ran = place.graph(&["keys", "trust", own, "--key", "bo/private_key.pem", "--role", "refunds"]);
+    assert_eq!(ran.code, 3, "{}", ran.out);
+    assert!(
+        ran.err.contains("which vouches for it: keys that vouch only for each other are not trusted"),
+        "{}",
+        ran.err
+    );
+    let after = place.graph(&["keys", "list"]);
+    assert_eq!((after.code, after.out), (0, before.out));
+}
+
+#[test]
+fn a_name_that_is_no_role_is_a_wrong_command_line() {
+    for name in ["", "Refunds", "a b", "1st", &"a".repeat(65)] {
+        let (place, ran) = with_bo(&["--role", name]);
+        assert_eq!(ran.code, 2, "{name}: {}", ran.err);
+        assert!(ran.err.contains("is not a role: a role is a letter") || name.is_empty(), "{name}: {}", ran.err);
+        assert!(!place.graph(&["keys", "list"]).out.contains("Bo"));
+    }
+}
+
+#[test]
+fn a_revoked_key_keeps_its_roles_in_its_file_and_the_list_does_not_name_them() {
+    let (place, _) = with_bo(&["--role", "refunds"]);
+    let fingerprint = bo(&place);
+    let ran = place.graph(&["keys", "revoke", &fingerprint]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let file = place.read(&format!("graphs/keys/{fingerprint}.toml"));
+    assert!(file.contains("\nroles = [\"refunds\"]\nrevoked_at = \"20"), "{file}");
+    let list = place.graph(&["keys", "list"]).out;
+    assert!(list.contains("  Bo, revoked on 20") && !list.contains("refunds"), "{list}");
+}
+
+#[test]
+fn roles_of_a_refused_file_are_not_kept_and_the_command_says_so() {
+    let (place, _) = with_bo(&["--role", "refunds"]);
+    let file = format!("graphs/keys/{}.toml", bo(&place));
+    place.write(&file, &place.read(&file).replace("refunds", "returns"));
+    let ran = place.graph(&["keys", "trust", "bo/public_key.pem", "--owner", "Bo"]);
+    let expected = "\nremoved the `roles` of the file that it replaces, which was refused; `--role` gives roles\n";
+    assert!(ran.code == 0 && ran.out.ends_with(expected), "{}{}", ran.out, ran.err);
+    assert!(place.graph(&["keys", "list"]).out.contains("  Bo\n"));
+}
+
+/// The fingerprint of Bo's key.
+fn bo(place: &Place) -> String {
+    let list = place.graph(&["keys", "list"]).out;
+    let line = list.lines().find(|line| line.contains("  Bo")).unwrap();
+    line.split_whitespace().next().unwrap().to_owned()
 }
 
 #[test]
