@@ -315,10 +315,11 @@ fn import_cycles_are_small_and_stay_within_a_directory() {
 
 /// The maximum number of code lines below `graph-runtime` without features; blank lines, comments and tests do not
 /// count. It is lowered when there are fewer lines.
-const MOST_LINES: usize = 21_700;
+const MOST_LINES: usize = 21_800;
 
 /// The files that are compiled only with a feature.
-const OF_FEATURES: [&str; 4] = ["item.rs", "ring.rs", "conformance.rs", "conformance/signals.rs"];
+const OF_FEATURES: [&str; 5] =
+    ["item.rs", "ring.rs", "conformance.rs", "conformance/open_waits.rs", "conformance/signals.rs"];
 
 #[test]
 fn a_runtime_without_features_stays_small() {

@@ -19,6 +19,8 @@ pub(super) const FORM: i64 = MIGRATIONS.len() as i64;
 const FACTS: i64 = 3;
 /// The format version that added the digest and version of a run's graph and the code of its failure.
 const LISTING: i64 = 4;
+/// The format version that added the waits of runs.
+const WAITS: i64 = 5;
 /// The highest value of the lower half of a key; a record's number is smaller. In format version 2, it was the key of a row
 /// after the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
@@ -43,7 +45,7 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 /// The migrations from each format version to the next, beginning with a new file, whose version is 0. All missing
 /// migrations and the new version number are committed in one transaction, so a process that dies in between leaves the old
 /// version.
-pub(super) const MIGRATIONS: [Migration; 5] = [tables, ends, facts, listing, waits];
+pub(super) const MIGRATIONS: [Migration; 6] = [tables, ends, facts, listing, waits, asks];
 
 /// A record's key is made of its run's number and its own, so that a run's records are adjacent in one tree without an
 /// index. A step writes only there, at the end of the run's records. Each further page would be four kilobytes more to wait
@@ -196,6 +198,18 @@ fn waits(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
+/// Format version 6 adds what waits ask people, and indexes of the waits that ask, the oldest first. A wait that asks nobody
+/// costs no entry there. `payload` is null only if the wait asks nobody.
+fn asks(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "ALTER TABLE waits ADD COLUMN role TEXT;
+        ALTER TABLE waits ADD COLUMN count INTEGER;
+        ALTER TABLE waits ADD COLUMN payload TEXT;
+        CREATE INDEX waits_asking ON waits (opened, run, id) WHERE payload IS NOT NULL;
+        CREATE INDEX waits_of_role ON waits (role, opened, run, id) WHERE role IS NOT NULL;",
+    )
+}
+
 /// Installs a trigger in the connection that writes, which ensures that only a run's last record has a token. An inserted
 /// record removes the token of the one before. A record that does not follow the last one is not inserted, without an
 /// error. So a step is written in one statement: each further statement would add a good part of the cost without the disk.
@@ -288,12 +302,26 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
         return Err(foreign(path));
     }
     own_only(connection, path)?;
+    // A name without a schema refers to the temporary schema first.
+    if form.number == WAITS {
+        connection
+            .execute_batch(
+                "CREATE TEMP VIEW waits AS SELECT *, NULL AS role, NULL AS count, NULL AS payload FROM main.waits;",
+            )
+            .map_err(|error| explain(error, path))?;
+    } else if form.number < WAITS {
+        connection
+            .execute_batch(
+                "CREATE TEMP TABLE waits (run INTEGER, id TEXT, node TEXT, opened INTEGER, due INTEGER, signals TEXT,
+                    role TEXT, count INTEGER, payload TEXT);",
+            )
+            .map_err(|error| explain(error, path))?;
+    }
     if form.number == LISTING {
         connection
             .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS due FROM main.runs;")
             .map_err(|error| explain(error, path))?;
     } else if form.number == FACTS {
-        // A name without a schema refers to the temporary schema first.
         connection
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, parent, created, updated, leased,

@@ -41,11 +41,11 @@ use crate::problem::{explain, read_only};
 use graph_engine::record::{SignedRecord, Status};
 use graph_engine::store::{
     Claim, Claimed, Cursor, Inbox, Lease, Page, Received, RunFilter, RunPage, RunStart, RunSummary, SealSignal, Signal,
-    Store, StoreClock, StoreError, StoreFuture, WaitChanges,
+    Store, StoreClock, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage,
 };
 use graph_engine::store::{may_block_run, others_had_turn};
 use graph_engine::{Clock, SystemClock};
-use read::{Eyes, FoundRun, HolderRow};
+use read::{Eyes, FoundRun, HolderRow, WaitPlace};
 use write::{ClaimedRun, Held, WriteConnection, WriteOutcome, WriteRequest, WriteTask, locked};
 
 /// The minimum time between two looks at the stores that hold runs.
@@ -658,6 +658,14 @@ impl Store for SqliteStore {
                 WriteOutcome::Inbox(inbox) => Ok(inbox),
                 _ => Err(StoreError::Closed),
             }
+        })
+    }
+
+    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
+        Box::pin(async move {
+            let (filter, size) = (filter.clone(), page.size);
+            let after = page.after.as_ref().map(WaitPlace::read).transpose()?;
+            self.read(move |shared, connection| read::open_waits(connection, &filter, after, size, &shared.path)).await
         })
     }
 

@@ -14,7 +14,9 @@ use super::form::END;
 use crate::holder;
 use crate::problem::explain;
 use graph_engine::record::{SignedRecord, Status};
-use graph_engine::store::{Holder, RunFilter, RunSummary, StoreError, Within};
+use graph_engine::store::{
+    Ask, Cursor, Holder, RunFilter, RunSummary, StoreError, Wait, WaitFilter, WaitId, WaitPage, WaitRow, Within,
+};
 
 /// The row of a run in the table.
 pub(super) struct FoundRun {
@@ -242,6 +244,123 @@ pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (St
     values.push(Value::Integer(i64::try_from(size).unwrap_or(i64::MAX)));
     let (conditions, limit) = (conditions.join(" AND "), values.len());
     (format!("SELECT {COLUMNS} WHERE {conditions} ORDER BY number DESC LIMIT ?{limit}"), values)
+}
+
+/// The place of a wait among those that are open, by age: when it was opened, its run's number, and its id.
+#[derive(Debug)]
+pub(super) struct WaitPlace {
+    opened: i64,
+    run: i64,
+    id: String,
+}
+
+impl WaitPlace {
+    pub(super) fn read(cursor: &Cursor) -> Result<Self, StoreError> {
+        let mut parts = cursor.as_str().splitn(3, ' ');
+        let mut read = || {
+            let (opened, run) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+            Some(Self { opened, run, id: parts.next()?.to_owned() })
+        };
+        read().ok_or_else(|| StoreError::BadCursor(cursor.as_str().to_owned()))
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor::new(format!("{} {} {}", self.opened, self.run, self.id))
+    }
+}
+
+/// A wait that is open, and the id and graph of its run.
+struct FoundWait {
+    place: WaitPlace,
+    run: String,
+    graph: String,
+    node: String,
+    due: Option<i64>,
+    signals: String,
+    ask: Option<Ask>,
+}
+
+impl FoundWait {
+    fn of(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
+        let payload: Option<String> = row.get(10)?;
+        let ask = |payload| Ok::<_, rusqlite::Error>(Ask::new(row.get(8)?, row.get(9)?, payload));
+        Ok(Self {
+            place: WaitPlace { opened: row.get(0)?, run: row.get(1)?, id: row.get(2)? },
+            run: row.get(3)?,
+            graph: row.get(4)?,
+            node: row.get(5)?,
+            due: row.get(6)?,
+            signals: row.get(7)?,
+            ask: payload.map(ask).transpose()?,
+        })
+    }
+
+    fn row(self, path: &Path) -> Result<WaitRow, StoreError> {
+        let run = RunId::new(self.run).map_err(|error| corrupt(path, error.to_string()))?;
+        let signals = serde_json::from_str(&self.signals).map_err(|error| corrupt(path, error.to_string()))?;
+        let mut wait = Wait::new(WaitId::new(self.place.id), self.node, self.place.opened, self.due).listening(signals);
+        wait.ask = self.ask;
+        Ok(WaitRow::new(run, self.graph, wait))
+    }
+}
+
+/// Returns up to `size` of the open waits that a filter accepts, the oldest first, beginning after a place.
+pub(super) fn open_waits(
+    connection: &Connection,
+    filter: &WaitFilter,
+    after: Option<WaitPlace>,
+    size: usize,
+    path: &Path,
+) -> Result<WaitPage, StoreError> {
+    // One more wait shows whether there is another page.
+    let (text, values) = waits_query(filter, after, size.saturating_add(1));
+    let mut found: Vec<FoundWait> = connection
+        .prepare_cached(&text)
+        .and_then(|mut statement| statement.query_map(params_from_iter(values), FoundWait::of)?.collect())
+        .map_err(|error| explain(error, path))?;
+    let is_last = found.len() <= size;
+    found.truncate(size);
+    let next = found.last().filter(|_| !is_last).map(|last| last.place.cursor());
+    let waits = found.into_iter().map(|found| found.row(path)).collect::<Result<_, _>>()?;
+    Ok(WaitPage { waits, next })
+}
+
+/// Returns the query of [`open_waits`]: its text and its values. SQLite reads the waits in the order of an index, if one has
+/// those that the filter accepts, and looks each run up.
+pub(super) fn waits_query(filter: &WaitFilter, after: Option<WaitPlace>, size: usize) -> (String, Vec<Value>) {
+    let WaitFilter { graph, run, asks, role, due_before } = filter;
+    let (mut conditions, mut values) = (vec!["waits.run = runs.number".to_owned()], Vec::<Value>::new());
+    if let Some(WaitPlace { opened, run, id }) = after {
+        values.extend([Value::Integer(opened), Value::Integer(run), Value::Text(id)]);
+        conditions.push("(waits.opened, waits.run, waits.id) > (?1, ?2, ?3)".to_owned());
+    }
+    let mut compare = |condition: &str, value: Value| {
+        values.push(value);
+        conditions.push(condition.replace('?', &format!("?{}", values.len())));
+    };
+    if let Some(graph) = graph {
+        compare("runs.graph = ?", Value::Text(graph.clone()));
+    }
+    if let Some(run) = run {
+        compare("waits.run = (SELECT number FROM runs WHERE id = ?)", Value::Text(run.to_string()));
+    }
+    if let Some(role) = role {
+        compare("waits.role = ?", Value::Text(role.clone()));
+    }
+    if let Some(time) = due_before {
+        compare("waits.due < ?", Value::Integer(*time));
+    }
+    if *asks {
+        conditions.push("waits.payload IS NOT NULL".to_owned());
+    }
+    values.push(Value::Integer(i64::try_from(size).unwrap_or(i64::MAX)));
+    let (conditions, limit) = (conditions.join(" AND "), values.len());
+    let text = format!(
+        "SELECT waits.opened, waits.run, waits.id, runs.id, runs.graph, waits.node, waits.due, waits.signals, waits.role,
+            waits.count, waits.payload
+        FROM waits CROSS JOIN runs WHERE {conditions} ORDER BY waits.opened, waits.run, waits.id LIMIT ?{limit}"
+    );
+    (text, values)
 }
 
 /// Returns the earliest time at which a run of one of these graphs may be claimed.

@@ -1,6 +1,7 @@
 //! Tests that are specific to the store in a file. The behaviour that all stores share is tested by the suite.
 
 mod signals;
+mod waits;
 
 use std::fs::{self, File};
 use std::time::SystemTime;
@@ -23,6 +24,12 @@ fn record(seq: u64, size: usize) -> SignedRecord {
 
 fn run() -> RunId {
     RunId::new("run").unwrap()
+}
+
+/// Writes without waiting for the disk, for a test that loses no power.
+fn lose_no_power(store: &SqliteStore) {
+    let writer = locked(&store.shared.writing.as_ref().unwrap().writer);
+    writer.connection.pragma_update(None, "synchronous", "OFF").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,7 +166,7 @@ async fn a_file_that_is_not_a_store_is_refused_and_unchanged() {
         ("older.db", "its `user_version` says that it is of form 3, and its tables are not"),
         ("text", "is not a journal of this program, or is damaged"),
         ("other.db", "it is a database of another program"),
-        ("newer.db", "has form 99, and this program knows forms up to 5"),
+        ("newer.db", "has form 99, and this program knows forms up to 6"),
         ("missing/runs.db", "its directory does not exist"),
         ("", "it is a directory"),
     ] {
@@ -902,6 +909,13 @@ async fn a_dropped_wait_for_a_lease_leaves_no_lease() {
     }
 }
 
+/// The steps by which SQLite answers a query.
+fn steps(connection: &Connection, text: &str, values: Vec<Value>) -> Vec<String> {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+    let steps = statement.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+    steps.map(Result::unwrap).collect()
+}
+
 /// Pages of a store with very many runs: if an index covers the filter, SQLite reads no more than the page, and it never
 /// sorts.
 #[tokio::test]
@@ -922,9 +936,7 @@ async fn a_page_is_read_from_an_index_and_never_sorted() {
         (RunFilter { graph, version: Some("1".to_owned()), within: Within::TopLevel, ..all.clone() }, ""),
     ] {
         let (text, values) = read::query(&filter, Some(1_000_000), 100);
-        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-        let steps = statement.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
-        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        let steps = steps(&connection, &text, values);
         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{filter:?}: {steps:?}");
         assert!(steps.iter().any(|step| step.starts_with(plan)), "{filter:?}: {steps:?}");
     }

@@ -643,11 +643,23 @@ impl WriteContext<'_> {
                 delete.execute(params![number, id.as_str()])?;
             }
             let mut insert = transaction.prepare_cached(
-                "INSERT OR REPLACE INTO waits (run, id, node, opened, due, signals) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT OR REPLACE INTO waits (run, id, node, opened, due, signals, role, count, payload)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?;
             for wait in open {
                 let signals = serde_json::Value::from(wait.signals.clone()).to_string();
-                insert.execute(params![number, wait.id.as_str(), wait.node, wait.opened, wait.due, signals])?;
+                let ask = wait.ask.as_ref();
+                insert.execute(params![
+                    number,
+                    wait.id.as_str(),
+                    wait.node,
+                    wait.opened,
+                    wait.due,
+                    signals,
+                    ask.and_then(|ask| ask.role.as_deref()),
+                    ask.map(|ask| ask.count),
+                    ask.map(|ask| ask.payload.as_str()),
+                ])?;
             }
             self.mark_time()?;
         }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Record, SignedRecord, Status};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges};
+use graph_runtime::store::{
+    Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage,
+};
 use graph_runtime::{
     ActionError, Call, Durability, Map, MemoryStore, Options, RunError, RunId, SecretKey, Store, Value, audit,
 };
@@ -126,6 +128,10 @@ impl Store for Tokens {
             self.note(&records, status, &waits);
             self.inner.append_waiting(lease, expected, records, status, waits).await
         })
+    }
+
+    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
+        self.inner.open_waits(filter, page)
     }
 
     fn now(&self) -> StoreFuture<'_, i64> {

@@ -9,7 +9,9 @@ use std::time::Duration;
 use graph_model::digest::Digest;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{SignedRecord, Status};
-use graph_runtime::store::{Inbox, Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges};
+use graph_runtime::store::{
+    Inbox, Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage,
+};
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
     audit,
@@ -111,6 +113,10 @@ impl Store for Failing {
             }
             if crashes { Err(StoreError::failed("the power went out")) } else { Ok(()) }
         })
+    }
+
+    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
+        self.inner.open_waits(filter, page)
     }
 
     fn now(&self) -> StoreFuture<'_, i64> {

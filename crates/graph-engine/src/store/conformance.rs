@@ -1,5 +1,6 @@
 //! The promises of a store, as a test that any store can run.
 
+mod open_waits;
 mod signals;
 
 use std::future::Future;
@@ -66,6 +67,9 @@ pub async fn waiting_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F
     a_cancelled_run_that_waits_is_claimed(&make().await).await;
     a_postponed_run_is_not_claimed_before(&make().await).await;
     a_store_has_news(&make().await).await;
+    open_waits::open_waits_are_listed_with_what_they_ask(&make().await).await;
+    open_waits::a_wait_is_listed_as_long_as_it_is_open(&make().await).await;
+    open_waits::waits_come_and_go_between_pages(&make().await).await;
 }
 
 fn run(name: &str) -> RunId {

@@ -1,4 +1,4 @@
-//! Listings: some of a store's runs, a page at a time.
+//! Listings: some of a store's runs or open waits, a page at a time.
 
 use std::cmp::Reverse;
 use std::time::SystemTime;
@@ -11,6 +11,7 @@ use crate::record::SignedRecord;
 use crate::status::Status;
 use crate::store::error::StoreError;
 use crate::store::lease::Holder;
+use crate::store::waits::{Wait, WaitId};
 
 /// The filter of a listing: a run is listed if it meets all conditions that are set. It is written with
 /// `..RunFilter::default()`. Stores destructure it completely, because a store that overlooks a condition would list too
@@ -75,14 +76,14 @@ impl RunFilter {
 /// [`Runtime::runs`](crate::Runtime::runs) has an example that reads all pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The maximum number of runs.
+    /// The maximum number of entries.
     pub size: usize,
-    /// The place after which it begins; by default, it begins with the newest run.
+    /// The place after which it begins; by default, it begins with the first entry.
     pub after: Option<Cursor>,
 }
 
 impl Default for Page {
-    /// The newest 100.
+    /// The first 100.
     fn default() -> Self {
         Self { size: 100, after: None }
     }
@@ -146,14 +147,25 @@ impl RunPage {
     /// [`StoreError::BadCursor`] if this function did not make the page's cursor.
     pub fn of(all: impl IntoIterator<Item = RunSummary>, filter: &RunFilter, page: &Page) -> Result<Self, StoreError> {
         let after = page.after.as_ref().map(ListPosition::read).transpose()?;
-        let is_behind = |run: &RunSummary| after.as_ref().is_none_or(|after| *after < ListPosition::of(run));
-        let mut found: Vec<RunSummary> = all.into_iter().filter(|run| is_behind(run) && filter.accepts(run)).collect();
-        found.sort_by_cached_key(ListPosition::of);
-        let is_last = found.len() <= page.size;
-        found.truncate(page.size);
-        let next = found.last().filter(|_| !is_last).map(|last| ListPosition::of(last).cursor());
-        Ok(Self { runs: found, next })
+        let accepted = all.into_iter().filter(|run| filter.accepts(run));
+        let (runs, last) = part(accepted, ListPosition::of, after.as_ref(), page.size);
+        Ok(Self { runs, next: last.map(|last| last.cursor()) })
     }
+}
+
+/// Returns up to `size` entries behind a place, in the order of their places, and the place of the last one if more follow.
+fn part<T, P: Ord>(
+    all: impl Iterator<Item = T>,
+    place: impl Fn(&T) -> P,
+    after: Option<&P>,
+    size: usize,
+) -> (Vec<T>, Option<P>) {
+    let mut found: Vec<T> = all.filter(|one| after.is_none_or(|after| *after < place(one))).collect();
+    found.sort_by_cached_key(&place);
+    let is_last = found.len() <= size;
+    found.truncate(size);
+    let last = found.last().filter(|_| !is_last).map(place);
+    (found, last)
 }
 
 /// The place of a run in a list by age: a run that was created later is less.
@@ -180,6 +192,117 @@ impl ListPosition {
 
     fn cursor(&self) -> Cursor {
         Cursor(format!("{} {}", self.created.0, self.run))
+    }
+}
+
+/// The filter of a listing of open waits: a wait is listed if it meets all conditions that are set. It is written with
+/// `..WaitFilter::default()`. As with [`RunFilter`], stores destructure it completely, so it is not `#[non_exhaustive]`.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::RunId;
+/// use graph_runtime::store::{Ask, Wait, WaitFilter, WaitId, WaitRow};
+///
+/// let finance = WaitFilter { role: Some("finance".to_owned()), ..WaitFilter::default() };
+/// let ask = Ask::new(Some("finance".to_owned()), 1, r#"{"amount":1200}"#);
+/// let wait = Wait::new(WaitId::of_visit(3), "approve", 1_795_000_000_000, None).asking(ask);
+/// assert!(finance.accepts(&WaitRow::new(RunId::new("order-17")?, "shop/order", wait)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WaitFilter {
+    /// The graph's id.
+    pub graph: Option<String>,
+    /// The run.
+    pub run: Option<RunId>,
+    /// Whether only waits that ask are listed.
+    pub asks: bool,
+    /// The role that they ask.
+    pub role: Option<String>,
+    /// The time before which they are due.
+    pub due_before: Option<i64>,
+}
+
+impl WaitFilter {
+    /// Whether a wait passes the filter.
+    pub fn accepts(&self, row: &WaitRow) -> bool {
+        let Self { graph, run, asks, role, due_before } = self;
+        let ask = row.wait.ask.as_ref();
+        graph.as_ref().is_none_or(|graph| *graph == row.graph)
+            && run.as_ref().is_none_or(|run| *run == row.run)
+            && (!asks || ask.is_some())
+            && role.as_ref().is_none_or(|role| ask.and_then(|ask| ask.role.as_ref()) == Some(role))
+            && due_before.is_none_or(|time| row.wait.due.is_some_and(|due| due < time))
+    }
+}
+
+/// A wait in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitRow {
+    /// The run that waits.
+    pub run: RunId,
+    /// The id of its graph.
+    pub graph: String,
+    /// The wait.
+    pub wait: Wait,
+}
+
+impl WaitRow {
+    /// A wait of a run.
+    pub fn new(run: RunId, graph: impl Into<String>, wait: Wait) -> Self {
+        Self { run, graph: graph.into(), wait }
+    }
+}
+
+/// A part of a listing of open waits, those first that were opened first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitPage {
+    /// The waits.
+    pub waits: Vec<WaitRow>,
+    /// Where the next page begins; `None` if this is the last one.
+    pub next: Option<Cursor>,
+}
+
+impl WaitPage {
+    /// Takes a page out of all open waits of a store, for stores that have all at hand, in any order. Waits that were opened at
+    /// the same time are ordered by the ids of their runs, and those of one run by their own ids.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BadCursor`] if this function did not make the page's cursor.
+    pub fn of(all: impl IntoIterator<Item = WaitRow>, filter: &WaitFilter, page: &Page) -> Result<Self, StoreError> {
+        let after = page.after.as_ref().map(WaitPosition::read).transpose()?;
+        let accepted = all.into_iter().filter(|row| filter.accepts(row));
+        let (waits, last) = part(accepted, WaitPosition::of, after.as_ref(), page.size);
+        Ok(Self { waits, next: last.map(|last| last.cursor()) })
+    }
+}
+
+/// The place of a wait in a list by age.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct WaitPosition {
+    opened: i64,
+    run: RunId,
+    id: WaitId,
+}
+
+impl WaitPosition {
+    fn of(row: &WaitRow) -> Self {
+        Self { opened: row.wait.opened, run: row.run.clone(), id: row.wait.id.clone() }
+    }
+
+    fn read(Cursor(text): &Cursor) -> Result<Self, StoreError> {
+        let mut parts = text.splitn(3, ' ');
+        let mut read = || {
+            let (opened, run) = (parts.next()?.parse().ok()?, RunId::new(parts.next()?).ok()?);
+            Some(Self { opened, run, id: WaitId::new(parts.next()?) })
+        };
+        read().ok_or_else(|| StoreError::BadCursor(text.clone()))
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor(format!("{} {} {}", self.opened, self.run, self.id))
     }
 }
 

@@ -15,7 +15,9 @@ use crate::record::SignedRecord;
 use crate::status::Status;
 use crate::store::error::StoreError;
 use crate::store::lease::{CancelRequest, Holder, Lease};
-use crate::store::listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, failure_code};
+use crate::store::listing::{
+    Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, WaitFilter, WaitPage, WaitRow, failure_code,
+};
 use crate::store::signals::{Inbox, Received, ReceivedSignal, SealSignal, Signal, SignalPlace, readiness};
 use crate::store::waits::{Claim, Claimed, StoreClock, Wait, WaitChanges, WaitId};
 use crate::store::{Store, StoreFuture};
@@ -397,6 +399,16 @@ impl Store for MemoryStore {
             let runs = self.runs();
             let found = runs.runs.get(run).ok_or_else(|| StoreError::NotFound(run.clone()))?;
             Ok(Inbox::new(self.clock.now(), found.signals.untaken.values().cloned().collect()))
+        })
+    }
+
+    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
+        Box::pin(async move {
+            let runs = self.runs();
+            let rows = runs.runs.iter().flat_map(|(id, run)| {
+                run.waits.values().map(|wait| WaitRow::new(id.clone(), run.graph.clone(), wait.clone()))
+            });
+            WaitPage::of(rows, filter, page)
         })
     }
 

@@ -21,11 +21,13 @@ use crate::status::Status;
 
 pub use error::{Cause, StoreError};
 pub use lease::{CancelRequest, Holder, Lease};
-pub use listing::{Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, Within, failure_code};
+pub use listing::{
+    Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, WaitFilter, WaitPage, WaitRow, Within, failure_code,
+};
 pub use memory::MemoryStore;
 pub use retention::Retention;
 pub use signals::{Inbox, Received, ReceivedSignal, SealSignal, Signal, SignalPlace};
-pub use waits::{Claim, Claimed, StoreClock, Wait, WaitChanges, WaitId};
+pub use waits::{Ask, Claim, Claimed, StoreClock, Wait, WaitChanges, WaitId};
 
 pub use crate::schedule::{may_block_run, others_had_turn};
 
@@ -43,10 +45,12 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// [`load_from`](Store::load_from) and [`list`](Store::list) work for any store. The defaults of [`cancel`](Store::cancel),
 /// [`lease_ignoring_cancel`](Store::lease_ignoring_cancel) and [`remove`](Store::remove) refuse. So do those of
 /// [`now`](Store::now) and [`append_waiting`](Store::append_waiting): graphs that can wait do not start with such a store. The
+/// default of [`open_waits`](Store::open_waits) refuses too: such a store has no list of what its runs wait for. The
 /// defaults of [`claim`](Store::claim), [`next_wake`](Store::next_wake), [`news`](Store::news) and
 /// [`postpone`](Store::postpone) refuse too: such a store has no [workers](crate::Worker). The
 /// defaults of [`receive`](Store::receive) and [`inbox`](Store::inbox) refuse as well: the runs of such a store receive no
-/// signals. [`Lease::new`], [`RunStart::of`], [`RunPage::of`] and [`failure_code`] do the common part of the work.
+/// signals. [`Lease::new`], [`RunStart::of`], [`RunPage::of`], [`WaitPage::of`] and [`failure_code`] do the common part of
+/// the work.
 ///
 /// The package `tests/outside/store` of the repository is a whole store, with a file for each run. The example of
 /// `conformance::suite` tests a store, and the example of [`MemoryStore`] uses one.
@@ -162,6 +166,20 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported(KEEP_SIGNALS)
     }
 
+    /// Returns some of the waits that are open, those first that were [opened](Wait::opened) first, a page at a time. It changes
+    /// nothing, and also returns the waits of runs that somebody holds.
+    ///
+    /// Waits that were opened at the same time are in an order that the store decides. As with [`runs`](Store::runs), a cursor
+    /// stays good while waits are opened and closed, and the pages together have each wait once that was open from the first page
+    /// to the last. A run that ended has no open waits. [`StoreError::BadCursor`] if the page's cursor is not a place in the
+    /// store. A store that has all waits at hand can use [`WaitPage::of`].
+    ///
+    /// The default implementation refuses to list waits.
+    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
+        let _ = (filter, page);
+        unsupported(LIST_WAITS)
+    }
+
     /// Returns the run's journal, all of it and in order.
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>>;
 
@@ -263,6 +281,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 const CLAIM: &str = "hand out runs to workers";
 const KEEP_SIGNALS: &str = "keep signals";
 const KEEP_WAITS: &str = "keep what a run waits for";
+const LIST_WAITS: &str = "list what its runs wait for";
 
 /// Returns [`StoreError::Unsupported`] for an operation that a store does not support; `what` names the operation.
 pub fn unsupported<'a, T: Send + 'a>(what: &'static str) -> StoreFuture<'a, T> {

@@ -20,6 +20,11 @@ impl WaitId {
         Self(format!("{step}#1"))
     }
 
+    /// A wait from the text of its id, for stores that read it back.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
     /// Returns the id as text: `3#1`.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -47,12 +52,14 @@ pub struct Wait {
     /// The names of the signals that it listens to; empty if it waits for a time only. A [signal](super::Signal) of one of these
     /// names ends it if the store received the signal before `due`, even if that was before the wait was opened.
     pub signals: Vec<String>,
+    /// Its question to people. A wait that asks listens to the signal that is the answer, as to any other.
+    pub ask: Option<Ask>,
 }
 
 impl Wait {
-    /// A wait of a node that listens to no signal.
+    /// A wait of a node that listens to no signal and asks nothing.
     pub fn new(id: WaitId, node: impl Into<String>, opened: i64, due: Option<i64>) -> Self {
-        Self { id, node: node.into(), opened, due, signals: Vec::new() }
+        Self { id, node: node.into(), opened, due, signals: Vec::new(), ask: None }
     }
 
     /// Sets the names of the signals that it listens to.
@@ -60,6 +67,32 @@ impl Wait {
     pub fn listening(mut self, signals: Vec<String>) -> Self {
         self.signals = signals;
         self
+    }
+
+    /// Sets what it asks people.
+    #[must_use]
+    pub fn asking(mut self, ask: Ask) -> Self {
+        self.ask = Some(ask);
+        self
+    }
+}
+
+/// A question of a wait to people. A store only [lists](crate::Store::open_waits) it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ask {
+    /// The role that the people who answer have; `None` if the holder of any trusted key may answer.
+    pub role: Option<String>,
+    /// How many keys of different owners sign the answer.
+    pub count: u32,
+    /// The JSON that people are shown.
+    pub payload: String,
+}
+
+impl Ask {
+    /// A question to people with a role, or to anybody whose key is trusted.
+    pub fn new(role: Option<String>, count: u32, payload: impl Into<String>) -> Self {
+        Self { role, count, payload: payload.into() }
     }
 }
 

@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use graph_engine::Sleeping;
-use graph_engine::store::{MemoryStore, SignalPlace, Wait, WaitId, conformance};
+use graph_engine::store::{Ask, MemoryStore, SignalPlace, Wait, WaitId, conformance};
 use graph_model::timestamp::from_unix_milliseconds;
 
 use super::*;
 
 /// A clock that can be set: its time of day and its monotonic time, in milliseconds.
 #[derive(Debug)]
-struct SetClock(Mutex<(i64, u64)>);
+pub(super) struct SetClock(Mutex<(i64, u64)>);
 
 impl SetClock {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new((1_000_000_000, 0))))
     }
 
@@ -42,7 +42,7 @@ impl Clock for SetClock {
     }
 }
 
-async fn open(path: &Path, clock: &Arc<SetClock>) -> SqliteStore {
+pub(super) async fn open(path: &Path, clock: &Arc<SetClock>) -> SqliteStore {
     SqliteStore::options().clock(Arc::clone(clock) as Arc<dyn Clock>).open(path).await.unwrap()
 }
 
@@ -300,32 +300,32 @@ async fn signals_are_found_by_indexes() {
 }
 
 /// Random numbers.
-struct Chance(u64);
+pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(super) fn below(&mut self, most: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 % most
     }
 
-    fn one_in(&mut self, most: u64) -> bool {
+    pub(super) fn one_in(&mut self, most: u64) -> bool {
         self.below(most) == 0
     }
 
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(super) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 }
 
 /// One run in both stores.
-struct History<'a> {
+pub(super) struct History<'a> {
     memory: &'a MemoryStore,
     file: &'a SqliteStore,
     clock: &'a SetClock,
-    chance: &'a mut Chance,
-    run: RunId,
+    chance: Chance,
+    pub(super) run: RunId,
     digest: Digest,
     /// The leases of the run in both stores.
     leases: Option<(Lease, Lease)>,
@@ -348,7 +348,20 @@ fn shown<T: std::fmt::Debug>(outcome: &Result<T, StoreError>) -> String {
     }
 }
 
-impl History<'_> {
+impl<'a> History<'a> {
+    /// A run that has not begun.
+    pub(super) fn new(
+        memory: &'a MemoryStore,
+        file: &'a SqliteStore,
+        clock: &'a SetClock,
+        chance: &mut Chance,
+        run: RunId,
+    ) -> Self {
+        let (chance, digest) = (Chance(chance.below(u64::MAX) | 1), Digest::of(run.as_str()));
+        let (leases, text) = (None, String::new());
+        Self { memory, file, clock, chance, run, digest, leases, records: 1, signals: 0, text }
+    }
+
     fn same<T: std::fmt::Debug>(&mut self, memory: &Result<T, StoreError>, file: &Result<T, StoreError>) {
         let (memory, file) = (shown(memory), shown(file));
         writeln!(self.text, "    {memory}").unwrap();
@@ -364,7 +377,7 @@ impl History<'_> {
         now + i64::try_from(self.chance.below(7)).unwrap() - 3
     }
 
-    async fn begin(&mut self) {
+    pub(super) async fn begin(&mut self) {
         let parent = if self.chance.one_in(12) { ",\"parent\":{\"run\":\"outer\"}" } else { "" };
         let records = vec![first(self.digest, parent)];
         let memory = self.memory.create(&self.run, "test/graph", records.clone()).await.unwrap();
@@ -373,7 +386,7 @@ impl History<'_> {
         self.leases = Some((memory, file));
     }
 
-    async fn operate(&mut self) {
+    pub(super) async fn operate(&mut self) {
         let now = self.memory.now().await.unwrap();
         match (self.chance.below(20), self.leases.is_some()) {
             (0..4, _) => self.receive().await,
@@ -483,7 +496,13 @@ impl History<'_> {
         for _ in 0..self.chance.below(3) {
             let due = (!self.chance.one_in(3)).then(|| self.near(now));
             let names = self.names();
-            waits.open.push(listening(self.chance.below(4), due, &names));
+            let mut wait = listening(self.chance.below(4), due, &names);
+            wait.opened = i64::try_from(self.chance.below(4)).unwrap();
+            wait.ask = (!self.chance.one_in(3)).then(|| {
+                let role = (!self.chance.one_in(3)).then(|| self.chance.one_of(&NAMES).to_owned());
+                Ask::new(role, 1, self.chance.below(9).to_string())
+            });
+            waits.open.push(wait);
         }
         waits.close.extend((0..self.chance.below(2)).map(|_| WaitId::of_visit(self.chance.below(4))));
         // Most often, the first signals that nobody took.
@@ -510,7 +529,7 @@ impl History<'_> {
     }
 
     /// Compares what both stores show of the run.
-    async fn compare(&mut self) {
+    pub(super) async fn compare(&mut self) {
         let (memory, file) = (next_wake(self.memory, self.digest).await, next_wake(self.file, self.digest).await);
         self.same(&Ok(memory), &Ok(file));
         let facts = |found: RunSummary| {
@@ -520,7 +539,7 @@ impl History<'_> {
         self.same(&memory.map(facts), &file.map(facts));
     }
 
-    async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         self.leases = None;
         // Requests are done in their order.
         self.inbox().await;
@@ -531,43 +550,37 @@ impl History<'_> {
     }
 }
 
+/// Returns how many histories there are, by default or as `HISTORIES` says, and the numbers that `SEED` selects.
+pub(super) fn chosen(default: u64) -> (u64, Chance) {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    (number("HISTORIES", default), Chance(number("SEED", 1) * 2 + 1))
+}
+
+/// A clock, and two stores whose time is that of the clock.
+pub(super) async fn both(path: &Path) -> (Arc<SetClock>, MemoryStore, SqliteStore) {
+    let clock = SetClock::new();
+    let memory = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    let file = open(path, &clock).await;
+    lose_no_power(&file);
+    (clock, memory, file)
+}
+
 /// `HISTORIES` is the number of histories, 1,000 by default; `SEED` selects others.
 #[tokio::test]
 async fn a_file_and_the_memory_agree_on_random_histories() {
-    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (histories, mut chance) = (number("HISTORIES", 1_000), Chance(number("SEED", 1) * 2 + 1));
+    let (histories, mut chance) = chosen(1_000);
     let directory = tempfile::tempdir().unwrap();
-    let clock = SetClock::new();
-    let memory = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
-    let file = open(&directory.path().join("runs.db"), &clock).await;
-    // The test loses no power.
-    let off =
-        locked(&file.shared.writing.as_ref().unwrap().writer).connection.pragma_update(None, "synchronous", "OFF");
-    off.unwrap();
+    let (clock, memory, file) = both(&directory.path().join("runs.db")).await;
     let mut woken = [0_u64; 3];
     for history in 0..histories {
-        let run = id(&format!("run-{history}"));
-        let digest = Digest::of(run.as_str());
-        let (records, text) = (1, String::new());
-        let mut history = History {
-            memory: &memory,
-            file: &file,
-            clock: &clock,
-            chance: &mut chance,
-            run,
-            digest,
-            leases: None,
-            records,
-            signals: 0,
-            text,
-        };
+        let mut history = History::new(&memory, &file, &clock, &mut chance, id(&format!("run-{history}")));
         history.begin().await;
         for _ in 0..4 + history.chance.below(24) {
             history.operate().await;
             history.compare().await;
             let found = memory.find(&history.run).await.unwrap();
             if found.status == Status::Waiting && found.holder.is_none() {
-                let wake = next_wake(&memory, digest).await;
+                let wake = next_wake(&memory, history.digest).await;
                 woken[wake.map_or(0, |at| if at == 0 { 1 } else { 2 })] += 1;
             }
         }

@@ -34,7 +34,7 @@ use std::time::{Duration, SystemTime};
 use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{
     CancelRequest, Claim, Claimed, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError,
-    StoreFuture, WaitChanges, failure_code, may_block_run, others_had_turn,
+    StoreFuture, WaitChanges, WaitFilter, WaitPage, WaitRow, failure_code, may_block_run, others_had_turn,
 };
 use graph_runtime::{Clock, Digest, RunId, SystemClock};
 
@@ -230,6 +230,21 @@ impl Shared {
             }
         }
         Ok(all)
+    }
+
+    fn open_waits(&self, filter: &WaitFilter, page: &Page) -> Result<WaitPage, StoreError> {
+        let mut rows = Vec::new();
+        for run in self.all()? {
+            match self.read(&run) {
+                Ok(Contents { graph, waits, .. }) => {
+                    rows.extend(waits.into_values().map(|wait| WaitRow::new(run.clone(), graph.clone(), wait)));
+                }
+                // It was removed meanwhile.
+                Err(StoreError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        WaitPage::of(rows, filter, page)
     }
 
     /// Makes a run's file at once: the file gets its name only when its content is durable.
@@ -463,6 +478,11 @@ impl Store for FileStore {
 
     fn postpone(&self, lease: Lease, until: i64) -> StoreFuture<'_, ()> {
         Box::pin(self.work(move |shared| shared.postpone(lease, until)))
+    }
+
+    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
+        let (filter, page) = (filter.clone(), page.clone());
+        Box::pin(self.work(move |shared| shared.open_waits(&filter, &page)))
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
