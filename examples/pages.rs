@@ -3,9 +3,11 @@
 #![expect(dead_code, reason = "the pages show these parts; nothing calls them")]
 
 use std::error::Error;
+use std::path::Path;
 
+use graph_runtime::answer::KeyRing;
 use graph_runtime::{
-    Edges, Finished, Graph, ProjectFiles, Run, Runtime, SecretKey, Spaces, SqliteStore, ToolConfig, Worker,
+    Builder, Edges, Finished, Graph, ProjectFiles, Run, Runtime, SecretKey, Spaces, SqliteStore, ToolConfig, Worker,
     WorkerOptions,
 };
 use state_graphs::{order, selective_feedback, tool_router};
@@ -64,6 +66,13 @@ fn worker<G: Graph>(runtime: &Runtime, orders: G, returns: G) -> Result<Worker, 
     let options = WorkerOptions::default().graph(orders).graph(returns).concurrency(100);
     let worker = runtime.worker(options)?;
     Ok(worker)
+}
+
+/// A runtime that accepts the answers of people: `docs/embedding.md`.
+fn answers(builder: Builder) -> Result<Runtime, Box<dyn Error>> {
+    let keys = || KeyRing::load(&[Path::new("graphs/keys")]).0;
+    let runtime = builder.answer_keys(keys).build()?;
+    Ok(runtime)
 }
 
 /// A runtime whose graphs may use files and programs: `docs/tools.md`.

@@ -66,6 +66,10 @@ enum CommandVerb {
     Cancel(command::cancel::CancelArguments),
     /// Send a signal to a run, which may wait for it
     Signal(command::signal::SignalArguments),
+    /// List what the runs of a store ask people
+    Inbox(command::inbox::InboxArguments),
+    /// Sign what you say to the question of a run, and send it
+    Answer(Box<command::answer::AnswerArguments>),
     /// Remove runs from a store that ended long ago
     Gc(command::gc::GcArguments),
     /// Prove from its journal what a run did, step by step
@@ -135,6 +139,8 @@ fn main() -> ExitCode {
         CommandVerb::Runs(runs) => command::runs::run(&runs),
         CommandVerb::Cancel(cancel) => command::cancel::run(&cancel),
         CommandVerb::Signal(signal) => command::signal::run(&signal),
+        CommandVerb::Inbox(inbox) => command::inbox::run(&inbox),
+        CommandVerb::Answer(answer) => command::answer::run(&answer),
         CommandVerb::Gc(gc) => command::gc::run(&gc),
         CommandVerb::VerifyRun(verify) => command::verify_run::run(&verify),
         CommandVerb::Watch(watch) => return command::watch::run(&watch),

@@ -49,6 +49,8 @@ pub struct Interface {
     pub reducers: Vec<TypedReducer>,
     /// The signals that its runs can receive, in the order of the file.
     pub signals: Vec<TypedSignal>,
+    /// The answers that its interrupts can have, each with the name of the node, in the order of the file.
+    pub answers: Vec<TypedSignal>,
     /// The type of a run's output, wherever the run ends. A graph that nests this one sees this type.
     pub output: Type,
     /// The nodes at which a run can end, in the order of the file; empty if a run that has used up its steps ends
@@ -60,10 +62,10 @@ pub struct Interface {
     pub budget: Option<Budget>,
 }
 
-/// A signal that a run can receive.
+/// A signal that a run can receive, or an answer to an interrupt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TypedSignal {
-    /// Its name.
+    /// Its name; for an answer, that of the node.
     pub name: String,
     /// The type of its value.
     pub ty: Type,

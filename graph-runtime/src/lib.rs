@@ -39,14 +39,14 @@ pub mod dynamic;
 
 #[doc(inline)]
 pub use graph_engine::{
-    ActionError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken, Canceller,
-    Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, EncryptionKeyError, Failure,
-    Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap, ItemId,
-    KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedSignal, Number, Observer,
-    Options, OutcomeError, Pattern, PerformItems, Progress, PublicKey, ReducerError, ResumeAll, ResumeError, Resumed,
-    Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SignalError, Sleeping, StartError, StateFields,
-    Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock, ToolCaller, ToolSettings, Value, When,
-    Worker, WorkerOptions, WorkerStatus,
+    ActionError, AnswerError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken,
+    Canceller, Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, EncryptionKeyError,
+    Failure, Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap,
+    ItemId, KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedAnswer, NamedSignal,
+    Number, Observer, Options, OutcomeError, Pattern, PerformItems, Progress, PublicKey, ReducerError, ResumeAll,
+    ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SignalError, Sleeping,
+    StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock, ToolCaller,
+    ToolSettings, Value, When, Worker, WorkerOptions, WorkerStatus,
 };
 #[doc(inline)]
 pub use graph_engine::{cache, classify, hooks, machine, observer, threads};
@@ -71,8 +71,8 @@ pub use graph_proof::history::{EditRun, ForkRun};
 #[cfg(feature = "proof")]
 #[doc(inline)]
 pub use graph_proof::{
-    Attestation, AttestationError, Audit, AuditError, Edges, Fired, Single, SingleError, StepOnce, Stepped, attest,
-    audit, audit_tree, prove_tree,
+    Approval, Approver, Attestation, AttestationError, Audit, AuditError, Edges, Fired, SignalSummary, Single,
+    SingleError, StepOnce, Stepped, attest, audit, audit_tree, prove_tree,
 };
 #[cfg(feature = "tools")]
 #[doc(inline)]
@@ -81,6 +81,20 @@ pub use graph_tools as tools;
 pub use graph_tools::HttpPolicy;
 #[cfg(feature = "tools")]
 pub use graph_tools::ToolConfig;
+
+pub mod answer {
+    //! Answers: what people say to the interrupts of runs, signed with their keys.
+
+    #[doc(inline)]
+    pub use graph_engine::answer::*;
+    #[doc(inline)]
+    pub use graph_engine::dsse::{Envelope, EnvelopeError, Signature};
+    #[doc(inline)]
+    pub use graph_engine::questions;
+    #[cfg(feature = "answers")]
+    #[doc(inline)]
+    pub use graph_signing::{KeyFile, KeyFileError, KeyRing, RejectedKey, SignatureError};
+}
 
 pub mod record {
     //! Records: the journal of a run, a chain of signed JSON texts.

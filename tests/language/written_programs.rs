@@ -103,6 +103,7 @@ fn the_compiler_says_of_each_node_what_its_references_say() {
 #[test]
 fn generated_code_holds_what_the_interpreter_is_given() {
     let programs = [
+        &state_graphs::approved_refund::PROGRAM,
         &state_graphs::awaited_payment::PROGRAM,
         &state_graphs::carrier_quotes::PROGRAM,
         &state_graphs::checked_order::PROGRAM,

@@ -595,10 +595,13 @@ codes! {
         "`until` of a wait is a text: a date and a time in RFC 3339 with an offset from UTC, as `2026-11-21T20:00:00+01:00` or \
          `2026-11-21T19:00:00Z`. A value that may be null needs a fallback. For a length of time, write `timeout: 2d`. \
          `signals` names signals that the graph declares in `config.signals`. A wait for signals that has a time also says \
-         where the run continues if none comes: `on_timeout: name`.";
+         where the run continues if none comes: `on_timeout: name`. So does an interrupt, if no answer comes.";
     UNRECEIVED_SIGNAL = "G0226"(Warn), "a signal that nothing receives",
         "`config.signals` declares the signal, but no wait receives it. The store keeps it, and the run never sees it. Receive it \
          in a wait, `signals: [name]`, or remove it.";
+    ENDLESS_QUESTION = "G0227"(Warn), "a question that may never be answered",
+        "The interrupt has no `timeout`: a run waits forever if nobody answers it, or if whoever could has lost the role. Say how \
+         long it waits, `timeout: 3d`, and where the run continues then: `on_timeout: name`.";
 }
 
 #[cfg(test)]

@@ -308,6 +308,10 @@ impl SymbolReader<'_> {
             self.region(&whole(key, until), &place(Site::Until));
             self.values(until, &place(Site::Until));
         }
+        if let Some((key, payload)) = key_of(tree, "payload") {
+            self.region(&whole(key, payload), &place(Site::Payload));
+            self.values(payload, &place(Site::Payload));
+        }
         if let Some((key, output)) = key_of(tree, "output") {
             self.region(&whole(key, output), &place(Site::Output));
             self.values(output, &place(Site::Output));

@@ -80,6 +80,19 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
     ),
     ("wait", "signals", "the names of the signals of which the first ends the wait"),
     ("wait", "on_timeout", "the node that follows if no signal comes in time; `assign` and `reset` are skipped then"),
+    ("interrupt", "payload", "the value that people are shown, as of `params`"),
+    ("interrupt", "result_schema", "the answers that it can have, a schema: the `result` of the node"),
+    (
+        "interrupt",
+        "answered_by",
+        "the role of those who answer, and how many of them sign the answer; without it, one person with any trusted key",
+    ),
+    ("interrupt", "timeout", "how long it waits: a duration, such as `48h` or `14d`"),
+    (
+        "interrupt",
+        "on_timeout",
+        "the node that follows if no answer comes in time; `assign` and `reset` are skipped then",
+    ),
     ("foreach", "max_concurrency", "how many of them at a time, 1 to 10000; needs `parallel: true`"),
     (
         "How calls are made: `retry`, `timeout`, `remote`",
@@ -250,6 +263,9 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ),
     ("action", "item_type", "what kind of item it is"),
     ("action", "item_id", "which item: an id, or a template that yields one"),
+    ("`answered_by`", "role", "a word that the files of trusted keys name in `roles`"),
+    ("`answered_by`", "count", "how many people sign the answer, each with a key of their own, 1 to 20: 1 by default"),
+    ("`answered_by`", "comment", "for readers"),
     ("action", "params", "the parameters; values may hold templates at any depth, and what is null is left out"),
     ("schema", "type", "the type of the value: a type, or a list of one and `null`"),
     ("schema", "properties", "the fields of the object; others are accepted and dropped"),
@@ -276,6 +292,6 @@ pub(crate) const CONDUCT: &str = "How calls are made: `retry`, `timeout`, `remot
 
 /// Returns the description of a field of a node of this type.
 pub(crate) fn of_node(kind: &str, field: &str) -> Option<&'static str> {
-    let own = ["foreach", "wait"].contains(&kind).then(|| of(kind, field)).flatten();
+    let own = ["foreach", "interrupt", "wait"].contains(&kind).then(|| of(kind, field)).flatten();
     own.or_else(|| of("node", field)).or_else(|| of(CONDUCT, field))
 }

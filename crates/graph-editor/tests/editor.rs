@@ -296,7 +296,7 @@ fn completion_offers_the_names_that_fit() {
         ),
         ("op: gt", "op: |", &["eq", "ne", "gt", "gte", "lt", "lte", "in", "contains", "regex", "exists"]),
         ("event: error", "event: |", &["graph_started", "after_step", "error", "limit", "graph_completed"]),
-        ("type: return", "type: |", &["action", "foreach", "gate", "wait", "return"]),
+        ("type: return", "type: |", &["action", "foreach", "gate", "interrupt", "wait", "return"]),
         ("params: { article: tea }", "params:\n          a|", &["article"]),
         ("version: \"1\"", "version: |", &[]),
     ] {

@@ -267,14 +267,16 @@ fn at_nodes(waits: &[Wait]) -> String {
     nodes.dedup();
     let due = waits.iter().filter_map(|wait| wait.due).min().map(timestamp::from_unix_milliseconds);
     let due = due.map_or_else(String::new, |due| format!(", until {}", timestamp::milliseconds(due)));
-    let mut signals: Vec<&str> = waits.iter().flat_map(|wait| &wait.signals).map(String::as_str).collect();
+    let listening = waits.iter().filter(|wait| wait.ask.is_none());
+    let mut signals: Vec<&str> = listening.flat_map(|wait| &wait.signals).map(String::as_str).collect();
     signals.sort_unstable();
     signals.dedup();
-    let signals = match signals.as_slice() {
-        [] => String::new(),
-        signals => format!(" for the signal `{}`", signals.join("` or `")),
-    };
-    format!("at `{}`{signals}{due}", nodes.join("`, `"))
+    let asked: Vec<&str> = waits.iter().filter(|wait| wait.ask.is_some()).map(|wait| wait.id.as_str()).collect();
+    let signals = (!signals.is_empty()).then(|| format!("the signal `{}`", signals.join("` or `")));
+    let answers = (!asked.is_empty()).then(|| format!("an answer to `{}`", asked.join("` or `")));
+    let events: Vec<String> = signals.into_iter().chain(answers).collect();
+    let events = if events.is_empty() { String::new() } else { format!(" for {}", events.join(" or ")) };
+    format!("at `{}`{events}{due}", nodes.join("`, `"))
 }
 
 /// Why the history of a run cannot be returned.

@@ -40,8 +40,8 @@ use crate::tool_caller::{Arguments, Request};
 pub use compiled::{CompiledGraph, LoadError, tables};
 pub use context::{EvalContext, Notes, Now, Retries, RetriesSeen};
 pub use node::{
-    ArgumentTerms, Asks, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute, CompiledTerm,
-    CompiledTool, CompiledWait,
+    ArgumentTerms, Asks, CompiledAsk, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute,
+    CompiledTerm, CompiledTool, CompiledWait,
 };
 pub use topology::{Topology, TopologyEntry, TopologyJoin, TopologyNode, TopologyRoute};
 

@@ -10,12 +10,15 @@
 
 pub mod activation;
 pub mod admission;
+pub mod answer;
+mod answering;
 mod backoff;
 pub mod cache;
 pub mod call;
 mod cipher;
 pub mod classify;
 mod clock;
+pub mod dsse;
 mod encryption_key;
 pub mod engine;
 mod error;
@@ -65,6 +68,8 @@ pub use graph_model::secret::Secret;
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 pub use graph_signing::{Fingerprint, KeyError, PublicKey, SecretKey};
 
+pub use answer::{AnswerError, NamedAnswer};
+pub use answering::questions;
 pub use call::{Call, ToolSettings};
 pub use classify::Classifier;
 pub use clock::{Clock, ManualClock, Sleeping, SystemClock, TokioClock};

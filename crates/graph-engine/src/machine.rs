@@ -90,6 +90,16 @@ pub trait Machine: Send + Sync + 'static {
         no_such_signal(name)
     }
 
+    /// Reads the answer to an interrupt as its visit sees it: its defaults applied, and without fields that it does not have.
+    ///
+    /// # Errors
+    ///
+    /// If the graph has no such interrupt, or the value is not of the type of its answers.
+    fn answer(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
+        drop(value);
+        no_such_signal(node)
+    }
+
     /// Returns the graph that the tool with that index runs, if the tool is a graph (R188).
     fn nested(&self, tool: u16) -> Option<Arc<dyn Machine>> {
         let _ = tool;
@@ -120,13 +130,13 @@ pub trait Machine: Send + Sync + 'static {
     }
 }
 
-/// Says that a graph has no signal with that name.
+/// Says that a graph has no signal, or no interrupt, with that name.
 ///
 /// # Errors
 ///
 /// Always.
 pub fn no_such_signal<T>(name: &str) -> Result<T, Mismatch> {
-    Err(Mismatch::new(format!("one of the graph's signals, not `{name}`"), View::Null))
+    Err(Mismatch::new(format!("a name of the graph, not `{name}`"), View::Null))
 }
 
 /// A machine with the Rust types of its inputs and its output.

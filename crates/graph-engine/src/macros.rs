@@ -177,13 +177,14 @@ macro_rules! __exits {
     };
 }
 
-/// How an enum of a graph's signals is made from the name and the value of one, shown as its value, and sent.
+/// How an enum of a graph's signals, or of the answers to its interrupts, is made from the name and the value of one, shown as
+/// its value, and sent.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __signals {
-    ($name:ident { $($variant:ident = $signal:literal),* $(,)? }) => {
+    ($named:ident from $name:ident { $($variant:ident = $signal:literal),* $(,)? }) => {
         impl $name {
-            /// Reads the value of a signal.
+            /// Reads the value of one.
             fn at(
                 name: &str,
                 value: $crate::__private::Value,
@@ -194,7 +195,7 @@ macro_rules! __signals {
                 }
             }
 
-            /// Returns the signal's name in the file.
+            /// Returns the name in the file.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => $signal,)*
@@ -210,9 +211,9 @@ macro_rules! __signals {
             }
         }
 
-        impl ::std::convert::From<$name> for $crate::NamedSignal {
-            fn from(signal: $name) -> Self {
-                Self::new(signal.name(), $crate::__private::view(&signal).to_plain_value())
+        impl ::std::convert::From<$name> for $crate::$named {
+            fn from(value: $name) -> Self {
+                Self::new(value.name(), $crate::__private::view(&value).to_plain_value())
             }
         }
     };

@@ -14,7 +14,9 @@ use crate::run_secrets::RunSecrets;
 use crate::runtime::{Options, Runtime};
 use crate::status::Status;
 use crate::step::CANCELLED;
-use crate::store::{Holder, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, Within};
+use crate::store::{
+    Holder, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitFilter, WaitPage, Within,
+};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use graph_model::name::RunId;
@@ -265,6 +267,30 @@ impl Runtime {
     /// If there is no store, it cannot be read, or the page's cursor is not a place in it.
     pub async fn runs(&self, filter: &RunFilter, page: &Page) -> Result<RunPage, StoreError> {
         self.inner.store.as_ref().ok_or(StoreError::None)?.runs(filter, page).await
+    }
+
+    /// Lists the waits of the store's runs that are open, those that were opened first before others, a page at a time. With
+    /// [`WaitFilter::asks`], the list is an inbox of questions to people. The store says what it lists;
+    /// [`Runtime::questions`](Runtime::questions) returns what the journal of a run proves.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example(runtime: graph_runtime::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::store::{Page, WaitFilter};
+    ///
+    /// let refunds = WaitFilter { role: Some("refunds".to_owned()), ..WaitFilter::default() };
+    /// for row in runtime.open_waits(&refunds, &Page::default()).await?.waits {
+    ///     println!("{} asks at `{}`", row.run, row.wait.node);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is no store, it cannot be read or keeps no waits, or the page's cursor is not a place in it.
+    pub async fn open_waits(&self, filter: &WaitFilter, page: &Page) -> Result<WaitPage, StoreError> {
+        self.inner.store.as_ref().ok_or(StoreError::None)?.open_waits(filter, page).await
     }
 
     /// Resumes the runs that were stopped before they had ended, for example by a crash or a [shutdown](Runtime::shutdown).

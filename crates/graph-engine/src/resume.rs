@@ -19,6 +19,38 @@ use std::sync::Arc;
 
 use graph_model::capability::Grants;
 use graph_model::name::RunId;
+use graph_signing::PublicKey;
+
+/// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
+pub(crate) fn read_journal(
+    code: &GraphTables,
+    run: &RunId,
+    signed: &[SignedRecord],
+    key: &PublicKey,
+    run_secrets: Option<&RunSecrets>,
+    keeps_history: bool,
+) -> Result<Journal, ResumeError> {
+    let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
+    let verified = VerifiedJournal::new(run, signed, key).map_err(misfit)?;
+    let journal = if keeps_history { verified.read() } else { verified.read_recent() };
+    let mut journal = journal.map_err(misfit)?;
+    let Start { graph, digest, version, .. } = &journal.start;
+    if *graph != code.id.as_str() || *digest != code.digest {
+        let found = format!("{graph} {version} ({digest})");
+        let expected = format!("{} {} ({})", code.id, code.version, code.digest);
+        let gone = gone(code, &Journal::verify(run, signed, key).map_err(misfit)?);
+        return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
+    }
+    if let Some(run_secrets) = run_secrets {
+        let expected = run_secrets.fingerprint();
+        if journal.start.encryption_key != expected {
+            let (expected, found) = (expected.unwrap_or_default(), journal.start.encryption_key);
+            return Err(ResumeError::AnotherEncryptionKey { run: run.clone(), expected, found });
+        }
+        run_secrets.decrypt_journal(code, &mut journal).map_err(misfit)?;
+    }
+    Ok(journal)
+}
 
 impl RuntimeServices {
     /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
@@ -30,26 +62,7 @@ impl RuntimeServices {
         run_secrets: Option<&RunSecrets>,
     ) -> Result<Journal, ResumeError> {
         let key = self.key.as_ref().ok_or(ResumeError::NoStore)?.public();
-        let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
-        let verified = VerifiedJournal::new(run, signed, &key).map_err(misfit)?;
-        let journal = if self.keeps_history { verified.read() } else { verified.read_recent() };
-        let mut journal = journal.map_err(misfit)?;
-        let Start { graph, digest, version, .. } = &journal.start;
-        if *graph != code.id.as_str() || *digest != code.digest {
-            let found = format!("{graph} {version} ({digest})");
-            let expected = format!("{} {} ({})", code.id, code.version, code.digest);
-            let gone = gone(code, &Journal::verify(run, signed, &key).map_err(misfit)?);
-            return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
-        }
-        if let Some(run_secrets) = run_secrets {
-            let expected = run_secrets.fingerprint();
-            if journal.start.encryption_key != expected {
-                let (expected, found) = (expected.unwrap_or_default(), journal.start.encryption_key);
-                return Err(ResumeError::AnotherEncryptionKey { run: run.clone(), expected, found });
-            }
-            run_secrets.decrypt_journal(code, &mut journal).map_err(misfit)?;
-        }
-        Ok(journal)
+        read_journal(code, run, signed, &key, run_secrets, self.keeps_history)
     }
 
     /// Returns what a run waits for, if its store knows that it waits, and nothing of it has happened.

@@ -1,6 +1,7 @@
 //! The runtime: the services that runs share, and the methods that begin them.
 
 use crate::admission::allowed;
+use crate::answer::{AnswerKeys, ReadAnswerKeys};
 use crate::cache::NodeCache;
 use crate::call::ToolSettings;
 use crate::classify::Classifier;
@@ -86,6 +87,7 @@ pub struct Builder {
     cache: Option<NodeCache>,
     keeps_history: bool,
     tool_settings: Option<Arc<dyn ToolSettings>>,
+    answer_keys: Option<ReadAnswerKeys>,
 }
 
 impl Builder {
@@ -243,6 +245,16 @@ impl Builder {
         self
     }
 
+    /// Accepts the [answers](Runtime::answer) of people whose keys the function returns. Without it, no answer is accepted.
+    ///
+    /// The function is called once for each answer, on a thread that may block, so that each revocation counts at once: with the
+    /// feature `answers` of `graph-runtime`, `answer_keys(|| KeyRing::load(&[Path::new("graphs/keys")]).0)`.
+    #[must_use]
+    pub fn answer_keys<K: AnswerKeys + 'static>(mut self, keys: impl Fn() -> K + Send + Sync + 'static) -> Self {
+        self.answer_keys = Some(Arc::new(move || Box::new(keys())));
+        self
+    }
+
     /// Builds the runtime.
     ///
     /// # Errors
@@ -259,7 +271,7 @@ impl Builder {
         let Self {
             store, key, encryption_key, grants, observers, mut hooks, classifier, items, threads, cache, ..
         } = self;
-        let (tool_settings, keeps_history) = (self.tool_settings, self.keeps_history);
+        let (tool_settings, keeps_history, answer_keys) = (self.tool_settings, self.keeps_history, self.answer_keys);
         hooks.sort_by_key(|(layer, _)| *layer);
         let inner = RuntimeServices {
             store,
@@ -275,6 +287,7 @@ impl Builder {
             cache,
             tool_settings,
             keeps_history,
+            answer_keys,
             gate: Arc::default(),
         };
         Ok(Runtime { inner: Arc::new(inner) })

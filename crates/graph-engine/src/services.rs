@@ -6,6 +6,7 @@ use std::sync::Arc;
 use graph_model::capability::Grants;
 use graph_signing::SecretKey;
 
+use crate::answer::ReadAnswerKeys;
 use crate::cache::NodeCache;
 use crate::call::ToolSettings;
 use crate::classify::Classifier;
@@ -42,6 +43,8 @@ pub struct RuntimeServices {
     pub(crate) threads: Option<Arc<dyn Threads>>,
     pub(crate) cache: Option<NodeCache>,
     pub(crate) keeps_history: bool,
+    /// Returns the keys of the people who answer.
+    pub(crate) answer_keys: Option<ReadAnswerKeys>,
     pub(crate) tool_settings: Option<Arc<dyn ToolSettings>>,
     pub(crate) gate: Arc<Gate>,
 }
@@ -69,6 +72,7 @@ impl RuntimeServices {
             cache: None,
             keeps_history: false,
             tool_settings: self.tool_settings.clone(),
+            answer_keys: self.answer_keys.clone(),
             gate: Arc::clone(&self.gate),
         }
     }

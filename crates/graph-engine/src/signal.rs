@@ -7,6 +7,7 @@ use graph_model::value::{AsView, Mismatch, Value};
 use graph_signing::{PublicKey, SecretKey};
 use serde::Serialize;
 
+use crate::error::ResumeError;
 use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::{JournalError, TakenSignal};
@@ -101,6 +102,14 @@ pub enum SignalError {
         /// The mistake in it.
         reason: JournalError,
     },
+    /// The run cannot be read.
+    #[error("run `{run}` cannot be read: {reason}")]
+    Unreadable {
+        /// The run.
+        run: RunId,
+        /// Why.
+        reason: String,
+    },
     /// The store did not receive it.
     #[error("run `{run}` did not receive the signal")]
     Store {
@@ -110,6 +119,19 @@ pub enum SignalError {
         #[source]
         source: StoreError,
     },
+}
+
+impl SignalError {
+    /// Returns the reason why a run receives nothing whose journal cannot be read.
+    pub(crate) fn from_resuming(run: &RunId, error: ResumeError) -> Self {
+        match error {
+            ResumeError::AnotherGraph { run, expected, found, .. } => Self::AnotherGraph { run, expected, found },
+            ResumeError::Journal { run, reason } => Self::Journal { run, reason },
+            ResumeError::Store { run, source } => Self::Store { run, source },
+            ResumeError::NoStore => Self::NoStore,
+            other => Self::Unreadable { run: run.clone(), reason: other.to_string() },
+        }
+    }
 }
 
 /// Names the signals of a graph.
@@ -134,7 +156,7 @@ struct Statement<'a> {
 }
 
 /// The most levels of a value, so that a node can put it into another one.
-const MOST_LEVELS_OF_SIGNALS: usize = 50;
+pub(crate) const MOST_LEVELS: usize = 50;
 
 /// The line before the statement, so that no other signature of the key is one of a receipt.
 const KIND: &str = "receipt of a signal, version 1\n";
@@ -158,7 +180,17 @@ pub(crate) fn payload(value: &Value) -> String {
     serde_json::to_string(value).expect("a value has only texts as keys and finite numbers")
 }
 
-/// Returns a received signal as a journal has it.
+/// Returns the name of the answers to a wait that too few have signed.
+pub(crate) fn proposals(wait: &str) -> String {
+    format!("{wait}?")
+}
+
+/// Returns the wait to which an answer is that too few have signed.
+pub(crate) fn proposal_of(name: &str) -> Option<&str> {
+    name.strip_suffix('?')
+}
+
+/// Returns a received signal as a journal has it. An answer is still to be verified.
 ///
 /// # Errors
 ///
@@ -170,6 +202,7 @@ pub(crate) fn read(
     start: &Digest,
     key: &PublicKey,
     received: ReceivedSignal,
+    is_answer: bool,
 ) -> Result<TakenSignal, String> {
     const FOREIGN: &str = "no runtime with this key received it";
     let ReceivedSignal { place: SignalPlace { order, at }, name, id, payload: text, receipt, .. } = received;
@@ -177,6 +210,9 @@ pub(crate) fn read(
     let signal = TakenSignal { name, id, order, at, value, receipt };
     if payload(&signal.value) != text || !is_received(run, start, key, &signal) {
         return Err(FOREIGN.to_owned());
+    }
+    if is_answer {
+        return Ok(signal);
     }
     match conforming(machine, &signal.name, signal.value.clone()) {
         Ok(value) if value == signal.value => Ok(signal),
@@ -205,8 +241,8 @@ pub fn conforming(machine: &dyn Machine, name: &str, value: Value) -> Result<Val
     if !code.settings.signals.contains_key(&name) {
         return Err(SignalError::Unknown { graph, name, signals: code.settings.signals.keys().cloned().collect() });
     }
-    if !value.view().is_within(MOST_LEVELS_OF_SIGNALS) {
-        let expected = format!("a value of at most {MOST_LEVELS_OF_SIGNALS} levels");
+    if !value.view().is_within(MOST_LEVELS) {
+        let expected = format!("a value of at most {MOST_LEVELS} levels");
         let mismatch = Mismatch::new(expected, value.view());
         return Err(SignalError::Value { graph, name, mismatch });
     }

@@ -136,8 +136,12 @@ impl RuntimeServices {
         if begin.parent.is_some() {
             return Err(StartError::WaitsInside { graph: graph() });
         }
-        if !schema::IS_THERE && code.settings.signals.values().any(|signal| signal.schema.is_some()) {
-            let reason = "its signals have rules, which need the feature `schema` of `graph-runtime`".to_owned();
+        let asks = || code.nodes.iter().filter_map(|node| node.kind.wait()?.ask.as_ref());
+        let of_answers = || asks().any(|ask| ask.schema.is_some());
+        let of_signals = || code.settings.signals.values().any(|signal| signal.schema.is_some());
+        if !schema::IS_THERE && (of_signals() || of_answers()) {
+            let reason =
+                "its signals or answers have rules, which need the feature `schema` of `graph-runtime`".to_owned();
             return Err(StartError::Schema { graph: graph(), reason });
         }
         let store = self.store.as_ref().ok_or_else(|| StartError::NoStore { graph: graph() })?;

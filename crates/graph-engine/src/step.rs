@@ -45,7 +45,7 @@ pub use nested::{
     MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, may_begin_runs, nested_id,
     receives_secrets,
 };
-pub use opened::{OpenWait, Opened, TakenSignal, TakenWait};
+pub use opened::{ANSWER, OpenWait, Opened, Opening, TakenSignal, TakenWait, wait_id};
 pub use order::{ElementPaths, Reordered};
 pub use position::{Branch, Memory, OpenJoin, Position};
 pub use quorum::{Decision, Tally};
@@ -69,8 +69,8 @@ pub enum Planned {
     },
     /// No call: the node computes and continues.
     Compute,
-    /// No call: the node waits, until this time if it computes one, in milliseconds since the Unix epoch.
-    Wait(Option<i64>),
+    /// No call: the node waits.
+    Wait(Opening),
     /// The end of the run.
     Finish,
 }
@@ -85,7 +85,7 @@ pub fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
     match &env.graph.node(env.at.node).kind {
         CompiledKind::Gate | CompiledKind::Start => Ok(Planned::Compute),
         CompiledKind::Wait(_) if env.taken.is_some() => Ok(Planned::Compute),
-        CompiledKind::Wait(wait) => wait::until(env, wait, notes).map(Planned::Wait),
+        CompiledKind::Wait(wait) => wait::opening(env, wait, notes).map(Planned::Wait),
         CompiledKind::Return(_) => Ok(Planned::Finish),
         CompiledKind::Action(call) => env.graph.request(call, &env.context, None, notes).map(Planned::Call),
         CompiledKind::Foreach(each) => match env.graph.evaluate(each.over(), &env.context, notes) {

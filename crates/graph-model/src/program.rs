@@ -178,6 +178,8 @@ pub enum Kind {
     Foreach(u16),
     /// Computes its assignments and routes.
     Gate,
+    /// Asks people, waits for their answer, and then computes its assignments and routes.
+    Interrupt,
     /// Waits, and then computes its assignments and routes.
     Wait,
     /// Ends the run.
@@ -191,7 +193,7 @@ impl Kind {
     pub fn tool(self) -> Option<u16> {
         match self {
             Self::Action(tool) | Self::Foreach(tool) => Some(tool),
-            Self::Gate | Self::Wait | Self::Return | Self::Start => None,
+            Self::Gate | Self::Interrupt | Self::Wait | Self::Return | Self::Start => None,
         }
     }
 
@@ -206,6 +208,7 @@ impl Kind {
             Self::Action(_) => "action",
             Self::Foreach(_) => "foreach",
             Self::Gate => "gate",
+            Self::Interrupt => "interrupt",
             Self::Wait => "wait",
             Self::Return => "return",
             Self::Start => "start",
@@ -218,6 +221,7 @@ impl Kind {
             Self::Action(_) => "calls a tool",
             Self::Foreach(_) => "calls a tool for each item",
             Self::Gate => "computes",
+            Self::Interrupt => "asks people",
             Self::Wait => "waits",
             Self::Return => "ends the run",
             Self::Start => "begins the run",
@@ -598,8 +602,8 @@ impl NodeBody {
     pub fn paths<'b>(&'b self, visit: &mut impl FnMut(&'b Path)) {
         let own = [&self.item, &self.params, &self.output].into_iter().flatten();
         let over = self.each.as_ref().map(|each| &each.over);
-        let until = self.wait.as_ref().and_then(|wait| wait.until.as_ref());
-        own.chain(over).chain(until).chain(self.assign.values()).for_each(|term| term.paths(visit));
+        let wait = self.wait.iter().flat_map(|wait| wait.until.iter().chain(wait.ask.iter().map(|ask| &ask.payload)));
+        own.chain(over).chain(wait).chain(self.assign.values()).for_each(|term| term.paths(visit));
     }
 }
 
@@ -658,7 +662,7 @@ impl NodeFacts {
         let is_plain = match body.does {
             Kind::Gate => true,
             Kind::Action(tool) => answers(tool),
-            Kind::Foreach(_) | Kind::Wait | Kind::Return | Kind::Start => false,
+            Kind::Foreach(_) | Kind::Interrupt | Kind::Wait | Kind::Return | Kind::Start => false,
         };
         facts.fast = is_plain
             && !facts.visits
@@ -730,6 +734,25 @@ pub struct Wait {
     /// The index of the node that follows when the time has come without one of these signals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_timeout: Option<u16>,
+    /// Its question, if it is an interrupt, which waits for the answer instead of signals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Ask>,
+}
+
+/// The question of an interrupt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// The value that people are shown.
+    pub payload: Term,
+    /// The schema of the answer, if it says more than the type does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
+    /// The role that whoever answers has; `None` for any trusted key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// How many keys of different owners sign the answer, at least 1.
+    pub count: u32,
 }
 
 /// A signal that a run can receive.

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::objects::Object;
 use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
+use graph_engine::answer::SignedAnswer;
 use graph_engine::failure::HeldFailure;
 use graph_engine::machine::{Keep, Topology, TopologyNode};
 use graph_engine::record::hide_encrypted;
@@ -244,8 +245,14 @@ impl RunProjection {
     fn take_waits(&mut self, take: &Take, additions: &mut FileAdditions) {
         for taken in &take.taken {
             let Some(over) = self.waiting.remove(&taken.step) else { continue };
-            let signal = taken.signal.as_ref().map(|signal| json!({"name": signal.name, "id": signal.id}));
-            let payload = json!({"step": over.number, "node": over.node, "signal": signal});
+            let event = taken.signal.as_ref().map(|signal| match SignedAnswer::read(&signal.value) {
+                Some(signed) => ("answered_by", signed.by.iter().map(|by| by.owner.as_str()).collect()),
+                None => ("signal", json!({"name": signal.name, "id": signal.id})),
+            });
+            let mut payload = json!({"step": over.number, "node": over.node, "signal": null});
+            if let Some((field, value)) = event {
+                payload[field] = value;
+            }
             self.add(additions, "wait_over", payload);
             self.frontier.push(over);
         }
@@ -326,7 +333,10 @@ impl RunProjection {
         if let Some(opened) = visit.opened {
             let time = |at: i64| timestamp::milliseconds(timestamp::from_unix_milliseconds(at));
             let (opened_at, due) = (time(opened.at), opened.due.map(time));
-            let payload = json!({"step": visit.step, "node": visit.node, "opened_at": opened_at, "due": due});
+            let mut payload = json!({"step": visit.step, "node": visit.node, "opened_at": opened_at, "due": due});
+            if let Some(shown) = opened.payload {
+                payload["payload"] = shown;
+            }
             self.add(additions, "wait_opened", payload);
             let Visit { step: number, node, branch, fan, .. } = visit;
             let mut target = Target::first(number, node, branch);

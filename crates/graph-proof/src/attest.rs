@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base64ct::{Base64, Base64Url, Encoding};
+use graph_engine::dsse::{Envelope, EnvelopeError};
 use graph_engine::machine::Machine;
 use graph_engine::record::{Entry, Journal, JournalError, Record, SignedRecord};
 use graph_engine::store::Store;
@@ -16,7 +16,7 @@ use graph_model::name::RunId;
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
-use crate::audit::{Audit, AuditError, audit_tree};
+use crate::audit::{Approval, Approver, Audit, AuditError, SignalSummary, audit_tree};
 use crate::edits::EditSummary;
 
 /// The payload type of the envelope.
@@ -65,38 +65,8 @@ pub async fn attest(
     let audits = audit_tree(machine, run, store, key, encryption_key).await?;
     let statement = Statement::of(&audits);
     let payload = serde_json::to_string(&statement).expect("a statement has only texts as keys");
-    let signature = by.sign_bytes(&encoded(PAYLOAD, payload.as_bytes()));
-    let envelope = DsseEnvelope {
-        payload: Base64::encode_string(payload.as_bytes()),
-        payload_type: PAYLOAD.to_owned(),
-        signatures: vec![Signature {
-            keyid: Some(by.public().fingerprint().to_string()),
-            sig: Base64::encode_string(&signature),
-        }],
-    };
-    Ok(serde_json::to_string(&envelope).expect("an envelope has only texts as keys"))
-}
-
-/// Returns the bytes that are signed for a payload: the pre-authentication encoding of DSSE.
-fn encoded(kind: &str, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len()).into_bytes();
-    bytes.extend_from_slice(payload);
-    bytes
-}
-
-#[derive(Serialize, Deserialize)]
-struct DsseEnvelope {
-    payload: String,
-    #[serde(rename = "payloadType")]
-    payload_type: String,
-    signatures: Vec<Signature>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Signature {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    keyid: Option<String>,
-    sig: String,
+    let envelope = Envelope::new(PAYLOAD, payload.as_bytes()).signed_by(by).expect("its payload is Base64");
+    Ok(envelope.to_string())
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,6 +102,12 @@ struct Predicate {
     /// The changes that people made to its state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     edits: Vec<EditFacts>,
+    /// The answers of people that it took.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    approvals: Vec<ApprovalFacts>,
+    /// The signals that it took.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    signals: Vec<SignalFacts>,
     started_on: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended_on: Option<String>,
@@ -178,6 +154,34 @@ struct EditFacts {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ApprovalFacts {
+    wait: String,
+    node: String,
+    received_on: String,
+    statement: Sha256,
+    payload: Sha256,
+    by: Vec<ApproverFacts>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct ApproverFacts {
+    key: String,
+    owner: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    role: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SignalFacts {
+    name: String,
+    id: String,
+    received_on: String,
+    value: Sha256,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct InsideFacts {
     run: RunId,
     graph: GraphStatement,
@@ -199,6 +203,18 @@ fn graph_facts(audit: &Audit) -> GraphStatement {
 fn edit_facts(edit: &EditSummary) -> EditFacts {
     let EditSummary { record, at, step, by, why, set, written } = edit.clone();
     EditFacts { record, edited_on: at, step, by, why, set, written }
+}
+
+fn approval_facts(approval: &Approval) -> ApprovalFacts {
+    let Approval { wait, node, at, statement, payload, by } = approval.clone();
+    let by = by.into_iter().map(|Approver { key, owner, role }| ApproverFacts { key: key.to_string(), owner, role });
+    let (statement, payload) = (Sha256 { sha256: statement }, Sha256 { sha256: payload });
+    ApprovalFacts { wait, node, received_on: at, statement, payload, by: by.collect() }
+}
+
+fn signal_facts(signal: &SignalSummary) -> SignalFacts {
+    let SignalSummary { name, id, at, value } = signal.clone();
+    SignalFacts { name, id, received_on: at, value: Sha256 { sha256: value } }
 }
 
 fn journal_facts(audit: &Audit) -> JournalFacts {
@@ -232,6 +248,8 @@ impl Statement {
                 steps: audit.steps,
                 resumes: audit.resumes,
                 edits: audit.edits.iter().map(edit_facts).collect(),
+                approvals: audit.approvals.iter().map(approval_facts).collect(),
+                signals: audit.signals.iter().map(signal_facts).collect(),
                 started_on: audit.started.clone(),
                 ended_on: audit.ended.clone(),
                 grants: audit.grants.clone(),
@@ -291,8 +309,8 @@ pub struct Attestation {
 #[non_exhaustive]
 pub enum AttestationError {
     /// It is not an envelope.
-    #[error("it is not a DSSE envelope: {0}")]
-    NotAnEnvelope(String),
+    #[error(transparent)]
+    NotAnEnvelope(#[from] EnvelopeError),
     /// The key made none of its signatures, or the payload was changed.
     #[error("it is not signed by {key}, or was changed since")]
     Signature {
@@ -317,23 +335,15 @@ impl Attestation {
     ///
     /// If it is not such an envelope, no signature is valid, or the statement is not about a run.
     pub fn verify(envelope: &str, key: &PublicKey) -> Result<Self, AttestationError> {
-        let malformed = |error: String| AttestationError::NotAnEnvelope(error);
-        let envelope: DsseEnvelope = serde_json::from_str(envelope).map_err(|error| malformed(error.to_string()))?;
-        // A verifier must accept both alphabets of Base64.
-        let decode = |text: &str| Base64::decode_vec(text).or_else(|_| Base64Url::decode_vec(text));
-        let payload = decode(&envelope.payload).map_err(|_| malformed("its payload is not Base64".to_owned()))?;
-        let signed = encoded(&envelope.payload_type, &payload);
-        let is_good = envelope.signatures.iter().any(|one| {
-            let signature = decode(&one.sig).ok().and_then(|bytes| <[u8; 64]>::try_from(bytes).ok());
-            signature.is_some_and(|signature| key.verifies_bytes(&signed, &signature))
-        });
-        if !is_good {
+        let envelope: Envelope = envelope.parse()?;
+        let payload = envelope.payload()?;
+        if !envelope.signatures().iter().any(|signature| envelope.is_signed(signature, key)) {
             return Err(AttestationError::Signature { key: key.fingerprint() });
         }
         // From here on, the content is known to be signed by the key's holder.
         let other = |what: String| AttestationError::NotOfARun(what);
-        if envelope.payload_type != PAYLOAD {
-            return Err(other(format!("its payload is `{}`", envelope.payload_type)));
+        if envelope.payload_type() != PAYLOAD {
+            return Err(other(format!("its payload is `{}`", envelope.payload_type())));
         }
         let statement = String::from_utf8(payload).map_err(|_| other("it is not UTF-8".to_owned()))?;
         let said: Kinds = serde_json::from_str(&statement).map_err(|error| other(error.to_string()))?;
@@ -393,18 +403,4 @@ struct Kinds {
     kind: String,
     #[serde(rename = "predicateType")]
     predicate_type: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signed_bytes_follow_the_encoding_of_the_protocol() {
-        // The example of the DSSE protocol, version 1.
-        assert_eq!(
-            encoded("http://example.com/HelloWorld", b"hello world"),
-            b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
-        );
-    }
 }

@@ -17,3 +17,4 @@ mod visits;
 
 pub use inside::{AuditError, audit_tree, prove_tree};
 pub use prove::{Audit, audit};
+pub use receipts::{Approval, Approver, SignalSummary};

@@ -124,7 +124,7 @@ impl Visited {
             cancelled: visit.cancelled,
             late: visit.late,
             held: visit.held,
-            opened: visit.opened,
+            opened: visit.opened.clone(),
             run: visit.run.clone(),
             ms: visit.ms,
         }

@@ -15,6 +15,6 @@ pub mod history;
 mod single;
 
 pub use attest::{Attestation, AttestationError, attest};
-pub use audit::{Audit, AuditError, audit, audit_tree, prove_tree};
+pub use audit::{Approval, Approver, Audit, AuditError, SignalSummary, audit, audit_tree, prove_tree};
 pub use edges::{Edges, Fired};
 pub use single::{Single, SingleError, StepOnce, Stepped};

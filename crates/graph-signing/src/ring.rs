@@ -154,8 +154,7 @@ impl KeyRing {
 
     /// Makes a ring that trusts the keys of `files`, except for the revoked ones; for tests.
     ///
-    /// **Nothing is verified**: neither signatures nor fingerprints, nor that a trusted key is in `signed_by`. Of several
-    /// files about a key the first takes precedence, and any of them can revoke it, as in [`load`](Self::load).
+    /// **Nothing is verified**: neither signatures nor fingerprints, nor that a trusted key is in `signed_by`. If several files are about a key, the first takes precedence, and any of them can revoke it, as in [`load`](Self::load).
     pub fn from_files(files: impl IntoIterator<Item = KeyFile>) -> Self {
         let mut ring = Self::default();
         files.into_iter().for_each(|file| ring.add(file));
@@ -774,7 +773,7 @@ mod tests {
         KeyRing::load(&directories.iter().map(|directory| directory.0.path()).collect::<Vec<_>>()).0
     }
 
-    /// Which of the keys 1 to 9 have the role `refunds`.
+    /// Returns those of the keys 1 to 9 that have the role `refunds`.
     fn with_refunds(ring: &KeyRing) -> Vec<u8> {
         (1..=9).filter(|seed| ring.has_role(&fingerprint(*seed), "refunds")).collect()
     }

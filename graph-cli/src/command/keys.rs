@@ -234,7 +234,7 @@ fn list(list: &KeysListArguments) -> CommandResult {
         out!("no keys in {}", list.keys.display());
     }
     for key in ring.keys() {
-        out!("{}  {}{}", key.fingerprint, key.owner, standing(&ring, key));
+        out!("{}  {}{}", key.fingerprint, key.owner, role_note(&ring, key));
     }
     for (fingerprint, path) in ring.blocked_keys() {
         out!("{fingerprint}  blocked, since {} is refused", path.display());
@@ -246,7 +246,7 @@ fn list(list: &KeysListArguments) -> CommandResult {
 }
 
 /// Says whether the key is revoked, and otherwise which roles it has.
-fn standing(ring: &KeyRing, key: &KeyFile) -> String {
+fn role_note(ring: &KeyRing, key: &KeyFile) -> String {
     let has = |role: &String| ring.has_role(&key.fingerprint, role);
     match &key.revoked_at {
         Some(at) => format!(", revoked on {at}"),

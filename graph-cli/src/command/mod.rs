@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+pub(crate) mod answer;
 pub(crate) mod attest;
 pub(crate) mod cache;
 pub(crate) mod cancel;
@@ -10,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod files;
 pub(crate) mod fork;
 pub(crate) mod gc;
+pub(crate) mod inbox;
 pub(crate) mod keys;
 pub(crate) mod new;
 pub(crate) mod replay;

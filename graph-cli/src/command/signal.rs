@@ -77,8 +77,8 @@ pub(crate) fn run(arguments: &SignalArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
-/// Reads the value of a signal.
-fn read_value(text: &str) -> Result<Value, Error> {
+/// Reads a value as JSON, from the command line or from standard input.
+pub(super) fn read_value(text: &str) -> Result<Value, Error> {
     let text = match text {
         "-" => {
             let mut read = Vec::new();

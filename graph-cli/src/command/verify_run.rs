@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use graph_runtime::files::{FilesAudit, FilesAuditError};
 use graph_runtime::store::StoreError;
-use graph_runtime::{Audit, AuditError, Machine, RunId, audit_tree};
+use graph_runtime::{Approval, Audit, AuditError, Machine, RunId, SignalSummary, audit_tree};
 use serde_json::json;
 
 use super::show::{edit_json, edit_text};
@@ -144,6 +144,10 @@ fn say(audit: &Audit) {
         audit.status.name()
     );
     audit.edits.iter().for_each(|edit| out!("  {}", edit_text(edit)));
+    for Approval { wait, node, at, by, .. } in &audit.approvals {
+        let by: Vec<String> = by.iter().map(|by| format!("{} ({})", super::plain(&by.owner), by.key)).collect();
+        out!("  `{node}` ({wait}) was answered on {at} by {}", by.join(" and "));
+    }
 }
 
 fn as_json(audit: &Audit) -> serde_json::Value {
@@ -156,6 +160,8 @@ fn as_json(audit: &Audit) -> serde_json::Value {
         "steps": audit.steps,
         "resumes": audit.resumes,
         "edits": audit.edits.iter().map(edit_json).collect::<Vec<_>>(),
+        "approvals": audit.approvals.iter().map(approval_json).collect::<Vec<_>>(),
+        "signals": audit.signals.iter().map(signal_json).collect::<Vec<_>>(),
         "records": audit.records,
         "link": audit.link.to_hex(),
         "from": audit.from,
@@ -163,4 +169,16 @@ fn as_json(audit: &Audit) -> serde_json::Value {
         "recomputed": audit.is_recomputed,
         "unproven_reducers": audit.unproven_reducers,
     })
+}
+
+fn approval_json(approval: &Approval) -> serde_json::Value {
+    let Approval { wait, node, at, statement, payload, by, .. } = approval;
+    let by = by.iter().map(|by| json!({"key": by.key.to_string(), "owner": by.owner, "role": by.role}));
+    let (statement, payload, by) = (statement.to_hex(), payload.to_hex(), by.collect::<Vec<_>>());
+    json!({"wait": wait, "node": node, "at": at, "statement": statement, "payload": payload, "by": by})
+}
+
+fn signal_json(signal: &SignalSummary) -> serde_json::Value {
+    let SignalSummary { name, id, at, value, .. } = signal;
+    json!({"name": name, "id": id, "at": at, "value": value.to_hex()})
 }

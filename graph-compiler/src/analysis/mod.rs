@@ -183,6 +183,11 @@ impl<'d> Analysis<'d> {
             ty: Type::of_schema(&signal.schema),
             description: signal.schema.description.clone(),
         };
+        let answers = definition.nodes.iter().filter_map(|node| {
+            let schema = &node.wait()?.ask.as_ref()?.schema;
+            let (name, ty) = (node.name.to_string(), Type::of_schema(schema));
+            Some(TypedSignal { name, ty, description: schema.description.clone() })
+        });
         let exits = output::exits(self.type_env(), &self.control_flow);
         Interface {
             id: definition.id.to_string(),
@@ -194,6 +199,7 @@ impl<'d> Analysis<'d> {
             tools: self.model.tools.iter().map(tool).collect(),
             reducers: self.reducers(),
             signals: definition.signals.iter().map(signal).collect(),
+            answers: answers.collect(),
             output: output::output(self.type_env(), &exits),
             exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),

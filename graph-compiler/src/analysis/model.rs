@@ -303,13 +303,16 @@ impl<'d> Model<'d> {
         let action = match &self.definition.nodes[node].kind {
             NodeKind::Action(action) => action,
             NodeKind::Wait(wait) if matches!(site, Site::Assign(_) | Site::Next) => {
-                return self.received(wait).map(Cow::Owned);
+                return match &wait.ask {
+                    Some(ask) => Some(Cow::Owned(Type::of_schema(&ask.schema))),
+                    None => self.received(wait).map(Cow::Owned),
+                };
             }
             _ => return None,
         };
         let result = &self.tool(&action.call).result;
         match site {
-            Site::Params | Site::Output | Site::Over | Site::Item | Site::Until | Site::Hook => None,
+            Site::Params | Site::Output | Site::Over | Site::Item | Site::Until | Site::Payload | Site::Hook => None,
             Site::Next if self.may_skip_assign(node) => Some(Cow::Owned(or_failure(result))),
             Site::Assign(_) | Site::Next => Some(Cow::Borrowed(result)),
         }

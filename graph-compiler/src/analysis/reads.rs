@@ -21,6 +21,8 @@ pub enum Site {
     Assign(usize),
     /// In the condition of an edge.
     Next,
+    /// In the `payload` of an interrupt: before it asks.
+    Payload,
     /// In the `until` of a wait: before it waits.
     Until,
     /// In a return node's output.
@@ -33,7 +35,9 @@ impl Site {
     /// Returns the point of the node at which an expression at this place is evaluated; `None` for a hook.
     pub(crate) fn point(self) -> Option<ProgramPoint> {
         match self {
-            Self::Params | Self::Over | Self::Item | Self::Until | Self::Output => Some(ProgramPoint::Before),
+            Self::Params | Self::Over | Self::Item | Self::Until | Self::Payload | Self::Output => {
+                Some(ProgramPoint::Before)
+            }
             Self::Assign(count) => Some(ProgramPoint::Assigned(count)),
             Self::Next => Some(ProgramPoint::After),
             Self::Hook => None,
@@ -161,6 +165,7 @@ pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n TermDefiniti
     }
     terms.extend(node.each().map(|each| (Site::Over, &each.over)));
     terms.extend(node.wait().and_then(|wait| wait.until.as_ref()).map(|term| (Site::Until, term)));
+    terms.extend(node.wait().and_then(|wait| wait.ask.as_ref()).map(|ask| (Site::Payload, &ask.payload)));
     terms.extend(node.output().map(|term| (Site::Output, term)));
     let assign = node.assign().iter().enumerate().map(|(at, assignment)| (Site::Assign(at), &assignment.value));
     terms.extend(assign);

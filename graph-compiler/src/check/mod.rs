@@ -53,8 +53,8 @@ use std::sync::Arc;
 
 use graph_definition::code::Level;
 use graph_definition::definition::{
-    Conduct, Contract, Definition, EdgeDefinition, EdgeList, HookDefinition, NodeDefinition, Reaction, RouteDefinition,
-    Spanned, TermDefinition, ValueSchema, program_condition,
+    AskDefinition, Conduct, Contract, Definition, EdgeDefinition, EdgeList, HookDefinition, NodeDefinition, Reaction,
+    RouteDefinition, Spanned, TermDefinition, ValueSchema, program_condition,
 };
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, Severity, code};
 use graph_definition::verify::{DefinitionOrigin, VerifiedSource};
@@ -138,6 +138,7 @@ const LINTS: &[CheckRule] = &[
     unread::check,
     unread_inputs::check,
     waits::check_unreceived,
+    waits::check_endless,
     dollars::check,
     variables::check,
     widened::check,
@@ -304,6 +305,7 @@ fn build_node(
             timeout_ms: wait.timeout_ms,
             signals: wait.signals.iter().map(|name| name.value.clone()).collect(),
             on_timeout: analysis.model.timeout_successor(at).map(index),
+            ask: wait.ask.as_ref().map(build_ask),
         }),
         assign,
         reset: node.reset().iter().map(ToString::to_string).collect(),
@@ -327,6 +329,15 @@ fn build_node(
         facts: Some(facts),
     };
     CheckedNode { name: node.name.to_string(), next, body }
+}
+
+fn build_ask(ask: &AskDefinition) -> program::Ask {
+    program::Ask {
+        payload: ask.payload.to_program(),
+        schema: ask.schema.beyond_types(),
+        role: ask.role.as_ref().map(|role| role.value.clone()),
+        count: ask.count,
+    }
 }
 
 fn build_hook(analysis: &Analysis<'_>, hook: &HookDefinition, guards: bool) -> Hook {

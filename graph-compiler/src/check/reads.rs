@@ -74,6 +74,7 @@ fn check_result(analysis: &Analysis<'_>, read: &PathRead<'_>, diagnostics: &mut 
     let node = &analysis.model.definition.nodes[read.node];
     let why = match (&node.kind, read.site) {
         (_, Site::Params | Site::Item) => "the tool is still to be called with these parameters",
+        (_, Site::Payload) => "the question is still to be asked with this payload",
         (_, Site::Until) => "the node is still to wait until this time",
         (_, Site::Over) => "the tool is still to be called for the items of this list",
         (kind, _) => kind.no_result(),

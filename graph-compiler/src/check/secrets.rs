@@ -24,9 +24,14 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         for (site, term) in terms(node) {
             // Parameters are checked together with the types that the tool expects.
-            if !matches!(site, Site::Params | Site::Item) {
+            if !matches!(site, Site::Params | Site::Item | Site::Payload) {
                 check_texts(analysis, (at, site), term, diagnostics);
             }
+        }
+        if let Some(ask) = node.wait().and_then(|wait| wait.ask.as_ref()) {
+            let promise = Promise::None("people are shown the payload of an interrupt");
+            let given = SecretCheck { analysis, node: at, site: Site::Payload, promise };
+            given.check(&ask.payload, &Type::any(), &format_args!("the payload of `{}`", node.name), diagnostics);
         }
         tests(node).into_iter().for_each(|test| check_test(analysis, (at, Site::Next), test, diagnostics));
     }

@@ -1,6 +1,6 @@
 //! Nodes that wait, and nodes that run graphs that wait.
 
-use graph_definition::definition::{NodeDefinition, TermDefinition, TermKind, WaitDefinition};
+use graph_definition::definition::{AskDefinition, NodeDefinition, TermDefinition, TermKind, WaitDefinition};
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_model::timestamp;
 use graph_model::value::Value;
@@ -23,7 +23,11 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             if let Some(until) = &wait.until {
                 check_until(analysis, at, node, until, diagnostics);
             }
-            check_signals(analysis, node, wait, diagnostics);
+            match &wait.ask {
+                Some(ask) => check_ask(analysis, node, ask, diagnostics),
+                None => check_signals(analysis, node, wait, diagnostics),
+            }
+            check_timeout(analysis, node, wait, diagnostics);
         }
         check_inside(analysis, node, diagnostics);
     }
@@ -63,9 +67,15 @@ fn check_signals(analysis: &Analysis<'_>, node: &NodeDefinition, wait: &WaitDefi
             }
         }
     }
+}
+
+/// Checks that a wait leads somewhere if nothing comes in time.
+fn check_timeout(analysis: &Analysis<'_>, node: &NodeDefinition, wait: &WaitDefinition, diagnostics: &mut Diagnostics) {
+    let whose = format!("the {} `{}`", wait.type_name(), node.name);
     match &wait.on_timeout {
         None if wait.has_time && wait.listens => {
-            let message = format!("{whose} does not say what follows if no signal comes in time");
+            let awaited = if wait.ask.is_some() { "answer" } else { "signal" };
+            let message = format!("{whose} does not say what follows if no {awaited} comes in time");
             diagnostics
                 .error(code::BAD_WAIT, analysis.model.place(&node.name.span), message)
                 .help("name the node that follows then: `on_timeout: name`");
@@ -83,6 +93,28 @@ fn check_signals(analysis: &Analysis<'_>, node: &NodeDefinition, wait: &WaitDefi
                 .help("say how long it waits, `timeout: 2d`, or remove `on_timeout`");
         }
         _ => {}
+    }
+}
+
+/// Checks the question of an interrupt.
+fn check_ask(analysis: &Analysis<'_>, node: &NodeDefinition, ask: &AskDefinition, diagnostics: &mut Diagnostics) {
+    if Type::of_schema(&ask.schema).has_secret() {
+        let message = format!("the answers to `{}` have secrets, which this version does not support", node.name);
+        diagnostics
+            .error(code::NOT_SUPPORTED, analysis.model.place(&ask.schema.span), message)
+            .help("ask for the id of the secret, and let a tool read it");
+    }
+}
+
+/// Reports interrupts that wait forever if nobody answers.
+pub(super) fn check_endless(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    for node in &analysis.model.definition.nodes {
+        if node.wait().is_some_and(|wait| wait.ask.is_some() && !wait.has_time && wait.on_timeout.is_none()) {
+            let message = format!("the interrupt `{}` waits forever if nobody answers", node.name);
+            diagnostics
+                .lint(code::ENDLESS_QUESTION, analysis.model.place(&node.name.span), message)
+                .help("say how long it waits and what follows then: `timeout: 3d` and `on_timeout: name`");
+        }
     }
 }
 

@@ -137,7 +137,7 @@ impl<'g> Module<'g> {
     fn new(interface: &'g Interface, name: &str) -> Self {
         let (module, machine) = idents(name);
         let of_reducers = reducers::OWN.into_iter().filter(|_| !interface.reducers.is_empty());
-        let of_signals = signals::OWN.into_iter().filter(|_| !interface.signals.is_empty());
+        let of_signals = signals::own(interface);
         let taken = OWN.into_iter().chain(PRELUDE).chain(of_reducers).chain(of_signals).map(str::to_owned);
         let mut types = NamedTypes::new(Scope::with(taken.chain([machine.to_string()])));
         let inputs = types.named_object("Inputs", interface.inputs.as_deref(), "The inputs of a run.");

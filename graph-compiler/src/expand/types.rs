@@ -118,11 +118,11 @@ impl NamedTypes {
         if ty.nullable { quote!(Option<#rust>) } else { rust }
     }
 
-    /// Returns the Rust type of the value of a signal. An object is named after the signal, even if it equals another type, which
+    /// Returns the Rust type of a value that a run receives. An object has the name `hint`, even if it equals another type, which
     /// then has two names.
-    pub(super) fn signal(&mut self, name: &str, ty: &Type) -> TokenStream {
-        let (TypeKind::Object(_), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, name) };
-        self.called(&ty.kind, name, &format!("The value of the signal `{name}`."))
+    pub(super) fn received(&mut self, hint: &str, doc: &str, ty: &Type) -> TokenStream {
+        let (TypeKind::Object(_), false) = (&ty.kind, ty.nullable) else { return self.rust(ty, hint) };
+        self.called(&ty.kind, hint, doc)
     }
 
     /// Returns a name made of `hint` for an object or enumeration: an alias if the type has a name already.

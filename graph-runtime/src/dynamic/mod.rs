@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use graph_compiler::diagnostic::Diagnostic;
-use graph_compiler::graph::{Interface, TypedTool};
+use graph_compiler::graph::{Interface, TypedSignal, TypedTool};
 use graph_compiler::project::{Project, Resolved};
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::name::ItemId;
@@ -304,6 +304,14 @@ impl Graph for Interpreted {
     }
 }
 
+/// Reads a value that a run receives.
+fn received(all: &[TypedSignal], name: &str, value: Value) -> Result<Value, Mismatch> {
+    match all.iter().find(|one| one.name == name) {
+        Some(one) => conform(&one.ty, value),
+        None => no_such_signal(name),
+    }
+}
+
 impl Machine for Interpreted {
     fn graph(&self) -> &CompiledGraph {
         &self.loaded.code
@@ -314,10 +322,11 @@ impl Machine for Interpreted {
     }
 
     fn signal(&self, name: &str, value: Value) -> Result<Value, Mismatch> {
-        match self.loaded.interface.signals.iter().find(|signal| signal.name == name) {
-            Some(signal) => conform(&signal.ty, value),
-            None => no_such_signal(name),
-        }
+        received(&self.loaded.interface.signals, name, value)
+    }
+
+    fn answer(&self, node: &str, value: Value) -> Result<Value, Mismatch> {
+        received(&self.loaded.interface.answers, node, value)
     }
 
     fn open(&self, inputs: Value) -> Result<Box<dyn StateFields>, Mismatch> {

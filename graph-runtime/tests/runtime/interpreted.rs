@@ -117,6 +117,14 @@ impl Machine for Interpreted {
         }
     }
 
+    fn answer(&self, _: &str, value: Value) -> Result<Value, Mismatch> {
+        // As generated code, it reads a word of an enumeration.
+        match value.get("decision").and_then(Value::as_str) {
+            Some("approve" | "refuse") => Ok(value),
+            _ => Err(Mismatch::new("a decision", value.view())),
+        }
+    }
+
     fn nested(&self, _: u16) -> Option<Arc<dyn Machine>> {
         self.nested.clone().map(|nested| nested as Arc<dyn Machine>)
     }

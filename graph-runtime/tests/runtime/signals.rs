@@ -7,16 +7,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
+use graph_runtime::answer::Answered;
 use graph_runtime::history::Fork;
 use graph_runtime::record::{Entry, Follower, Record, SignedRecord, TakenSignal};
 use graph_runtime::store::{Received, Signal, StoreError};
 use graph_runtime::{
-    ActionError, Call, Clock, Digest, Durability, ForkRun, ManualClock, Map, MemoryStore, NamedSignal, Options,
-    ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, SignalError, Status, Store, Value, WorkerOptions,
-    audit, audit_tree, history,
+    ActionError, AnswerError, Call, Clock, Digest, Durability, ForkRun, ManualClock, Map, MemoryStore, NamedAnswer,
+    NamedSignal, Options, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, SignalError, Status, Store,
+    Value, WorkerOptions, audit, audit_tree, history,
 };
 use serde_json::json;
 
+use crate::answers::{People, answering};
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
 use crate::recovery::Failing;
@@ -275,11 +277,27 @@ async fn a_worker_continues_a_run_when_a_signal_comes() {
     assert_eq!(worker.status().claimed, 50);
 }
 
-/// A graph of branches that call a tool, fail, or wait for signals or a time.
+/// A graph of branches that call a tool, fail, ask people, or wait for signals or a time.
 struct Branches {
     nodes: Vec<(String, String)>,
-    /// The waits by their names, each with its signals and its hours.
-    waits: BTreeMap<String, (Vec<&'static str>, Option<u64>)>,
+    /// The waits by their names.
+    waits: BTreeMap<String, Awaited>,
+}
+
+/// The events that a wait waits for.
+#[derive(Default)]
+struct Awaited {
+    signals: Vec<&'static str>,
+    hours: Option<u64>,
+    asks: bool,
+}
+
+impl Awaited {
+    /// Whether the wait of a visit receives what came with a name at a time.
+    fn receives(&self, step: u64, due: Option<i64>, name: &str, at: i64) -> bool {
+        let is_named = if self.asks { name == format!("{step}#1") } else { self.signals.contains(&name) };
+        is_named && due.is_none_or(|due| at < due)
+    }
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -319,9 +337,21 @@ impl Branches {
     /// Returns a node that leads to `next`.
     fn node(&mut self, random: &mut Random, name: &str, next: &str) -> String {
         let log = format!(r#""assign":{{"log":{{"at":"{name}","got":"${{result}}"}}}},"next":[{{"to":"{next}"}}]"#);
-        match random.below(5) {
+        // The last node of a branch leads to the join when nothing comes, and others lead on.
+        let target = if next == "met" { "\"MET\"".to_owned() } else { (self.nodes.len() + 1).to_string() };
+        match random.below(7) {
             0 => format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"fail":false}},{log}}}"#),
             1 => format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"fail":{}}},{log}}}"#, random.below(3) == 0),
+            2 | 3 => {
+                let hours = (random.below(2) == 0).then(|| 1 + random.below(4));
+                let count = 1 + random.below(2);
+                let mut wait = format!(r#""ask":{{"payload":"{name}","count":{count}}}"#);
+                if let Some(hours) = hours {
+                    write!(wait, r#","timeout_ms":{},"on_timeout":{target}"#, hours * 3_600_000).unwrap();
+                }
+                self.waits.insert(name.to_owned(), Awaited { hours, asks: true, ..Awaited::default() });
+                format!(r#"{{"line":1,"does":"interrupt","wait":{{{wait}}},{log}}}"#)
+            }
             _ => {
                 let mut signals: Vec<&str> = NAMES.into_iter().filter(|_| random.below(2) == 0).collect();
                 let hours = (random.below(2) == 0 || signals.is_empty()).then(|| 1 + random.below(4));
@@ -337,11 +367,9 @@ impl Branches {
                     wait.push(format!(r#""timeout_ms":{}"#, hours * 3_600_000));
                 }
                 if !signals.is_empty() && hours.is_some() {
-                    // The last node of a branch leads to the join when no signal comes, and others lead on.
-                    let target = if next == "met" { "\"MET\"".to_owned() } else { (self.nodes.len() + 1).to_string() };
                     wait.push(format!(r#""on_timeout":{target}"#));
                 }
-                self.waits.insert(name.to_owned(), (signals, hours));
+                self.waits.insert(name.to_owned(), Awaited { signals, hours, asks: false });
                 format!(r#"{{"line":1,"does":"wait","wait":{{{}}},{log}}}"#, wait.join(","))
             }
         }
@@ -376,21 +404,78 @@ type Calls = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 #[derive(Debug, Clone)]
 enum Happening {
     Signal(&'static str, u64),
+    /// One of two people answers one of the questions.
+    Answer(String, u8, u64),
     Minutes(u64),
 }
 
-/// Runs a graph while things happen to it, and fails a write of its store. Returns its output, if it ended, and what it called.
+/// A run after all that happened to it.
+struct Played {
+    store: MemoryStore,
+    graph: Interpreted,
+    calls: Calls,
+    /// Its output, if it ended.
+    output: Option<Value>,
+    /// The names of the signals and answers that it received, in order, and when.
+    received: Vec<(String, i64)>,
+    /// The answers that were accepted, by the questions.
+    answers: BTreeMap<String, Value>,
+    /// The answers that one of two people has signed: the question, who, and the answer.
+    proposed: BTreeSet<(String, u8, u64)>,
+}
+
+impl Played {
+    /// Answers a question, and says so if the answer was accepted.
+    async fn answer(&mut self, runtime: &Runtime, node: &str, who: u8, number: u64, at: i64) {
+        let Ok(questions) = runtime.questions(&self.graph, &id("run")).await else { return };
+        let Some(question) = questions.into_iter().find(|question| question.node == node) else { return };
+        let answer = NamedAnswer::new(node, json!({"decision": if number == 0 { "approve" } else { "refuse" }}));
+        let envelope = question.sign(answer.clone(), &SecretKey::from_seed(&[20 + who; 32])).unwrap();
+        match runtime.answer(&self.graph, &id("run"), &envelope).await {
+            Ok(Answered::Accepted) => {
+                let other = (question.wait.clone(), 1 - who, number);
+                assert!(question.count == 1 || self.proposed.contains(&other), "two people have signed it");
+                self.received.push((question.wait.clone(), at));
+                assert_eq!(self.answers.insert(question.wait, answer.value), None, "it is answered once");
+            }
+            Ok(Answered::Proposed { have: 1, need: 2 }) => {
+                if self.proposed.insert((question.wait.clone(), who, number)) {
+                    self.received.push((format!("{}?", question.wait), at));
+                }
+            }
+            Ok(Answered::Already { .. }) => assert_eq!(self.answers[&question.wait], answer.value),
+            Ok(other) => unreachable!("{other:?}"),
+            Err(AnswerError::Answered { .. }) => assert_ne!(self.answers[&question.wait], answer.value),
+            Err(AnswerError::Expired { due, .. }) => assert!(due <= at),
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+}
+
+/// Runs a graph while things happen to it, and fails a write of its store.
 async fn played(
     durability: Durability,
     made: &Branches,
     happenings: &[Happening],
     crash: Option<(u64, bool)>,
-) -> (MemoryStore, Interpreted, Calls, Option<Value>) {
+) -> Played {
     let (memory, clock) = store();
     let calls = Calls::default();
     let graph = made.graph(&calls);
-    let plain = runtime(memory.clone());
-    let mut output = None;
+    let people = People::default();
+    for (who, owner) in [(20, "Ann"), (21, "Bo")] {
+        people.add(who, owner, &[]);
+    }
+    let plain = answering(memory.clone(), &people);
+    let mut played = Played {
+        store: memory.clone(),
+        graph: graph.clone(),
+        calls,
+        output: None,
+        received: Vec::new(),
+        answers: BTreeMap::new(),
+        proposed: BTreeSet::new(),
+    };
     let failing = crash.map(|(writes, is_written)| runtime(Failing::after(&memory, writes, is_written)));
     let mut crashing = failing.as_ref();
     let options = Options { run: Some(id("run")), durability, ..Options::default() };
@@ -401,7 +486,11 @@ async fn played(
                 let signal = NamedSignal::new(*name, json!(number));
                 let sent = plain.signal(&graph, &id("run"), signal, format!("{name}-{number}")).await;
                 let is_over = matches!(sent, Err(SignalError::Store { source: StoreError::Ended { .. }, .. }));
-                assert!(sent.is_ok() || (is_over && output.is_some()), "{sent:?}");
+                assert!(sent.is_ok() || (is_over && played.output.is_some()), "{sent:?}");
+                played.received.push(((*name).to_owned(), milliseconds(&clock)));
+            }
+            Some(Happening::Answer(node, who, number)) => {
+                played.answer(&plain, node, *who, *number, milliseconds(&clock)).await;
             }
             Some(Happening::Minutes(minutes)) => clock.advance(Duration::from_secs(60 * minutes)),
             None => {}
@@ -422,7 +511,7 @@ async fn played(
             };
             match run.unwrap().await {
                 Ok(finished) => {
-                    output = Some(finished.output);
+                    played.output = Some(finished.output);
                     break;
                 }
                 Err(RunError::Waiting { .. }) => break,
@@ -431,11 +520,12 @@ async fn played(
             }
         }
     }
-    (memory, graph, calls, output)
+    played
 }
 
 /// Checks the journal of a run against the rules, independent of the engine. Returns how many signals ended waits.
-fn check_signals(made: &Branches, journal: &[Record], sent: &[(String, i64)], what: &str) -> usize {
+fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &str) -> usize {
+    let sent = &played.received;
     let mut opened: BTreeMap<u64, (String, i64, Option<i64>)> = BTreeMap::new();
     let mut taken: BTreeSet<u64> = BTreeSet::new();
     let mut results: BTreeMap<String, Value> = BTreeMap::new();
@@ -443,26 +533,29 @@ fn check_signals(made: &Branches, journal: &[Record], sent: &[(String, i64)], wh
         match &record.entry {
             Entry::Step(step) => {
                 for visit in &step.visits {
-                    if let Some(wait) = visit.opened {
+                    if let Some(wait) = &visit.opened {
                         opened.insert(visit.step, (visit.node.clone(), wait.at, wait.due));
                     }
                 }
             }
             Entry::Take(take) => {
-                let mut over: Vec<(String, Option<TakenSignal>, Option<i64>)> = Vec::new();
+                let mut over: Vec<(u64, String, Option<TakenSignal>, Option<i64>)> = Vec::new();
                 for wait in &take.taken {
                     let (node, at, due) = opened.remove(&wait.step).expect("a wait is taken once");
-                    let (names, hours) = &made.waits[&node];
-                    assert_eq!(due, hours.map(|hours| at + i64::try_from(hours).unwrap() * 3_600_000), "{what}");
+                    let awaited = &made.waits[&node];
+                    assert_eq!(
+                        due,
+                        awaited.hours.map(|hours| at + i64::try_from(hours).unwrap() * 3_600_000),
+                        "{what}"
+                    );
                     match &wait.signal {
                         Some(signal) => {
                             assert!(taken.insert(signal.order), "{what}: a signal is taken once");
                             let (name, received) = &sent[usize::try_from(signal.order - 1).unwrap()];
                             assert_eq!((name, *received), (&signal.name, signal.at), "{what}");
-                            assert!(names.contains(&name.as_str()) && due.is_none_or(|due| signal.at < due), "{what}");
+                            assert!(awaited.receives(wait.step, due, name, signal.at), "{what}");
                             let lower = opened.iter().find(|(step, (node, _, due))| {
-                                let receives = made.waits[node].0.contains(&name.as_str());
-                                **step < wait.step && receives && due.is_none_or(|due| signal.at < due)
+                                **step < wait.step && made.waits[node].receives(**step, *due, name, signal.at)
                             });
                             // A later signal of the same record may end it.
                             let ends = |step: u64| take.taken.iter().any(|other| other.step == step);
@@ -470,23 +563,27 @@ fn check_signals(made: &Branches, journal: &[Record], sent: &[(String, i64)], wh
                                 lower.is_none_or(|(step, _)| ends(*step)),
                                 "{what}: a wait before it receives `{name}`"
                             );
-                            results.insert(node.clone(), json!({"signal": name, name: signal.value}));
+                            let result = match awaited.asks {
+                                true => played.answers[name].clone(),
+                                false => json!({"signal": name, name: signal.value}),
+                            };
+                            results.insert(node.clone(), result);
                         }
                         None => assert!(due.is_some_and(|due| due <= wait.at), "{what}: too early"),
                     }
-                    over.push((node, wait.signal.clone(), due));
+                    over.push((wait.step, node, wait.signal.clone(), due));
                 }
                 // A signal that was there before the last one that was taken, or before a time was over, is left only if no
                 // wait receives it.
-                let last = over.iter().filter_map(|(_, signal, _)| Some(signal.as_ref()?.order)).max().unwrap_or(0);
+                let last = over.iter().filter_map(|(_, _, signal, _)| Some(signal.as_ref()?.order)).max().unwrap_or(0);
                 for (order, (name, received)) in (1..).zip(sent).filter(|(order, _)| !taken.contains(order)) {
-                    let receives = |node: &str, due: Option<i64>| {
-                        made.waits[node].0.contains(&name.as_str()) && due.is_none_or(|due| *received < due)
+                    let receives = |step: &u64, node: &str, due: &Option<i64>| {
+                        made.waits[node].receives(*step, *due, name, *received)
                     };
-                    let open = order < last && opened.values().any(|(node, _, due)| receives(node, *due));
-                    let missed = over.iter().any(|(node, signal, due)| match signal {
-                        Some(signal) => order < signal.order && receives(node, *due),
-                        None => receives(node, *due),
+                    let open = order < last && opened.iter().any(|(step, (node, _, due))| receives(step, node, due));
+                    let missed = over.iter().any(|(step, node, signal, due)| match signal {
+                        Some(signal) => order < signal.order && receives(step, node, due),
+                        None => receives(step, node, due),
                     });
                     assert!(!open && !missed, "{what}: `{name}` was left");
                 }
@@ -499,7 +596,10 @@ fn check_signals(made: &Branches, journal: &[Record], sent: &[(String, i64)], wh
         for visit in step.visits.iter().filter(|visit| visit.opened.is_none() && made.waits.contains_key(&visit.node)) {
             match results.get(&visit.node) {
                 Some(result) => assert_eq!(visit.changes["log"]["got"], *result, "{what}"),
-                None => assert!(visit.timed_out || made.waits[&visit.node].0.is_empty(), "{what}"),
+                None => {
+                    let Awaited { signals, asks, .. } = &made.waits[&visit.node];
+                    assert!(visit.timed_out || (signals.is_empty() && !asks), "{what}");
+                }
             }
         }
     }
@@ -509,31 +609,25 @@ fn check_signals(made: &Branches, journal: &[Record], sent: &[(String, i64)], wh
 async fn check_branches(seed: u64) -> (usize, usize) {
     let mut random = Random::new(seed);
     let made = Branches::random(&mut random);
+    let asking: Vec<&str> =
+        made.waits.iter().filter(|(_, awaited)| awaited.asks).map(|(name, _)| name.as_str()).collect();
     let mut happenings = Vec::new();
-    for number in 0..random.below(8) {
-        happenings.push(match random.below(3) {
+    for number in 0..random.below(10) {
+        happenings.push(match random.below(5) {
             0 => Happening::Minutes(random.below(150)),
+            1 | 2 if !asking.is_empty() => {
+                let node = asking[usize::try_from(random.below(asking.len() as u64)).unwrap()].to_owned();
+                Happening::Answer(node, u8::from(random.below(2) == 0), random.below(2))
+            }
             _ => Happening::Signal(NAMES[usize::try_from(random.below(3)).unwrap()], number),
         });
     }
     let mut what = format!("SEED={seed}\n{happenings:?}\n");
     made.nodes.iter().for_each(|(name, body)| writeln!(what, "{name}: {body}").unwrap());
     let key = SecretKey::from_seed(&KEY).public();
-    let (whole, graph, calls, output) = played(Durability::Sync, &made, &happenings, None).await;
-    let times: Vec<(String, i64)> = {
-        // The judge knows the times from the schedule alone.
-        let (_, clock) = store();
-        let mut sent = Vec::new();
-        for happening in &happenings {
-            match happening {
-                Happening::Signal(name, _) => sent.push(((*name).to_owned(), milliseconds(&clock))),
-                Happening::Minutes(minutes) => clock.advance(Duration::from_secs(60 * minutes)),
-            }
-        }
-        sent
-    };
+    let whole = played(Durability::Sync, &made, &happenings, None).await;
     let (mut cases, mut ended) = (0, 0);
-    let signed = records(&whole, &id("run")).await;
+    let signed = records(&whole.store, &id("run")).await;
     let writes = signed.len() as u64;
     let crashes = (0..writes).flat_map(|write| [(write, false), (write, true)]).map(Some);
     for crash in std::iter::once(None).chain(crashes) {
@@ -541,18 +635,19 @@ async fn check_branches(seed: u64) -> (usize, usize) {
         let durability =
             [Durability::Sync, Durability::Async, Durability::Exit][usize::try_from(random.below(3)).unwrap()];
         let what = format!("{durability:?} {what}");
-        let (memory, _, called, found) = played(durability, &made, &happenings, crash).await;
-        assert_eq!(sorted(found.as_ref()), sorted(output.as_ref()), "{what}");
-        let signed = records(&memory, &id("run")).await;
-        let proven = audit(&graph, &id("run"), &signed, &key, None);
+        let played = played(durability, &made, &happenings, crash).await;
+        assert_eq!(sorted(played.output.as_ref()), sorted(whole.output.as_ref()), "{what}");
+        assert_eq!((&played.received, &played.answers), (&whole.received, &whole.answers), "{what}");
+        let (signed, graph) = (records(&played.store, &id("run")).await, &played.graph);
+        let proven = audit(graph, &id("run"), &signed, &key, None);
         assert!(proven.is_ok(), "{proven:?} {what}");
-        let replayed = history::replay(&graph, &graph, &id("run"), &signed, &key, None).unwrap();
+        let replayed = history::replay(graph, graph, &id("run"), &signed, &key, None).unwrap();
         assert!(replayed.deviations.is_empty() && replayed.stopped.is_none(), "{replayed:?} {what}");
         let journal = Follower::new(id("run"), key.clone()).read(&signed).unwrap();
-        ended += check_signals(&made, &journal, &times, &what);
+        ended += check_signals(&made, &journal, &played, &what);
         // A call is made again only if its process died before it was written, and then with the same key.
-        for (node, before) in calls.lock().unwrap().iter() {
-            let called = called.lock().unwrap();
+        for (node, before) in whole.calls.lock().unwrap().iter() {
+            let called = played.calls.lock().unwrap();
             let again = called[node].len() - before.len();
             assert!(
                 (again <= 1 || durability != Durability::Sync)
@@ -649,7 +744,7 @@ async fn a_fork_at_any_step_is_proven() {
 }
 
 /// Signs the records again from the first one that changes, which keeps the first record and its link.
-fn signed_again(records: &[SignedRecord], change: &dyn Fn(&str) -> String) -> Vec<SignedRecord> {
+pub(crate) fn signed_again(records: &[SignedRecord], change: &dyn Fn(&str) -> String) -> Vec<SignedRecord> {
     let (key, mut before) = (SecretKey::from_seed(&KEY), None::<(Digest, Digest)>);
     let again = |record: &SignedRecord| {
         let mut body = change(&record.body);

@@ -36,8 +36,8 @@ pub use condition::{TestDefinition, program_condition};
 pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{
-    Action, Assignment, ByDefinition, EachDefinition, EdgeDefinition, EdgeList, ForeachDefinition, GateDefinition,
-    NodeDefinition, NodeKind, QuorumDefinition, Return, RouteDefinition, WaitDefinition,
+    Action, AskDefinition, Assignment, ByDefinition, EachDefinition, EdgeDefinition, EdgeList, ForeachDefinition,
+    GateDefinition, NodeDefinition, NodeKind, QuorumDefinition, Return, RouteDefinition, WaitDefinition,
 };
 pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};

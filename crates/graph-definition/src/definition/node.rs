@@ -5,6 +5,7 @@ use graph_model::name::{NodeName, StateKey};
 use graph_model::path::Path;
 use graph_model::program::{Kind, MOST_BRANCHES, OnBranchError, Rest};
 use graph_model::value::Value;
+use graph_signing::is_role;
 
 use super::action::{self, CallDefinition};
 use super::channel;
@@ -13,6 +14,7 @@ use super::conduct::{self, Conduct};
 use super::duration;
 use super::env::RequiredEnv;
 use super::reader::{DefinitionReader, Fields, Spanned};
+use super::schema::{self, SchemaOwner, ValueSchema};
 use super::template::{self, NamesInScope, TermDefinition};
 use crate::diagnostic::{SourcePlace, code};
 use crate::source::Span;
@@ -110,9 +112,11 @@ pub struct GateDefinition {
     pub next: RouteDefinition,
 }
 
-/// A node that waits.
+/// A node that waits, or that asks people and waits for their answer.
 #[derive(Debug)]
 pub struct WaitDefinition {
+    /// Its question, if it is an interrupt.
+    pub ask: Option<AskDefinition>,
     /// The time until which it waits.
     pub until: Option<TermDefinition>,
     /// How long it waits at most, in milliseconds.
@@ -224,6 +228,26 @@ pub struct EdgeDefinition {
     pub description: Option<String>,
 }
 
+/// The question of an interrupt.
+#[derive(Debug)]
+pub struct AskDefinition {
+    /// The value that people are shown.
+    pub payload: TermDefinition,
+    /// The answers that it can have.
+    pub schema: ValueSchema,
+    /// The role that whoever answers has; `None` for any trusted key.
+    pub role: Option<Spanned<String>>,
+    /// How many people sign the answer, each with a key of their own.
+    pub count: u32,
+}
+
+impl WaitDefinition {
+    /// Returns the type of the node, as files name it.
+    pub fn type_name(&self) -> &'static str {
+        if self.ask.is_some() { "interrupt" } else { "wait" }
+    }
+}
+
 impl NodeKind {
     /// Returns the kind as programs hold it; `tool` is the index of the tool that the node calls.
     pub fn to_program(&self, tool: u16) -> Kind {
@@ -231,6 +255,7 @@ impl NodeKind {
             Self::Action(_) => Kind::Action(tool),
             Self::Foreach(_) => Kind::Foreach(tool),
             Self::Gate(_) => Kind::Gate,
+            Self::Wait(WaitDefinition { ask: Some(_), .. }) => Kind::Interrupt,
             Self::Wait(_) => Kind::Wait,
             Self::Return(_) => Kind::Return,
             Self::Start(_) => Kind::Start,
@@ -243,6 +268,7 @@ impl NodeKind {
             Self::Action(_) => "the tool is still to be called with these parameters",
             Self::Foreach(_) => "a foreach has a result for each item",
             Self::Gate(_) => "a gate calls nothing",
+            Self::Wait(WaitDefinition { ask: Some(_), .. }) => "the question is still to be answered",
             Self::Wait(_) => "this wait receives no signal",
             Self::Return(_) => "a return node calls nothing",
             Self::Start(_) => "`start` calls nothing",
@@ -255,6 +281,7 @@ impl NodeKind {
             Self::Action(_) => "the tool returns nothing",
             Self::Foreach(_) => "the foreach collects nothing",
             Self::Gate(_) => "a gate returns nothing",
+            Self::Wait(WaitDefinition { ask: Some(_), .. }) => "an interrupt keeps no result",
             Self::Wait(_) => "a wait keeps no result",
             Self::Return(_) => "a return node is visited once",
             Self::Start(_) => "`start` is not visited",
@@ -271,7 +298,7 @@ impl NodeDefinition {
         }
     }
 
-    /// Returns the wait, if the node is one.
+    /// Returns the wait, if the node is one. An interrupt waits for its answer.
     pub fn wait(&self) -> Option<&WaitDefinition> {
         match &self.kind {
             NodeKind::Wait(wait) => Some(wait),
@@ -430,6 +457,15 @@ const EACH: [&str; 5] = ["over", "as", "collect", "parallel", "max_concurrency"]
 /// The fields that only a wait has, and the time that it takes.
 const WAITING: [&str; 4] = ["signals", "until", "timeout", "on_timeout"];
 
+/// The fields that only an interrupt has, and the time that it waits.
+const ASKING: [&str; 5] = ["payload", "result_schema", "answered_by", "timeout", "on_timeout"];
+
+/// The fields of `answered_by`.
+pub const ANSWERED_BY: [&str; 3] = ["role", "count", "comment"];
+
+/// The largest `count` of an answer.
+pub const MOST_SIGNERS: u32 = 20;
+
 /// The fields of a route along every edge whose condition holds.
 pub const ALL: [&str; 4] = ["all", "max_concurrency", "on_branch_error", "comment"];
 
@@ -453,7 +489,7 @@ pub const BY: [&str; 3] = ["by", "to", "comment"];
 pub const EDGE: [&str; 4] = ["to", "when", "description", "comment"];
 
 /// The types of nodes, as they are written.
-pub const TYPES: [&str; 5] = ["action", "foreach", "gate", "wait", "return"];
+pub const TYPES: [&str; 6] = ["action", "foreach", "gate", "interrupt", "wait", "return"];
 
 /// The largest `max_concurrency`.
 pub const MOST_AT_A_TIME: u32 = 10_000;
@@ -468,6 +504,7 @@ pub fn fields_of(kind: &str) -> Vec<&'static str> {
         "foreach" => &[&CALLING, &EACH],
         "gate" => &[&["assign", "reset", "next"]],
         "wait" => &[&WAITING, &["assign", "reset", "next", "on_error"]],
+        "interrupt" => &[&ASKING, &["assign", "reset", "next", "on_error"]],
         "return" => &[&["output", "cancels"]],
         _ => &[],
     };
@@ -606,7 +643,7 @@ fn parse(
             reader
                 .diagnostics
                 .error(code::MISSING_FIELD, place, format!("node `{name}` needs `action` or `type`"))
-                .help("a node calls a tool with `action`, or is `type: gate`, `type: wait` or `type: return`");
+                .help("a node calls a tool with `action`, or is `type: gate`, `type: interrupt`, `type: wait` or `type: return`");
             return None;
         }
         None => NodeKind::Action(parse_action(reader, &name, &fields, env, lost)?),
@@ -614,6 +651,7 @@ fn parse(
             "action" => NodeKind::Action(parse_action(reader, &name, &fields, env, lost)?),
             "gate" => NodeKind::Gate(parse_gate(reader, &name, &fields, lost)),
             "wait" => NodeKind::Wait(parse_wait(reader, &name, &fields, lost)?),
+            "interrupt" => NodeKind::Wait(parse_interrupt(reader, &name, &fields, lost)?),
             "return" => NodeKind::Return(parse_return(reader, &name, &fields, lost)),
             "foreach" => NodeKind::Foreach(parse_foreach(reader, &name, &fields, env, lost)?),
             other => {
@@ -621,7 +659,7 @@ fn parse(
                 reader
                     .diagnostics
                     .error(code::SHAPE, place, format!("`{other}` is not a type of node"))
-                    .note("a node is an `action`, a `foreach`, a `gate`, a `wait` or a `return`")
+                    .note("a node is an `action`, a `foreach`, a `gate`, an `interrupt`, a `wait` or a `return`")
                     .suggest(other, TYPES);
                 return None;
             }
@@ -784,6 +822,73 @@ fn parse_gate(
     GateDefinition { assign: parse_assign(reader, fields), reset, next: parse_next(reader, fields, lost) }
 }
 
+/// Reads the fields that waits and interrupts have in common. The wait has no time and listens to nothing yet.
+fn parse_waiting(
+    reader: &mut DefinitionReader<'_>,
+    kind: &str,
+    whose: &str,
+    fields: &Fields<'_>,
+    lost: &mut bool,
+) -> WaitDefinition {
+    let known = fields_of(kind);
+    let other = if kind == "wait" { &ASKING[..] } else { &WAITING[..] };
+    let inert = CALLING.iter().chain(&EACH).chain(other).copied().chain(["share"]);
+    let inert: Vec<&str> = inert.filter(|field| !known.contains(field)).collect();
+    *lost |= only(reader, fields, whose, &known, &inert);
+    WaitDefinition {
+        ask: None,
+        until: None,
+        timeout_ms: fields.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`")),
+        has_time: fields.get("timeout").is_some(),
+        listens: false,
+        signals: Vec::new(),
+        on_timeout: parse_target(reader, fields, "on_timeout", lost),
+        assign: parse_assign(reader, fields),
+        reset: channel::parse_keys(reader, fields, "`reset`"),
+        next: parse_next(reader, fields, lost),
+        on_error: parse_target(reader, fields, "on_error", lost),
+    }
+}
+
+fn parse_interrupt(
+    reader: &mut DefinitionReader<'_>,
+    name: &Spanned<NodeName>,
+    fields: &Fields<'_>,
+    lost: &mut bool,
+) -> Option<WaitDefinition> {
+    let whose = format!("the interrupt `{name}`");
+    let waiting = parse_waiting(reader, "interrupt", &whose, fields, lost);
+    let payload = reader.required(fields, &whose, "payload");
+    let payload = payload.map(|tree| template::parse(reader, tree, NamesInScope::Node));
+    let schema = reader.required(fields, &whose, "result_schema");
+    // A schema that could not be read was reported. Its consequences are not.
+    let schema = schema.map(|tree| {
+        let schema = schema::parse(reader, tree, SchemaOwner::Inputs);
+        schema.unwrap_or_else(|| ValueSchema::any(tree.span.clone()))
+    });
+    let (role, count) =
+        fields.get("answered_by").map_or((None, 1), |tree| parse_answered_by(reader, tree).unwrap_or((None, 1)));
+    let ask = AskDefinition { payload: payload?, schema: schema?, role, count };
+    Some(WaitDefinition { ask: Some(ask), listens: true, ..waiting })
+}
+
+/// Reads `answered_by`: the role of those who answer, and how many of them sign.
+fn parse_answered_by(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(Option<Spanned<String>>, u32)> {
+    let fields = reader.map(tree, "`answered_by`")?;
+    reader.only(&fields, "`answered_by`", &ANSWERED_BY, &[]);
+    let count = fields.get("count").and_then(|tree| reader.integer_in(tree, "`count`", 1, MOST_SIGNERS)).unwrap_or(1);
+    let role = reader.optional_text(&fields, "role");
+    if let Some(role) = role.as_ref().filter(|role| !is_role(&role.value)) {
+        let place = SourcePlace::new(reader.source, role.span.clone());
+        reader
+            .diagnostics
+            .error(code::BAD_NAME, place, format!("`{}` is not a role", role.value))
+            .help("a role is a word of lower-case letters, digits, `_` and `-`: `role: refunds`");
+        return None;
+    }
+    Some((role, count))
+}
+
 fn parse_wait(
     reader: &mut DefinitionReader<'_>,
     name: &Spanned<NodeName>,
@@ -791,18 +896,9 @@ fn parse_wait(
     lost: &mut bool,
 ) -> Option<WaitDefinition> {
     let whose = format!("the wait `{name}`");
-    let known = fields_of("wait");
-    let inert = CALLING.iter().chain(&EACH).copied().chain(["share"]).filter(|field| !known.contains(field));
-    let inert: Vec<&str> = inert.collect();
-    *lost |= only(reader, fields, &whose, &known, &inert);
-    let assign = parse_assign(reader, fields);
-    let reset = channel::parse_keys(reader, fields, "`reset`");
-    let next = parse_next(reader, fields, lost);
-    let on_error = parse_target(reader, fields, "on_error", lost);
+    let waiting = parse_waiting(reader, "wait", &whose, fields, lost);
     let signals = fields.get("signals").map(|tree| parse_signals(reader, tree)).unwrap_or_default();
-    let on_timeout = parse_target(reader, fields, "on_timeout", lost);
     let until = fields.get("until").map(|tree| template::parse(reader, tree, NamesInScope::Node));
-    let timeout_ms = fields.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`"));
     let key = |field: &str| fields.key(field).filter(|_| fields.get(field).is_some());
     if let (Some(_), Some(timeout)) = (key("until"), key("timeout")) {
         let place = SourcePlace::new(reader.source, timeout.span.clone());
@@ -823,7 +919,7 @@ fn parse_wait(
         }
         return None;
     }
-    Some(WaitDefinition { until, timeout_ms, has_time, listens, signals, on_timeout, assign, reset, next, on_error })
+    Some(WaitDefinition { until, has_time, listens, signals, ..waiting })
 }
 
 fn parse_return(
@@ -860,6 +956,10 @@ fn only(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, whose: &str, kno
                     "share" if known.contains(&"collect") => {
                         "lead to a node with `share` for each element: `next: { over: …, as: name, to: node }`"
                     }
+                    _ if ASKING.contains(&name) && !known.contains(&name) && !CALLING.contains(&name) => {
+                        "remove it, or make the node one of `type: interrupt`"
+                    }
+                    "signals" | "until" => "remove it, or make the node one of `type: wait`",
                     _ if EACH.contains(&name) => "remove it, or make the node one of `type: foreach`",
                     _ => "remove it, or move it to a node that has an `action`",
                 },

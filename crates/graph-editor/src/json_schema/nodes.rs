@@ -116,6 +116,10 @@ impl SchemaBasis {
                     json!({ "allOf": [{ "required": ["signals"] }, without(&["until", "timeout", "on_timeout"])] });
                 schema["oneOf"] = json!([forms[0], forms[1], forever]);
             }
+            "interrupt" => {
+                schema["required"] = json!(["payload", "result_schema"]);
+                schema["dependentRequired"] = json!({ "timeout": ["on_timeout"], "on_timeout": ["timeout"] });
+            }
             "foreach" => {
                 schema["required"] = json!(["over", "action"]);
                 // `max_concurrency` has a meaning only for parallel calls.
@@ -148,6 +152,14 @@ impl SchemaBasis {
             }
             "on_error" | "on_timeout" => reference("target"),
             "signals" => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 }),
+            "answered_by" => only(&vocabulary::ANSWERED_BY, |field| {
+                let schema = match field {
+                    "role" => json!({ "type": "string", "pattern": patterns::ROLE, "maxLength": 64 }),
+                    "count" => integer(1, vocabulary::MOST_SIGNERS.into()),
+                    _ => anything(),
+                };
+                documented(schema, "`answered_by`", field)
+            }),
             "env_requires" => return env(),
             "retry" => retry(),
             "timeout" => duration(),
@@ -162,6 +174,8 @@ impl SchemaBasis {
             "reset" | "share" => {
                 json!({ "anyOf": [reference("key"), { "type": "array", "items": reference("key") }] })
             }
+            "payload" => return reference("value"),
+            "result_schema" => return reference("schema"),
             "output" => return reference("value"),
             "until" => json!({ "type": "string" }),
             "cancels" => with_default(json!({ "type": "boolean" }), json!(false)),

@@ -9,6 +9,9 @@ use graph_model::program::Event;
 /// One character of a part of a path. All characters beyond ASCII are accepted.
 const PART: &str = r##"[^\x00-"%-,.;-?\[-^`{-\x7f]"##;
 
+/// A role of those who answer interrupts.
+pub(super) const ROLE: &str = "^[a-z][a-z0-9_-]*$";
+
 /// The names that have no parts and cannot be used in conditions.
 const TIMES: [&str; 2] = ["_now", "_timestamp"];
 

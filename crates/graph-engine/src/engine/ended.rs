@@ -9,7 +9,7 @@ use crate::failure::SuppressedError;
 use crate::record::Visit;
 use crate::status::Status;
 use crate::step::SHARED;
-use crate::store::Wait;
+use crate::store::{Ask, Wait};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -120,7 +120,8 @@ pub(crate) fn result_value(error: &RunError) -> Value {
     Value::Object(result)
 }
 
-/// Returns a wait as one object: `wait`, `node`, `opened`, `due` if it has a time at which it is over, and `signals` if some end it.
+/// Returns a wait as one object: `wait`, `node`, `opened`, `due` if it has a time at which it is over, `signals` if some end it, and
+/// `role`, `count` and `payload` if it asks people.
 fn wait_value(wait: &Wait) -> Value {
     let time = |at: i64| timestamp::milliseconds(timestamp::from_unix_milliseconds(at));
     let mut value = Map::new();
@@ -130,7 +131,13 @@ fn wait_value(wait: &Wait) -> Value {
     if let Some(due) = wait.due {
         value.insert("due".into(), time(due).into());
     }
-    if !wait.signals.is_empty() {
+    if let Some(Ask { role, count, payload }) = &wait.ask {
+        if let Some(role) = role {
+            value.insert("role".into(), role.as_str().into());
+        }
+        value.insert("count".into(), (*count).into());
+        value.insert("payload".into(), serde_json::from_str(payload).unwrap_or_default());
+    } else if !wait.signals.is_empty() {
         value.insert("signals".into(), wait.signals.iter().map(String::as_str).map(Value::from).collect());
     }
     Value::Object(value)

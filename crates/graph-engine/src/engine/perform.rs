@@ -52,10 +52,10 @@ impl StepContext {
                 visit.at = made.at;
                 return;
             }
-            Ok(Planned::Wait(until)) => {
+            Ok(Planned::Wait(opening)) => {
                 visit.warnings.append(&mut made.warnings);
                 visit.at = made.at;
-                (visit.waits, visit.until) = (true, until);
+                (visit.waits, visit.opening) = (true, opening);
                 return;
             }
             Ok(Planned::Each { items, width }) => {

@@ -25,7 +25,7 @@ use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
 use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
-use crate::step::{Position, SettledVisit, Way};
+use crate::step::{Opening, Position, SettledVisit, Way};
 use crate::tool_caller::ToolCaller;
 
 /// The parts of a run that do not change while it runs.
@@ -167,8 +167,8 @@ pub(crate) struct VisitState {
     pub(crate) is_unfit: bool,
     /// Whether it waits before it is made.
     pub(crate) waits: bool,
-    /// The time until which it waits, if its node computes one, in milliseconds since the Unix epoch.
-    pub(crate) until: Option<i64>,
+    /// The values that its node computed before it waits.
+    pub(crate) opening: Opening,
     /// Most visits write at most one key.
     pub(crate) changes: SmallVec<[Change; 1]>,
     /// The values of channels as the node saw them after its own writes, if a function of the program combined them.
@@ -208,7 +208,7 @@ impl VisitState {
         self.failure = None;
         self.is_unfit = false;
         self.waits = false;
-        self.until = None;
+        self.opening = Opening::default();
         self.changes.clear();
         self.reduced.clear();
         self.new_keys.clear();
@@ -276,7 +276,7 @@ impl VisitState {
             suppressed: self.way.is_suppressed(),
             ends_branch: self.way.ends_branch(),
             held: self.way.is_held(),
-            opened: self.way.opened(),
+            opened: self.way.opened().cloned(),
             timed_out: self.way.is_timed_out(),
             cancelled: self.way.is_cancelled(),
             late: position.is_late(&self.activation),

@@ -1,18 +1,21 @@
 //! Waits: opening them, continuing when they are over, and leaving a run in its store until then.
 
+use std::mem::take;
 use std::sync::Arc;
 
+use graph_model::digest::Digest;
 use graph_model::program;
 use graph_model::timestamp::unix_milliseconds;
 
+use crate::answer::Question;
 use crate::engine::run_state::{Engine, VisitState};
 use crate::error::RunError;
 use crate::graph::{GraphTables, tables};
 use crate::record::{End, Take, TakenSignal};
-use crate::signal;
+use crate::signal::{self, proposal_of};
 use crate::status::Status;
 use crate::step::{GIVEN_UP, OpenWait, Opened, Position, Way};
-use crate::store::{StoreError, Wait, WaitChanges, WaitId};
+use crate::store::{Ask, StoreError, Wait, WaitChanges, WaitId};
 
 /// The signals of a run in its store, at a time.
 struct Post {
@@ -52,7 +55,7 @@ impl Engine {
         let at = self.store_time().await?;
         for visit in visits.iter_mut().filter(|visit| visit.waits && visit.way.opened().is_some()) {
             if let Some(wait) = self.graph().node(visit.activation.node).kind.wait() {
-                visit.way = Way::Waits(Opened::new(wait, visit.until, at));
+                visit.way = Way::Waits(Opened::new(wait, take(&mut visit.opening), at));
             }
         }
         Ok(())
@@ -104,7 +107,20 @@ impl Engine {
                 post.refused.push(order);
                 continue;
             }
-            match signal::read(&*self.machine, &self.facts.id, &start, &key.public(), received) {
+            if let Some(wait) = proposal_of(&received.name) {
+                if self.question(wait, start).is_none() {
+                    post.refused.push(order);
+                }
+                continue;
+            }
+            let question = self.question(&received.name, start);
+            let read =
+                signal::read(&*self.machine, &self.facts.id, &start, &key.public(), received, question.is_some());
+            let proven = read.and_then(|signal| match &question {
+                Some(question) => question.proves(&*self.machine, &signal).map(|_| signal),
+                None => Ok(signal),
+            });
+            match proven {
                 Ok(signal) => post.signals.push(signal),
                 Err(reason) => {
                     tracing::error!(run = %self.facts.id, order, "a signal is left out: {reason}");
@@ -113,6 +129,11 @@ impl Engine {
             }
         }
         Ok(post)
+    }
+
+    /// Returns what the run asks in a wait that is open.
+    fn question(&self, wait: &str, start: Digest) -> Option<Question> {
+        Question::open(self.graph(), &self.run_state.position, &self.facts.id, start, wait)
     }
 
     /// Changes what the store knows the run to wait for, with the records that are appended next.
@@ -176,6 +197,14 @@ pub(crate) fn open_waits(graph: &GraphTables, position: &Position) -> Vec<Wait> 
 fn stored(graph: &GraphTables, position: &Position, wait: &OpenWait) -> Wait {
     let at = position.parked.iter().find(|at| at.number == wait.step);
     let node = at.map_or("", |at| graph.node(at.node).name.as_str());
-    let signals = position.wait_of(graph, wait.step).map(|wait| wait.signals.clone()).unwrap_or_default();
-    Wait::new(WaitId::of_visit(wait.step), node, wait.opened.at, wait.opened.due).listening(signals)
+    let OpenWait { step, opened } = wait;
+    let signals = position.awaited(graph, *step);
+    let known = Wait::new(WaitId::of_visit(*step), node, opened.at, opened.due).listening(signals);
+    match position.wait_of(graph, *step).and_then(|wait| wait.ask.as_ref()) {
+        Some(ask) => {
+            let payload = opened.payload.as_ref().map_or_else(String::new, ToString::to_string);
+            known.asking(Ask::new(ask.role.clone(), ask.count, payload))
+        }
+        None => known,
+    }
 }

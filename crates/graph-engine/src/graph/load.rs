@@ -25,9 +25,9 @@ use crate::graph::GraphTables;
 use crate::graph::channels::find_channels;
 use crate::graph::fan_out::{Member, fan_outs};
 use crate::graph::node::{
-    ArgumentTerms, CallTerm, Comparison, CompiledEdge, CompiledForeach, CompiledHook, CompiledKey, CompiledKind,
-    CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, CompiledWait, Does, EdgeCondition, ListRoute, PathBase,
-    ResolvedPath, TextPiece, ValueRoute,
+    ArgumentTerms, CallTerm, Comparison, CompiledAsk, CompiledEdge, CompiledForeach, CompiledHook, CompiledKey,
+    CompiledKind, CompiledNode, CompiledRoute, CompiledTerm, CompiledTool, CompiledWait, Does, EdgeCondition,
+    ListRoute, PathBase, ResolvedPath, TextPiece, ValueRoute,
 };
 
 /// Resolves a graph.
@@ -121,19 +121,28 @@ struct Loader<'p> {
 }
 
 impl Loader<'_> {
+    fn ask(&self, ask: &program::Ask) -> Result<CompiledAsk, String> {
+        let program::Ask { payload, schema, role, count } = ask.clone();
+        Ok(CompiledAsk { payload: self.term(&payload)?, schema, role, count: count.max(1) })
+    }
+
     fn node(&self, name: &str, body: NodeBody, settings: &Settings) -> Result<(CompiledNode, Untrusted), String> {
         let facts = self.facts(name, &body, settings)?;
         let kind = match body.does {
             program::Kind::Gate => CompiledKind::Gate,
             program::Kind::Start => CompiledKind::Start,
-            program::Kind::Wait => {
+            program::Kind::Wait | program::Kind::Interrupt => {
                 let wait = body.wait.as_ref().ok_or_else(|| format!("node `{name}` waits for nothing"))?;
+                if wait.ask.is_some() != (body.does == program::Kind::Interrupt) {
+                    return Err(format!("node `{name}` asks people exactly if it is an interrupt"));
+                }
                 check_wait(name, wait, settings)?;
                 CompiledKind::Wait(CompiledWait {
                     until: wait.until.as_ref().map(|until| self.term(until)).transpose()?,
                     timeout_ms: wait.timeout_ms,
                     signals: wait.signals.clone(),
                     on_timeout: wait.on_timeout,
+                    ask: wait.ask.as_ref().map(|ask| self.ask(ask)).transpose()?,
                 })
             }
             program::Kind::Return => {
@@ -422,7 +431,11 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
 
 /// Checks that a wait has an end, and that it leads somewhere however it ends.
 fn check_wait(name: &str, wait: &program::Wait, settings: &Settings) -> Result<(), String> {
-    let (has_time, listens) = (wait.until.is_some() || wait.timeout_ms.is_some(), !wait.signals.is_empty());
+    if wait.ask.is_some() && !wait.signals.is_empty() {
+        return Err(format!("node `{name}` waits for an answer, and not for signals"));
+    }
+    let has_time = wait.until.is_some() || wait.timeout_ms.is_some();
+    let listens = wait.ask.is_some() || !wait.signals.is_empty();
     if wait.until.is_some() && wait.timeout_ms.is_some() || !has_time && !listens {
         return Err(format!("node `{name}` waits until a time, or for one, or for signals"));
     }

@@ -174,6 +174,7 @@ impl CompiledKind {
             Self::Action(call) => program::Kind::Action(call.tool),
             Self::Foreach(each) => program::Kind::Foreach(each.call.tool),
             Self::Gate => program::Kind::Gate,
+            Self::Wait(wait) if wait.ask.is_some() => program::Kind::Interrupt,
             Self::Wait(_) => program::Kind::Wait,
             Self::Return(_) => program::Kind::Return,
             Self::Start => program::Kind::Start,
@@ -372,19 +373,29 @@ pub struct CompiledWait {
     pub timeout_ms: Option<u64>,
     /// The names of the signals of which the first ends it.
     pub signals: Vec<String>,
-    /// The node that follows when the time has come without one of these signals.
+    /// The node that follows when the time has come without one of these signals, or without an answer.
     pub on_timeout: Option<u16>,
+    /// Its question, if it is an interrupt, which waits for the answer instead of signals.
+    pub ask: Option<CompiledAsk>,
+}
+
+/// The question of an interrupt.
+#[derive(Debug)]
+pub struct CompiledAsk {
+    /// The value that people are shown.
+    pub payload: CompiledTerm,
+    /// The rules for the answer beyond its type.
+    pub schema: Option<Value>,
+    /// The role that whoever answers has; `None` for any trusted key.
+    pub role: Option<String>,
+    /// How many keys of different owners sign the answer.
+    pub count: u32,
 }
 
 impl CompiledWait {
-    /// Whether a signal can end it.
+    /// Whether a signal or an answer can end it.
     pub fn listens(&self) -> bool {
-        !self.signals.is_empty()
-    }
-
-    /// Whether it receives the signal with a name.
-    pub fn receives(&self, name: &str) -> bool {
-        self.signals.iter().any(|signal| signal == name)
+        self.ask.is_some() || !self.signals.is_empty()
     }
 }
 

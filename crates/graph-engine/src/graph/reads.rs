@@ -76,7 +76,7 @@ impl Reads {
         }
     }
 
-    /// Adds the calls of a node: the item, the parameters and the list; for a wait, the time until which it waits.
+    /// Adds the calls of a node: the item, the parameters and the list; for a wait, the time until which it waits, or what it asks.
     fn of_calls(&mut self, kind: &CompiledKind) {
         match kind {
             CompiledKind::Action(call) => self.of_call(call),
@@ -84,7 +84,10 @@ impl Reads {
                 self.of_call(&each.call);
                 self.of_term(&each.over);
             }
-            CompiledKind::Wait(wait) => wait.until.iter().for_each(|until| self.of_term(until)),
+            CompiledKind::Wait(wait) => {
+                let payload = wait.ask.iter().map(|ask| &ask.payload);
+                wait.until.iter().chain(payload).for_each(|term| self.of_term(term));
+            }
             CompiledKind::Gate | CompiledKind::Return(_) | CompiledKind::Start => {}
         }
     }

@@ -12,7 +12,9 @@ use crate::record::entry::{Step, Target, Visit};
 use crate::record::recorded_state::RecordedState;
 use crate::record::written::{new_orders, open_joins, reduced, targets};
 use crate::state::StateFields;
-use crate::step::{FoldError, NO_WAY, Opened, Position, SettledVisit, StateWrites, Way, fold, may_begin_runs, write};
+use crate::step::{
+    FoldError, NO_WAY, Opened, Opening, Position, SettledVisit, StateWrites, Way, fold, may_begin_runs, write,
+};
 
 /// Applies a step of a journal to a position, and to a state if there is one.
 ///
@@ -164,9 +166,9 @@ impl<'a> Recorded<'a> {
             is_bare(name, visit)?;
             return Ok(Self { at, way: Way::Cancelled, changes });
         }
-        if let Some(opened) = visit.opened {
+        if let Some(opened) = &visit.opened {
             is_bare(name, visit)?;
-            return Ok(Self { at, way: Way::Waits(opened), changes });
+            return Ok(Self { at, way: Way::Waits(opened.clone()), changes });
         }
         if visit.timed_out {
             return Ok(Self { at, way: way_of_timeout(graph, at, visit)?, changes });
@@ -207,7 +209,7 @@ fn is_bare(node: &str, visit: &Visit) -> Result<(), String> {
         node: visit.node.clone(),
         branch: visit.branch.clone(),
         fan: visit.fan,
-        opened: visit.opened,
+        opened: visit.opened.clone(),
         cancelled: visit.cancelled,
         late: visit.late,
         below: visit.below,
@@ -268,8 +270,8 @@ pub fn said_way(graph: &GraphTables, activation: &Activation, visit: &Visit) -> 
     if visit.cancelled {
         return Ok(Way::Cancelled);
     }
-    if let Some(opened) = visit.opened {
-        return Ok(Way::Waits(opened));
+    if let Some(opened) = &visit.opened {
+        return Ok(Way::Waits(opened.clone()));
     }
     if visit.timed_out {
         return way_of_timeout(graph, activation, visit);
@@ -312,10 +314,16 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
     if visit.below > 0 && !asks.tool().and_then(|tool| graph.tool(tool)).is_some_and(may_begin_runs) {
         return Err(format!("node `{name}` begins no runs, and counts their steps"));
     }
-    if let (Some(opened), false) = (visit.opened, visit.cancelled) {
+    if let (Some(opened), false) = (&visit.opened, visit.cancelled) {
         let Some(wait) = node.kind.wait() else { return Err(format!("node `{name}` does not wait")) };
         let until = opened.due.filter(|_| wait.until.is_some());
-        if wait.until.is_some() != until.is_some() || Opened::new(wait, until, opened.at) != opened {
+        let payload = opened.payload.clone().filter(|_| wait.ask.is_some());
+        if wait.ask.is_some() != payload.is_some() {
+            return Err(format!("node `{name}` asks people if it is an interrupt, and shows them what it asks"));
+        }
+        if wait.until.is_some() != until.is_some()
+            || Opened::new(wait, Opening { until, payload }, opened.at) != *opened
+        {
             return Err(format!("node `{name}` waits until another time"));
         }
         return is_bare(name, visit);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::graph::CompiledWait;
 
 /// The opening of a wait. Its times are those of the store, in milliseconds since the Unix epoch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Opened {
     /// When it was opened.
@@ -14,10 +14,22 @@ pub struct Opened {
     /// When it is over, if nothing else ends it before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<i64>,
+    /// The value that people are shown, if it asks them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+}
+
+/// The values that a node computes before it waits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Opening {
+    /// The time until which it waits, if it computes one, in milliseconds since the Unix epoch.
+    pub until: Option<i64>,
+    /// The value that people are shown, if it asks them.
+    pub payload: Option<Value>,
 }
 
 /// A visit that waits. Its activation is parked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OpenWait {
     /// The number of the visit.
@@ -53,7 +65,8 @@ impl TakenWait {
     }
 }
 
-/// A signal that ended a wait, as the store received it.
+/// A signal that ended a wait, as the store received it. An answer to an interrupt is a signal with the id of the wait as its name
+/// and its id, and a [`SignedAnswer`](crate::answer::SignedAnswer) as its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TakenSignal {
@@ -72,17 +85,30 @@ pub struct TakenSignal {
 }
 
 impl TakenSignal {
-    /// Returns the `result` of the visit that received it: its name, and its value in the field of that name.
-    pub fn result(&self) -> Value {
+    /// Returns the `result` of the visit that received it: the answer of an interrupt; else its name, and its value in the field
+    /// of that name.
+    pub fn result(&self, wait: &CompiledWait) -> Value {
+        if wait.ask.is_some() {
+            return self.value.get(ANSWER).cloned().unwrap_or_default();
+        }
         let name = ("signal".to_owned(), Value::from(self.name.as_str()));
         Value::Object(Map::from_iter([name, (self.name.clone(), self.value.clone())]))
     }
 }
 
+/// Returns the id of the wait of a visit. The answer to an interrupt has it as its name.
+pub fn wait_id(step: u64) -> String {
+    format!("{step}#1")
+}
+
+/// The field of an answer in what ended an interrupt.
+pub const ANSWER: &str = "answer";
+
 impl Opened {
-    /// Returns the opening of a wait at a time of the store; `until` is the time that the node computed.
-    pub fn new(wait: &CompiledWait, until: Option<i64>, at: i64) -> Self {
+    /// Returns the opening of a wait at a time of the store.
+    pub fn new(wait: &CompiledWait, opening: Opening, at: i64) -> Self {
+        let Opening { until, payload } = opening;
         let timeout = wait.timeout_ms.map(|timeout| at.saturating_add(i64::try_from(timeout).unwrap_or(i64::MAX)));
-        Self { at, due: until.or(timeout) }
+        Self { at, due: until.or(timeout), payload }
     }
 }

@@ -310,7 +310,7 @@ impl Position {
         let Activation { node: at, frame, .. } = visited.at;
         let node = graph.node(*at);
         if let Some(opened) = visited.way.opened() {
-            let wait = OpenWait { step: visited.at.number, opened };
+            let wait = OpenWait { step: visited.at.number, opened: opened.clone() };
             let place = self.waits.partition_point(|other| other.step < wait.step);
             self.waits.insert(place, wait);
             self.parked.push(visited.at.clone());

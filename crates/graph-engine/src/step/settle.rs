@@ -116,8 +116,9 @@ enum AfterWait {
 
 #[cold]
 fn after_wait(env: &Env<'_>, taken: &TakenWait) -> AfterWait {
-    match (&taken.signal, env.graph.node(env.at.node).on_timeout()) {
-        (Some(signal), _) => AfterWait::Received(signal.result()),
+    let Some(wait) = env.graph.node(env.at.node).kind.wait() else { return AfterWait::Nothing };
+    match (&taken.signal, wait.on_timeout) {
+        (Some(signal), _) => AfterWait::Received(signal.result(wait)),
         (None, Some(target)) => AfterWait::Way(Way::TimedOut(target)),
         (None, None) => AfterWait::Nothing,
     }

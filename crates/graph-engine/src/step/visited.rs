@@ -99,9 +99,9 @@ impl Way {
 
     /// Returns the opening of the wait, if the visit waits.
     #[inline]
-    pub fn opened(&self) -> Option<Opened> {
+    pub fn opened(&self) -> Option<&Opened> {
         match self {
-            Self::Waits(opened) => Some(*opened),
+            Self::Waits(opened) => Some(opened),
             _ => None,
         }
     }

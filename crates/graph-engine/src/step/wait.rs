@@ -9,15 +9,27 @@ use crate::activation::Activation;
 use crate::failure::Failure;
 use crate::graph::{CompiledWait, GraphTables, Notes};
 use crate::step::context::Env;
-use crate::step::opened::{OpenWait, TakenSignal, TakenWait};
+use crate::step::opened::{OpenWait, Opening, TakenSignal, TakenWait, wait_id};
 use crate::step::position::Position;
 
-/// Returns the time until which a node waits, if it computes one, in milliseconds since the Unix epoch.
+/// The most levels of what people are shown, so that their answer can hold it.
+const MOST_LEVELS_OF_PAYLOADS: usize = 50;
+
+/// Returns what a node computes before it waits.
 ///
 /// # Errors
 ///
-/// If the value is not a time: a failure of the node.
-pub(super) fn until(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Option<i64>, Box<Failure>> {
+/// If a time is not one, or a payload has too many levels: a failure of the node.
+pub(super) fn opening(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Opening, Box<Failure>> {
+    let until = until(env, wait, notes)?;
+    let payload = wait.ask.as_ref().map(|ask| env.graph.evaluate(&ask.payload, &env.context, notes));
+    if payload.as_ref().is_some_and(|payload| !payload.view().is_within(MOST_LEVELS_OF_PAYLOADS)) {
+        return Err(Failure::permanent(format!("`payload` has more than {MOST_LEVELS_OF_PAYLOADS} levels")).into());
+    }
+    Ok(Opening { until, payload })
+}
+
+fn until(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Option<i64>, Box<Failure>> {
     let Some(until) = &wait.until else { return Ok(None) };
     let value = env.graph.evaluate(until, &env.context, notes);
     let time = value.as_str().and_then(timestamp::with_offset);
@@ -55,8 +67,16 @@ impl Position {
 
     /// Whether a wait receives a signal, which came before its time was over.
     fn receives(&self, graph: &GraphTables, wait: &OpenWait, signal: &TakenSignal) -> bool {
-        self.wait_of(graph, wait.step).is_some_and(|node| node.receives(&signal.name))
-            && wait.opened.due.is_none_or(|due| signal.at < due)
+        self.awaited(graph, wait.step).contains(&signal.name) && wait.opened.due.is_none_or(|due| signal.at < due)
+    }
+
+    /// Returns the names of the signals that can end the wait of a visit. An interrupt has the id of its wait for its answer.
+    pub fn awaited(&self, graph: &GraphTables, step: u64) -> Vec<String> {
+        match self.wait_of(graph, step) {
+            Some(CompiledWait { ask: Some(_), .. }) => vec![wait_id(step)],
+            Some(wait) => wait.signals.clone(),
+            None => Vec::new(),
+        }
     }
 
     /// Returns what a visit waits for.
@@ -89,7 +109,7 @@ impl Position {
         for taken in taken {
             let place = self.waits.binary_search_by_key(&taken.step, |wait| wait.step);
             let place = place.map_err(|_| format!("visit {} does not wait", taken.step))?;
-            let wait = self.waits[place];
+            let wait = &self.waits[place];
             match &taken.signal {
                 None if wait.opened.due.is_none_or(|due| due > taken.at) => {
                     return Err(format!("the time of visit {} had not come", taken.step));
@@ -97,7 +117,7 @@ impl Position {
                 Some(signal) if !self.received.insert(signal.order) => {
                     return Err(format!("the signal `{}` was taken before", signal.name));
                 }
-                Some(signal) if signal.at > taken.at || !self.receives(graph, &wait, signal) => {
+                Some(signal) if signal.at > taken.at || !self.receives(graph, wait, signal) => {
                     return Err(format!("visit {} does not receive the signal `{}`", taken.step, signal.name));
                 }
                 _ => {}

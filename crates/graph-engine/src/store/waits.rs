@@ -8,6 +8,7 @@ use graph_model::digest::Digest;
 use graph_model::timestamp::unix_milliseconds;
 
 use crate::clock::Clock;
+use crate::step::wait_id;
 use crate::store::lease::Lease;
 
 /// The id of a wait in its run: the number of the visit that waits, and how many waits of that visit there were with it.
@@ -17,7 +18,7 @@ pub struct WaitId(String);
 impl WaitId {
     /// The wait of a visit, by the number of the visit.
     pub fn of_visit(step: u64) -> Self {
-        Self(format!("{step}#1"))
+        Self(wait_id(step))
     }
 
     /// A wait from the text of its id, for stores that read it back.

@@ -16,7 +16,7 @@ use graph_model::timestamp;
 use graph_model::value::canonical_json;
 use graph_signing::{Fingerprint, PublicKey};
 
-use crate::audit::receipts::Receipts;
+use crate::audit::receipts::{Approval, Receipts, SignalSummary};
 use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
 use crate::edits::EditSummary;
 
@@ -42,6 +42,10 @@ pub struct Audit {
     pub resumes: u64,
     /// The changes that people made to its state while it was not in progress.
     pub edits: Vec<EditSummary>,
+    /// The answers of people that it took, in the order of the records.
+    pub approvals: Vec<Approval>,
+    /// The signals that it took, in the order of the records.
+    pub signals: Vec<SignalSummary>,
     /// The number of records.
     pub records: u64,
     /// The link of the last record, which covers the whole journal.
@@ -199,6 +203,8 @@ pub(super) fn prove(
         steps: walk.position.steps,
         resumes: walk.sessions.len() as u64 - 1,
         edits,
+        approvals: std::mem::take(&mut walk.receipts.approvals),
+        signals: std::mem::take(&mut walk.receipts.signals),
         records: records.len() as u64,
         link: records.last().map_or_else(|| Digest::of([]), SignedRecord::link),
         key: key.fingerprint(),

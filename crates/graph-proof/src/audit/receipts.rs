@@ -2,13 +2,62 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use graph_engine::answer::{Question, SignedAnswer};
+use graph_engine::graph::tables;
 use graph_engine::machine::Machine;
 use graph_engine::record::TakenSignal;
 use graph_engine::schema;
 use graph_engine::signal::{SignalError, conforming, is_received};
+use graph_engine::step::Position;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_signing::PublicKey;
+use graph_model::timestamp;
+use graph_model::value::{Value, canonical_json};
+use graph_signing::{Fingerprint, PublicKey};
+
+/// An answer of people that a run took.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Approval {
+    /// The id of the wait that the answer ended.
+    pub wait: String,
+    /// The node that asked.
+    pub node: String,
+    /// The time of the store at which the answer was complete: RFC 3339 in UTC with milliseconds.
+    pub at: String,
+    /// The SHA-256 of the statement that they signed.
+    pub statement: Digest,
+    /// The SHA-256 of the payload that they were shown, as canonical JSON.
+    pub payload: Digest,
+    /// Those who signed it.
+    pub by: Vec<Approver>,
+}
+
+/// One of those who signed an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Approver {
+    /// The fingerprint of the key, which the audit verified.
+    pub key: Fingerprint,
+    /// The owner of the key, as the runtime that received the answer knew it.
+    pub owner: String,
+    /// The role that the runtime found the key to have.
+    pub role: Option<String>,
+}
+
+/// A signal that a run took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SignalSummary {
+    /// The signal.
+    pub name: String,
+    /// The id that its sender gave it.
+    pub id: String,
+    /// The time of the store at which it was received: RFC 3339 in UTC with milliseconds.
+    pub at: String,
+    /// The SHA-256 of its value as canonical JSON.
+    pub value: Digest,
+}
 
 /// The receipts of the signals that a run took, each once.
 pub(super) struct Receipts {
@@ -19,29 +68,52 @@ pub(super) struct Receipts {
     /// The times of receipt, by the order of the signals.
     times: BTreeMap<u64, i64>,
     ids: BTreeSet<String>,
+    /// The answers among them.
+    pub(super) approvals: Vec<Approval>,
+    /// The others.
+    pub(super) signals: Vec<SignalSummary>,
 }
 
 impl Receipts {
     pub(super) fn new(run: &RunId, start: Digest, key: &PublicKey) -> Self {
-        Self { run: run.clone(), start, key: key.clone(), times: BTreeMap::new(), ids: BTreeSet::new() }
+        Self {
+            run: run.clone(),
+            start,
+            key: key.clone(),
+            times: BTreeMap::new(),
+            ids: BTreeSet::new(),
+            approvals: Vec::new(),
+            signals: Vec::new(),
+        }
     }
 
     pub(super) fn run(&self) -> &RunId {
         &self.run
     }
 
-    /// Takes a signal. Fails unless a runtime with the journal's key received it for this run, it fits the graph, and it was
-    /// not taken before.
-    pub(super) fn take(&mut self, machine: &dyn Machine, signal: &TakenSignal) -> Result<(), String> {
-        let TakenSignal { name, order, at, value, .. } = signal;
+    /// Takes a signal. Fails unless a runtime with the journal's key received it for this run, it fits the graph, it is an answer
+    /// that people signed if the wait asks for one, and it was not taken before.
+    pub(super) fn take(
+        &mut self,
+        machine: &dyn Machine,
+        position: &Position,
+        signal: &TakenSignal,
+    ) -> Result<(), String> {
+        let TakenSignal { name, order, at, .. } = signal;
         if !is_received(&self.run, &self.start, &self.key, signal) {
             return Err(format!("no runtime with the key of the journal received the signal `{name}` so"));
         }
-        match conforming(machine, name, value.clone()) {
-            Ok(conforming) if conforming == *value => {}
-            // A program without the feature cannot check values against a schema.
-            Err(SignalError::Schema { .. }) if !schema::IS_THERE => {}
-            _ => return Err(format!("the signal `{name}` does not fit the graph")),
+        match Question::open(tables(machine.graph()), position, &self.run, self.start, name) {
+            Some(question) => {
+                let proven = question.proves(machine, signal);
+                let signed = proven.map_err(|reason| format!("the answer to `{name}` is not proven: {reason}"))?;
+                self.approvals.push(Approval::of(&question, &signed, *at));
+            }
+            None => {
+                Self::fits(machine, signal)?;
+                let (name, id, value) = (name.clone(), signal.id.clone(), digest_of(&signal.value));
+                self.signals.push(SignalSummary { name, id, at: shown_time(*at), value });
+            }
         }
         if !self.ids.insert(signal.id.clone()) || self.times.insert(*order, *at).is_some() {
             return Err(format!("the signal `{name}` was taken before"));
@@ -50,4 +122,40 @@ impl Receipts {
         let behind = self.times.range(order + 1..).next().is_none_or(|(_, behind)| at <= behind);
         if before && behind { Ok(()) } else { Err(format!("the signal `{name}` was received at another time")) }
     }
+
+    /// Fails unless the value of a signal fits the graph.
+    fn fits(machine: &dyn Machine, signal: &TakenSignal) -> Result<(), String> {
+        let TakenSignal { name, value, .. } = signal;
+        match conforming(machine, name, value.clone()) {
+            Ok(conforming) if conforming == *value => Ok(()),
+            // A program without the feature cannot check values against a schema.
+            Err(SignalError::Schema { .. }) if !schema::IS_THERE => Ok(()),
+            _ => Err(format!("the signal `{name}` does not fit the graph")),
+        }
+    }
+}
+
+impl Approval {
+    fn of(question: &Question, signed: &SignedAnswer, at: i64) -> Self {
+        let by = signed
+            .by
+            .iter()
+            .filter_map(|by| Some(Approver { key: by.fingerprint()?, owner: by.owner.clone(), role: by.role.clone() }));
+        Self {
+            wait: question.wait.clone(),
+            node: question.node.clone(),
+            at: shown_time(at),
+            statement: Digest::of(signed.envelope.payload().unwrap_or_default()),
+            payload: digest_of(&question.payload),
+            by: by.collect(),
+        }
+    }
+}
+
+fn digest_of(value: &Value) -> Digest {
+    Digest::of(canonical_json(value))
+}
+
+fn shown_time(at: i64) -> String {
+    timestamp::milliseconds(timestamp::from_unix_milliseconds(at))
 }

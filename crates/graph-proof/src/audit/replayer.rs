@@ -165,7 +165,7 @@ pub(super) struct Replayer<'m> {
     pub(super) used: BTreeSet<u16>,
     pub(super) run: RunId,
     /// The signals that its waits took.
-    receipts: Receipts,
+    pub(super) receipts: Receipts,
 }
 
 impl<'m> Replayer<'m> {
@@ -525,7 +525,7 @@ impl<'m> Replayer<'m> {
         let Some(first) = take.taken.first() else { return Err("it names no wait".to_owned()) };
         let mut signals: Vec<TakenSignal> = take.taken.iter().filter_map(|taken| taken.signal.clone()).collect();
         signals.sort_unstable_by_key(|signal| signal.order);
-        signals.iter().try_for_each(|signal| self.receipts.take(self.machine, signal))?;
+        signals.iter().try_for_each(|signal| self.receipts.take(self.machine, &self.position, signal))?;
         if self.position.over(self.code, first.at, signals) != take.taken {
             return Err("other waits are over at that time".to_owned());
         }

@@ -11,8 +11,8 @@ use graph_engine::graph::{Asks, CompiledNode, CompiledTool, CompiledWait, Notes,
 use graph_engine::record::{Done, RecordedState, Visit, has_shape, recorded, reduced, said_edges, said_way};
 use graph_engine::state::StateFields;
 use graph_engine::step::{
-    CallFacts, Env, Opened, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed, items_failed,
-    nested_id, plan, plan_item, settle,
+    CallFacts, Env, Opened, Opening, Outcome, Planned, Settled, Way, element, failed, graph_of, is_computed,
+    items_failed, nested_id, plan, plan_item, settle,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::name::ItemId;
@@ -84,10 +84,10 @@ impl Replayer<'_> {
         let mut notes = Notes::default();
         let planned = plan(&env, &mut notes);
         let before = notes.take();
-        if let (Ok(Planned::Wait(until)), Some(wait)) = (&planned, node.kind.wait()) {
+        if let (Ok(Planned::Wait(opening)), Some(wait)) = (&planned, node.kind.wait()) {
             self.asks_for_time(visit, node, &asked)?;
             self.warned(visit, node, before, &CallsOfVisit::default(), Vec::new())?;
-            return waits(visit, wait, *until);
+            return waits(visit, wait, opening.clone());
         }
         if visit.opened.is_some() {
             return Err(format!("node `{}` has waited, or does not wait", node.name));
@@ -622,13 +622,15 @@ impl Replayer<'_> {
     }
 }
 
-/// Returns where a visit leads whose node waits, `until` a time if it computes one. Fails unless the visit does.
-fn waits(visit: &Visit, wait: &CompiledWait, until: Option<i64>) -> Result<Way, String> {
-    let opened = visit.opened.ok_or_else(|| format!("node `{}` waits before it is made", visit.node))?;
-    if opened != Opened::new(wait, until, opened.at) {
-        return Err(format!("node `{}` waits until another time", visit.node));
+/// Returns where a visit leads whose node waits. Fails unless the visit does.
+fn waits(visit: &Visit, wait: &CompiledWait, opening: Opening) -> Result<Way, String> {
+    let opened = visit.opened.as_ref().ok_or_else(|| format!("node `{}` waits before it is made", visit.node))?;
+    let again = Opened::new(wait, opening, opened.at);
+    if *opened != again {
+        let other = if opened.payload == again.payload { "waits until another time" } else { "asks something else" };
+        return Err(format!("node `{}` {other}", visit.node));
     }
-    Ok(Way::Waits(opened))
+    Ok(Way::Waits(again))
 }
 
 /// Fails if a call that succeeded cannot succeed.

@@ -16,7 +16,7 @@ use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
     CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, SHARED, Settled, SettledVisit, UNFIT, Way, fold,
-    items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
+    items_failed, output, plan, plan_item, settle, too_many_nested_steps, wait_id, write,
 };
 use graph_engine::tool_caller::Request;
 use graph_engine::{EncryptionKey, Status};
@@ -108,6 +108,13 @@ pub enum Departure {
         /// The time until which it would wait, if it waited for a time.
         now: Option<i64>,
     },
+    /// The node asks people something else.
+    Asks {
+        /// The value that they were shown, if it asked them.
+        recorded: Option<Value>,
+        /// The value that they would be shown, if it asks them.
+        now: Option<Value>,
+    },
     /// The node leads to other nodes.
     Leads {
         /// The nodes that were visited next; empty if the run ended.
@@ -160,6 +167,7 @@ impl fmt::Display for Departure {
                 };
                 write!(f, "waits {}, where it waited {}", time(now), time(recorded))
             }
+            Self::Asks { recorded, now } => write!(f, "asks {}, where it asked {}", value(now), value(recorded)),
             Self::Leads { recorded, now } => write!(f, "leads to {}, where it led to {}", nodes(now), nodes(recorded)),
             Self::Fails(error) => write!(f, "fails: {error}"),
             Self::Ends { recorded, now } => write!(f, "the run is {}, where it was {}", now.name(), recorded.name()),
@@ -711,7 +719,11 @@ impl ChangedRun<'_> {
             // It may be due later.
             return Some(TakenWait::new(number, recorded.at.max(wait.opened.due?)));
         };
-        if !self.position.wait_of(self.code, number)?.receives(&signal.name) {
+        // The answer to an interrupt is one however the visits are numbered now.
+        if signal.name == wait_id(recorded.step) {
+            signal.name = wait_id(number);
+        }
+        if !self.position.awaited(self.code, number).contains(&signal.name) {
             return wait.opened.due.map(|due| TakenWait::new(number, recorded.at.max(due)));
         }
         // It may have been due before.
@@ -823,21 +835,27 @@ impl ChangedRun<'_> {
         let said = self.replay.deviations.len();
         let clock = move || at;
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
-        if let Ok(Planned::Wait(until)) = plan(&self.env(activation, &now), &mut Notes::default())
+        if let Ok(Planned::Wait(opening)) = plan(&self.env(activation, &now), &mut Notes::default())
             && let Some(wait) = node.kind.wait()
         {
-            let recorded = pair.map(|pair| &self.recorded.visits[pair].visit).map(|visit| (visit.step, visit.opened));
-            let opened_at = recorded.and_then(|(_, opened)| opened).map(|opened| opened.at);
-            let opened = Opened::new(wait, until, opened_at.unwrap_or_else(|| timestamp::unix_milliseconds(at)));
+            let recorded = pair.map(|pair| &self.recorded.visits[pair].visit);
+            let recorded = recorded.map(|visit| (visit.step, visit.opened.clone()));
+            let opened_at = recorded.as_ref().and_then(|(_, opened)| opened.as_ref()).map(|opened| opened.at);
+            let opened = Opened::new(wait, opening, opened_at.unwrap_or_else(|| timestamp::unix_milliseconds(at)));
             if let Some((step, before)) = recorded {
                 self.waiting.insert(step, activation.number);
-                let (recorded, now) = (before.and_then(|before| before.due), opened.due);
+                let before = before.unwrap_or_default();
+                let (recorded, now) = (before.due, opened.due);
                 if recorded != now {
                     self.deviate(activation.number, &node.name, pair, Departure::Waits { recorded, now });
                 }
+                if before.payload != opened.payload {
+                    let (recorded, now) = (before.payload, opened.payload.clone());
+                    self.deviate(activation.number, &node.name, pair, Departure::Asks { recorded, now });
+                }
             }
             let mut visit = Visit::default();
-            (visit.step, visit.node, visit.opened) = (activation.number, node.name.clone(), Some(opened));
+            (visit.step, visit.node, visit.opened) = (activation.number, node.name.clone(), Some(opened.clone()));
             return Ok(AnsweredCall { visit, way: Way::Waits(opened), changes: Vec::new() });
         }
         let Answered { answer, mut results, items } = self.answers(activation.number, activation, pair, &now)?;

@@ -1,0 +1,552 @@
+//! Answers: what people say to the interrupts of a run, signed with their keys.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::timestamp;
+use graph_model::value::{AsView, Value, canonical_json};
+use graph_signing::{Fingerprint, PublicKey, SecretKey};
+use serde::{Deserialize, Serialize};
+
+use crate::dsse::{Envelope, EnvelopeError};
+use crate::graph::{CompiledAsk, GraphTables, tables};
+use crate::machine::Machine;
+use crate::record::TakenSignal;
+use crate::schema;
+use crate::signal::{self, SignalError};
+use crate::step::{Position, wait_id};
+use crate::store::StoreError;
+
+/// The media type of the statement that people sign.
+pub const ANSWER_TYPE: &str = "application/vnd.state-graphs.answer+json";
+
+/// The maximum length of a statement, in bytes.
+const MOST_BYTES: usize = 1 << 18;
+
+/// An answer with the name of the interrupt. The enum `Answer` of a compiled graph becomes one.
+///
+/// ```
+/// # use graph_engine as graph_runtime;
+/// use graph_runtime::{NamedAnswer, Value};
+///
+/// let refused = NamedAnswer::new("approve", Value::from("refuse"));
+/// assert_eq!(refused.node, "approve");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct NamedAnswer {
+    /// The node that asks.
+    pub node: String,
+    /// The answer.
+    pub value: Value,
+}
+
+impl NamedAnswer {
+    /// The answer to the interrupt of a node.
+    pub fn new(node: impl Into<String>, value: Value) -> Self {
+        Self { node: node.into(), value }
+    }
+}
+
+/// The keys of the people who answer. With the feature `answers` of `graph-runtime`, a `KeyRing` has them.
+pub trait AnswerKeys: Send + Sync {
+    /// Returns the key with a fingerprint, and who owns it, if its holder may answer: it is trusted and not revoked, and has the
+    /// role, if one is asked for.
+    ///
+    /// # Errors
+    ///
+    /// The reason why its holder may not answer, as a part of a sentence: `the key is not trusted`.
+    fn holder(&self, key: &Fingerprint, role: Option<&str>) -> Result<KeyHolder, String>;
+}
+
+/// Returns the keys of the people who answer, as they are now.
+pub(crate) type ReadAnswerKeys = Arc<dyn Fn() -> Box<dyn AnswerKeys> + Send + Sync>;
+
+#[cfg(feature = "keyring")]
+impl AnswerKeys for graph_signing::KeyRing {
+    fn holder(&self, key: &Fingerprint, role: Option<&str>) -> Result<KeyHolder, String> {
+        let file = self.signer(key).map_err(|error| error.to_string())?;
+        match role {
+            Some(role) if !self.has_role(key, role) => {
+                Err(format!("the file of the key does not give it the role `{role}`, signed by another trusted key"))
+            }
+            _ => Ok(KeyHolder::new(file.key.clone(), &file.owner)),
+        }
+    }
+}
+
+/// A key, and who owns it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct KeyHolder {
+    /// The key.
+    pub key: PublicKey,
+    /// Its owner. Several people who sign one answer are several owners.
+    pub owner: String,
+}
+
+impl KeyHolder {
+    /// A key of an owner.
+    pub fn new(key: PublicKey, owner: impl Into<String>) -> Self {
+        Self { key, owner: owner.into() }
+    }
+}
+
+/// A question of a run to people, as its journal has it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Question {
+    /// The run.
+    pub run: RunId,
+    /// The id of the wait in the run: `3#1`.
+    pub wait: String,
+    /// The node that asks.
+    pub node: String,
+    /// The value that people are shown.
+    pub payload: Value,
+    /// The role that whoever answers has; `None` for any trusted key.
+    pub role: Option<String>,
+    /// How many people sign the answer, each with a key of their own.
+    pub count: u32,
+    /// When it was asked, by the time of the store, in milliseconds since the Unix epoch.
+    pub opened: i64,
+    /// When it is too late to answer; `None` if it never is.
+    pub due: Option<i64>,
+    /// The link of the run's first record.
+    start: Digest,
+    graph: String,
+    digest: Digest,
+}
+
+/// The statement that people sign.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Statement {
+    answer: Value,
+    /// The digest of the graph's file.
+    digest: Digest,
+    graph: String,
+    node: String,
+    /// The digest of the payload as canonical JSON.
+    payload: Digest,
+    run: RunId,
+    start: Digest,
+    v: u32,
+    wait: String,
+}
+
+/// The answer that ended an interrupt, with its proof: the value of a signal that has the id of the wait as its name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct SignedAnswer {
+    /// The answer, with its defaults: the `result` of the visit.
+    pub answer: Value,
+    /// The statement, and the signatures of those who answered.
+    pub envelope: Envelope,
+    /// Those who answered, in the order of the signatures.
+    pub by: Vec<Answerer>,
+}
+
+/// One of those who answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Answerer {
+    /// The public key, in base64url.
+    pub key: String,
+    /// Its owner, as the runtime that accepted the answer knew it.
+    pub owner: String,
+    /// The role that the runtime found the key to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+}
+
+impl Answerer {
+    /// Returns the fingerprint of the key; `None` if the text is not a key.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        decoded(&self.key).map(|key| key.fingerprint())
+    }
+
+    /// Returns the owner of the key; `None` if the file of the key does not say who that is.
+    fn known_owner(&self) -> Option<&str> {
+        let owner = self.owner.trim();
+        let says_nothing = ["", "unknown", "self"].iter().any(|word| owner.eq_ignore_ascii_case(word));
+        (!says_nothing).then_some(owner)
+    }
+}
+
+/// The outcome of an answer that was not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answered {
+    /// The question is answered. The run continues when a worker notices, or when it is resumed.
+    Accepted,
+    /// More people must sign the same answer. Their signatures are kept.
+    Proposed {
+        /// How many have signed it.
+        have: u32,
+        /// How many must.
+        need: u32,
+    },
+    /// The same answer was accepted before.
+    Already {
+        /// Whether the run has continued with it.
+        taken: bool,
+    },
+}
+
+/// Why an answer was refused. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// The runtime has no store.
+    #[error("a runtime without a store keeps no runs, and no answers for them")]
+    NoStore,
+    /// The runtime knows no keys.
+    #[error("the runtime knows no keys of people who answer: give it some with `Builder::answer_keys`")]
+    NoKeys,
+    /// The function that returns the keys panicked.
+    #[error("the keys of people who answer cannot be read: the function that returns them panicked")]
+    Keys,
+    /// The run cannot be read, is another graph's, or was begun by another version of the graph.
+    #[error(transparent)]
+    Run(SignalError),
+    /// The envelope cannot be read.
+    #[error("the answer cannot be read: {0}")]
+    Envelope(#[from] EnvelopeError),
+    /// The envelope is not one of an answer.
+    #[error("the envelope has no answer: {0}")]
+    Statement(String),
+    /// Its statement is about something else.
+    #[error("the answer is one to another question: its {what} is {found}, and not {expected}")]
+    AnotherQuestion {
+        /// The field of the statement.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// The value that the question has.
+        expected: String,
+    },
+    /// The run does not ask this.
+    #[error("run `{run}` does not wait for an answer to `{wait}`{}", asked(open))]
+    NotOpen {
+        /// The run.
+        run: RunId,
+        /// The id of the wait.
+        wait: String,
+        /// The questions that are open.
+        open: Vec<String>,
+    },
+    /// It came too late.
+    #[error("the answer to `{wait}` came too late: the run waited until {}", timestamp::milliseconds(timestamp::from_unix_milliseconds(*due)))]
+    Expired {
+        /// The id of the wait.
+        wait: String,
+        /// When the run no longer waited, in milliseconds since the Unix epoch.
+        due: i64,
+    },
+    /// Another answer was accepted before.
+    #[error("`{wait}` was answered before, and otherwise")]
+    Answered {
+        /// The id of the wait.
+        wait: String,
+    },
+    /// The answer does not fit the graph.
+    #[error("the answer to `{node}` does not fit: {reason}")]
+    Value {
+        /// The node.
+        node: String,
+        /// The first mismatch.
+        reason: String,
+    },
+    /// Nobody signed it.
+    #[error("nobody signed the answer")]
+    Unsigned,
+    /// A signature names no key.
+    #[error("a signature of the answer names no key: its `keyid` is the fingerprint of a trusted key")]
+    NoKeyId,
+    /// The holder of a key may not answer.
+    #[error("the key {key} may not answer: {reason}")]
+    Key {
+        /// The fingerprint.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// A signature is not one of the key that it names, or the statement was changed.
+    #[error("the key {key} did not sign this answer")]
+    Forged {
+        /// The fingerprint.
+        key: String,
+    },
+    /// One person signed it twice.
+    #[error("two signatures of the answer are of {who}: each is of another key, and of another owner")]
+    Twice {
+        /// The key or the owner.
+        who: String,
+    },
+    /// The store did not keep it.
+    #[error("run `{run}` did not receive the answer")]
+    Store {
+        /// The run.
+        run: RunId,
+        /// Why.
+        #[source]
+        source: StoreError,
+    },
+}
+
+/// Names the questions that are open.
+fn asked(open: &[String]) -> String {
+    match open {
+        [] => ": it asks nothing".to_owned(),
+        open => format!(": it asks `{}`", open.join("`, `")),
+    }
+}
+
+impl Question {
+    /// Returns what an open interrupt of a run asks, by the id of its wait.
+    pub fn open(code: &GraphTables, position: &Position, run: &RunId, start: Digest, wait: &str) -> Option<Self> {
+        let open = position.waits.iter().find(|open| wait_id(open.step) == wait)?;
+        let ask = position.wait_of(code, open.step)?.ask.as_ref()?;
+        let at = position.parked.iter().find(|at| at.number == open.step)?;
+        let CompiledAsk { role, count, .. } = ask;
+        Some(Self {
+            run: run.clone(),
+            wait: wait.to_owned(),
+            node: code.node(at.node).name.clone(),
+            payload: open.opened.payload.clone().unwrap_or_default(),
+            role: role.clone(),
+            count: *count,
+            opened: open.opened.at,
+            due: open.opened.due,
+            start,
+            graph: code.id.to_string(),
+            digest: code.digest,
+        })
+    }
+
+    /// Returns all questions of a run that are open, in the order of its visits.
+    pub fn all(code: &GraphTables, position: &Position, run: &RunId, start: Digest) -> Vec<Self> {
+        let ids = position.waits.iter().map(|open| wait_id(open.step));
+        ids.filter_map(|wait| Self::open(code, position, run, start, &wait)).collect()
+    }
+
+    /// Returns the id of the wait that the answer in an envelope names.
+    pub(crate) fn wait_in(envelope: &Envelope) -> Result<String, AnswerError> {
+        Ok(Statement::of(envelope)?.wait)
+    }
+
+    /// Puts an answer into an envelope. Nobody has signed it yet. Whether the answer fits is seen when it is sent.
+    pub fn answer(&self, value: &Value) -> Envelope {
+        let statement = Statement { answer: value.clone(), ..self.statement() };
+        Envelope::new(ANSWER_TYPE, statement.canonical().as_bytes())
+    }
+
+    /// Signs an answer. Another person signs the same envelope with [`Envelope::signed_by`].
+    ///
+    /// # Errors
+    ///
+    /// If the answer is to another node.
+    pub fn sign(&self, answer: impl Into<NamedAnswer>, key: &SecretKey) -> Result<Envelope, AnswerError> {
+        let NamedAnswer { node, value } = answer.into();
+        if node != self.node {
+            return Err(another("node", &node, &self.node));
+        }
+        Ok(self.answer(&value).signed_by(key)?)
+    }
+
+    /// Returns the statement without an answer.
+    fn statement(&self) -> Statement {
+        Statement {
+            answer: Value::Null,
+            digest: self.digest,
+            graph: self.graph.clone(),
+            node: self.node.clone(),
+            payload: Digest::of(canonical_json(&self.payload)),
+            run: self.run.clone(),
+            start: self.start,
+            v: 1,
+            wait: self.wait.clone(),
+        }
+    }
+
+    /// Returns the answer in an envelope, if it is one to this question. The signatures are not verified.
+    fn answer_in(&self, envelope: &Envelope) -> Result<Value, AnswerError> {
+        let said = Statement::of(envelope)?;
+        let own = self.statement();
+        let fields = [
+            ("version", said.v.to_string(), own.v.to_string()),
+            ("run", said.run.to_string(), own.run.to_string()),
+            ("wait", said.wait, own.wait),
+            ("start of the run", said.start.to_string(), own.start.to_string()),
+            ("node", said.node, own.node),
+            ("graph", said.graph, own.graph),
+            ("digest of the graph", said.digest.to_string(), own.digest.to_string()),
+            ("digest of the payload", said.payload.to_string(), own.payload.to_string()),
+        ];
+        match fields.into_iter().find(|(_, found, expected)| found != expected) {
+            Some((what, found, expected)) => Err(another(what, &found, &expected)),
+            None => Ok(said.answer),
+        }
+    }
+
+    /// Verifies the signatures of an answer with the keys of people.
+    ///
+    /// # Errors
+    ///
+    /// If it is one to another question, does not fit, or a signature is not one of somebody who may answer. One bad signature
+    /// refuses the answer.
+    pub(crate) fn verify(
+        &self,
+        machine: &dyn Machine,
+        envelope: &Envelope,
+        keys: &dyn AnswerKeys,
+    ) -> Result<SignedAnswer, AnswerError> {
+        let answer = conforming(machine, &self.node, self.answer_in(envelope)?, true)?;
+        let (mut by, mut signatures) = (Vec::new(), envelope.signatures().to_vec());
+        signatures.sort_by(|one, other| one.keyid.cmp(&other.keyid));
+        for signature in &signatures {
+            let keyid = signature.keyid.clone().ok_or(AnswerError::NoKeyId)?;
+            let refused = |reason| AnswerError::Key { key: keyid.clone(), reason };
+            let fingerprint: Fingerprint =
+                keyid.parse().map_err(|_| refused("its `keyid` is no fingerprint".to_owned()))?;
+            let KeyHolder { key, owner } = keys.holder(&fingerprint, self.role.as_deref()).map_err(refused)?;
+            if key.fingerprint() != fingerprint || !envelope.is_signed(signature, &key) {
+                return Err(AnswerError::Forged { key: keyid });
+            }
+            by.push(Answerer { key: encoded(&key), owner, role: self.role.clone() });
+        }
+        let signed = SignedAnswer { answer, envelope: envelope.clone().with(signatures), by };
+        signed.distinct()?;
+        Ok(signed)
+    }
+
+    /// Verifies that a signal is the answer to this question, with the keys that it names.
+    ///
+    /// # Errors
+    ///
+    /// If it is not, as a part of a sentence.
+    pub fn proves(&self, machine: &dyn Machine, signal: &TakenSignal) -> Result<SignedAnswer, String> {
+        let signed = SignedAnswer::read(&signal.value).ok_or("it has no signed answer")?;
+        if signal.name != self.wait || signal.id != self.wait {
+            return Err("it is one to another question".to_owned());
+        }
+        let said = self.answer_in(&signed.envelope).map_err(|error| error.to_string())?;
+        // A program without the feature cannot check values against a schema.
+        let answer = conforming(machine, &self.node, said, schema::IS_THERE).map_err(|error| error.to_string())?;
+        if answer != signed.answer {
+            return Err("those who signed it said something else".to_owned());
+        }
+        let signatures = signed.envelope.signatures();
+        if signatures.len() != signed.by.len() || signed.by.len() < self.count as usize {
+            return Err(format!("{} signed it, and {} must", signed.by.len(), self.count));
+        }
+        for (signature, by) in signatures.iter().zip(&signed.by) {
+            let key = decoded(&by.key).ok_or("it names something else than a key")?;
+            let is_named = signature.keyid.as_deref() == Some(key.fingerprint().as_str());
+            if !is_named || by.role != self.role || !signed.envelope.is_signed(signature, &key) {
+                return Err(format!("the key {} did not sign it so", key.fingerprint()));
+            }
+        }
+        signed.distinct().map_err(|error| error.to_string())?;
+        Ok(signed)
+    }
+}
+
+fn another(what: &'static str, found: &str, expected: &str) -> AnswerError {
+    AnswerError::AnotherQuestion { what, found: format!("`{found}`"), expected: format!("`{expected}`") }
+}
+
+impl Statement {
+    /// Reads the statement in an envelope.
+    fn of(envelope: &Envelope) -> Result<Self, AnswerError> {
+        let misfit = |what: &str| AnswerError::Statement(what.to_owned());
+        if envelope.payload_type() != ANSWER_TYPE {
+            return Err(AnswerError::Statement(format!("its type is `{}`", envelope.payload_type())));
+        }
+        let bytes = envelope.payload()?;
+        if bytes.len() > MOST_BYTES {
+            return Err(AnswerError::Statement(format!("it is longer than {MOST_BYTES} bytes")));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| misfit("it is not UTF-8"))?;
+        let said: Self = serde_json::from_str(&text).map_err(|error| AnswerError::Statement(error.to_string()))?;
+        // One statement has one form, so that two people sign the same bytes.
+        if said.canonical() != text {
+            return Err(misfit(
+                "it is not canonical: sort the fields, and write neither spaces nor letters beyond ASCII",
+            ));
+        }
+        Ok(said)
+    }
+
+    fn canonical(&self) -> String {
+        let value = serde_json::to_value(self).expect("a statement has only texts as keys");
+        canonical_json(&value)
+    }
+}
+
+impl SignedAnswer {
+    /// Reads the value of a signal.
+    pub fn read(value: &Value) -> Option<Self> {
+        let text = serde_json::to_string(value).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Returns an id for the proposal of those who have signed it.
+    pub(crate) fn id(&self) -> String {
+        Digest::of(self.envelope.to_string()).to_string()
+    }
+
+    /// Returns the value of the signal.
+    pub(crate) fn to_value(&self) -> Value {
+        serde_json::to_value(self).expect("an answer has only texts as keys")
+    }
+
+    /// Checks that each of those who signed it has a key, and is an owner, of their own. All owners that are not known
+    /// count as one person.
+    fn distinct(&self) -> Result<(), AnswerError> {
+        if self.by.is_empty() {
+            return Err(AnswerError::Unsigned);
+        }
+        let (mut keys, mut owners) = (BTreeSet::new(), BTreeSet::new());
+        for by in &self.by {
+            if !keys.insert(by.key.as_str()) {
+                return Err(AnswerError::Twice { who: "one key".to_owned() });
+            }
+            if !owners.insert(by.known_owner().map(str::to_lowercase)) {
+                let owner = by.known_owner().map(|owner| format!("the owner `{owner}`"));
+                return Err(AnswerError::Twice { who: owner.unwrap_or_else(|| "owners who are not known".to_owned()) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns an answer as the visit sees it.
+fn conforming(machine: &dyn Machine, node: &str, answer: Value, checks: bool) -> Result<Value, AnswerError> {
+    let misfit = |reason: String| AnswerError::Value { node: node.to_owned(), reason };
+    if !answer.view().is_within(signal::MOST_LEVELS) {
+        return Err(misfit(format!("a value has at most {} levels", signal::MOST_LEVELS)));
+    }
+    let answer = machine.answer(node, answer).map_err(|mismatch| misfit(mismatch.to_string()))?;
+    let code = tables(machine.graph());
+    let asks = code.nodes.iter().find(|one| one.name == node).and_then(|one| one.kind.wait()?.ask.as_ref());
+    match asks.and_then(|ask| ask.schema.as_ref()).filter(|_| checks).map(|rules| schema::validate(rules, &answer)) {
+        Some(Err(invalid)) => Err(misfit(invalid.to_string())),
+        _ => Ok(answer),
+    }
+}
+
+fn encoded(key: &PublicKey) -> String {
+    Base64UrlUnpadded::encode_string(key.as_bytes())
+}
+
+fn decoded(key: &str) -> Option<PublicKey> {
+    let bytes = Base64UrlUnpadded::decode_vec(key).ok()?;
+    PublicKey::from_bytes(&bytes.try_into().ok()?).ok()
+}

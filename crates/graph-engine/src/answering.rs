@@ -1,0 +1,286 @@
+//! Questions of the runs of a store, and sending the answers of people to them.
+
+use std::sync::Arc;
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::value::Value;
+use graph_signing::PublicKey;
+
+use crate::answer::{AnswerError, AnswerKeys, Answered, Question, SignedAnswer};
+use crate::dsse::Envelope;
+use crate::encryption_key::EncryptionKey;
+use crate::error::ResumeError;
+use crate::graph::tables;
+use crate::machine::Machine;
+use crate::record::{Entry, JournalError, SignedRecord, VerifiedJournal};
+use crate::replay::replay;
+use crate::resume::read_journal;
+use crate::run_secrets::RunSecrets;
+use crate::runtime::Runtime;
+use crate::services::RuntimeServices;
+use crate::signal::{SignalError, payload, proposal_of, proposals, seal};
+use crate::store::{Inbox, Received, ReceivedSignal, Signal, SignalPlace, Store, StoreError};
+
+/// The questions of a run that are open, and the link of its first record.
+struct Asked {
+    start: Digest,
+    open: Vec<Question>,
+}
+
+impl Runtime {
+    /// Returns the questions of a run to people that are open, in the order of its visits, as its journal proves them.
+    ///
+    /// It calls nothing, writes nothing and needs no lease. A question that was answered is open until the run continues.
+    ///
+    /// The example of [`Runtime::answer`] shows one to a person.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, its journal cannot be verified, or it is another graph's or was begun by another version of the
+    /// graph.
+    pub async fn questions<G: Machine>(&self, graph: &G, run: &RunId) -> Result<Vec<Question>, AnswerError> {
+        Ok(self.inner.asked(graph, run).await?.open)
+    }
+
+    /// Sends the signed answer of a person to the interrupt that it names. When this returns [`Answered::Accepted`], the answer is
+    /// as durable as a record of the run, and ends the interrupt: no later answer and no timeout does. Sent again, it changes
+    /// nothing.
+    ///
+    /// The signatures are verified with the [keys that the runtime knows](crate::Builder::answer_keys) at the time of this call. If more
+    /// people must sign the answer, its signatures are kept until enough have: each sends the envelope that they signed, or one
+    /// that all have signed.
+    ///
+    /// The run continues when a [worker](Runtime::worker) notices, or when it is resumed.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// #     ann: graph_runtime::SecretKey,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::answer::Answered;
+    /// use graph_runtime::{NamedAnswer, RunId, Value};
+    ///
+    /// let run = RunId::new("order-17")?;
+    /// for question in runtime.questions(&graph, &run).await? {
+    ///     println!("{}: {}", question.node, question.payload);
+    ///     // The enum `Answer` of a compiled graph is typed.
+    ///     let envelope = question.sign(NamedAnswer::new("approve", Value::from("refuse")), &ann)?;
+    ///     match runtime.answer(&graph, &run, &envelope).await? {
+    ///         Answered::Proposed { have, need } => println!("{have} of {need} have signed it"),
+    ///         _ => println!("it is answered"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the answer is to another question, too late, does not fit the graph, was signed by somebody who may not answer, or the
+    /// question was answered otherwise. Nothing is changed then. An answer that reaches the store after the run no longer waits is
+    /// left in the inbox of the run, where nothing takes it.
+    pub async fn answer<G: Machine>(
+        &self,
+        graph: &G,
+        run: &RunId,
+        envelope: &Envelope,
+    ) -> Result<Answered, AnswerError> {
+        let Some(store) = &self.inner.store else { return Err(AnswerError::NoStore) };
+        let Some(keys) = &self.inner.answer_keys else { return Err(AnswerError::NoKeys) };
+        let wait = Question::wait_in(envelope)?;
+        let Asked { start, open } = self.inner.asked(graph, run).await?;
+        let Some(question) = open.iter().find(|question| question.wait == wait) else {
+            return self.inner.was_taken(&**store, run, &wait, envelope, &open).await;
+        };
+        let read = Arc::clone(keys);
+        let keys = tokio::task::spawn_blocking(move || read()).await.map_err(|_| AnswerError::Keys)?;
+        let receiver = AnswerReceiver { services: &self.inner, store: &**store, machine: graph, question, start };
+        receiver.answer(envelope, &*keys).await
+    }
+}
+
+/// Returns the questions of a run that are open, as its journal proves them to somebody who cannot write to its store.
+///
+/// `key` is the public key of the runtime that wrote the journal. As of [`Runtime::questions`](crate::Runtime::questions).
+///
+/// # Errors
+///
+/// If the journal cannot be verified, or the run is another graph's or was begun by another version of the graph.
+pub fn questions(
+    machine: &dyn Machine,
+    run: &RunId,
+    signed: &[SignedRecord],
+    key: &PublicKey,
+    encryption_key: Option<&EncryptionKey>,
+) -> Result<Vec<Question>, AnswerError> {
+    Ok(asked(machine, run, signed, key, encryption_key)?.open)
+}
+
+fn asked(
+    machine: &dyn Machine,
+    run: &RunId,
+    signed: &[SignedRecord],
+    key: &PublicKey,
+    encryption_key: Option<&EncryptionKey>,
+) -> Result<Asked, AnswerError> {
+    let code = tables(machine.graph());
+    let unreadable = |error| AnswerError::Run(SignalError::from_resuming(run, error));
+    let secrets = RunSecrets::open(code, run, encryption_key, true);
+    let secrets = secrets.map_err(|error| unreadable(ResumeError::Start(error.into())))?;
+    let journal = read_journal(code, run, signed, key, secrets.as_deref(), false).map_err(unreadable)?;
+    let misfit = |reason| unreadable(ResumeError::Journal { run: run.clone(), reason });
+    let start = journal.chain.start().ok_or_else(|| misfit(JournalError::Empty))?;
+    let position = replay(code, machine, &journal).map_err(misfit)?.position;
+    Ok(Asked { start, open: Question::all(code, &position, run, start) })
+}
+
+/// Receives the answers to a question.
+struct AnswerReceiver<'a> {
+    services: &'a RuntimeServices,
+    store: &'a dyn Store,
+    machine: &'a dyn Machine,
+    question: &'a Question,
+    start: Digest,
+}
+
+impl AnswerReceiver<'_> {
+    async fn answer(&self, envelope: &Envelope, keys: &dyn AnswerKeys) -> Result<Answered, AnswerError> {
+        let signed = self.question.verify(self.machine, envelope, keys)?;
+        let inbox = self.inbox().await?;
+        if let Some(known) = self.answer_in(&inbox) {
+            return self.compare(&known, envelope, false);
+        }
+        if let Some(due) = self.question.due.filter(|due| *due <= inbox.at) {
+            return Err(AnswerError::Expired { wait: self.question.wait.clone(), due });
+        }
+        let joint = self.joint(envelope, &inbox, keys)?;
+        if self.is_enough(&joint) {
+            return self.accept(&joint).await;
+        }
+        self.receive(proposals(&self.question.wait), &signed.id(), &signed).await?;
+        // Another person may have signed it meanwhile.
+        let joint = self.joint(envelope, &self.inbox().await?, keys)?;
+        if self.is_enough(&joint) {
+            return self.accept(&joint).await;
+        }
+        let have = u32::try_from(joint.by.len()).unwrap_or(u32::MAX);
+        Ok(Answered::Proposed { have, need: self.question.count })
+    }
+
+    fn is_enough(&self, joint: &SignedAnswer) -> bool {
+        joint.by.len() >= self.question.count as usize
+    }
+
+    /// Returns an answer with the signatures of all those who have proposed the same and may still answer.
+    fn joint(&self, envelope: &Envelope, inbox: &Inbox, keys: &dyn AnswerKeys) -> Result<SignedAnswer, AnswerError> {
+        let mut signatures = envelope.signatures().to_vec();
+        let proposed = inbox.signals.iter().filter(|one| proposal_of(&one.name) == Some(&self.question.wait));
+        for other in proposed.filter_map(read).filter(|other| other.envelope.says_the_same(envelope)) {
+            for signature in other.envelope.signatures() {
+                let is_new = signatures.iter().all(|known| known.keyid != signature.keyid);
+                let more = [&signatures[..], std::slice::from_ref(signature)].concat();
+                // A key that was revoked since does not count.
+                if is_new && self.question.verify(self.machine, &envelope.clone().with(more), keys).is_ok() {
+                    signatures.push(signature.clone());
+                }
+            }
+        }
+        self.question.verify(self.machine, &envelope.clone().with(signatures), keys)
+    }
+
+    async fn accept(&self, joint: &SignedAnswer) -> Result<Answered, AnswerError> {
+        let wait = &self.question.wait;
+        match self.receive(wait.clone(), wait, joint).await {
+            Ok(Received::Accepted(place)) => match self.question.due {
+                Some(due) if place.at >= due => Err(AnswerError::Expired { wait: wait.clone(), due }),
+                _ => Ok(Answered::Accepted),
+            },
+            Ok(Received::Already { taken, .. }) => Ok(Answered::Already { taken }),
+            Err(AnswerError::Store { source: StoreError::OtherSignal { .. }, .. }) => {
+                match self.answer_in(&self.inbox().await?) {
+                    Some(known) => self.compare(&known, &joint.envelope, false),
+                    None => {
+                        let (run, open) = (&self.question.run, &[]);
+                        self.services.was_taken(self.store, run, wait, &joint.envelope, open).await
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says whether an answer is the one that was accepted.
+    fn compare(&self, known: &SignedAnswer, envelope: &Envelope, taken: bool) -> Result<Answered, AnswerError> {
+        if known.envelope.says_the_same(envelope) {
+            return Ok(Answered::Already { taken });
+        }
+        Err(AnswerError::Answered { wait: self.question.wait.clone() })
+    }
+
+    /// Returns the answer that was accepted and is not taken yet.
+    fn answer_in(&self, inbox: &Inbox) -> Option<SignedAnswer> {
+        let is_in_time = |one: &&ReceivedSignal| self.question.due.is_none_or(|due| one.place.at < due);
+        inbox.signals.iter().filter(is_in_time).find(|one| one.name == self.question.wait).and_then(read)
+    }
+
+    async fn inbox(&self) -> Result<Inbox, AnswerError> {
+        self.store.inbox(&self.question.run).await.map_err(|source| self.failed(source))
+    }
+
+    async fn receive(&self, name: String, id: &str, signed: &SignedAnswer) -> Result<Received, AnswerError> {
+        let Some(key) = self.services.key.clone() else { return Err(AnswerError::NoStore) };
+        let signal = Signal::new(name, id, payload(&signed.to_value()));
+        let (start, sealed, to) = (self.start, signal.clone(), self.question.run.clone());
+        let seal = Arc::new(move |place: SignalPlace| seal(&key, &to, &start, place, &sealed));
+        self.store.receive(&self.question.run, signal, seal).await.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: StoreError) -> AnswerError {
+        AnswerError::Store { run: self.question.run.clone(), source }
+    }
+}
+
+/// Reads an answer in an inbox. The engine verifies it before it is taken.
+fn read(received: &ReceivedSignal) -> Option<SignedAnswer> {
+    SignedAnswer::read(&serde_json::from_str::<Value>(&received.payload).ok()?)
+}
+
+impl RuntimeServices {
+    /// Reads the questions of a run that are open.
+    async fn asked(&self, machine: &dyn Machine, run: &RunId) -> Result<Asked, AnswerError> {
+        let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(AnswerError::NoStore) };
+        let failed = |source| AnswerError::Store { run: run.clone(), source };
+        let signed = store.load(run).await.map_err(failed)?;
+        asked(machine, run, &signed, &key.public(), self.encryption_key.as_ref())
+    }
+
+    /// Says whether the answer to a question that is not open is the one that the run continued with.
+    async fn was_taken(
+        &self,
+        store: &dyn Store,
+        run: &RunId,
+        wait: &str,
+        envelope: &Envelope,
+        open: &[Question],
+    ) -> Result<Answered, AnswerError> {
+        let Some(key) = &self.key else { return Err(AnswerError::NoStore) };
+        let signed = store.load(run).await.map_err(|source| AnswerError::Store { run: run.clone(), source })?;
+        let misfit = |reason| AnswerError::Run(SignalError::Journal { run: run.clone(), reason });
+        let verified = VerifiedJournal::new(run, &signed, &key.public()).map_err(misfit)?;
+        for at in 0..verified.count() {
+            let Some(record) = verified.record(at) else { continue };
+            let Entry::Take(take) = record.map_err(misfit)?.entry else { continue };
+            let mut signals = take.taken.iter().filter_map(|taken| taken.signal.as_ref());
+            if let Some(signal) = signals.rfind(|signal| signal.name == wait) {
+                let is_same = SignedAnswer::read(&signal.value).is_some_and(|one| one.envelope.says_the_same(envelope));
+                let other = AnswerError::Answered { wait: wait.to_owned() };
+                return if is_same { Ok(Answered::Already { taken: true }) } else { Err(other) };
+            }
+        }
+        let open = open.iter().map(|question| question.wait.clone()).collect();
+        Err(AnswerError::NotOpen { run: run.clone(), wait: wait.to_owned(), open })
+    }
+}

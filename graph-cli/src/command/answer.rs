@@ -1,0 +1,176 @@
+//! `graph answer`: sign what a person says to the question of a run, and send it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use graph_model::timestamp;
+use graph_runtime::answer::{Answered, Envelope, KeyRing, Question, questions};
+use graph_runtime::dynamic::Interpreted;
+use graph_runtime::{AnswerError, Builder, EncryptionKey, Fingerprint, RunId, Runtime, Store, Value};
+use graph_signing::SecretKey;
+use serde_json::json;
+
+use super::signal::read_value;
+use super::stored::{self, Access};
+use super::stored_run::{own_graph, verifying_key};
+use super::{read, signing_key};
+use crate::outcome::{CommandOutcome, CommandResult, Error};
+
+#[derive(Args)]
+pub(crate) struct AnswerArguments {
+    /// The run
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    run: RunId,
+    /// The id of the question, as `3#1` [default: the one that is open]
+    #[arg(value_name = "WAIT")]
+    wait: Option<String>,
+    /// The answer, as JSON; `-` reads it from standard input. Without an answer, the questions are shown
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true, conflicts_with = "envelope")]
+    json: Option<String>,
+    /// An envelope that others have signed. You sign it too if you name a key with `--key`
+    #[arg(long, value_name = "FILE")]
+    envelope: Option<PathBuf>,
+    /// Print the signed envelope, and send nothing
+    #[arg(long)]
+    print: bool,
+    /// The SQLite file that holds the run
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
+    /// The secret key that signs the answer [default: your own]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The secret key that signs the store's journals [default: your own]
+    #[arg(long, value_name = "FILE")]
+    journal_key: Option<PathBuf>,
+    /// The public key that verifies the run, to show questions and to print: a PEM file [default: your own]
+    #[arg(long, value_name = "FILE", conflicts_with = "journal_key")]
+    public_key: Option<PathBuf>,
+    /// The directory of trusted keys, whose files give roles
+    #[arg(long, value_name = "DIR", default_value = "graphs/keys")]
+    keys: PathBuf,
+    /// A key from which roles come: only files that it signed, or whose signers it vouches for, give roles [default: every trusted
+    /// key]
+    #[arg(long, value_name = "FINGERPRINT")]
+    role_root: Vec<Fingerprint>,
+    /// The key that encrypts the run's secrets
+    #[arg(long, alias = "seal-key", value_name = "FILE")]
+    encryption_key: Option<PathBuf>,
+    /// The file of the run's graph [default: found by its id in the tree `graphs`]
+    #[arg(long, value_name = "FILE")]
+    graph: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &AnswerArguments) -> CommandResult {
+    let tokio = stored::tokio()?;
+    tokio.block_on(async {
+        let sends = !arguments.print && (arguments.json.is_some() || arguments.envelope.is_some());
+        let access = if sends { Access::Write } else { Access::Read };
+        let store = stored::open(&arguments.store, access).await?;
+        let records = store.load(&arguments.run).await?;
+        let graph = own_graph(&records, arguments.graph.as_deref(), "--graph FILE")?;
+        if sends {
+            return arguments.send(store, &graph).await;
+        }
+        let key = match &arguments.journal_key {
+            Some(path) => SecretKey::load(path)?.public(),
+            None => verifying_key(arguments.public_key.as_deref())?,
+        };
+        let open = questions(&graph, &arguments.run, &records, &key, arguments.encryption_key()?.as_ref())?;
+        match arguments.signed(&open)? {
+            Some(envelope) => out!("{envelope}"),
+            None => {
+                let open: Vec<Value> = open.iter().map(shown).collect();
+                out!("{:#}", json!({"success": true, "run_id": arguments.run, "open": open}));
+            }
+        }
+        Ok(CommandOutcome::Well)
+    })
+}
+
+impl AnswerArguments {
+    /// Signs an answer, and sends it.
+    async fn send(&self, store: impl Store, graph: &Interpreted) -> CommandResult {
+        let (keys, roots) = (self.keys.clone(), self.role_root.clone());
+        let trusted = move || ring(&keys, &roots);
+        let journal_key = signing_key(self.journal_key.as_ref())?;
+        let builder = Runtime::builder().store(store).sign_with(journal_key).answer_keys(trusted);
+        let builder = self.encryption_key()?.into_iter().fold(builder, Builder::encrypt_with);
+        let runtime = builder.build()?;
+        let open = runtime.questions(graph, &self.run).await?;
+        let Some(envelope) = self.signed(&open)? else { return Err(Error::new("there is no answer to send")) };
+        let run = &self.run;
+        let result = match runtime.answer(graph, run, &envelope).await {
+            Ok(Answered::Proposed { have, need }) => json!({"result": "proposed", "have": have, "need": need}),
+            Ok(Answered::Already { taken }) => json!({"result": "already", "taken": taken}),
+            Ok(_) => json!({"result": "accepted"}),
+            Err(error @ (AnswerError::NoStore | AnswerError::Run(_) | AnswerError::Store { .. })) => {
+                return Err(error.into());
+            }
+            Err(error) => {
+                err!("error: {error}");
+                return Ok(CommandOutcome::Problems);
+            }
+        };
+        let mut done = json!({"success": true, "run_id": run});
+        if let (Value::Object(done), Value::Object(result)) = (&mut done, result) {
+            done.extend(result);
+        }
+        out!("{done:#}");
+        Ok(CommandOutcome::Well)
+    }
+
+    fn encryption_key(&self) -> Result<Option<EncryptionKey>, Error> {
+        Ok(self.encryption_key.as_ref().map(|path| EncryptionKey::load(path)).transpose()?)
+    }
+
+    /// Returns the envelope of the answer, with the signature of the person.
+    fn signed(&self, open: &[Question]) -> Result<Option<Envelope>, Error> {
+        if let Some(path) = &self.envelope {
+            let path_of = |error| Error::new(format!("{}: {error}", path.display()));
+            let envelope: Envelope = read(path)?.trim().parse().map_err(path_of)?;
+            return Ok(Some(match &self.key {
+                Some(_) => envelope.signed_by(&signing_key(self.key.as_ref())?)?,
+                None => envelope,
+            }));
+        }
+        let Some(answer) = &self.json else { return Ok(None) };
+        let question = self.question(open)?;
+        let key = signing_key(self.key.as_ref())?;
+        Ok(Some(question.answer(&read_value(answer)?).signed_by(&key)?))
+    }
+
+    /// Returns the question that is answered.
+    fn question<'q>(&self, open: &'q [Question]) -> Result<&'q Question, Error> {
+        let named = self.wait.as_ref().map(|wait| open.iter().find(|question| question.wait == *wait));
+        let ids: Vec<&str> = open.iter().map(|question| question.wait.as_str()).collect();
+        match (named, open) {
+            (Some(Some(question)), _) | (None, [question]) => Ok(question),
+            (_, []) => Err(Error::new(format!("run `{}` asks nothing", self.run))),
+            (Some(None), _) => Err(Error::new(format!("run `{}` asks `{}`", self.run, ids.join("`, `")))),
+            (None, _) => {
+                Err(Error::new(format!("run `{}` asks several questions; name one: {}", self.run, ids.join(", "))))
+            }
+        }
+    }
+}
+
+/// Reads the trusted keys.
+fn ring(directory: &Path, roots: &[Fingerprint]) -> KeyRing {
+    let (ring, ..) = KeyRing::load(&[directory]);
+    if roots.is_empty() { ring } else { ring.with_role_roots(roots.iter().cloned()) }
+}
+
+/// Returns a question as one object.
+fn shown(question: &Question) -> Value {
+    let time = |at| timestamp::milliseconds(timestamp::from_unix_milliseconds(at));
+    let Question { wait, node, payload, role, count, opened, due, .. } = question;
+    json!({
+        "wait": wait,
+        "node": node,
+        "role": role,
+        "count": count,
+        "opened": time(*opened),
+        "due": due.map(time),
+        "payload": payload,
+    })
+}
