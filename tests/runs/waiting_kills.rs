@@ -1,13 +1,14 @@
 //! Processes that are killed with SIGKILL at any moment, while their workers continue runs that wait.
 //!
-//! Two to four processes open one SQLite store, each with a worker. The test process starts runs of five graphs, whose waits are
-//! in loops, in branches beside tools, until computed times, and in races that give them up, and cancels some of them. It kills
-//! random processes, starts others in their place, and lets the last ones finish. Tools write a line for each call.
+//! Two to four processes open one SQLite store, each with a worker. The test process starts runs of six graphs, whose waits are
+//! in loops, in branches beside tools, until computed times, in races that give them up, and for signals and for answers of two
+//! people. It sends these, and cancels some runs. It kills random processes, starts others in their place, and lets the last ones finish. Tools write a line for each call.
 //!
 //! A judge reads these lines and the journals. It proves: each run ends as it must; each journal is proven after each kill, and
 //! loses no record; a wait is opened once, taken once and not before it is due; nothing behind a wait is called before that time;
 //! no call of a committed visit is repeated, and a repeated call has the same idempotency key; a call is repeated, and another
-//! process calls tools of a run with a call in progress, only when the process that made the call is dead. The test prints how
+//! process calls tools of a run with a call in progress, only when the process that made the call is dead; each signal and each
+//! answer that was accepted is taken once, or came when no wait was in time for it. The test prints how
 //! late waits were taken.
 //!
 //! `KILLS=1000 cargo test --release --test runs waiting_kills -- --nocapture` takes minutes. `SEED` sets the seed of all choices,
@@ -27,10 +28,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use graph_runtime::answer::{Answered, KeyFile, KeyRing};
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::record::SignedRecord;
-use graph_runtime::store::{RunSummary, StoreError};
-use graph_runtime::{RunError, RunId, Runtime, SqliteStore, Status, Store, WorkerOptions, audit};
+use graph_runtime::store::{Received, RunSummary, StoreError};
+use graph_runtime::{
+    AnswerError, Builder, NamedAnswer, NamedSignal, RunError, RunId, RunOutcome, Runtime, SecretKey, SignalError,
+    SqliteStore, Status, Store, WorkerOptions, audit,
+};
+use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::field::{Field, Visit};
@@ -38,7 +44,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::span;
 
 use self::graphs::{CallLine, CallLog, GRAPHS, WaitingGraph, inputs, load, now, tree};
-use self::judge::{Expected, Faults, Judged, judge};
+use self::judge::{Expected, Faults, Judged, Told, judge};
 use crate::tree::Tree;
 use crate::workload::{At, Chance, Worker, key, runtime};
 
@@ -141,6 +147,8 @@ struct Tally {
     steps: u64,
     calls: u64,
     repeated: u64,
+    /// The signals and answers that ended waits.
+    received: u64,
     /// How late waits were taken, by the graphs, in milliseconds.
     lateness: BTreeMap<WaitingGraph, Vec<i64>>,
     faults: Faults,
@@ -167,18 +175,19 @@ fn waits_are_taken_once_and_in_time_though_workers_are_killed() {
     let faults: Vec<_> = faults.map(|(kind, found)| (kind, &found[..found.len().min(SHOWN)])).collect();
     assert!(faults.is_empty(), "{faults:#?}");
     if kills >= 100 {
-        assert!(tally.repeated > 0 && tally.during_calls > 0 && tally.cancelled > 0, "too little was met");
+        let is_met = [tally.repeated, tally.during_calls, tally.cancelled, tally.received].iter().all(|met| *met > 0);
+        assert!(is_met, "too little was met");
     }
 }
 
 impl Tally {
     fn print(&self, elapsed: Duration) {
-        let Self { kills, during_calls, runs, cancelled, steps, calls, repeated, lateness, faults } = self;
+        let Self { kills, during_calls, runs, cancelled, steps, calls, repeated, received, lateness, faults } = self;
         let waits: usize = lateness.values().map(Vec::len).sum();
         let faults = faults.kinds().map(|(kind, found)| format!("{} {kind}", found.len())).join(", ");
         println!(
             "{kills} kills in {} s, {during_calls} of them during calls; {runs} runs, {cancelled} of them cancelled; {steps} steps, \
-             {waits} waits that were taken; {calls} calls, {repeated} of them repeated; {faults}",
+             {waits} waits that were taken, {received} of them with signals or answers; {calls} calls, {repeated} of them repeated; {faults}",
             elapsed.as_secs()
         );
         let each = GRAPHS.iter().filter_map(|graph| Some((graph.name(), lateness.get(graph)?.clone())));
@@ -218,6 +227,8 @@ struct Round {
     killed: BTreeMap<u64, i64>,
     expected: BTreeMap<RunId, Expected>,
     starts: JoinSet<(RunId, Result<bool, String>)>,
+    /// Send signals and answers to runs until these have ended.
+    tellers: JoinSet<(RunId, Result<Told, String>)>,
     /// The journals when they were read last.
     seen: BTreeMap<RunId, Vec<SignedRecord>>,
 }
@@ -234,7 +245,7 @@ impl Round {
             _tree: tree,
             directory,
             graphs,
-            runtime: runtime(store.clone()),
+            runtime: telling(store.clone()),
             store,
             count: 2 + chance.below(3),
             processes: BTreeMap::new(),
@@ -242,6 +253,7 @@ impl Round {
             killed: BTreeMap::new(),
             expected: BTreeMap::new(),
             starts: JoinSet::new(),
+            tellers: JoinSet::new(),
             seen: BTreeMap::new(),
         };
         for _ in 0..round.count {
@@ -275,9 +287,14 @@ impl Round {
             };
             let rounds = 2 + chance.below(5);
             let run = RunId::new(format!("run{}", self.expected.len())).expect("it is an id");
-            self.expected.insert(run.clone(), Expected { graph, rounds, is_cancelled: false });
+            let told = Told::default();
+            self.expected.insert(run.clone(), Expected { told, graph, rounds, is_cancelled: false });
             let planned = Planned { run, rounds, starts_after, cancelled_after };
             let machine = self.graphs[&graph].clone();
+            if graph == WaitingGraph::Told {
+                let chance = Chance::of(chance.below(u64::MAX));
+                self.tellers.spawn(tell(self.runtime.clone(), machine.clone(), planned.run.clone(), chance));
+            }
             self.starts.spawn(start(self.runtime.clone(), self.store.clone(), machine, planned));
         }
     }
@@ -406,6 +423,13 @@ impl Round {
                 (known, since) = (open, Instant::now());
             }
         }
+        while let Some(told) = self.tellers.join_next().await {
+            let (run, told) = told.expect("it does not panic");
+            match told {
+                Ok(told) => drop(self.expected.entry(run).and_modify(|expected| expected.told = told)),
+                Err(error) => tally.faults.complaints.push(format!("round {round}: run {run}: {error}")),
+            }
+        }
         for worker in self.processes.values_mut() {
             let input = worker.0.stdin.as_mut().expect("its input is a pipe");
             // The pipe of a process that ended by itself is closed, and its status says so.
@@ -455,7 +479,8 @@ impl Round {
             };
             let lines = lines.remove(run.as_str()).unwrap_or_default();
             let judged = judge(&name, expected, records, &lines, &self.killed, &mut tally.faults);
-            let Judged { is_cancelled, steps, calls, repeated, lateness } = judged;
+            let Judged { is_cancelled, steps, calls, repeated, received, lateness } = judged;
+            tally.received += received;
             (tally.runs, tally.cancelled) = (tally.runs + 1, tally.cancelled + u64::from(is_cancelled));
             (tally.steps, tally.calls) = (tally.steps + steps, tally.calls + calls);
             tally.repeated += repeated;
@@ -465,6 +490,106 @@ impl Round {
             tally.faults.lost.push(format!("round {round}: nobody started the runs {:?}", lines.keys()));
         }
     }
+}
+
+/// A runtime that accepts the answers of two people.
+fn telling(store: SqliteStore) -> Runtime {
+    let people = || {
+        let files = [("Ann", 101), ("Bo", 102)].map(|(owner, seed)| KeyFile::new(person(seed).public(), owner));
+        KeyRing::from_files(files)
+    };
+    let builder = Runtime::builder().store(store).sign_with(key()).answer_keys(people);
+    builder.grant("*").and_then(Builder::build).expect("the runtime has a key")
+}
+
+fn person(seed: u8) -> SecretKey {
+    SecretKey::from_seed(&[seed; 32])
+}
+
+/// Sends signals and answers to a run until it has ended. Returns those that were accepted.
+async fn tell(runtime: Runtime, graph: Interpreted, run: RunId, mut chance: Chance) -> (RunId, Result<Told, String>) {
+    let (mut told, mut sent) = (Told::default(), 0);
+    loop {
+        tokio::time::sleep(Duration::from_millis(5 + chance.below(50))).await;
+        let result = match chance.below(3) {
+            0 => {
+                sent += 1;
+                signal(&runtime, &graph, &run, sent, &mut told).await
+            }
+            _ => answer(&runtime, &graph, &run, &mut chance, &mut told).await,
+        };
+        match result {
+            Ok(true) => {}
+            Ok(false) => return (run, Ok(told)),
+            Err(error) => return (run, Err(error)),
+        }
+    }
+}
+
+/// Sends a signal, at times twice. Returns false if the run has ended.
+async fn signal(
+    runtime: &Runtime,
+    graph: &Interpreted,
+    run: &RunId,
+    number: u64,
+    told: &mut Told,
+) -> Result<bool, String> {
+    let id = format!("payment-{number}");
+    for again in 0..1 + number % 2 {
+        let paid = NamedSignal::new("paid", json!({ "number": number }));
+        match runtime.signal(graph, run, paid, id.clone()).await {
+            Ok(Received::Accepted(place)) if again == 0 => {
+                told.signals.insert(id.clone(), (number, place.at));
+            }
+            Ok(Received::Already { .. }) if again == 1 => {}
+            Ok(other) => return Err(format!("{id}: {other:?}")),
+            Err(SignalError::Store { source: StoreError::Ended { .. }, .. }) => return Ok(false),
+            // It has not begun yet.
+            Err(SignalError::Store { source: StoreError::NotFound(_), .. }) => return Ok(true),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    match runtime.outcome(graph, run).await {
+        Ok(RunOutcome::Cancelled { .. }) => Ok(false),
+        _ => Ok(true),
+    }
+}
+
+/// One of two people answers the question that is open. Returns false if the run has ended.
+async fn answer(
+    runtime: &Runtime,
+    graph: &Interpreted,
+    run: &RunId,
+    chance: &mut Chance,
+    told: &mut Told,
+) -> Result<bool, String> {
+    let questions = match runtime.questions(graph, run).await {
+        Ok(questions) => questions,
+        Err(AnswerError::Store { source: StoreError::NotFound(_), .. }) => return Ok(true),
+        Err(error) => return Err(error.to_string()),
+    };
+    for question in questions {
+        let decision = if chance.below(3) == 0 { "refuse" } else { "approve" };
+        let answer = NamedAnswer::new("approve", json!({ "decision": decision }));
+        let who = person(101 + u8::from(chance.below(2) == 0));
+        let envelope = question.sign(answer.clone(), &who).map_err(|error| error.to_string())?;
+        match runtime.answer(graph, run, &envelope).await {
+            Ok(Answered::Accepted) => {
+                let before = told.answers.insert(question.wait.clone(), answer.value);
+                if before.is_some() {
+                    return Err(format!("{} was answered twice", question.wait));
+                }
+            }
+            Ok(Answered::Already { .. }) if told.answers.get(&question.wait) == Some(&answer.value) => {}
+            Ok(Answered::Proposed { have: 1, need: 2 }) => {}
+            Err(AnswerError::Answered { .. }) if told.answers.contains_key(&question.wait) => {}
+            Err(AnswerError::Expired { .. } | AnswerError::NotOpen { .. }) => {}
+            Err(AnswerError::Store { source: StoreError::Ended { .. }, .. }) => return Ok(false),
+            Ok(other) => return Err(format!("{}: {other:?}", question.wait)),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(true)
 }
 
 /// Starts a run, and cancels it if that is planned. Returns whether the store accepted that.

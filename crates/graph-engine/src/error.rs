@@ -138,7 +138,9 @@ pub enum StartError {
     #[error("the operating system gave no random bytes: {0}")]
     NoRandomness(String),
     /// The graph can wait, and the runtime has no store in which its runs wait.
-    #[error("the graph `{graph}` can wait, which needs a store that keeps its runs until then: name one with `store`")]
+    #[error(
+        "the graph `{graph}` can wait, which needs a store that keeps its runs until then: name one with `Builder::store`, or with `graph run --store FILE`"
+    )]
     NoStore {
         /// The graph.
         graph: String,

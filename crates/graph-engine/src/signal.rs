@@ -190,6 +190,11 @@ pub(crate) fn proposal_of(name: &str) -> Option<&str> {
     name.strip_suffix('?')
 }
 
+/// Returns the wait to which a signal is an answer, or an answer that too few have signed. The signals of graphs have other names.
+pub(crate) fn answered(name: &str) -> Option<&str> {
+    name.contains('#').then(|| proposal_of(name).unwrap_or(name))
+}
+
 /// Returns a received signal as a journal has it. An answer is still to be verified.
 ///
 /// # Errors

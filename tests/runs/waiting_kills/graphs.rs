@@ -29,10 +29,18 @@ pub(super) enum WaitingGraph {
     Race,
     /// A wait of an hour, beside a branch with short waits at first. Its runs are cancelled.
     Endless,
+    /// A wait for a signal beside a question to two people, each with a time, in a loop.
+    Told,
 }
 
-pub(super) const GRAPHS: [WaitingGraph; 5] =
-    [WaitingGraph::Rounds, WaitingGraph::Branches, WaitingGraph::Until, WaitingGraph::Race, WaitingGraph::Endless];
+pub(super) const GRAPHS: [WaitingGraph; 6] = [
+    WaitingGraph::Rounds,
+    WaitingGraph::Branches,
+    WaitingGraph::Until,
+    WaitingGraph::Race,
+    WaitingGraph::Endless,
+    WaitingGraph::Told,
+];
 
 /// The first lines of each graph.
 const HEAD: &str = r#"version: "1.0.0"
@@ -143,8 +151,49 @@ const ENDLESS: &str = r#"config:
     done: { type: return, waits_for: [hold, poll], output: { round: "${state.round}" } }
 "#;
 
+const TOLD: &str = r#"config:
+  start: fork
+  max_steps: 1000
+  channels: { log: append }
+  state: { round: 0 }
+  signals:
+    paid: { type: object, properties: { number: { type: integer } }, required: [number] }
+  nodes:
+    fork: { type: gate, next: { all: [{ to: money }, { to: approve }, { to: pause }] } }
+    money:
+      type: wait
+      signals: [paid]
+      timeout: 160ms
+      on_timeout: unpaid
+      assign: { log: "${result.paid.number}" }
+      next: booked
+    booked: { action: { item_id: waiting/note, params: { text: booked } }, next: met }
+    unpaid: { action: { item_id: waiting/note, params: { text: unpaid } }, next: met }
+    approve:
+      type: interrupt
+      payload: { round: "${state.round}" }
+      result_schema: { type: object, properties: { decision: { enum: [approve, refuse] } }, required: [decision] }
+      answered_by: { count: 2 }
+      timeout: 220ms
+      on_timeout: undecided
+      assign: { log: "${result.decision}" }
+      next: { by: result.decision, to: { approve: agreed, refuse: met } }
+    agreed: { action: { item_id: waiting/note, params: { text: agreed } }, next: met }
+    undecided: { action: { item_id: waiting/note, params: { text: undecided } }, next: met }
+    pause: { type: wait, timeout: 50ms, next: met }
+    met:
+      waits_for: [booked, unpaid, approve, agreed, undecided, pause]
+      action: { item_id: waiting/advance, params: { round: "${state.round}", rounds: "${inputs.rounds}" } }
+      assign: { round: "${result.round}" }
+      next: [{ to: fork, when: { path: result.again, value: true } }, { to: done }]
+    done: { type: return, output: { round: "${state.round}", log: "${state.log}" } }
+"#;
+
 /// How long the waits with a `timeout` last, in milliseconds.
-const TIMEOUTS: [(&str, i64); 12] = [
+const TIMEOUTS: [(&str, i64); 15] = [
+    ("money", 160),
+    ("approve", 220),
+    ("pause", 50),
     ("short", 20),
     ("medium", 110),
     ("long", 400),
@@ -193,6 +242,7 @@ impl WaitingGraph {
             Self::Until => "until",
             Self::Race => "race",
             Self::Endless => "endless",
+            Self::Told => "told",
         }
     }
 
@@ -203,6 +253,7 @@ impl WaitingGraph {
             Self::Until => UNTIL,
             Self::Race => RACE,
             Self::Endless => ENDLESS,
+            Self::Told => TOLD,
         }
     }
 
@@ -219,6 +270,8 @@ impl WaitingGraph {
                 output["round"] == rounds && log.into_iter().eq(expected)
             }
             Self::Until | Self::Race => *output == json!({"round": rounds}),
+            // The judge compares the log with what the run took.
+            Self::Told => output["round"] == rounds,
             Self::Endless => false,
         }
     }

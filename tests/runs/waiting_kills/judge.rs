@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use graph_model::timestamp;
-use graph_runtime::Status;
 use graph_runtime::record::{End, Entry, Opened, Record, SignedRecord};
+
+use graph_runtime::{Status, Value};
+use serde_json::json;
 
 use super::graphs::{CallLine, WaitingGraph, calls, timeout, waits};
 use crate::workload::At;
@@ -37,9 +39,19 @@ impl Faults {
     }
 }
 
+/// The signals and answers that were sent to a run and accepted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told {
+    /// The signals by their ids, each with its number and the time of its receipt.
+    pub(super) signals: BTreeMap<String, (u64, i64)>,
+    /// The answers by the ids of their waits.
+    pub(super) answers: BTreeMap<String, Value>,
+}
+
 /// A run, and how it must end.
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
+    pub(super) told: Told,
     pub(super) graph: WaitingGraph,
     pub(super) rounds: u64,
     /// Whether the store accepted that the run be cancelled.
@@ -51,6 +63,8 @@ pub(super) struct Expected {
 struct Taken {
     due: i64,
     at: i64,
+    /// When the wait could be taken: it was open, and its time had come, or what it waited for.
+    ready: i64,
 }
 
 /// A visit whose calls are recorded, so that they are not made again.
@@ -68,6 +82,8 @@ struct Closed {
 struct Journal {
     opened: BTreeMap<u64, (String, Opened)>,
     taken: BTreeMap<u64, Taken>,
+    /// The signals and answers that waits took, by their ids, with what their visits see.
+    received: BTreeMap<String, Value>,
     /// The visits that are committed, and those of which a call is.
     closed: BTreeMap<u64, Closed>,
     committed: BTreeSet<u64>,
@@ -86,6 +102,8 @@ pub(super) struct Judged {
     pub(super) steps: u64,
     pub(super) calls: u64,
     pub(super) repeated: u64,
+    /// How many signals and answers ended waits.
+    pub(super) received: u64,
     /// How late each wait was taken, in milliseconds.
     pub(super) lateness: Vec<i64>,
 }
@@ -109,8 +127,9 @@ pub(super) fn judge(
     }
     let mut judged = journal.judge_calls(name, lines, killed, faults);
     judged.is_cancelled = journal.judge_end(name, expected, faults);
+    judged.received = journal.judge_told(name, &expected.told, faults);
     judged.steps = journal.committed.len() as u64;
-    judged.lateness = journal.taken.values().map(|taken| taken.at - taken.due).collect();
+    judged.lateness = journal.taken.values().map(|taken| taken.at - taken.ready).collect();
     judged
 }
 
@@ -157,14 +176,24 @@ impl Journal {
                         faults.early.push(format!("{name}: wait {number} was taken and not opened"));
                         continue;
                     };
-                    let due = wait.due.unwrap_or(i64::MAX);
+                    // A signal or an answer ends a wait before its time.
+                    let due = match &taken.signal {
+                        Some(signal) if signal.at < wait.due.unwrap_or(i64::MAX) => signal.at,
+                        _ => wait.due.unwrap_or(i64::MAX),
+                    };
+                    if let Some(signal) = taken.signal {
+                        let seen = signal.value.get("answer").cloned().unwrap_or(signal.value);
+                        if self.received.insert(signal.id.clone(), seen).is_some() {
+                            faults.twice.push(format!("{name}: `{}` was taken twice", signal.id));
+                        }
+                    }
                     if taken.at < due || taken.at < wait.at {
                         let (opened, at) = (wait.at, taken.at);
                         faults.early.push(format!(
                             "{name}: wait {number} at `{node}` was opened at {opened}, is due at {due}, and was taken at {at}"
                         ));
                     }
-                    if self.taken.insert(number, Taken { due, at: taken.at }).is_some() {
+                    if self.taken.insert(number, Taken { due, at: taken.at, ready: due.max(wait.at) }).is_some() {
                         faults.twice.push(format!("{name}: wait {number} at `{node}` was taken twice"));
                     }
                 }
@@ -268,13 +297,49 @@ impl Journal {
         judged
     }
 
+    /// Compares the signals and answers that waits took with those that were accepted. Returns how many were taken.
+    fn judge_told(&self, name: &str, told: &Told, faults: &mut Faults) -> u64 {
+        for (id, seen) in &self.received {
+            let sent = told.signals.get(id).map(|(number, _)| json!({ "number": number }));
+            if sent.as_ref().or_else(|| told.answers.get(id)) != Some(seen) {
+                faults.twice.push(format!("{name}: `{id}` was taken as {seen}, and nobody sent it so"));
+            }
+        }
+        let is_completed = self.end.as_ref().is_some_and(|end| end.status == Status::Completed);
+        for wait in told.answers.keys().filter(|wait| is_completed && !self.received.contains_key(*wait)) {
+            faults.lost.push(format!("{name}: the answer to {wait} was accepted, and not taken"));
+        }
+        // A signal that no wait took came when none was in time for it.
+        let over = self.opened.iter().filter(|(number, (node, _))| node == "money" && self.taken.contains_key(number));
+        for (number, (_, wait)) in over {
+            let due = wait.due.unwrap_or(i64::MAX);
+            let is_by_time = self.taken[number].due == due;
+            let missed = |(id, (_, at)): &(&String, &(u64, i64))| !self.received.contains_key(*id) && *at < due;
+            if let Some((id, _)) = told.signals.iter().find(|one| is_by_time && missed(one)) {
+                faults.lost.push(format!("{name}: the signal {id} was there, and wait {number} did not take it"));
+            }
+        }
+        let logged = self.end.as_ref().filter(|_| is_completed).and_then(|end| end.output["log"].as_array());
+        if let Some(logged) = logged.filter(|_| !told.signals.is_empty() || !told.answers.is_empty()) {
+            let mut logged: Vec<String> = logged.iter().map(ToString::to_string).collect();
+            let seen = |value: &Value| value.get("number").or(value.get("decision")).map(ToString::to_string);
+            let mut seen: Vec<String> = self.received.values().filter_map(seen).collect();
+            logged.sort_unstable();
+            seen.sort_unstable();
+            if logged != seen {
+                faults.lost.push(format!("{name}: it logged {logged:?}, and took {seen:?}"));
+            }
+        }
+        self.received.len() as u64
+    }
+
     /// Compares the end of the run with what is expected. Returns whether it ended as cancelled.
     fn judge_end(&self, name: &str, expected: &Expected, faults: &mut Faults) -> bool {
         let Some(end) = &self.end else {
             faults.lost.push(format!("{name}: it did not end"));
             return false;
         };
-        let Expected { graph, rounds, is_cancelled } = *expected;
+        let Expected { graph, rounds, is_cancelled, .. } = *expected;
         let is_well = match end.status {
             Status::Completed => graph.may_return(rounds, &end.output),
             Status::Cancelled => is_cancelled,

@@ -38,11 +38,14 @@ pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> V
         let schema = schema::parse(reader, tree, SchemaOwner::Inputs);
         let schema = schema.unwrap_or_else(|| ValueSchema::any(tree.span.clone()));
         let Some(name) = name else { continue };
-        if name.value.as_str() == SIGNAL || name.value.as_str().contains('.') {
-            reader
-                .diagnostics
-                .error(code::BAD_NAME, place, format!("`{name}` cannot be the name of a signal"))
-                .help("`result.signal` is the name of the signal that ended a wait, and `result.NAME` is its value");
+        let text = name.value.as_str();
+        if text == SIGNAL || text.contains(['.', '#']) {
+            let help = match text.contains('#') {
+                true => "`#` is in the names of the answers to interrupts",
+                false => "`result.signal` is the name of the signal that ended a wait, and `result.NAME` is its value",
+            };
+            let message = format!("`{name}` cannot be the name of a signal");
+            reader.diagnostics.error(code::BAD_NAME, place, message).help(help);
             continue;
         }
         signals.push(SignalDefinition { name, schema });

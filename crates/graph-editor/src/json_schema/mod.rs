@@ -217,7 +217,7 @@ impl SchemaBasis {
                 "channels" => self.keys(reference("channel")),
                 "signals" => json!({
                     "type": "object",
-                    "propertyNames": { "pattern": patterns::KEY, "maxLength": 200, "not": { "const": vocabulary::SIGNAL } },
+                    "propertyNames": { "pattern": patterns::KEY, "maxLength": 200, "not": { "anyOf": [{ "const": vocabulary::SIGNAL }, { "pattern": "[.#]" }] } },
                     "additionalProperties": reference("schema"),
                     "maxProperties": vocabulary::MOST_SIGNALS,
                 }),

@@ -12,7 +12,7 @@ use crate::engine::run_state::{Engine, VisitState};
 use crate::error::RunError;
 use crate::graph::{GraphTables, tables};
 use crate::record::{End, Take, TakenSignal};
-use crate::signal::{self, proposal_of};
+use crate::signal::{self, answered};
 use crate::status::Status;
 use crate::step::{GIVEN_UP, OpenWait, Opened, Position, Way};
 use crate::store::{Ask, StoreError, Wait, WaitChanges, WaitId};
@@ -107,13 +107,17 @@ impl Engine {
                 post.refused.push(order);
                 continue;
             }
-            if let Some(wait) = proposal_of(&received.name) {
-                if self.question(wait, start).is_none() {
-                    post.refused.push(order);
-                }
+            let wait = answered(&received.name);
+            let question = wait.and_then(|wait| self.question(wait, start));
+            if wait.is_some() && question.is_none() {
+                tracing::debug!(run = %self.facts.id, order, "an answer came after its question was over");
+                post.refused.push(order);
                 continue;
             }
-            let question = self.question(&received.name, start);
+            // Too few have signed it.
+            if question.as_ref().is_some_and(|question| question.wait != received.name) {
+                continue;
+            }
             let read =
                 signal::read(&*self.machine, &self.facts.id, &start, &key.public(), received, question.is_some());
             let proven = read.and_then(|signal| match &question {

@@ -442,6 +442,9 @@ fn check_wait(name: &str, wait: &program::Wait, settings: &Settings) -> Result<(
     if wait.on_timeout.is_some() != (has_time && listens) {
         return Err(format!("node `{name}` has a node for its time exactly if it waits for signals and has a time"));
     }
+    if let Some(signal) = settings.signals.keys().find(|signal| signal.contains('#')) {
+        return Err(format!("`{signal}` cannot be the name of a signal"));
+    }
     match wait.signals.iter().find(|signal| !settings.signals.contains_key(*signal)) {
         Some(signal) => Err(format!("node `{name}` receives `{signal}`, which is no signal of the graph")),
         None => Ok(()),
