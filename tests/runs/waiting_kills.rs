@@ -44,7 +44,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::span;
 
 use self::graphs::{CallLine, CallLog, GRAPHS, WaitingGraph, inputs, load, now, tree};
-use self::judge::{Expected, Faults, Judged, Told, judge};
+use self::judge::{Expected, Faults, Judged, SentToRun, judge};
 use crate::tree::Tree;
 use crate::workload::{At, Chance, Worker, key, runtime};
 
@@ -228,7 +228,7 @@ struct Round {
     expected: BTreeMap<RunId, Expected>,
     starts: JoinSet<(RunId, Result<bool, String>)>,
     /// Send signals and answers to runs until these have ended.
-    tellers: JoinSet<(RunId, Result<Told, String>)>,
+    tellers: JoinSet<(RunId, Result<SentToRun, String>)>,
     /// The journals when they were read last.
     seen: BTreeMap<RunId, Vec<SignedRecord>>,
 }
@@ -287,11 +287,11 @@ impl Round {
             };
             let rounds = 2 + chance.below(5);
             let run = RunId::new(format!("run{}", self.expected.len())).expect("it is an id");
-            let told = Told::default();
+            let told = SentToRun::default();
             self.expected.insert(run.clone(), Expected { told, graph, rounds, is_cancelled: false });
             let planned = Planned { run, rounds, starts_after, cancelled_after };
             let machine = self.graphs[&graph].clone();
-            if graph == WaitingGraph::Told {
+            if graph == WaitingGraph::Receiving {
                 let chance = Chance::of(chance.below(u64::MAX));
                 self.tellers.spawn(tell(self.runtime.clone(), machine.clone(), planned.run.clone(), chance));
             }
@@ -507,8 +507,13 @@ fn person(seed: u8) -> SecretKey {
 }
 
 /// Sends signals and answers to a run until it has ended. Returns those that were accepted.
-async fn tell(runtime: Runtime, graph: Interpreted, run: RunId, mut chance: Chance) -> (RunId, Result<Told, String>) {
-    let (mut told, mut sent) = (Told::default(), 0);
+async fn tell(
+    runtime: Runtime,
+    graph: Interpreted,
+    run: RunId,
+    mut chance: Chance,
+) -> (RunId, Result<SentToRun, String>) {
+    let (mut told, mut sent) = (SentToRun::default(), 0);
     loop {
         tokio::time::sleep(Duration::from_millis(5 + chance.below(50))).await;
         let result = match chance.below(3) {
@@ -532,7 +537,7 @@ async fn signal(
     graph: &Interpreted,
     run: &RunId,
     number: u64,
-    told: &mut Told,
+    told: &mut SentToRun,
 ) -> Result<bool, String> {
     let id = format!("payment-{number}");
     for again in 0..1 + number % 2 {
@@ -561,7 +566,7 @@ async fn answer(
     graph: &Interpreted,
     run: &RunId,
     chance: &mut Chance,
-    told: &mut Told,
+    told: &mut SentToRun,
 ) -> Result<bool, String> {
     let questions = match runtime.questions(graph, run).await {
         Ok(questions) => questions,

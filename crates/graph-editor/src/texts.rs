@@ -18,7 +18,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
         "Top level",
         "limits",
         "`depth`: how many graphs and threads may be nested, from 0 to 100, 5 if not given; `timeout`: the \
-         duration that a run may take; `visits`: how often a run may visit one node; `steps`: how many nodes a run and the runs \
+         duration that a run may take; `deadline`: the duration after its start in which a run must have ended, waiting included; `visits`: how often a run may visit one node; `steps`: how many nodes a run and the runs \
          inside it may visit together",
     ),
     ("Top level", "config_schema", "the inputs of a run"),
@@ -154,6 +154,7 @@ pub(crate) const OF_THE_PAGE: &[(&str, &str, &str)] = &[
 pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ("limits", "depth", "how many graphs and threads may be nested"),
     ("limits", "timeout", "the duration that a run may take"),
+    ("limits", "deadline", "the duration after its start in which a run must have ended, waiting included"),
     ("limits", "visits", "how often a run may visit one node, in all its branches"),
     ("limits", "steps", "how many nodes a run and the runs inside it may visit together"),
     ("limits of a node", "depth", "how many graphs and threads may be nested below the node"),

@@ -110,6 +110,8 @@ pub(crate) struct RunFacts {
     pub(crate) ceiling: Vec<Grants>,
     /// When the run must have ended, in the monotonic time of the runtime's clock.
     pub(crate) deadline: Option<Duration>,
+    /// The time of the store at which the run must have ended, in milliseconds since the Unix epoch, if its graph has a deadline.
+    pub(crate) stored_deadline: Option<i64>,
     pub(crate) stop: Stop,
     /// Whether a cancel that was requested before the run was resumed is ignored, as the caller asked.
     pub(crate) ignores_cancel: bool,
@@ -171,6 +173,7 @@ impl Call {
             depth: 0,
             ceiling: Vec::new(),
             deadline: None,
+            stored_deadline: None,
             stop: Stop::default(),
             ignores_cancel: false,
         };

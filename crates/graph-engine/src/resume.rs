@@ -1,7 +1,7 @@
 //! Resuming runs that a crash, an error or a full disk stopped.
 
 use crate::admission::{allowed, granted};
-use crate::engine::{Begin, JournalWriter, Taken, open_waits};
+use crate::engine::{Begin, JournalWriter, Taken, open_waits, waits_to_store};
 use crate::error::{ResumeError, RunError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::{counts_inside, steps_inside, verify_inside};
@@ -71,6 +71,7 @@ impl RuntimeServices {
         code: &GraphTables,
         run: &RunId,
         replayed: &Replayed,
+        deadline: Option<i64>,
     ) -> Result<Option<RunError>, StoreError> {
         let Replayed { state, position, .. } = replayed;
         let Some(store) = self.store.as_ref().filter(|_| position.is_waiting() && !position.has_failed(code)) else {
@@ -86,7 +87,8 @@ impl RuntimeServices {
         };
         let waits = open_waits(code, position);
         let has_signal = |wait: &Wait| inbox.signals.iter().any(|one| wait.accepts(&one.name, one.place.at));
-        if waits.iter().any(|wait| wait.due.is_some_and(|due| due <= inbox.at) || has_signal(wait)) {
+        let is_over = |due: Option<i64>| due.is_some_and(|due| due <= inbox.at);
+        if is_over(deadline) || waits.iter().any(|wait| is_over(wait.due) || has_signal(wait)) {
             return Ok(None);
         }
         let (steps, state) = (position.steps, Box::new(state_value(code, &**state, position)));
@@ -145,7 +147,9 @@ impl RuntimeServices {
         // All that can fail is tried before the run is leased, because other processes see the lease.
         let mut replayed = add_up(&journal)?;
         let (public, encryption_key) = (key.public(), self.encryption_key.as_ref());
-        if let Some(waiting) = self.still_waits(code, run, &replayed).await.map_err(store_failed)? {
+        if let Some(waiting) =
+            self.still_waits(code, run, &replayed, journal.start.deadline).await.map_err(store_failed)?
+        {
             self.recorded(run, machine.graph(), &signed);
             return Ok(Taken::Waiting(Box::new(waiting)));
         }
@@ -182,11 +186,13 @@ impl RuntimeServices {
             visits => steps_inside(&**store, &public, run, visits).await?,
         };
         let (mut chain, due) = (journal.chain, journal.due);
-        let appended = self.append_resume(&lease, &mut chain, &entry, open_waits(code, &position)).await;
+        let open = waits_to_store(code, &position, journal.start.deadline);
+        let appended = self.append_resume(&lease, &mut chain, &entry, open).await;
         signed.push(appended.map_err(store_failed)?);
         self.recorded(run, machine.graph(), &signed);
         let journal_writer = JournalWriter::new(self, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
+        let deadline = self.known_deadline(journal.start.deadline).await.map_err(store_failed)?;
         let begin = Begin { depth, ceiling, ..begin };
         let parts = EngineParts {
             machine,
@@ -197,6 +203,7 @@ impl RuntimeServices {
             journal: Some(journal_writer),
             done,
             before,
+            deadline,
             is_new: false,
         };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))

@@ -37,6 +37,7 @@ pub(crate) struct EngineParts {
     pub(crate) done: CompletedCalls,
     /// How many steps the runs inside the visits of its next step have made, by the visits' numbers.
     pub(crate) before: BTreeMap<u64, u64>,
+    pub(crate) deadline: Option<StoredDeadline>,
     pub(crate) is_new: bool,
 }
 
@@ -71,7 +72,17 @@ pub fn start_entry(
         limit: None,
         steps: None,
         capabilities: None,
+        deadline: None,
     }
+}
+
+/// The deadline of a run in its store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredDeadline {
+    /// The time of the store at which the run must have ended, in milliseconds since the Unix epoch.
+    pub(crate) at: i64,
+    /// How long that is from now.
+    pub(crate) left: Duration,
 }
 
 impl RuntimeServices {
@@ -95,10 +106,13 @@ impl RuntimeServices {
         position.limit = begin.max_steps.map(u64::from);
         let unshared = |reason| StartError::Shared { graph: code.id.to_string(), reason };
         position.share(code, Some(&mut *state), &begin.shared).map_err(unshared)?;
+        let failed = |source| StartError::Store { run: begin.run.clone(), source };
+        let deadline = self.new_deadline(code).await.map_err(failed)?;
         let journal = match (&self.store, &self.key) {
             (Some(store), Some(key)) => {
                 let mut chain = Chain::new(begin.run.clone());
                 let entry = Start {
+                    deadline: deadline.map(|deadline| deadline.at),
                     parent: begin.parent.clone(),
                     depth: begin.depth,
                     entry: begin.entry.clone(),
@@ -123,8 +137,39 @@ impl RuntimeServices {
             _ => None,
         };
         let (done, before) = (HashMap::new(), BTreeMap::new());
-        let parts = EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, is_new: true };
+        let is_new = true;
+        let parts =
+            EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, deadline, is_new };
         Ok(self.engine(begin, parts))
+    }
+
+    /// Returns the deadline of a run that begins now, if its graph has one.
+    async fn new_deadline(&self, code: &GraphTables) -> Result<Option<StoredDeadline>, StoreError> {
+        let Some(milliseconds) = code.settings.deadline_ms else { return Ok(None) };
+        let left = Duration::from_millis(milliseconds);
+        let at = self.deadline_from_now(milliseconds).await?;
+        Ok(Some(StoredDeadline { at, left }))
+    }
+
+    /// Returns the time of the store that is so many milliseconds from now.
+    pub async fn deadline_from_now(&self, milliseconds: u64) -> Result<i64, StoreError> {
+        let now = self.time().await?;
+        Ok(now.saturating_add(i64::try_from(milliseconds).unwrap_or(i64::MAX)))
+    }
+
+    /// Returns the deadline that a run has in its journal, from now.
+    pub(crate) async fn known_deadline(&self, at: Option<i64>) -> Result<Option<StoredDeadline>, StoreError> {
+        let Some(at) = at else { return Ok(None) };
+        let left = u64::try_from(at.saturating_sub(self.time().await?)).unwrap_or(0);
+        Ok(Some(StoredDeadline { at, left: Duration::from_millis(left) }))
+    }
+
+    /// Returns the time of the store, in milliseconds since the Unix epoch; without a store, that of the clock.
+    async fn time(&self) -> Result<i64, StoreError> {
+        match &self.store {
+            Some(store) => store.now().await,
+            None => Ok(timestamp::unix_milliseconds(self.clock.now())),
+        }
     }
 
     /// Fails if a graph can wait, and its run cannot.
@@ -150,7 +195,8 @@ impl RuntimeServices {
     }
 
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
-        let EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, is_new } = parts;
+        let EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, deadline, is_new } =
+            parts;
         let code = tables(machine.graph());
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
@@ -160,7 +206,8 @@ impl RuntimeServices {
             parent: begin.parent,
             depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
             ceiling: begin.ceiling,
-            deadline: own.into_iter().chain(begin.deadline).min(),
+            deadline: own.into_iter().chain(begin.deadline).chain(deadline.map(|deadline| began + deadline.left)).min(),
+            stored_deadline: deadline.map(|deadline| deadline.at),
             stop: begin.stop,
             ignores_cancel: begin.ignores_cancel,
             tool_settings: self.tool_settings.clone(),

@@ -253,6 +253,9 @@ pub struct Settings {
     /// How long a run may take, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// How long after its start it must have ended, in milliseconds, waiting included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
     /// How often a run may visit one node, in all its branches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visits: Option<u32>,
@@ -302,6 +305,7 @@ impl Default for Settings {
             max_concurrency: 10,
             depth: 5,
             timeout_ms: None,
+            deadline_ms: None,
             visits: None,
             steps: None,
             hooks: Vec::new(),

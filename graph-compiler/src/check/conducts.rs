@@ -40,6 +40,25 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// Reports waits that last longer than the deadline of a run.
+pub(super) fn check_waits(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    let Some(limit) = analysis.model.definition.settings.deadline_ms else { return };
+    for node in &analysis.model.definition.nodes {
+        let Some(timeout) = node.wait().and_then(|wait| wait.timeout_ms).filter(|timeout| *timeout > limit) else {
+            continue;
+        };
+        let duration = |milliseconds| shown(Duration::from_millis(milliseconds));
+        diagnostics
+            .lint(
+                code::NO_EFFECT,
+                analysis.model.place(&node.name.span),
+                format!("`timeout` of node `{}` is longer than a run may take", node.name),
+            )
+            .label(format!("{}, and `limits.deadline` is {}", duration(timeout), duration(limit)))
+            .help("write less, or raise `limits.deadline`");
+    }
+}
+
 /// Reports limits of the runs that a node begins, if it begins none, or the graph allows no more.
 fn limits(analysis: &Analysis<'_>, node: &NodeDefinition, conduct: &Conduct, diagnostics: &mut Diagnostics) {
     let settings = &analysis.model.definition.settings;

@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::history::{checkpoints, replay};
+use graph_runtime::history::{Fork, checkpoints, replay};
 use graph_runtime::record::SignedRecord;
 use graph_runtime::store::{RunFilter, StoreError, Wait, WaitChanges, WaitId};
 use graph_runtime::{
-    Clock, ManualClock, Map, MemoryStore, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, SqliteStore,
-    StartError, Status, Store, TokioClock, WorkerOptions, audit_tree,
+    Clock, ForkRun, ManualClock, Map, MemoryStore, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey,
+    SqliteStore, StartError, Status, Store, TokioClock, WorkerOptions, audit, audit_tree,
 };
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::signals::signed_again;
 use crate::support::{KEY, id, kinds, runtime};
 
 /// The numbers that the tool was called with, in order.
@@ -478,4 +479,94 @@ async fn a_worker_that_is_shut_down_leaves_its_runs_to_others() {
     drop(other);
     let none = Runtime::builder().build().unwrap().worker(WorkerOptions::default()).unwrap_err();
     assert!(matches!(none, StoreError::None), "{none}");
+}
+
+/// A wait of two days in a run that has a day.
+fn hurried(calls: &Calls) -> Interpreted {
+    let program = Program {
+        keys: &[Key { name: "log", initial: Some("[]") }],
+        settings: r#"{"channels":{"log":"append"},"deadline_ms":86400000}"#,
+        nodes: &[
+            (
+                "pack",
+                r#"{"line":1,"does":{"action":0},"params":{"n":1},"assign":{"log":"${result}"},"next":[{"to":"nap"}]}"#,
+            ),
+            ("nap", r#"{"line":2,"does":"wait","wait":{"timeout_ms":3600000},"next":[{"to":"cool_off"}]}"#),
+            (
+                "cool_off",
+                r#"{"line":3,"does":"wait","wait":{"timeout_ms":172800000},"assign":{"log":"waited"},"next":[{"to":"done"}]}"#,
+            ),
+            ("done", r#"{"line":4,"does":"return","output":"${state.log}"}"#),
+        ],
+        ..PROGRAM
+    };
+    graph(calls, &program)
+}
+
+#[tokio::test]
+async fn a_deadline_ends_a_run_although_it_waits() {
+    let ((store, clock), calls) = (store(), Calls::default());
+    let (graph, run, runtime) = (hurried(&calls), id("order-1"), runtime(store.clone()));
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    waits(started.await.unwrap_err());
+    let start = 1000 * DAY.as_millis() as i64;
+    let deadline =
+        |records: &[SignedRecord]| records[0].body.contains(&format!(r#""deadline":{}"#, start + 86_400_000));
+    assert!(deadline(&records(&store, &run).await));
+    clock.advance(Duration::from_secs(3600));
+    let left = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    assert_eq!(waits(left), [("cool_off".to_owned(), Some(start + 3_600_000 + 172_800_000))]);
+    let summary = store.find(&run).await.unwrap();
+    let due = summary.next_due.map(graph_model::timestamp::unix_milliseconds);
+    assert_eq!(due, Some(start + 86_400_000), "the store hands it out at its deadline");
+    // A fork has a deadline of its own.
+    let fork = runtime.fork(&graph, &run, Fork { run: Some(id("fork")), ..Fork::default() }).await.unwrap();
+    clock.advance(Duration::from_secs(23 * 3600 - 1));
+    assert_eq!(waits(runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err()).len(), 1);
+    clock.advance(Duration::from_secs(1));
+    for _ in 0..2 {
+        let error = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+        assert!(matches!(error, RunError::Deadline { .. }), "{error}");
+        assert_proven(&store, &graph, &run, Status::Error).await;
+    }
+    let left = runtime.resume(graph.clone(), &fork).await.unwrap().await.unwrap_err();
+    assert_eq!(waits(left)[0].0, "cool_off");
+    assert_eq!(*calls.lock().unwrap(), [1]);
+    // A journal without the deadline of its graph, or with one that its graph does not have, is not one of it.
+    let key = SecretKey::from_seed(&KEY).public();
+    let signed = records(&store, &run).await;
+    let field = format!(r#","deadline":{}"#, start + 86_400_000);
+    let forged = signed_again(&signed, &|body| body.replace(&field, ""));
+    assert_ne!(forged, signed);
+    assert!(audit(&graph, &run, &forged, &key, None).is_err());
+    let honest = cooled_off().await;
+    let plain = signed_again(&honest, &|body| body.replace(r#""inputs":{}"#, r#""inputs":{},"deadline":5"#));
+    assert_ne!(plain, honest);
+    assert!(audit(&cooling_off(&calls), &id("plain"), &plain, &key, None).is_err());
+}
+
+/// Returns the journal of a run without a deadline.
+async fn cooled_off() -> Vec<SignedRecord> {
+    let ((store, _), calls) = (store(), Calls::default());
+    let started = runtime(store.clone()).start_as(id("plain"), cooling_off(&calls), Map::new()).await.unwrap();
+    waits(started.await.unwrap_err());
+    let signed = records(&store, &id("plain")).await;
+    let key = SecretKey::from_seed(&KEY).public();
+    assert!(audit(&cooling_off(&calls), &id("plain"), &signed, &key, None).is_ok());
+    signed
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_ends_a_run_at_its_deadline() {
+    let ((store, clock), calls) = (virtual_store(), Calls::default());
+    let (graph, run, runtime) = (hurried(&calls), id("order-1"), clocked(&store, &clock));
+    let worker = clocked(&store, &clock).worker(WorkerOptions::default().graph(graph.clone())).unwrap();
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    waits(started.await.unwrap_err());
+    let before = clock.now();
+    until(&store, &run, Status::Error).await;
+    let took = clock.now().duration_since(before).unwrap();
+    assert!(took >= DAY && took < DAY + Duration::from_secs(120), "{took:?}");
+    assert_proven(&store, &graph, &run, Status::Error).await;
+    worker.shutdown(DAY).await;
 }

@@ -30,7 +30,7 @@ pub(super) enum WaitingGraph {
     /// A wait of an hour, beside a branch with short waits at first. Its runs are cancelled.
     Endless,
     /// A wait for a signal beside a question to two people, each with a time, in a loop.
-    Told,
+    Receiving,
 }
 
 pub(super) const GRAPHS: [WaitingGraph; 6] = [
@@ -39,7 +39,7 @@ pub(super) const GRAPHS: [WaitingGraph; 6] = [
     WaitingGraph::Until,
     WaitingGraph::Race,
     WaitingGraph::Endless,
-    WaitingGraph::Told,
+    WaitingGraph::Receiving,
 ];
 
 /// The first lines of each graph.
@@ -151,7 +151,7 @@ const ENDLESS: &str = r#"config:
     done: { type: return, waits_for: [hold, poll], output: { round: "${state.round}" } }
 "#;
 
-const TOLD: &str = r#"config:
+const RECEIVING: &str = r#"config:
   start: fork
   max_steps: 1000
   channels: { log: append }
@@ -242,7 +242,7 @@ impl WaitingGraph {
             Self::Until => "until",
             Self::Race => "race",
             Self::Endless => "endless",
-            Self::Told => "told",
+            Self::Receiving => "receiving",
         }
     }
 
@@ -253,7 +253,7 @@ impl WaitingGraph {
             Self::Until => UNTIL,
             Self::Race => RACE,
             Self::Endless => ENDLESS,
-            Self::Told => TOLD,
+            Self::Receiving => RECEIVING,
         }
     }
 
@@ -271,7 +271,7 @@ impl WaitingGraph {
             }
             Self::Until | Self::Race => *output == json!({"round": rounds}),
             // The judge compares the log with what the run took.
-            Self::Told => output["round"] == rounds,
+            Self::Receiving => output["round"] == rounds,
             Self::Endless => false,
         }
     }

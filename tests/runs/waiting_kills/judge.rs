@@ -41,7 +41,7 @@ impl Faults {
 
 /// The signals and answers that were sent to a run and accepted.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told {
+pub(super) struct SentToRun {
     /// The signals by their ids, each with its number and the time of its receipt.
     pub(super) signals: BTreeMap<String, (u64, i64)>,
     /// The answers by the ids of their waits.
@@ -51,7 +51,7 @@ pub(super) struct Told {
 /// A run, and how it must end.
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
-    pub(super) told: Told,
+    pub(super) told: SentToRun,
     pub(super) graph: WaitingGraph,
     pub(super) rounds: u64,
     /// Whether the store accepted that the run be cancelled.
@@ -127,7 +127,7 @@ pub(super) fn judge(
     }
     let mut judged = journal.judge_calls(name, lines, killed, faults);
     judged.is_cancelled = journal.judge_end(name, expected, faults);
-    judged.received = journal.judge_told(name, &expected.told, faults);
+    judged.received = journal.judge_sent(name, &expected.told, faults);
     judged.steps = journal.committed.len() as u64;
     judged.lateness = journal.taken.values().map(|taken| taken.at - taken.ready).collect();
     judged
@@ -298,7 +298,7 @@ impl Journal {
     }
 
     /// Compares the signals and answers that waits took with those that were accepted. Returns how many were taken.
-    fn judge_told(&self, name: &str, told: &Told, faults: &mut Faults) -> u64 {
+    fn judge_sent(&self, name: &str, told: &SentToRun, faults: &mut Faults) -> u64 {
         for (id, seen) in &self.received {
             let sent = told.signals.get(id).map(|(number, _)| json!({ "number": number }));
             if sent.as_ref().or_else(|| told.answers.get(id)) != Some(seen) {

@@ -11,7 +11,7 @@ use crate::tree::{TreeNode, YamlTree};
 pub const FIELDS: [&str; 5] = ["max_steps", "max_concurrency", "on_error", "on_max_steps", "on_no_match"];
 
 /// The fields of `limits`.
-pub const LIMITS: [&str; 4] = ["depth", "timeout", "visits", "steps"];
+pub const LIMITS: [&str; 5] = ["depth", "timeout", "deadline", "visits", "steps"];
 
 /// The values of a graph's `on_error`.
 pub const ON_ERROR: [(&str, OnError); 2] = [("fail", OnError::Fail), ("continue", OnError::Continue)];
@@ -56,6 +56,7 @@ pub(super) fn parse(reader: &mut DefinitionReader<'_>, config: &Fields<'_>, limi
     settings.visits = limits.get("visits").and_then(|tree| reader.integer_in(tree, "`visits`", 1, u32::MAX));
     settings.steps = limits.get("steps").and_then(|tree| reader.integer_in(tree, "`steps`", 1, u32::MAX));
     settings.timeout_ms = limits.get("timeout").and_then(|tree| duration::parse(reader, tree, "`timeout`"));
+    settings.deadline_ms = limits.get("deadline").and_then(|tree| duration::parse(reader, tree, "`deadline`"));
     settings
 }
 

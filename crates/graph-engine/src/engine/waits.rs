@@ -156,7 +156,10 @@ impl Engine {
         let closed = before.iter().filter(|wait| !is_in(&position.waits, wait));
         let close = closed.map(|wait| WaitId::of_visit(wait.step)).collect();
         let opened = position.waits.iter().filter(|wait| !is_in(before, wait));
-        let open = opened.map(|wait| stored(self.graph(), position, wait)).collect();
+        let mut open: Vec<Wait> = opened.map(|wait| stored(self.graph(), position, wait)).collect();
+        if !open.is_empty() {
+            open.extend(deadline_wait(self.facts.stored_deadline));
+        }
         self.change_waits(WaitChanges { close, open, take: Vec::new() });
         // A hook may still end a run that others may take over once it waits.
         Ok(!self.has_hooks(program::Event::AfterStep) && self.will_wait().await?)
@@ -169,7 +172,8 @@ impl Engine {
         if !position.is_waiting() || position.has_failed(graph) || position.listens(graph) {
             return Ok(false);
         }
-        let Some(due) = position.next_due() else { return Ok(true) };
+        let next = position.next_due().into_iter().chain(self.facts.stored_deadline).min();
+        let Some(due) = next else { return Ok(true) };
         Ok(due > self.store_time().await?)
     }
 
@@ -196,6 +200,20 @@ impl Engine {
 /// Returns the waits of a run that are open, in the order of the visits.
 pub(crate) fn open_waits(graph: &GraphTables, position: &Position) -> Vec<Wait> {
     position.waits.iter().map(|wait| stored(graph, position, wait)).collect()
+}
+
+/// Returns what a store is to know of the waits of a run that is left there: those that are open, and its deadline.
+pub(crate) fn waits_to_store(graph: &GraphTables, position: &Position, deadline: Option<i64>) -> Vec<Wait> {
+    let mut waits = open_waits(graph, position);
+    if !waits.is_empty() {
+        waits.extend(deadline_wait(deadline));
+    }
+    waits
+}
+
+/// Returns the wait that lets a store hand out a run at its deadline.
+fn deadline_wait(deadline: Option<i64>) -> Option<Wait> {
+    deadline.map(|at| Wait::new(WaitId::new("deadline"), "", at, Some(at)))
 }
 
 fn stored(graph: &GraphTables, position: &Position, wait: &OpenWait) -> Wait {

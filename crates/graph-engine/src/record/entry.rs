@@ -179,6 +179,9 @@ pub struct Start {
     /// The capabilities that the caller restricted the run to, if it did; they also bind anyone who resumes the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Vec<Pattern>>,
+    /// The time of the store at which it must have ended, in milliseconds since the Unix epoch, if its graph has a deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<i64>,
 }
 
 impl Start {

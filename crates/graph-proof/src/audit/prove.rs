@@ -243,6 +243,9 @@ pub(super) fn begins(
     } else if !start.shared.is_empty() {
         return Err("it shares keys with a run around it, and is in none".to_owned());
     }
+    if start.deadline.is_some() != code.settings.deadline_ms.is_some() {
+        return Err("it has a deadline exactly if its graph has one".to_owned());
+    }
     if start.encryption_key.is_some() == code.settings.secrets.is_empty() {
         return Err(
             "the key that secrets are encrypted with is named where the graph has secrets, and only there".to_owned()

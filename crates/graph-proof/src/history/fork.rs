@@ -174,6 +174,11 @@ async fn begin_fork(
     start.from = Some(from);
     (start.depth, start.limit, start.capabilities) = (begun.depth, begun.limit, capabilities);
     start.entry = begun.entry;
+    if let Some(milliseconds) = code.settings.deadline_ms {
+        // It has as much time as a run that begins now.
+        let deadline = services.deadline_from_now(milliseconds).await;
+        start.deadline = Some(deadline.map_err(|source| ForkError::Store { run: run.clone(), source })?);
+    }
     let mut chain = Chain::new(run.clone());
     let at = services.clock.now();
     let start = chain.sign("start", start, at, key);
