@@ -1,5 +1,5 @@
 //! `docs/conformance.md` has one row for each requirement, and the proof that a row names exists; so do the tests that
-//! `docs/branches.md` names.
+//! `docs/branches.md` and `docs/waits.md` name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,7 +101,17 @@ fn a_proof_that_does_not_exist_is_found() {
 
 #[test]
 fn each_shape_of_branches_names_reports_and_existing_tests() {
-    let page = fs::read_to_string(root().join("docs/branches.md")).unwrap();
+    check_shapes("docs/branches.md", 25);
+}
+
+#[test]
+fn each_shape_of_waits_names_reports_and_existing_tests() {
+    check_shapes("docs/waits.md", 15);
+}
+
+/// Checks the rows of a page of shapes, which has at least so many.
+fn check_shapes(page: &str, least: usize) {
+    let page = fs::read_to_string(root().join(page)).unwrap();
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| shape"));
     let mut count = 0;
     for row in rows {
@@ -122,5 +132,5 @@ fn each_shape_of_branches_names_reports_and_existing_tests() {
         }
         count += 1;
     }
-    assert!(count >= 25, "{count} shapes");
+    assert!(count >= least, "{count} shapes");
 }

@@ -578,3 +578,113 @@ async fn a_run_that_asks_needs_a_store() {
     let error = question.sign(NamedAnswer::new("pay", json!(1)), &office.ann).unwrap_err();
     assert_eq!(error.to_string(), "the answer is one to another question: its node is `pay`, and not `approve`");
 }
+
+/// Two branches ask the same, beside one that works.
+const PAIR: Program<'static> = Program {
+    keys: &[
+        Key { name: "left", initial: None },
+        Key { name: "right", initial: None },
+        Key { name: "worked", initial: None },
+    ],
+    settings: "{}",
+    nodes: &[
+        ("fork", r#"{"line":1,"does":"gate","next":{"all":[{"to":"left"},{"to":"right"},{"to":"work"}]}}"#),
+        (
+            "left",
+            r#"{"line":2,"does":"interrupt","wait":{"ask":{"payload":"go on?","count":1}},"assign":{"left":"${result.decision}"},"next":[{"to":"met"}]}"#,
+        ),
+        (
+            "right",
+            r#"{"line":3,"does":"interrupt","wait":{"ask":{"payload":"go on?","count":1}},"assign":{"right":"${result.decision}"},"next":[{"to":"met"}]}"#,
+        ),
+        (
+            "work",
+            r#"{"line":4,"does":{"action":0},"params":"work","assign":{"worked":"${result}"},"next":[{"to":"met"}]}"#,
+        ),
+        ("met", r#"{"line":5,"does":"gate","join":{"of":[1,2,3],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":6,"does":"return","output":["${state.left}","${state.right}","${state.worked}"]}"#),
+    ],
+    ..PROGRAM
+};
+
+#[tokio::test]
+async fn equal_questions_of_branches_are_answered_apart_and_nothing_is_done_twice() {
+    for first in ["left", "right"] {
+        let (office, run, calls) = (Office::new(), id(first), Arc::new(Mutex::new(0)));
+        let counted = Arc::clone(&calls);
+        let graph = Interpreted::new(&PAIR, move |_, params| {
+            *counted.lock().unwrap() += 1;
+            Ok(params)
+        });
+        let started = office.runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+        assert_eq!(waits(started.await.unwrap_err()).len(), 2);
+        let questions = office.runtime.questions(&graph, &run).await.unwrap();
+        let ids: Vec<&str> = questions.iter().map(|question| question.wait.as_str()).collect();
+        assert_eq!((ids.as_slice(), &questions[0].payload), (&["2#1", "3#1"][..], &questions[1].payload));
+        let decision = |node: &str| if node == "left" { "approve" } else { "refuse" };
+        let answer = |question: &Question| {
+            let value = json!({"decision": decision(&question.node)});
+            question.sign(NamedAnswer::new(question.node.as_str(), value), &office.ann).unwrap()
+        };
+        let (one, other): (Vec<&Question>, Vec<&Question>) =
+            questions.iter().partition(|question| question.node == first);
+        let envelope = answer(one[0]);
+        assert_eq!(office.runtime.answer(&graph, &run, &envelope).await.unwrap(), Answered::Accepted);
+        // It answers one question, and not the equal one.
+        let turned = restated(&envelope, |said| said["wait"] = json!(other[0].wait), &[&office.ann]);
+        assert!(office.runtime.answer(&graph, &run, &turned).await.is_err());
+        let left = office.runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+        assert_eq!(waits(left)[0].0, other[0].node, "the question that was answered is not asked again");
+        assert_eq!(office.runtime.questions(&graph, &run).await.unwrap().len(), 1);
+        office.runtime.answer(&graph, &run, &answer(other[0])).await.unwrap();
+        assert_eq!(office.finish(&graph, &run).await, json!(["approve", "refuse", "work"]));
+        assert_eq!(*calls.lock().unwrap(), 1);
+    }
+}
+
+/// A call, and a question that is asked again until it is approved.
+const ROUNDS: Program<'static> = Program {
+    nodes: &[
+        (
+            "prepare",
+            r#"{"line":1,"does":{"action":0},"params":"prepared","assign":{"log":"${result}"},"next":[{"to":"approve"}]}"#,
+        ),
+        (
+            "approve",
+            r#"{"line":2,"does":"interrupt","wait":{"ask":{"payload":"${state.log}","count":1}},"assign":{"log":"${result.decision}"},"next":{"by":"result.decision","to":{"approve":"done","refuse":"prepare"}}}"#,
+        ),
+        ("done", r#"{"line":3,"does":"return","output":"${state.log}"}"#),
+    ],
+    ..REFUND
+};
+
+#[tokio::test]
+async fn a_question_in_a_loop_is_another_one_each_time() {
+    let (office, run, calls) = (Office::new(), id("order"), Arc::new(Mutex::new(0)));
+    let counted = Arc::clone(&calls);
+    let graph = Interpreted::new(&ROUNDS, move |_, params| {
+        *counted.lock().unwrap() += 1;
+        Ok(params)
+    });
+    let mut question = office.waiting(&graph, &run).await;
+    let mut before: Vec<Envelope> = Vec::new();
+    for (round, wait) in (1..).zip(["2#1", "4#1", "6#1", "8#1"]) {
+        assert_eq!(question.wait, wait);
+        assert_eq!(*calls.lock().unwrap(), round, "nothing before a question is done again");
+        for envelope in &before {
+            let again = office.runtime.answer(&graph, &run, envelope).await.unwrap();
+            assert_eq!(again, Answered::Already { taken: true });
+        }
+        let envelope = question.sign(approve(if round < 4 { "refuse" } else { "approve" }), &office.ann).unwrap();
+        assert_eq!(office.runtime.answer(&graph, &run, &envelope).await.unwrap(), Answered::Accepted);
+        before.push(envelope);
+        if round < 4 {
+            let left = office.runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+            assert_eq!(waits(left)[0].0, "approve");
+            question = office.question(&graph, &run).await;
+        }
+    }
+    let output = office.finish(&graph, &run).await;
+    assert_eq!(output.as_array().unwrap().len(), 8);
+    assert_eq!(*calls.lock().unwrap(), 4);
+}
