@@ -9,6 +9,8 @@ use graph_model::name::RunId;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, canonical_json};
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
+#[cfg(feature = "keyring")]
+use graph_signing::{KeyRing, SignatureError};
 use serde::{Deserialize, Serialize};
 
 use crate::dsse::{Envelope, EnvelopeError};
@@ -23,8 +25,14 @@ use crate::store::StoreError;
 /// The media type of the statement that people sign.
 pub const ANSWER_TYPE: &str = "application/vnd.state-graphs.answer+json";
 
-/// The maximum length of a statement, in bytes.
-const MOST_BYTES: usize = 1 << 18;
+/// The maximum length of a statement, in bytes: those of all people who sign an answer fit into the inbox of a run.
+const MOST_BYTES: usize = 1 << 14;
+
+/// The maximum number of signatures of an answer.
+const MOST_SIGNATURES: usize = 20;
+
+/// The maximum number of answers to one question that one key signs before enough have signed the same.
+pub(crate) const MOST_PROPOSALS: u32 = 4;
 
 /// An answer with the name of the interrupt. The enum `Answer` of a compiled graph becomes one.
 ///
@@ -66,14 +74,20 @@ pub trait AnswerKeys: Send + Sync {
 pub(crate) type ReadAnswerKeys = Arc<dyn Fn() -> Box<dyn AnswerKeys> + Send + Sync>;
 
 #[cfg(feature = "keyring")]
-impl AnswerKeys for graph_signing::KeyRing {
+impl AnswerKeys for KeyRing {
     fn holder(&self, key: &Fingerprint, role: Option<&str>) -> Result<KeyHolder, String> {
-        let file = self.signer(key).map_err(|error| error.to_string())?;
-        match role {
-            Some(role) if !self.has_role(key, role) => {
-                Err(format!("the file of the key does not give it the role `{role}`, signed by another trusted key"))
-            }
-            _ => Ok(KeyHolder::new(file.key.clone(), &file.owner)),
+        let file = self.signer(key).map_err(|error| match error {
+            SignatureError::Untrusted(_) => "it is not trusted".to_owned(),
+            SignatureError::Revoked { revoked_at, .. } => format!("it was revoked on {revoked_at}"),
+            other => other.to_string(),
+        })?;
+        match role.filter(|role| !self.has_role(key, role)) {
+            None => Ok(KeyHolder::new(file.key.clone(), &file.owner)),
+            Some(role) if file.roles.iter().any(|own| own == role) => Err(format!(
+                "the role `{role}` in its file does not count: another trusted key gives it, which role roots vouch for if there \
+                 are some"
+            )),
+            Some(role) => Err(format!("its file does not give it the role `{role}`")),
         }
     }
 }
@@ -124,7 +138,7 @@ pub struct Question {
 /// The statement that people sign.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Statement {
+struct AnswerStatement {
     answer: Value,
     /// The digest of the graph's file.
     digest: Digest,
@@ -263,6 +277,28 @@ pub enum AnswerError {
         /// The first mismatch.
         reason: String,
     },
+    /// It has too many signatures.
+    #[error("an answer has at most {MOST_SIGNATURES} signatures, and this one has {count}")]
+    TooManySignatures {
+        /// How many it has.
+        count: usize,
+    },
+    /// Several people sign the answer, and it is not known who owns a key.
+    #[error("nobody knows who owns the key {key}, and several people sign the answer: its file names no owner")]
+    UnknownOwner {
+        /// The fingerprint.
+        key: String,
+    },
+    /// The key has signed too many other answers to the question.
+    #[error(
+        "the key {key} has signed {MOST_PROPOSALS} other answers to `{wait}`: its holder can sign one of those again"
+    )]
+    TooManyProposals {
+        /// The fingerprint.
+        key: String,
+        /// The id of the wait.
+        wait: String,
+    },
     /// Nobody signed it.
     #[error("nobody signed the answer")]
     Unsigned,
@@ -336,14 +372,32 @@ impl Question {
         ids.filter_map(|wait| Self::open(code, position, run, start, &wait)).collect()
     }
 
-    /// Returns the id of the wait that the answer in an envelope names.
-    pub(crate) fn wait_in(envelope: &Envelope) -> Result<String, AnswerError> {
-        Ok(Statement::of(envelope)?.wait)
+    /// Returns the id of the wait that the answer in an envelope names, if it is one to a question of this run.
+    ///
+    /// # Errors
+    ///
+    /// If the envelope has no answer, or one to a question of another run.
+    pub fn wait_in(envelope: &Envelope, run: &RunId) -> Result<String, AnswerError> {
+        let said = AnswerStatement::of(envelope)?;
+        match said.run == *run {
+            true => Ok(said.wait),
+            false => Err(another("run", said.run.as_str(), run.as_str())),
+        }
+    }
+
+    /// Returns the answer in an envelope as the run would see it, for somebody who is about to sign it. The signatures are not
+    /// verified.
+    ///
+    /// # Errors
+    ///
+    /// If it is one to another question, or does not fit.
+    pub fn check(&self, machine: &dyn Machine, envelope: &Envelope) -> Result<Value, AnswerError> {
+        conforming(machine, &self.node, self.answer_in(envelope)?, true)
     }
 
     /// Puts an answer into an envelope. Nobody has signed it yet. Whether the answer fits is seen when it is sent.
     pub fn answer(&self, value: &Value) -> Envelope {
-        let statement = Statement { answer: value.clone(), ..self.statement() };
+        let statement = AnswerStatement { answer: value.clone(), ..self.statement() };
         Envelope::new(ANSWER_TYPE, statement.canonical().as_bytes())
     }
 
@@ -361,8 +415,8 @@ impl Question {
     }
 
     /// Returns the statement without an answer.
-    fn statement(&self) -> Statement {
-        Statement {
+    fn statement(&self) -> AnswerStatement {
+        AnswerStatement {
             answer: Value::Null,
             digest: self.digest,
             graph: self.graph.clone(),
@@ -377,7 +431,7 @@ impl Question {
 
     /// Returns the answer in an envelope, if it is one to this question. The signatures are not verified.
     fn answer_in(&self, envelope: &Envelope) -> Result<Value, AnswerError> {
-        let said = Statement::of(envelope)?;
+        let said = AnswerStatement::of(envelope)?;
         let own = self.statement();
         let fields = [
             ("version", said.v.to_string(), own.v.to_string()),
@@ -407,9 +461,15 @@ impl Question {
         envelope: &Envelope,
         keys: &dyn AnswerKeys,
     ) -> Result<SignedAnswer, AnswerError> {
-        let answer = conforming(machine, &self.node, self.answer_in(envelope)?, true)?;
+        let answer = self.check(machine, envelope)?;
         let (mut by, mut signatures) = (Vec::new(), envelope.signatures().to_vec());
+        if signatures.len() > MOST_SIGNATURES {
+            return Err(AnswerError::TooManySignatures { count: signatures.len() });
+        }
         signatures.sort_by(|one, other| one.keyid.cmp(&other.keyid));
+        if signatures.windows(2).any(|two| two[0].keyid == two[1].keyid) {
+            return Err(AnswerError::Twice { who: "one key".to_owned() });
+        }
         for signature in &signatures {
             let keyid = signature.keyid.clone().ok_or(AnswerError::NoKeyId)?;
             let refused = |reason| AnswerError::Key { key: keyid.clone(), reason };
@@ -421,8 +481,9 @@ impl Question {
             }
             by.push(Answerer { key: encoded(&key), owner, role: self.role.clone() });
         }
-        let signed = SignedAnswer { answer, envelope: envelope.clone().with(signatures), by };
-        signed.distinct()?;
+        let envelope = envelope.clone().with(signatures).normalised()?;
+        let signed = SignedAnswer { answer, envelope, by };
+        signed.distinct(self.count)?;
         Ok(signed)
     }
 
@@ -453,7 +514,7 @@ impl Question {
                 return Err(format!("the key {} did not sign it so", key.fingerprint()));
             }
         }
-        signed.distinct().map_err(|error| error.to_string())?;
+        signed.distinct(self.count).map_err(|error| error.to_string())?;
         Ok(signed)
     }
 }
@@ -462,7 +523,7 @@ fn another(what: &'static str, found: &str, expected: &str) -> AnswerError {
     AnswerError::AnotherQuestion { what, found: format!("`{found}`"), expected: format!("`{expected}`") }
 }
 
-impl Statement {
+impl AnswerStatement {
     /// Reads the statement in an envelope.
     fn of(envelope: &Envelope) -> Result<Self, AnswerError> {
         let misfit = |what: &str| AnswerError::Statement(what.to_owned());
@@ -497,24 +558,23 @@ impl SignedAnswer {
         serde_json::from_str(&text).ok()
     }
 
-    /// Returns an id for the proposal of those who have signed it.
-    pub(crate) fn id(&self) -> String {
-        Digest::of(self.envelope.to_string()).to_string()
-    }
-
     /// Returns the value of the signal.
     pub(crate) fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("an answer has only texts as keys")
     }
 
-    /// Checks that each of those who signed it has a key, and is an owner, of their own. All owners that are not known
-    /// count as one person.
-    fn distinct(&self) -> Result<(), AnswerError> {
+    /// Checks that each of those who signed it has a key, and is an owner, of their own. If several must sign, all of them are
+    /// known.
+    fn distinct(&self, count: u32) -> Result<(), AnswerError> {
         if self.by.is_empty() {
             return Err(AnswerError::Unsigned);
         }
         let (mut keys, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for by in &self.by {
+            if count > 1 && by.known_owner().is_none() {
+                let key = by.fingerprint().map_or_else(|| by.key.clone(), |key| key.to_string());
+                return Err(AnswerError::UnknownOwner { key });
+            }
             if !keys.insert(by.key.as_str()) {
                 return Err(AnswerError::Twice { who: "one key".to_owned() });
             }
@@ -525,6 +585,15 @@ impl SignedAnswer {
         }
         Ok(())
     }
+}
+
+/// Whether an answer to a question of a graph before a change answers that of a node: as many people with the role signed it, and
+/// it fits.
+pub fn would_accept(machine: &dyn Machine, node: &str, ask: &CompiledAsk, signed: &SignedAnswer) -> bool {
+    let has_role = |by: &&Answerer| ask.role.is_none() || by.role == ask.role;
+    signed.by.iter().filter(has_role).count() >= ask.count as usize
+        && signed.distinct(ask.count).is_ok()
+        && conforming(machine, node, signed.answer.clone(), schema::IS_THERE).is_ok()
 }
 
 /// Returns an answer as the visit sees it.

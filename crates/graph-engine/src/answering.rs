@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::value::Value;
 use graph_signing::PublicKey;
 
-use crate::answer::{AnswerError, AnswerKeys, Answered, Question, SignedAnswer};
+use crate::answer::{AnswerError, AnswerKeys, Answered, MOST_PROPOSALS, Question, SignedAnswer};
 use crate::dsse::Envelope;
 use crate::encryption_key::EncryptionKey;
 use crate::error::ResumeError;
@@ -19,11 +18,11 @@ use crate::resume::read_journal;
 use crate::run_secrets::RunSecrets;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
-use crate::signal::{SignalError, payload, proposal_of, proposals, seal};
+use crate::signal::{SignalError, payload, proposal_of, proposals, read, seal};
 use crate::store::{Inbox, Received, ReceivedSignal, Signal, SignalPlace, Store, StoreError};
 
 /// The questions of a run that are open, and the link of its first record.
-struct Asked {
+struct OpenQuestions {
     start: Digest,
     open: Vec<Question>,
 }
@@ -90,8 +89,8 @@ impl Runtime {
     ) -> Result<Answered, AnswerError> {
         let Some(store) = &self.inner.store else { return Err(AnswerError::NoStore) };
         let Some(keys) = &self.inner.answer_keys else { return Err(AnswerError::NoKeys) };
-        let wait = Question::wait_in(envelope)?;
-        let Asked { start, open } = self.inner.asked(graph, run).await?;
+        let wait = Question::wait_in(envelope, run)?;
+        let OpenQuestions { start, open } = self.inner.asked(graph, run).await?;
         let Some(question) = open.iter().find(|question| question.wait == wait) else {
             return self.inner.was_taken(&**store, run, &wait, envelope, &open).await;
         };
@@ -125,7 +124,7 @@ fn asked(
     signed: &[SignedRecord],
     key: &PublicKey,
     encryption_key: Option<&EncryptionKey>,
-) -> Result<Asked, AnswerError> {
+) -> Result<OpenQuestions, AnswerError> {
     let code = tables(machine.graph());
     let unreadable = |error| AnswerError::Run(SignalError::from_resuming(run, error));
     let secrets = RunSecrets::open(code, run, encryption_key, true);
@@ -133,8 +132,15 @@ fn asked(
     let journal = read_journal(code, run, signed, key, secrets.as_deref(), false).map_err(unreadable)?;
     let misfit = |reason| unreadable(ResumeError::Journal { run: run.clone(), reason });
     let start = journal.chain.start().ok_or_else(|| misfit(JournalError::Empty))?;
-    let position = replay(code, machine, &journal).map_err(misfit)?.position;
-    Ok(Asked { start, open: Question::all(code, &position, run, start) })
+    // A run that has ended asks nothing, unless it is resumed.
+    let open = match journal.end() {
+        Some(_) => Vec::new(),
+        None => {
+            let position = replay(code, machine, &journal).map_err(misfit)?.position;
+            Question::all(code, &position, run, start)
+        }
+    };
+    Ok(OpenQuestions { start, open })
 }
 
 /// Receives the answers to a question.
@@ -160,7 +166,7 @@ impl AnswerReceiver<'_> {
         if self.is_enough(&joint) {
             return self.accept(&joint).await;
         }
-        self.receive(proposals(&self.question.wait), &signed.id(), &signed).await?;
+        self.propose(&signed).await?;
         // Another person may have signed it meanwhile.
         let joint = self.joint(envelope, &self.inbox().await?, keys)?;
         if self.is_enough(&joint) {
@@ -178,8 +184,9 @@ impl AnswerReceiver<'_> {
     fn joint(&self, envelope: &Envelope, inbox: &Inbox, keys: &dyn AnswerKeys) -> Result<SignedAnswer, AnswerError> {
         let mut signatures = envelope.signatures().to_vec();
         let proposed = inbox.signals.iter().filter(|one| proposal_of(&one.name) == Some(&self.question.wait));
-        for other in proposed.filter_map(read).filter(|other| other.envelope.says_the_same(envelope)) {
-            for signature in other.envelope.signatures() {
+        let proposed = proposed.filter_map(|one| one.payload.parse::<Envelope>().ok());
+        for other in proposed.filter(|other| other.says_the_same(envelope)) {
+            for signature in other.signatures() {
                 let is_new = signatures.iter().all(|known| known.keyid != signature.keyid);
                 let more = [&signatures[..], std::slice::from_ref(signature)].concat();
                 // A key that was revoked since does not count.
@@ -191,9 +198,36 @@ impl AnswerReceiver<'_> {
         self.question.verify(self.machine, &envelope.clone().with(signatures), keys)
     }
 
+    /// Keeps the signatures of an answer until enough have signed it, each once.
+    async fn propose(&self, signed: &SignedAnswer) -> Result<(), AnswerError> {
+        for signature in signed.envelope.signatures() {
+            let key = signature.keyid.clone().unwrap_or_default();
+            let envelope = signed.envelope.clone().with(vec![signature.clone()]).to_string();
+            let mut number = 1;
+            loop {
+                let (name, id) = (proposals(&self.question.wait), format!("{}?{key}.{number}", self.question.wait));
+                match self.receive(Signal::new(name, id, envelope.clone())).await {
+                    Err(AnswerError::Store { source: StoreError::OtherSignal { .. }, .. })
+                        if number < MOST_PROPOSALS =>
+                    {
+                        number += 1;
+                    }
+                    Err(AnswerError::Store { source: StoreError::OtherSignal { .. }, .. }) => {
+                        return Err(AnswerError::TooManyProposals { key, wait: self.question.wait.clone() });
+                    }
+                    kept => {
+                        kept?;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     async fn accept(&self, joint: &SignedAnswer) -> Result<Answered, AnswerError> {
         let wait = &self.question.wait;
-        match self.receive(wait.clone(), wait, joint).await {
+        match self.receive(Signal::new(wait, wait, payload(&joint.to_value()))).await {
             Ok(Received::Accepted(place)) => match self.question.due {
                 Some(due) if place.at >= due => Err(AnswerError::Expired { wait: wait.clone(), due }),
                 _ => Ok(Answered::Accepted),
@@ -203,7 +237,7 @@ impl AnswerReceiver<'_> {
                 match self.answer_in(&self.inbox().await?) {
                     Some(known) => self.compare(&known, &joint.envelope, false),
                     None => {
-                        let (run, open) = (&self.question.run, &[]);
+                        let (run, open) = (&self.question.run, std::slice::from_ref(self.question));
                         self.services.was_taken(self.store, run, wait, &joint.envelope, open).await
                     }
                 }
@@ -222,17 +256,23 @@ impl AnswerReceiver<'_> {
 
     /// Returns the answer that was accepted and is not taken yet.
     fn answer_in(&self, inbox: &Inbox) -> Option<SignedAnswer> {
+        let key = self.services.key.as_ref()?.public();
         let is_in_time = |one: &&ReceivedSignal| self.question.due.is_none_or(|due| one.place.at < due);
-        inbox.signals.iter().filter(is_in_time).find(|one| one.name == self.question.wait).and_then(read)
+        let named = inbox.signals.iter().filter(is_in_time).filter(|one| one.name == self.question.wait);
+        // The engine leaves out all others.
+        let proven = |one: &ReceivedSignal| {
+            let signal = read(self.machine, &self.question.run, &self.start, &key, one.clone(), true).ok()?;
+            self.question.proves(self.machine, &signal).ok()
+        };
+        named.filter_map(proven).next()
     }
 
     async fn inbox(&self) -> Result<Inbox, AnswerError> {
         self.store.inbox(&self.question.run).await.map_err(|source| self.failed(source))
     }
 
-    async fn receive(&self, name: String, id: &str, signed: &SignedAnswer) -> Result<Received, AnswerError> {
+    async fn receive(&self, signal: Signal) -> Result<Received, AnswerError> {
         let Some(key) = self.services.key.clone() else { return Err(AnswerError::NoStore) };
-        let signal = Signal::new(name, id, payload(&signed.to_value()));
         let (start, sealed, to) = (self.start, signal.clone(), self.question.run.clone());
         let seal = Arc::new(move |place: SignalPlace| seal(&key, &to, &start, place, &sealed));
         self.store.receive(&self.question.run, signal, seal).await.map_err(|source| self.failed(source))
@@ -243,14 +283,9 @@ impl AnswerReceiver<'_> {
     }
 }
 
-/// Reads an answer in an inbox. The engine verifies it before it is taken.
-fn read(received: &ReceivedSignal) -> Option<SignedAnswer> {
-    SignedAnswer::read(&serde_json::from_str::<Value>(&received.payload).ok()?)
-}
-
 impl RuntimeServices {
     /// Reads the questions of a run that are open.
-    async fn asked(&self, machine: &dyn Machine, run: &RunId) -> Result<Asked, AnswerError> {
+    async fn asked(&self, machine: &dyn Machine, run: &RunId) -> Result<OpenQuestions, AnswerError> {
         let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(AnswerError::NoStore) };
         let failed = |source| AnswerError::Store { run: run.clone(), source };
         let signed = store.load(run).await.map_err(failed)?;

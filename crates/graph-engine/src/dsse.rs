@@ -83,6 +83,18 @@ impl Envelope {
         Self { signatures, ..self }
     }
 
+    /// Returns the envelope in the form that [`Envelope::new`] and [`Envelope::signed_by`] write.
+    ///
+    /// # Errors
+    ///
+    /// If the payload or a signature is not Base64.
+    pub(crate) fn normalised(&self) -> Result<Self, EnvelopeError> {
+        let again = |text: &str| decoded(text).map(|bytes| Base64::encode_string(&bytes)).ok_or(EnvelopeError::Base64);
+        let signature = |one: &Signature| Ok(Signature { keyid: one.keyid.clone(), sig: again(&one.sig)? });
+        let signatures = self.signatures.iter().map(signature).collect::<Result<_, _>>()?;
+        Ok(Self { payload: again(&self.payload)?, payload_type: self.payload_type.clone(), signatures })
+    }
+
     /// Whether another envelope has the same payload, whoever signed it.
     pub fn says_the_same(&self, other: &Self) -> bool {
         self.payload_type == other.payload_type && self.payload().is_ok_and(|own| other.payload() == Ok(own))

@@ -10,12 +10,12 @@ use crate::machine::Machine;
 use crate::record::{JournalError, Start, VerifiedJournal};
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
-use crate::signal::{NamedSignal, SignalError, conforming, payload, seal};
+use crate::signal::{NamedSignal, SignalError, answered, conforming, payload, seal};
 use crate::store::{Received, Signal};
 
-/// Whether a text can be the id of a signal. It is seen by people, as a node's name is.
+/// Whether a text can be the id of a signal. It is seen by people, as a node's name is, and is not the id of an answer.
 fn is_id(id: &str) -> bool {
-    !id.trim().is_empty() && NodeName::new(id).is_ok()
+    !id.trim().is_empty() && NodeName::new(id).is_ok() && answered(id).is_none()
 }
 
 impl Runtime {

@@ -48,7 +48,8 @@ pub enum SignalError {
     NoStore,
     /// The id is not one: it is empty, too long, or has characters that cannot be seen.
     #[error(
-        "{id:?} cannot be the id of a signal: it is a text of 1 to 200 visible characters, which its sender gives no other"
+        "{id:?} cannot be the id of a signal: it is a text of 1 to 200 visible characters, which its sender gives no other, and \
+         not the id of an answer, as `3#1`"
     )]
     Id {
         /// The id.
@@ -190,9 +191,13 @@ pub(crate) fn proposal_of(name: &str) -> Option<&str> {
     name.strip_suffix('?')
 }
 
-/// Returns the wait to which a signal is an answer, or an answer that too few have signed. The signals of graphs have other names.
+/// Returns the wait to which a signal is an answer, or an answer that too few have signed, by its name or its id. Other signals have
+/// other names and ids.
 pub(crate) fn answered(name: &str) -> Option<&str> {
-    name.contains('#').then(|| proposal_of(name).unwrap_or(name))
+    let wait = name.split_once('?').map_or(name, |(wait, _)| wait);
+    let (step, ordinal) = wait.split_once('#')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(step) && is_number(ordinal)).then_some(wait)
 }
 
 /// Returns a received signal as a journal has it. An answer is still to be verified.

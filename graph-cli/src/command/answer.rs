@@ -6,14 +6,14 @@ use clap::Args;
 use graph_model::timestamp;
 use graph_runtime::answer::{Answered, Envelope, KeyRing, Question, questions};
 use graph_runtime::dynamic::Interpreted;
-use graph_runtime::{AnswerError, Builder, EncryptionKey, Fingerprint, RunId, Runtime, Store, Value};
+use graph_runtime::{AnswerError, Builder, EncryptionKey, Fingerprint, RunId, Runtime, SignalError, Store, Value};
 use graph_signing::SecretKey;
 use serde_json::json;
 
 use super::signal::read_value;
 use super::stored::{self, Access};
 use super::stored_run::{own_graph, verifying_key};
-use super::{read, signing_key};
+use super::{plain, read, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -75,10 +75,20 @@ pub(crate) fn run(arguments: &AnswerArguments) -> CommandResult {
             Some(path) => SecretKey::load(path)?.public(),
             None => verifying_key(arguments.public_key.as_deref())?,
         };
-        let open = questions(&graph, &arguments.run, &records, &key, arguments.encryption_key()?.as_ref())?;
-        match arguments.signed(&open)? {
-            Some(envelope) => out!("{envelope}"),
-            None => {
+        let open = questions(&graph, &arguments.run, &records, &key, arguments.encryption_key()?.as_ref());
+        let open = match open {
+            Err(AnswerError::Run(SignalError::Journal { run, reason })) => {
+                return Err(Error::new(format!(
+                    "the journal of run `{run}` cannot be verified: {reason}; name the key of the journal with `--public-key`"
+                )));
+            }
+            open => open?,
+        };
+        match arguments.signed(&graph, &open) {
+            Err(refused) => return refused.say(),
+            Ok(Some(envelope)) => out!("{envelope}"),
+            Ok(None) if arguments.print => return Err(Error::new("name the answer to print: `--json JSON`")),
+            Ok(None) => {
                 let open: Vec<Value> = open.iter().map(shown).collect();
                 out!("{:#}", json!({"success": true, "run_id": arguments.run, "open": open}));
             }
@@ -97,19 +107,17 @@ impl AnswerArguments {
         let builder = self.encryption_key()?.into_iter().fold(builder, Builder::encrypt_with);
         let runtime = builder.build()?;
         let open = runtime.questions(graph, &self.run).await?;
-        let Some(envelope) = self.signed(&open)? else { return Err(Error::new("there is no answer to send")) };
+        let envelope = match self.signed(graph, &open) {
+            Err(refused) => return refused.say(),
+            Ok(Some(envelope)) => envelope,
+            Ok(None) => return Err(Error::new("there is no answer to send")),
+        };
         let run = &self.run;
         let result = match runtime.answer(graph, run, &envelope).await {
             Ok(Answered::Proposed { have, need }) => json!({"result": "proposed", "have": have, "need": need}),
             Ok(Answered::Already { taken }) => json!({"result": "already", "taken": taken}),
             Ok(_) => json!({"result": "accepted"}),
-            Err(error @ (AnswerError::NoStore | AnswerError::Run(_) | AnswerError::Store { .. })) => {
-                return Err(error.into());
-            }
-            Err(error) => {
-                err!("error: {error}");
-                return Ok(CommandOutcome::Problems);
-            }
+            Err(error) => return AnswerRefusal::Answer(error).say(),
         };
         let mut done = json!({"success": true, "run_id": run});
         if let (Value::Object(done), Value::Object(result)) = (&mut done, result) {
@@ -124,33 +132,91 @@ impl AnswerArguments {
     }
 
     /// Returns the envelope of the answer, with the signature of the person.
-    fn signed(&self, open: &[Question]) -> Result<Option<Envelope>, Error> {
-        if let Some(path) = &self.envelope {
-            let path_of = |error| Error::new(format!("{}: {error}", path.display()));
-            let envelope: Envelope = read(path)?.trim().parse().map_err(path_of)?;
-            return Ok(Some(match &self.key {
-                Some(_) => envelope.signed_by(&signing_key(self.key.as_ref())?)?,
-                None => envelope,
-            }));
-        }
-        let Some(answer) = &self.json else { return Ok(None) };
-        let question = self.question(open)?;
+    fn signed(&self, graph: &Interpreted, open: &[Question]) -> Result<Option<Envelope>, AnswerRefusal> {
+        let (envelope, question) = match (&self.envelope, &self.json) {
+            (Some(path), _) => {
+                let path_of = |error| Error::new(plain(&format!("{}: {error}", path.display())));
+                let envelope: Envelope = read(path)?.trim().parse().map_err(path_of)?;
+                let wait = Question::wait_in(&envelope, &self.run)?;
+                if let Some(named) = self.wait.as_ref().filter(|named| **named != wait) {
+                    return Err(Error::new(plain(&format!("the envelope answers `{wait}`, and not `{named}`"))).into());
+                }
+                if self.key.is_none() {
+                    return Ok(Some(envelope));
+                }
+                let question = self.question(open, Some(&wait))?;
+                (envelope, question)
+            }
+            (None, Some(answer)) => {
+                let question = self.question(open, self.wait.as_deref())?;
+                (question.answer(&read_value(answer)?), question)
+            }
+            (None, None) => return Ok(None),
+        };
+        // Nobody signs what the run does not ask, or what does not fit.
+        let answer = question.check(graph, &envelope)?;
+        let Question { run, wait, node, payload, .. } = question;
         let key = signing_key(self.key.as_ref())?;
-        Ok(Some(question.answer(&read_value(answer)?).signed_by(&key)?))
+        err!(
+            "{}",
+            plain(&format!("note: you answer `{node}` ({wait}) of run `{run}`, which shows {payload}, with {answer}"))
+        );
+        Ok(Some(envelope.signed_by(&key).map_err(AnswerError::from)?))
     }
 
     /// Returns the question that is answered.
-    fn question<'q>(&self, open: &'q [Question]) -> Result<&'q Question, Error> {
-        let named = self.wait.as_ref().map(|wait| open.iter().find(|question| question.wait == *wait));
-        let ids: Vec<&str> = open.iter().map(|question| question.wait.as_str()).collect();
+    fn question<'q>(&self, open: &'q [Question], wait: Option<&str>) -> Result<&'q Question, AnswerRefusal> {
+        let named = wait.map(|wait| open.iter().find(|question| question.wait == wait));
+        let ids: Vec<String> = open.iter().map(|question| question.wait.clone()).collect();
         match (named, open) {
             (Some(Some(question)), _) | (None, [question]) => Ok(question),
-            (_, []) => Err(Error::new(format!("run `{}` asks nothing", self.run))),
-            (Some(None), _) => Err(Error::new(format!("run `{}` asks `{}`", self.run, ids.join("`, `")))),
+            (Some(None), _) => {
+                let wait = wait.unwrap_or_default().to_owned();
+                Err(AnswerError::NotOpen { run: self.run.clone(), wait, open: ids }.into())
+            }
+            (None, []) => Err(AnswerRefusal::NoQuestion(self.run.clone())),
             (None, _) => {
-                Err(Error::new(format!("run `{}` asks several questions; name one: {}", self.run, ids.join(", "))))
+                Err(Error::new(format!("run `{}` asks several questions; name one: {}", self.run, ids.join(", ")))
+                    .into())
             }
         }
+    }
+}
+
+/// Why an answer is not sent.
+enum AnswerRefusal {
+    /// It was refused.
+    Answer(AnswerError),
+    /// The run asks nothing.
+    NoQuestion(RunId),
+    /// It could not be made.
+    Failed(Error),
+}
+
+impl AnswerRefusal {
+    /// Says why. Fails if the work could not be done at all.
+    fn say(self) -> CommandResult {
+        match self {
+            Self::Answer(error @ (AnswerError::NoStore | AnswerError::Run(_) | AnswerError::Store { .. })) => {
+                return Err(error.into());
+            }
+            Self::Failed(error) => return Err(error),
+            Self::Answer(error) => err!("error: {}", plain(&error.to_string())),
+            Self::NoQuestion(run) => err!("error: run `{run}` asks nothing"),
+        }
+        Ok(CommandOutcome::Problems)
+    }
+}
+
+impl From<AnswerError> for AnswerRefusal {
+    fn from(error: AnswerError) -> Self {
+        Self::Answer(error)
+    }
+}
+
+impl From<Error> for AnswerRefusal {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
 }
 

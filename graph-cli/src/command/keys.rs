@@ -11,7 +11,7 @@ use graph_model::timestamp;
 use graph_runtime::EncryptionKey;
 use graph_signing::{Fingerprint, KeyError, KeyFile, KeyFileError, KeyRing, PublicKey, SecretKey, is_role};
 
-use super::{own_key_directory, read, replace, signing_key};
+use super::{own_key_directory, plain, read, replace, signing_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Subcommand)]
@@ -151,10 +151,15 @@ fn trust(trust: &KeysTrustArguments) -> CommandResult {
             file.fingerprint
         )));
     }
+    if !file.roles.is_empty() && file.known_owner().is_none() {
+        return Err(Error::new(
+            "a key with a role has an owner who is known: name the owner of the key with `--owner NAME`",
+        ));
+    }
     let lost = lost_roles(&trust.keys, &ring, &file);
     let path = write(&trust.keys, &file, &signer)?;
     let roles = listed("; it may answer as ", &file.roles);
-    out!("trusted {} ({}) in {}{roles}", file.fingerprint, file.owner, path.display());
+    out!("trusted {} ({}) in {}{roles}", file.fingerprint, plain(&file.owner), path.display());
     if let Some(lost) = lost {
         out!("{lost}; `--role` gives roles");
     }
@@ -234,7 +239,7 @@ fn list(list: &KeysListArguments) -> CommandResult {
         out!("no keys in {}", list.keys.display());
     }
     for key in ring.keys() {
-        out!("{}  {}{}", key.fingerprint, key.owner, role_note(&ring, key));
+        out!("{}  {}{}", key.fingerprint, plain(&key.owner), role_note(&ring, key));
     }
     for (fingerprint, path) in ring.blocked_keys() {
         out!("{fingerprint}  blocked, since {} is refused", path.display());

@@ -79,7 +79,8 @@ fn two_people_answer_a_run() {
     assert_eq!(result(&answer(&place, &bo)), accepted);
     assert_eq!(result(&answer(&place, &bo))["result"], "already");
     let other = answer(&place, &["--json", r#"{"decision": "refuse"}"#, "--key", "ann/private_key.pem"]);
-    assert_eq!((other.code, other.err.as_str()), (1, "error: `1#1` was answered before, and otherwise\n"));
+    let expected = "error: `1#1` was answered before, and otherwise\n";
+    assert!(other.code == 1 && other.err.ends_with(expected), "{}", other.err);
     let worked = place.graph(&["work", "graphs/g.yaml", "--store", "runs.db", "--until-idle", "--quiet"]);
     assert!(worked.code == 0 && worked.out.contains("r (test/g) ended: completed"), "{}{}", worked.out, worked.err);
     assert_eq!(result(&place.stored(&["inbox", "--json"]))["count"], 0);
@@ -92,7 +93,7 @@ fn two_people_answer_a_run() {
     owners.sort_unstable();
     assert_eq!((owners, &by[0]["role"]), (vec!["Ann", "Bo"], &json!("refunds")), "{proven}");
     let late = answer(&place, &["--json", APPROVE, "--key", "ann/private_key.pem"]);
-    assert_eq!((late.code, late.err.as_str()), (3, "error: run `r` asks nothing\n"));
+    assert_eq!((late.code, late.err.as_str()), (1, "error: run `r` asks nothing\n"));
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn an_answer_of_somebody_else_is_refused() {
         assert!(refused.code == code && refused.err.contains(expected), "{} {}", refused.code, refused.err);
         assert_eq!(refused.out, "");
     };
-    let no_role = "does not give it the role `refunds`, signed by another trusted key";
+    let no_role = "may not answer: its file does not give it the role `refunds`";
     refused(&["--json", APPROVE, "--key", "cy/private_key.pem"], 1, no_role);
     // Your own key signed its own file.
     refused(&["--json", APPROVE], 1, no_role);
@@ -127,8 +128,9 @@ fn an_answer_of_somebody_else_is_refused() {
     let with = |arguments: &[&'static str]| [arguments, &ann].concat();
     refused(&with(&["--json", r#"{"decision": "burn"}"#]), 1, "the answer to `approve` does not fit");
     refused(&with(&["--json", "approve"]), 3, "the value is not JSON");
-    refused(&with(&["2#1", "--json", APPROVE]), 3, "run `r` asks `1#1`");
-    refused(&with(&["--json", APPROVE, "--role-root", "0123456789abcdef"]), 1, no_role);
+    refused(&with(&["2#1", "--json", APPROVE]), 1, "run `r` does not wait for an answer to `2#1`: it asks `1#1`");
+    let rootless = "the role `refunds` in its file does not count";
+    refused(&with(&["--json", APPROVE, "--role-root", "0123456789abcdef"]), 1, rootless);
     refused(&with(&["--json", APPROVE, "--keys", "nowhere"]), 1, "not trusted");
     refused(&with(&["--json", APPROVE, "--journal-key", "bo/private_key.pem"]), 3, "run `r`");
     place.write("broken.json", "{}");
@@ -138,4 +140,56 @@ fn an_answer_of_somebody_else_is_refused() {
     assert_eq!(place.graph(&["keys", "revoke", &ann_key]).code, 0);
     refused(&with(&["--json", APPROVE]), 1, "revoked");
     assert_eq!(result(&answer(&place, &["--json", APPROVE, "--key", "bo/private_key.pem"]))["result"], "proposed");
+}
+
+/// Nobody signs with `graph answer` what is not an answer that fits to a question of the run.
+#[test]
+fn an_envelope_is_signed_only_if_the_run_asks_for_it() {
+    let place = asking();
+    let run = ["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", "s", "--json", r#"{"cents": 6}"#, "--quiet"];
+    assert_eq!(place.graph(&run).code, 4);
+    let of_s = place.stored(&["answer", "s", "--json", APPROVE, "--key", "bo/private_key.pem", "--print"]);
+    assert!(
+        of_s.err.contains(r#"note: you answer `approve` (1#1) of run `s`, which shows {"cents":6}, with {"decision""#)
+    );
+    place.write("of_s.json", &of_s.out);
+    let of_r = answer(&place, &["--json", APPROVE, "--key", "bo/private_key.pem", "--print"]);
+    place.write("of_r.json", &of_r.out);
+    let attested = place.stored(&["attest", "r"]);
+    assert_eq!(attested.code, 0, "{}", attested.err);
+    place.write("attested.json", &attested.out);
+    let ann = "ann/private_key.pem";
+    for (arguments, code, expected) in [
+        (vec!["--envelope", "of_s.json", "--key", ann, "--print"], 1, "its run is `s`, and not `r`"),
+        (vec!["--envelope", "of_s.json"], 1, "its run is `s`, and not `r`"),
+        (vec!["--envelope", "attested.json", "--key", ann, "--print"], 1, "its type is `application/vnd.in-toto+json`"),
+        (vec!["2#1", "--envelope", "of_r.json"], 3, "the envelope answers `1#1`, and not `2#1`"),
+        (vec!["--json", r#"{"decision": "appr"}"#, "--key", ann, "--print"], 1, "does not fit"),
+        (vec!["--print"], 3, "name the answer to print"),
+    ] {
+        let refused = answer(&place, &arguments);
+        assert!(
+            refused.code == code && refused.err.contains(expected),
+            "{arguments:?}: {} {}",
+            refused.code,
+            refused.err
+        );
+        assert_eq!(refused.out, "", "{arguments:?}");
+    }
+    // Nothing of an envelope is a line of its own.
+    place.write("lines.json", r#"{"payload":"e30=","payloadType":"a\nerror: fake\u202e","signatures":[]}"#);
+    let lines = answer(&place, &["--envelope", "lines.json"]);
+    assert!(lines.code == 1 && lines.err.lines().count() == 1 && !lines.err.contains('\u{202e}'), "{}", lines.err);
+    // Somebody without the key of the journal reads with the public one.
+    let blind = place.graph(&["answer", "r", "--store", "runs.db", "--public-key", "bo/public_key.pem"]);
+    assert!(blind.code == 3 && blind.err.contains("name the key of the journal with `--public-key`"), "{}", blind.err);
+}
+
+#[test]
+fn a_key_with_a_role_has_an_owner_who_is_known() {
+    let place = Place::with_key();
+    place.graph(&["keys", "generate", "--dir", "ann"]);
+    place.graph(&["keys", "trust"]);
+    let nobody = place.graph(&["keys", "trust", "ann/public_key.pem", "--role", "refunds"]);
+    assert!(nobody.code == 3 && nobody.err.contains("name the owner of the key with `--owner NAME`"), "{}", nobody.err);
 }

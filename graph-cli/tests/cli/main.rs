@@ -237,7 +237,7 @@ fn a_key_gets_roles_from_another_key_and_the_list_names_them() {
     assert!(list.code == 0 && list.out.contains("  Bo, may answer as audit, refunds\n"), "{}", list.out);
     assert!(list.out.contains("  me\n"), "{}", list.out);
     // The new file names fewer roles, and then none.
-    let ran = place.graph(&["keys", "trust", "bo/public_key.pem", "--role", "audit"]);
+    let ran = place.graph(&["keys", "trust", "bo/public_key.pem", "--owner", "Bo", "--role", "audit"]);
     assert!(ran.out.ends_with("\nremoved roles that it had: refunds; `--role` gives roles\n"), "{}", ran.out);
     let ran = place.graph(&["keys", "trust", "bo/public_key.pem", "--owner", "Bo"]);
     assert!(ran.out.ends_with("\nremoved roles that it had: audit; `--role` gives roles\n"), "{}", ran.out);

@@ -81,7 +81,8 @@ fn a_signal_that_does_not_fit_is_refused() {
     refused(&["s", "paid", "{}"], "there is no run `s`");
     refused(
         &["r", "withdrawn", "\"no\"", "--id", "a\u{7}"],
-        "\"a\\u{7}\" cannot be the id of a signal: it is a text of 1 to 200 visible characters, which its sender gives no other",
+        "\"a\\u{7}\" cannot be the id of a signal: it is a text of 1 to 200 visible characters, which its sender gives no other, \
+         and not the id of an answer, as `3#1`",
     );
     // Another version of the graph.
     place.sign("graphs/g.yaml", &ORDER.replace("1h", "2h"));

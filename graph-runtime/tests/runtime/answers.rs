@@ -7,10 +7,10 @@ use std::time::Duration;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::answer::{ANSWER_TYPE, AnswerKeys, Answered, Envelope, KeyHolder, Question, SignedAnswer};
 use graph_runtime::history::replay;
-use graph_runtime::store::{Signal, StoreError};
+use graph_runtime::store::{Signal, SignalPlace, StoreError};
 use graph_runtime::{
-    AnswerError, Attestation, Digest, Fingerprint, ManualClock, Map, MemoryStore, NamedAnswer, RunError, RunId,
-    RunOutcome, Runtime, SecretKey, Status, Store, Value, WorkerOptions, attest, audit,
+    AnswerError, Attestation, Digest, Fingerprint, ManualClock, Map, MemoryStore, NamedAnswer, NamedSignal, RunError,
+    RunId, RunOutcome, Runtime, SecretKey, SignalError, Status, Store, Value, WorkerOptions, attest, audit,
 };
 use serde_json::json;
 
@@ -297,6 +297,13 @@ async fn attacks_on_answers_are_refused_and_change_nothing() {
     let text: String = String::from_utf8(good.payload().unwrap()).unwrap();
     assert_eq!(canonical(&serde_json::from_str(&text).unwrap()), text, "this test knows the canonical form");
     let set = |field: &'static str, value: Value| restated(&good, move |said| said[field] = value.clone(), &[ann]);
+    let many = |keyid: &dyn Fn(usize) -> Option<String>, count: usize| {
+        let sig = good.signatures()[0].sig.clone();
+        changed(&good, |json| {
+            json["signatures"] = (0..count).map(|n| json!({"keyid": keyid(n), "sig": sig})).collect();
+        })
+        .unwrap()
+    };
     let both = |one: &SecretKey, other: &SecretKey| signed(ANSWER_TYPE, &text, &[one, other]);
     let sig = |envelope: &Envelope| envelope.signatures()[0].sig.clone();
     let resigned = |keyid: Option<String>, sig: String| {
@@ -364,6 +371,8 @@ async fn attacks_on_answers_are_refused_and_change_nothing() {
             })
             .unwrap(),
         ),
+        ("ten thousand signatures", many(&|n| Some(format!("{n:016x}")), 10_000)),
+        ("ten thousand times one signature", many(&|_| fingerprint(ann), 10_000)),
         ("one owner with two keys", both(ann, &twin)),
         ("two owners that are not known", both(&nobody, &unknown)),
         (
@@ -425,8 +434,25 @@ async fn an_answer_that_no_runtime_received_is_left_out() {
         assert!(matches!(still, RunError::Waiting { .. }), "{what}: {still}");
         assert!(office.store.inbox(&run).await.unwrap().signals.is_empty(), "{what}: it is settled");
     }
-    // A signal cannot have the name of an answer either.
-    let named = graph_runtime::NamedSignal::new("2#1", payload);
+    // Nor is one with a good receipt, which nobody signed so.
+    let start = records(&office.store, &run).await[0].link().to_hex();
+    let (to, text) = (run.clone(), payload.to_string());
+    let unproven: Value = serde_json::from_str(&text.replace("approve\"}", "refuse\"}")).unwrap();
+    assert_ne!(unproven, payload);
+    let (sealed, name) = (unproven.clone(), "2#1?proven");
+    let seal = Arc::new(move |place: SignalPlace| {
+        let signal = json!({"order": place.order, "at": place.at, "name": "2#1", "id": name, "value": sealed});
+        receipt(&SecretKey::from_seed(&KEY), &to, &start, &signal)
+    });
+    office.store.receive(&run, Signal::new("2#1", name, unproven.to_string()), seal).await.unwrap();
+    let still = office.runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    assert!(matches!(still, RunError::Waiting { .. }), "{still}");
+    assert!(office.store.inbox(&run).await.unwrap().signals.is_empty());
+    // A row that somebody else wrote is no answer, also before the engine has seen it.
+    let forged = Signal::new("2#1", "forged", payload.to_string());
+    office.store.receive(&run, forged, Arc::new(|_| String::new())).await.unwrap();
+    // A signal has neither the name nor the id of an answer.
+    let named = NamedSignal::new("2#1", payload);
     assert!(office.runtime.signal(&graph, &run, named, "x").await.is_err());
     assert_eq!(office.runtime.answer(&graph, &run, &own).await.unwrap(), Answered::Accepted);
     assert_eq!(office.finish(&graph, &run).await, json!([4200, "approve", "paid"]));
@@ -484,6 +510,13 @@ async fn a_forged_answer_in_a_journal_is_refused() {
         ("another role", value(&|value| value["by"][0]["role"] = json!("boss"))),
         ("one signature", value(&|value| drop(value["envelope"]["signatures"].as_array_mut().unwrap().pop()))),
         ("one of them", value(&|value| drop(value["by"].as_array_mut().unwrap().pop()))),
+        (
+            "one person",
+            value(&|value| {
+                value["by"].as_array_mut().unwrap().pop();
+                value["envelope"]["signatures"].as_array_mut().unwrap().pop();
+            }),
+        ),
         ("nobody", value(&|value| value["by"] = json!([]))),
         ("another key", value(&|value| value["by"][0]["key"] = value["by"][1]["key"].clone())),
         ("no envelope", value(&|value| *value = json!({"decision": "approve"}))),
@@ -574,6 +607,8 @@ async fn a_run_that_asks_needs_a_store() {
     let error = runtime.answer(&graph, &id("order"), &envelope).await.unwrap_err();
     assert!(matches!(error, AnswerError::NoStore), "{error}");
     let error = office.runtime.answer(&graph, &id("none"), &envelope).await.unwrap_err();
+    assert_eq!(error.to_string(), "the answer is one to another question: its run is `order`, and not `none`");
+    let error = office.runtime.questions(&graph, &id("none")).await.unwrap_err();
     assert!(matches!(error, AnswerError::Store { source: StoreError::NotFound(_), .. }), "{error}");
     let error = question.sign(NamedAnswer::new("pay", json!(1)), &office.ann).unwrap_err();
     assert_eq!(error.to_string(), "the answer is one to another question: its node is `pay`, and not `approve`");
@@ -687,4 +722,109 @@ async fn a_question_in_a_loop_is_another_one_each_time() {
     let output = office.finish(&graph, &run).await;
     assert_eq!(output.as_array().unwrap().len(), 8);
     assert_eq!(*calls.lock().unwrap(), 4);
+}
+
+/// The ids of answers are no ids of signals, which would be in the place of an answer.
+#[tokio::test]
+async fn a_signal_does_not_block_a_question() {
+    let (office, run) = (Office::new(), id("order"));
+    let settings = r#"{"channels":{"log":"append"},"signals":{"paid":{}}}"#;
+    let graph = Interpreted::new(&Program { settings, ..REFUND }, |_, params| Ok(params));
+    let question = office.waiting(&graph, &run).await;
+    for taken in ["2#1", "2#1?", "4#1", "2#1?1cae49885ebad676.1"] {
+        let error = office.runtime.signal(&graph, &run, NamedSignal::new("paid", json!(1)), taken).await.unwrap_err();
+        assert!(matches!(error, SignalError::Id { .. }), "{taken}: {error}");
+    }
+    office.runtime.signal(&graph, &run, NamedSignal::new("paid", json!(1)), "order #2").await.unwrap();
+    let envelope = question.sign(approve("approve"), &office.ann).unwrap();
+    assert_eq!(office.runtime.answer(&graph, &run, &envelope).await.unwrap(), Answered::Accepted);
+    assert_eq!(office.finish(&graph, &run).await, json!([4200, "approve", "paid"]));
+}
+
+fn sig_of(envelope: &Value) -> &str {
+    envelope["signatures"][0]["sig"].as_str().unwrap()
+}
+
+/// One person cannot fill the inbox with answers that nobody else signs.
+#[tokio::test]
+async fn a_key_proposes_a_few_answers_to_a_question() {
+    let (office, graph, run) = (Office::new(), by_two(), id("order"));
+    let question = office.waiting(&graph, &run).await;
+    let noted = |note: usize| {
+        let value = json!({"decision": "approve", "note": format!("{note}{}", "x".repeat(15_000))});
+        NamedAnswer::new("approve", value)
+    };
+    let proposed = Answered::Proposed { have: 1, need: 2 };
+    for note in 0..4 {
+        let envelope = question.sign(noted(note), &office.ann).unwrap();
+        // In the other alphabet of Base64 it is the same.
+        let other = changed(&envelope, |json| {
+            json["signatures"][0]["sig"] = json!(sig_of(json).replace('+', "-").replace('/', "_"));
+        });
+        let other = other.unwrap();
+        for envelope in [&envelope, &other] {
+            assert_eq!(office.runtime.answer(&graph, &run, envelope).await.unwrap(), proposed);
+        }
+        assert_eq!(office.store.inbox(&run).await.unwrap().signals.len(), note + 1);
+    }
+    let fifth = question.sign(noted(4), &office.ann).unwrap();
+    let error = office.runtime.answer(&graph, &run, &fifth).await.unwrap_err();
+    assert!(matches!(error, AnswerError::TooManyProposals { .. }), "{error}");
+    // Twenty people with long answers have room.
+    let people: Vec<SecretKey> =
+        (100..117).map(|seed| office.people.add(seed, &format!("P{seed}"), &["refunds"])).collect();
+    for key in &people {
+        let envelope = question
+            .sign(NamedAnswer::new("approve", json!({"decision": "refuse", "note": key.public().to_pem()})), key);
+        assert_eq!(office.runtime.answer(&graph, &run, &envelope.unwrap()).await.unwrap(), proposed);
+    }
+    let envelope = question.sign(noted(2), &office.bo).unwrap();
+    assert_eq!(office.runtime.answer(&graph, &run, &envelope).await.unwrap(), Answered::Accepted);
+    assert_eq!(office.finish(&graph, &run).await, json!([4200, "approve", "paid"]));
+}
+
+/// Several people are several owners, and each of them is known.
+#[tokio::test]
+async fn an_owner_who_is_not_known_is_not_one_of_several_people() {
+    let (office, graph, run) = (Office::new(), by_two(), id("order"));
+    let question = office.waiting(&graph, &run).await;
+    for (seed, owner) in [(30, ""), (31, " unknown "), (32, "self"), (33, "Self")] {
+        let key = office.people.add(seed, owner, &["refunds"]);
+        let envelope = question.sign(approve("approve"), &key).unwrap();
+        for envelope in [envelope.clone(), envelope.signed_by(&office.ann).unwrap()] {
+            let error = office.runtime.answer(&graph, &run, &envelope).await.unwrap_err();
+            assert!(matches!(error, AnswerError::UnknownOwner { .. }), "{owner}: {error}");
+        }
+    }
+    assert!(office.store.inbox(&run).await.unwrap().signals.is_empty());
+}
+
+#[tokio::test]
+async fn a_run_that_has_ended_asks_nothing() {
+    let (office, graph, run) = (Office::new(), refund(), id("order"));
+    let question = office.waiting(&graph, &run).await;
+    let envelope = question.sign(approve("approve"), &office.ann).unwrap();
+    office.runtime.cancel(&run).await.unwrap();
+    assert!(office.runtime.questions(&graph, &run).await.unwrap().is_empty());
+    let error = office.runtime.answer(&graph, &run, &envelope).await.unwrap_err();
+    assert_eq!(error.to_string(), "run `order` does not wait for an answer to `2#1`: it asks nothing");
+}
+
+/// Under a graph that asks more people, the answers of a run are not enough.
+#[tokio::test]
+async fn a_replay_does_not_take_an_answer_that_would_be_refused() {
+    let (office, graph, run) = (Office::new(), refund(), id("order"));
+    let question = office.waiting(&graph, &run).await;
+    office.runtime.answer(&graph, &run, &question.sign(approve("approve"), &office.ann).unwrap()).await.unwrap();
+    office.finish(&graph, &run).await;
+    let (signed, key) = (records(&office.store, &run).await, SecretKey::from_seed(&KEY).public());
+    for (from, to) in [(r#""count":1"#, r#""count":2"#), ("refunds", "boss"), (r#""role":"refunds","#, "")] {
+        let nodes: Vec<(&str, String)> =
+            REFUND.nodes.iter().map(|(name, body)| (*name, body.replace(from, to))).collect();
+        let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+        let changed = Interpreted::new(&Program { nodes: &nodes, ..REFUND }, |_, params| Ok(params));
+        let replayed = replay(&graph, &changed, &run, &signed, &key, None).unwrap();
+        // Any trusted key would do.
+        assert_eq!(replayed.deviations.is_empty(), to.is_empty(), "{to}: {replayed:?}");
+    }
 }

@@ -125,6 +125,26 @@ async fn a_signal_that_comes_before_its_wait_is_kept_for_it() {
     assert_proven(&store, &graph, &run, Status::Completed).await;
 }
 
+/// The names of signals are free texts, except for those that answers have.
+#[tokio::test]
+async fn a_signal_has_almost_any_name() {
+    for name in ["paid?", "?", "1?", "größe", "a b"] {
+        let ((store, _), run) = (store(), id("order"));
+        let body = ORDER.nodes[1].1.replace(r#"["paid","withdrawn"]"#, &json!([name]).to_string());
+        let body =
+            body.replace(r#"{"by":"result.signal","to":{"paid":"ship","withdrawn":"done"}}"#, r#"[{"to":"done"}]"#);
+        let nodes = [ORDER.nodes[0], ("money", body.as_str()), ORDER.nodes[2], ORDER.nodes[3], ORDER.nodes[4]];
+        let settings = json!({"signals": {name: {}}, "channels": {"log": "append"}}).to_string();
+        let program = Program { nodes: &nodes, settings: &settings, ..ORDER };
+        let (graph, runtime) = (Interpreted::new(&program, |_, params| Ok(params)), runtime(store.clone()));
+        waiting(&runtime, &graph, &run).await;
+        runtime.signal(&graph, &run, NamedSignal::new(name, json!(7)), "a").await.unwrap();
+        let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+        assert_eq!(finished.output[1], json!({"signal": name, name: 7}), "{name}");
+        assert_proven(&store, &graph, &run, Status::Completed).await;
+    }
+}
+
 #[tokio::test]
 async fn a_signal_that_no_open_wait_receives_does_not_continue_a_run() {
     let (store, _) = store();
@@ -741,6 +761,25 @@ async fn a_fork_at_any_step_is_proven() {
         let proven = audit_tree(Arc::new(graph.clone()), &fork, &store, &key, None).await;
         assert!(proven.is_ok_and(|all| all[0].is_origin_proven), "a fork at step {step}");
     }
+}
+
+/// The receipt of a signal is no good in another run, although all else is equal.
+#[tokio::test]
+async fn a_receipt_is_good_for_one_run() {
+    let (store, _) = store();
+    let (graph, runtime) = (order(), runtime(store.clone()));
+    for run in ["one", "other"] {
+        waiting(&runtime, &graph, &id(run)).await;
+    }
+    runtime.signal(&graph, &id("one"), paid(5), "a").await.unwrap();
+    let received = store.inbox(&id("one")).await.unwrap().signals.remove(0);
+    let (copied, receipt) = (Signal::new("paid", "a", received.payload.clone()), received.receipt.clone());
+    store.receive(&id("other"), copied, Arc::new(move |_| receipt.clone())).await.unwrap();
+    assert_eq!(store.inbox(&id("other")).await.unwrap().signals, [received]);
+    let left = runtime.resume(graph.clone(), &id("other")).await.unwrap().await.unwrap_err();
+    assert_eq!(waits(left)[0].0, "money");
+    assert!(store.inbox(&id("other")).await.unwrap().signals.is_empty(), "it is left out");
+    assert!(runtime.resume(graph.clone(), &id("one")).await.unwrap().await.is_ok());
 }
 
 /// Signs the records again from the first one that changes, which keeps the first record and its link.

@@ -570,3 +570,29 @@ async fn a_worker_ends_a_run_at_its_deadline() {
     assert_proven(&store, &graph, &run, Status::Error).await;
     worker.shutdown(DAY).await;
 }
+
+/// A wait that is over does not take with it one that is over a millisecond later.
+#[tokio::test]
+async fn a_wait_is_over_at_its_millisecond() {
+    let ((store, clock), calls) = (store(), Calls::default());
+    let program = Program {
+        nodes: &[
+            ("fork", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"other"}]}}"#),
+            ("one", r#"{"line":2,"does":"wait","wait":{"timeout_ms":1000},"next":[{"to":"met"}]}"#),
+            ("other", r#"{"line":3,"does":"wait","wait":{"timeout_ms":1001},"next":[{"to":"met"}]}"#),
+            ("met", r#"{"line":4,"does":"return","join":{"of":[1,2],"fan":0,"closes":true}}"#),
+        ],
+        ..PROGRAM
+    };
+    let (graph, run, runtime) = (graph(&calls, &program), id("order-1"), runtime(store.clone()));
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    assert_eq!(waits(started.await.unwrap_err()).len(), 2);
+    clock.advance(Duration::from_millis(999));
+    assert_eq!(waits(runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err()).len(), 2);
+    clock.advance(Duration::from_millis(1));
+    let left = waits(runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err());
+    assert_eq!(left.iter().map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["other"]);
+    clock.advance(Duration::from_millis(1));
+    runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}

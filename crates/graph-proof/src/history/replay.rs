@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use graph_engine::activation::{Activation, Change};
+use graph_engine::answer::{SignedAnswer, would_accept};
 use graph_engine::failure::{Category, Failure, HeldFailure, ItemFailure};
 use graph_engine::graph::{GraphTables, Notes, Now, tables};
 use graph_engine::machine::Machine;
@@ -263,6 +264,7 @@ pub fn replay(
         recorded,
         granted,
         hides,
+        machine: changed,
         replay,
         last_limit,
         cursor: 0,
@@ -477,6 +479,7 @@ struct ChangedRun<'m> {
     granted: Vec<Grants>,
     /// Whether arguments are not to be shown.
     hides: bool,
+    machine: &'m dyn Machine,
     replay: Replay,
     /// The run's step limit after its last record.
     last_limit: Option<u64>,
@@ -723,7 +726,13 @@ impl ChangedRun<'_> {
         if signal.name == wait_id(recorded.step) {
             signal.name = wait_id(number);
         }
-        if !self.position.awaited(self.code, number).contains(&signal.name) {
+        let ask = self.position.wait_of(self.code, number).and_then(|wait| wait.ask.as_ref());
+        let node = self.position.parked.iter().find(|at| at.number == number);
+        let node = node.map_or("", |at| self.code.node(at.node).name.as_str());
+        let answers = |ask| {
+            SignedAnswer::read(&signal.value).is_some_and(|signed| would_accept(self.machine, node, ask, &signed))
+        };
+        if !ask.is_none_or(answers) || !self.position.awaited(self.code, number).contains(&signal.name) {
             return wait.opened.due.map(|due| TakenWait::new(number, recorded.at.max(due)));
         }
         // It may have been due before.
