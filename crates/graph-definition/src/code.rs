@@ -451,8 +451,8 @@ codes! {
     NO_EFFECT = "G0174"(Warn), "a setting of a node's calls that has no effect",
         "With `attempts: 1` nothing is retried, because the number includes the first attempt, so the other fields of \
          `retry` have no effect. A `timeout` of a node that is longer than `limits.timeout`, or that of a wait than \
-         `limits.deadline`, never passes, because the run ends before. `limits` of a node do nothing if it runs no graph, or if the graph's own limit is lower. Write \
-         another value, or remove the setting.";
+         `limits.deadline`, never passes, because the run ends before. `limits` of a node do nothing if it runs no graph, or \
+         if the graph's own limit is lower. Write another value, or remove the setting.";
     SAME_TARGET = "G0175"(Warn), "an edge that makes no difference",
         "Wherever the edge is followed, the edges after it would lead to the same node without it, so its condition \
          decides nothing. Remove the edge, or correct the target of one of them. An edge with a `description` is not \

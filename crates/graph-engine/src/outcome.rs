@@ -270,7 +270,7 @@ impl Runtime {
     }
 
     /// Lists the waits of the store's runs that are open, those that were opened first before others, a page at a time. With
-    /// [`WaitFilter::asks`], the list is an inbox of questions to people. The store says what it lists;
+    /// [`WaitFilter::asks`], the list is an inbox of questions to people. The deadline of a run that waits is a wait of its own. The store says what it lists;
     /// [`Runtime::questions`](Runtime::questions) returns what the journal of a run proves.
     ///
     /// ```

@@ -866,10 +866,22 @@ fn parse_interrupt(
         let schema = schema::parse(reader, tree, SchemaOwner::Inputs);
         schema.unwrap_or_else(|| ValueSchema::any(tree.span.clone()))
     });
-    let (role, count) =
-        fields.get("answered_by").map_or((None, 1), |tree| parse_answered_by(reader, tree).unwrap_or((None, 1)));
+    names_nobody(reader, fields, "answered_by");
+    let answered_by = fields.get("answered_by").and_then(|tree| parse_answered_by(reader, tree));
+    let (role, count) = answered_by.unwrap_or((None, 1));
     let ask = AskDefinition { payload: payload?, schema: schema?, role, count };
     Some(WaitDefinition { ask: Some(ask), listens: true, ..waiting })
+}
+
+/// Reports a field without a value. Without the field, everybody with a trusted key may answer.
+fn names_nobody(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, field: &str) {
+    if let Some(key) = fields.key(field).filter(|_| fields.get(field).is_none()) {
+        let place = SourcePlace::new(reader.source, key.span.clone());
+        reader
+            .diagnostics
+            .error(code::SHAPE, place, format!("`{field}` says nothing about who answers"))
+            .help("name a role, `answered_by: { role: refunds }`, or remove it: then any trusted key may answer");
+    }
 }
 
 /// Reads `answered_by`: the role of those who answer, and how many of them sign.
@@ -878,6 +890,7 @@ fn parse_answered_by(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Opti
     reader.only(&fields, "`answered_by`", &ANSWERED_BY, &[]);
     let count = fields.get("count").and_then(|tree| reader.integer_in(tree, "`count`", 1, MOST_SIGNERS)).unwrap_or(1);
     let role = reader.optional_text(&fields, "role");
+    names_nobody(reader, &fields, "role");
     if let Some(role) = role.as_ref().filter(|role| !is_role(&role.value)) {
         let place = SourcePlace::new(reader.source, role.span.clone());
         reader

@@ -152,14 +152,16 @@ impl SchemaBasis {
             }
             "on_error" | "on_timeout" => reference("target"),
             "signals" => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 }),
-            "answered_by" => only(&vocabulary::ANSWERED_BY, |field| {
-                let schema = match field {
-                    "role" => json!({ "type": "string", "pattern": patterns::ROLE, "maxLength": 64 }),
-                    "count" => integer(1, vocabulary::MOST_SIGNERS.into()),
-                    _ => anything(),
-                };
-                documented(schema, "`answered_by`", field)
-            }),
+            "answered_by" => {
+                return only(&vocabulary::ANSWERED_BY, |field| {
+                    let schema = match field {
+                        "role" => json!({ "type": "string", "pattern": patterns::ROLE, "maxLength": 64 }),
+                        "count" => integer(1, vocabulary::MOST_SIGNERS.into()),
+                        _ => anything(),
+                    };
+                    documented(schema, "`answered_by`", field)
+                });
+            }
             "env_requires" => return env(),
             "retry" => retry(),
             "timeout" => duration(),
