@@ -44,9 +44,9 @@ pub use graph_engine::{
     Failure, Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap,
     ItemId, KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedAnswer, NamedSignal,
     Number, Observer, Options, OutcomeError, Pattern, PerformItems, Progress, PublicKey, ReducerError, ResumeAll,
-    ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SignalError, Sleeping,
-    StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock, ToolCaller,
-    ToolSettings, Value, When, Worker, WorkerOptions, WorkerStatus,
+    ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SignalError, SignalledRun,
+    Sleeping, StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock,
+    ToolCaller, ToolSettings, Value, When, Worker, WorkerOptions, WorkerStatus,
 };
 #[doc(inline)]
 pub use graph_engine::{cache, classify, hooks, machine, observer, threads};

@@ -83,6 +83,7 @@ pub use machine::{Arguments, CallFuture, Graph, Machine, StateFields, ToolCaller
 pub use observer::{Observer, Progress};
 pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use perform_items::PerformItems;
+pub use receive::SignalledRun;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
 pub use signal::{NamedSignal, SignalError};

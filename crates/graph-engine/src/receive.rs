@@ -5,13 +5,15 @@ use std::sync::Arc;
 use graph_model::digest::Digest;
 use graph_model::name::{NodeName, RunId};
 
+use crate::error::StartError;
 use crate::graph::{GraphTables, tables};
-use crate::machine::Machine;
+use crate::machine::{Graph, Machine};
 use crate::record::{JournalError, Start, VerifiedJournal};
+use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
 use crate::signal::{NamedSignal, SignalError, answered, conforming, payload, seal};
-use crate::store::{Received, Signal};
+use crate::store::{Received, Signal, StoreError};
 
 /// Whether a text can be the id of a signal. It is seen by people, as a node's name is, and is not the id of an answer.
 fn is_id(id: &str) -> bool {
@@ -67,6 +69,73 @@ impl Runtime {
         let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
         let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
         store.receive(run, signal, seal).await.map_err(failed)
+    }
+}
+
+/// The outcome of a signal to a run that is started if it does not exist.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SignalledRun<O> {
+    /// The run, if this call started it. It continues if the handle is dropped.
+    pub started: Option<Run<O>>,
+    /// The answer of the store to the signal.
+    pub received: Received,
+}
+
+impl Runtime {
+    /// Sends a signal to a run as [`Runtime::signal`] does, and starts a run that does not exist before: for events that may come
+    /// before anything else is known of a run, such as the payment of an order.
+    ///
+    /// Several senders may do so at a time: one of them starts the run. If the sender is not told the outcome, because the process
+    /// ends or this future is dropped, the run may have begun without the signal. The sender then sends it again, with the same id.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph + Clone>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// #     inputs: G::Inputs,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{NamedSignal, RunId, Value};
+    ///
+    /// let paid = NamedSignal::new("paid", Value::from(4200));
+    /// let run = RunId::new("order-17")?;
+    /// let signalled = runtime.signal_or_start(&graph, &run, inputs, paid, "payment-3").await?;
+    /// if signalled.started.is_some() {
+    ///     println!("the payment came first");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As of [`Runtime::signal`], or if the run cannot be started. If the id or the value is refused, no run is started.
+    pub async fn signal_or_start<G: Graph + Clone>(
+        &self,
+        graph: &G,
+        run: &RunId,
+        inputs: G::Inputs,
+        signal: impl Into<NamedSignal>,
+        id: impl Into<String>,
+    ) -> Result<SignalledRun<G::Output>, SignalError> {
+        let (signal, id) = (signal.into(), id.into());
+        if !is_id(&id) {
+            return Err(SignalError::Id { id });
+        }
+        conforming(graph, &signal.name, signal.value.clone())?;
+        match self.signal(graph, run, signal.clone(), id.clone()).await {
+            Err(SignalError::Store { source: StoreError::NotFound(_), .. }) => {}
+            received => return received.map(|received| SignalledRun { started: None, received }),
+        }
+        let started = match self.start_as(run.clone(), graph.clone(), inputs).await {
+            Ok(started) => Some(started),
+            // Another sender was faster.
+            Err(StartError::Exists { .. }) => None,
+            Err(error) => return Err(SignalError::Start(Box::new(error))),
+        };
+        let received = self.signal(graph, run, signal, id).await?;
+        Ok(SignalledRun { started, received })
     }
 }
 

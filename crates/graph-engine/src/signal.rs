@@ -7,7 +7,7 @@ use graph_model::value::{AsView, Mismatch, Value};
 use graph_signing::{PublicKey, SecretKey};
 use serde::Serialize;
 
-use crate::error::ResumeError;
+use crate::error::{ResumeError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::{JournalError, TakenSignal};
@@ -103,6 +103,9 @@ pub enum SignalError {
         /// The mistake in it.
         reason: JournalError,
     },
+    /// There is no such run, and it cannot be started.
+    #[error(transparent)]
+    Start(Box<StartError>),
     /// The run cannot be read.
     #[error("run `{run}` cannot be read: {reason}")]
     Unreadable {

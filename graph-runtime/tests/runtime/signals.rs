@@ -13,8 +13,8 @@ use graph_runtime::record::{Entry, Follower, Record, SignedRecord, TakenSignal};
 use graph_runtime::store::{Received, Signal, StoreError};
 use graph_runtime::{
     ActionError, AnswerError, Call, Clock, Digest, Durability, ForkRun, ManualClock, Map, MemoryStore, NamedAnswer,
-    NamedSignal, Options, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, SignalError, Status, Store,
-    Value, WorkerOptions, audit, audit_tree, history,
+    NamedSignal, Options, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey, SignalError, SignalledRun,
+    Status, Store, Value, WorkerOptions, audit, audit_tree, history,
 };
 use serde_json::json;
 
@@ -761,6 +761,51 @@ async fn a_fork_at_any_step_is_proven() {
         let proven = audit_tree(Arc::new(graph.clone()), &fork, &store, &key, None).await;
         assert!(proven.is_ok_and(|all| all[0].is_origin_proven), "a fork at step {step}");
     }
+}
+
+/// A payment that comes before its order starts it, once.
+#[tokio::test]
+async fn a_signal_starts_a_run_that_does_not_exist() {
+    let (store, _) = store();
+    let (graph, run, runtime) = (order(), id("order"), runtime(store.clone()));
+    // The run does not end meanwhile.
+    let held = Interpreted::waiting(&ORDER, |_, _| Box::pin(std::future::pending()));
+    let send = |cents, id: &'static str| {
+        let (runtime, graph, run) = (runtime.clone(), held.clone(), run.clone());
+        async move { runtime.signal_or_start(&graph, &run, Map::new(), paid(cents), id).await }
+    };
+    // Nothing begins with a signal that is refused.
+    let unknown = NamedSignal::new("payed", json!(1));
+    assert!(runtime.signal_or_start(&graph, &run, Map::new(), unknown, "a").await.is_err());
+    assert!(send(5, "2#1").await.is_err());
+    assert!(store.list().await.unwrap().is_empty());
+    // Eight senders have four signals. One of them starts the run.
+    let sent: Vec<_> = ["a", "b", "c", "d", "a", "b", "c", "d"].map(|id| tokio::spawn(send(5, id))).into();
+    let (mut started, mut accepted) = (Vec::new(), 0);
+    for sent in sent {
+        let SignalledRun { started: begun, received, .. } = sent.await.unwrap().unwrap();
+        started.extend(begun);
+        accepted += usize::from(matches!(received, Received::Accepted(_)));
+    }
+    assert_eq!((started.len(), accepted), (1, 4));
+    started.remove(0).abort();
+    let finished = loop {
+        match runtime.resume(graph.clone(), &run).await {
+            Ok(run) => break run.await.unwrap(),
+            Err(error) => assert!(matches!(error, ResumeError::Store { .. }), "{error}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(finished.output, json!(["pack", {"signal": "paid", "paid": {"cents": 5}}, "ship"]));
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+    // Sent again after the end, it is known, and a new one is too late.
+    let again = send(5, "a").await.unwrap();
+    assert!(again.started.is_none() && matches!(again.received, Received::Already { .. }));
+    assert!(matches!(send(5, "e").await, Err(SignalError::Store { source: StoreError::Ended { .. }, .. })));
+    // A run that may not begin.
+    let poor = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY)).build().unwrap();
+    let refused = poor.signal_or_start(&graph, &id("poor"), Map::new(), paid(5), "a").await;
+    assert!(matches!(refused, Err(SignalError::Start(_))), "{refused:?}");
 }
 
 /// The receipt of a signal is no good in another run, although all else is equal.
