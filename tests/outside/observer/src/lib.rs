@@ -72,6 +72,7 @@ fn does(kind: Kind) -> &'static str {
         Kind::Gate => "decides",
         Kind::Return => "returns",
         Kind::Start => "begins",
+        Kind::Interrupt => "asks people",
         Kind::Wait => "waits",
     }
 }
