@@ -567,7 +567,8 @@ codes! {
     HELD_CALL = "G0219", "a call that is made again with other parameters",
         "With `on_branch_error: finish`, the other branches continue after a failure, and a resumed run visits the failed \
          node again. Its call has the same idempotency key then, so its parameters must be the same. A node of another branch \
-         may write the key that they depend on in the meantime.";
+         may write the key that they depend on in the meantime. The same holds for a node whose graph can wait: the other branches \
+         continue meanwhile, and the node is visited again. A key with `keep: step` has lost its value then.";
     BAD_REDUCER = "G0220", "a reducer that cannot be used",
         "`reduce: { item_id: … }` names a function of the program. A contract in the tree's `tools` directory, with \
          `tool_type: reducer`, describes one write in `config_schema`, and the channel's value in `result_schema`, neither of them \

@@ -13,14 +13,16 @@ use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use graph_signing::{KeyRing, SignatureError};
 use serde::{Deserialize, Serialize};
 
+use crate::address::Address;
 use crate::dsse::{Envelope, EnvelopeError};
 use crate::graph::{CompiledAsk, GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::TakenSignal;
 use crate::schema;
 use crate::signal::{self, SignalError};
-use crate::step::{Position, wait_id};
-use crate::store::StoreError;
+use crate::step::{OpenWait, Position, graph_inside};
+use crate::store::{StoreError, Wait};
+use crate::wait::wait_id;
 
 /// The media type of the statement that people sign.
 pub const ANSWER_TYPE: &str = "application/vnd.state-graphs.answer+json";
@@ -346,30 +348,59 @@ fn asked(open: &[String]) -> String {
 
 impl Question {
     /// Returns what an open interrupt of a run asks, by the id of its wait.
-    pub fn open(code: &GraphTables, position: &Position, run: &RunId, start: Digest, wait: &str) -> Option<Self> {
+    pub fn open(code: &GraphTables, position: &Position, address: &Address, wait: &str) -> Option<Self> {
         let open = position.waits.iter().find(|open| wait_id(open.step) == wait)?;
         let ask = position.wait_of(code, open.step)?.ask.as_ref()?;
         let at = position.parked.iter().find(|at| at.number == open.step)?;
         let CompiledAsk { role, count, .. } = ask;
         Some(Self {
-            run: run.clone(),
-            wait: wait.to_owned(),
+            run: address.run.clone(),
+            wait: address.whole(wait),
             node: code.node(at.node).name.clone(),
             payload: open.opened.payload.clone().unwrap_or_default(),
             role: role.clone(),
             count: *count,
             opened: open.opened.at,
             due: open.opened.due,
+            start: address.start,
+            graph: code.id.to_string(),
+            digest: code.digest,
+        })
+    }
+
+    /// Returns a question of a nested run, which is a wait of a run that is not nested. `code` is the graph of the nested run.
+    pub(crate) fn of_inner(code: &GraphTables, wait: &Wait, run: &RunId, start: Digest) -> Option<Self> {
+        let ask = wait.ask.as_ref()?;
+        Some(Self {
+            run: run.clone(),
+            wait: wait.id.to_string(),
+            node: wait.node.clone(),
+            payload: ask.payload.parse().ok()?,
+            role: ask.role.clone(),
+            count: ask.count,
+            opened: wait.opened,
+            due: wait.due,
             start,
             graph: code.id.to_string(),
             digest: code.digest,
         })
     }
 
-    /// Returns all questions of a run that are open, in the order of its visits.
-    pub fn all(code: &GraphTables, position: &Position, run: &RunId, start: Digest) -> Vec<Self> {
-        let ids = position.waits.iter().map(|open| wait_id(open.step));
-        ids.filter_map(|wait| Self::open(code, position, run, start, &wait)).collect()
+    /// Returns the id of the graph that asks: that of the run, or of a run inside it.
+    pub fn graph(&self) -> &str {
+        &self.graph
+    }
+
+    /// Returns all questions of a run that are open, and those of the runs inside it, in the order of its visits.
+    pub(crate) fn all(machine: &dyn Machine, position: &Position, run: &RunId, start: Digest) -> Vec<Self> {
+        let address = Address::of_run(run.clone(), start);
+        let own = |open: &OpenWait| Self::open(tables(machine.graph()), position, &address, &wait_id(open.step));
+        let inner = |wait: &Wait| {
+            let graph = graph_inside(machine, wait.graph.as_deref()?)?;
+            Self::of_inner(tables(graph.graph()), wait, run, start)
+        };
+        let inside = |open: &OpenWait| open.opened.inside.iter().filter_map(inner).collect::<Vec<_>>();
+        position.waits.iter().flat_map(|open| own(open).into_iter().chain(inside(open))).collect()
     }
 
     /// Returns the id of the wait that the answer in an envelope names, if it is one to a question of this run.

@@ -6,6 +6,7 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_signing::PublicKey;
 
+use crate::address::{self, Address};
 use crate::answer::{AnswerError, AnswerKeys, Answered, MOST_PROPOSALS, Question, SignedAnswer};
 use crate::dsse::Envelope;
 use crate::encryption_key::EncryptionKey;
@@ -19,6 +20,7 @@ use crate::run_secrets::RunSecrets;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
 use crate::signal::{SignalError, payload, proposal_of, proposals, read, seal};
+use crate::step::{graph_inside, nested_at};
 use crate::store::{Inbox, Received, ReceivedSignal, Signal, SignalPlace, Store, StoreError};
 
 /// The questions of a run that are open, and the link of its first record.
@@ -94,9 +96,12 @@ impl Runtime {
         let Some(question) = open.iter().find(|question| question.wait == wait) else {
             return self.inner.was_taken(&**store, run, &wait, envelope, &open).await;
         };
+        let inner =
+            (question.graph() != tables(graph.graph()).id.as_str()).then(|| graph_inside(graph, question.graph()));
+        let machine: &dyn Machine = inner.as_ref().and_then(Option::as_deref).unwrap_or(graph);
         let read = Arc::clone(keys);
         let keys = tokio::task::spawn_blocking(move || read()).await.map_err(|_| AnswerError::Keys)?;
-        let receiver = AnswerReceiver { services: &self.inner, store: &**store, machine: graph, question, start };
+        let receiver = AnswerReceiver { services: &self.inner, store: &**store, machine, question, start };
         receiver.answer(envelope, &*keys).await
     }
 }
@@ -137,7 +142,7 @@ fn asked(
         Some(_) => Vec::new(),
         None => {
             let position = replay(code, machine, &journal).map_err(misfit)?.position;
-            Question::all(code, &position, run, start)
+            Question::all(machine, &position, run, start)
         }
     };
     Ok(OpenQuestions { start, open })
@@ -257,11 +262,13 @@ impl AnswerReceiver<'_> {
     /// Returns the answer that was accepted and is not taken yet.
     fn answer_in(&self, inbox: &Inbox) -> Option<SignedAnswer> {
         let key = self.services.key.as_ref()?.public();
+        let path = address::split(&self.question.wait).0.to_owned();
+        let address = Address { path, ..Address::of_run(self.question.run.clone(), self.start) };
         let is_in_time = |one: &&ReceivedSignal| self.question.due.is_none_or(|due| one.place.at < due);
         let named = inbox.signals.iter().filter(is_in_time).filter(|one| one.name == self.question.wait);
         // The engine leaves out all others.
         let proven = |one: &ReceivedSignal| {
-            let signal = read(self.machine, &self.question.run, &self.start, &key, one.clone(), true).ok()?;
+            let signal = read(self.machine, &address, &key, one.clone(), true).ok()?;
             self.question.proves(self.machine, &signal).ok()
         };
         named.filter_map(proven).next()
@@ -302,9 +309,18 @@ impl RuntimeServices {
         open: &[Question],
     ) -> Result<Answered, AnswerError> {
         let Some(key) = &self.key else { return Err(AnswerError::NoStore) };
-        let signed = store.load(run).await.map_err(|source| AnswerError::Store { run: run.clone(), source })?;
-        let misfit = |reason| AnswerError::Run(SignalError::Journal { run: run.clone(), reason });
-        let verified = VerifiedJournal::new(run, &signed, &key.public()).map_err(misfit)?;
+        let not_open = || {
+            let open = open.iter().map(|question| question.wait.clone()).collect();
+            AnswerError::NotOpen { run: run.clone(), wait: wait.to_owned(), open }
+        };
+        // The journal of a nested run has the answers to its questions.
+        let holder = nested_at(run, address::split(wait).0).ok_or_else(not_open)?;
+        let signed = match store.load(&holder).await {
+            Err(StoreError::NotFound(_)) if holder != *run => return Err(not_open()),
+            signed => signed.map_err(|source| AnswerError::Store { run: run.clone(), source })?,
+        };
+        let misfit = |reason| AnswerError::Run(SignalError::Journal { run: holder.clone(), reason });
+        let verified = VerifiedJournal::new(&holder, &signed, &key.public()).map_err(misfit)?;
         for at in 0..verified.count() {
             let Some(record) = verified.record(at) else { continue };
             let Entry::Take(take) = record.map_err(misfit)?.entry else { continue };
@@ -315,7 +331,6 @@ impl RuntimeServices {
                 return if is_same { Ok(Answered::Already { taken: true }) } else { Err(other) };
             }
         }
-        let open = open.iter().map(|question| question.wait.clone()).collect();
-        Err(AnswerError::NotOpen { run: run.clone(), wait: wait.to_owned(), open })
+        Err(not_open())
     }
 }

@@ -11,6 +11,7 @@ use graph_model::name::{GraphId, ItemId, RunId};
 use graph_model::untrusted::Untrusted;
 use serde::{Deserialize, Serialize};
 
+use crate::address::Address;
 use crate::stop::{CancelToken, Stop};
 
 /// The settings that limit a program's tools. They are given to [`Builder::tools`](crate::Builder::tools), and a tool gets
@@ -104,6 +105,10 @@ pub(crate) struct RunFacts {
     pub(crate) id: RunId,
     pub(crate) graph: Arc<GraphFacts>,
     pub(crate) parent: Option<Parent>,
+    /// The link of its first record, if it has a journal.
+    pub(crate) start: Option<Digest>,
+    /// Where it receives signals and answers, if it is nested and can wait.
+    pub(crate) address: Option<Address>,
     /// How many levels of graphs and threads may still be nested below this run (R177).
     pub(crate) depth: u32,
     /// The capabilities that the run may use: all of these grants must allow one.
@@ -120,6 +125,14 @@ pub(crate) struct RunFacts {
 }
 
 impl RunFacts {
+    /// Returns where the run receives signals and answers; `None` if it has no journal, or is nested and cannot wait.
+    pub(crate) fn address(&self) -> Option<Address> {
+        match &self.parent {
+            Some(_) => self.address.clone(),
+            None => Some(Address::of_run(self.id.clone(), self.start?)),
+        }
+    }
+
     /// Whether the run may use a capability.
     pub(crate) fn allows(&self, capability: &Capability) -> bool {
         self.ceiling.iter().all(|grants| grants.allow(capability))
@@ -170,6 +183,8 @@ impl Call {
             graph: Arc::new(graph),
             tool_settings: Some(Arc::new(tool_settings)),
             parent: None,
+            start: None,
+            address: None,
             depth: 0,
             ceiling: Vec::new(),
             deadline: None,

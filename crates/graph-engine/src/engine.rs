@@ -147,7 +147,7 @@ impl Engine {
                 return Err(error);
             }
             self.settle(&mut visits);
-            if self.graph().can_wait {
+            if self.graph().can_park {
                 Box::pin(self.open_waits(&mut visits)).await?;
             }
             let fatal = visits.iter().enumerate().filter(|(_, visit)| visit.way.is_fatal());
@@ -352,7 +352,9 @@ impl Engine {
     /// all of it fits. If the store fails, the run stops, and a resumed run continues from what the store has.
     async fn commit(&mut self, visits: &mut [&mut VisitState]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.run_state.position.steps + 1;
-        self.meters.close(visits.iter_mut().map(|visit| (visit.activation.number, &mut visit.below)));
+        let is_over = |visit: &&mut &mut VisitState| visit.parked.is_none();
+        let over = visits.iter_mut().filter(is_over);
+        self.meters.close(over.map(|visit| (visit.activation.number, &mut visit.below)));
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
         let candidate = match self.fold(visits) {
             Ok(candidate) => candidate,
@@ -370,7 +372,7 @@ impl Engine {
         if self.is_observed() {
             self.note_new_keys(visits);
         }
-        let waits = self.graph().can_wait.then(|| self.run_state.position.waits.clone());
+        let waits = self.graph().can_park.then(|| self.run_state.position.waits.clone());
         let kept = self.history.is_some().then(|| self.owned(visits));
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
@@ -396,7 +398,7 @@ impl Engine {
                 return Err(Box::pin(self.end_at(node, first, Failure::permanent(message), true)).await);
             }
         };
-        self.clear_pending();
+        self.clear_pending(visits);
         self.reserved = 0;
         // They are counted when they are made again, or to their end.
         let is_left = |visit: &&&mut VisitState| visit.way.is_held() || visit.way.opened().is_some();
@@ -780,7 +782,8 @@ impl Engine {
             let node = self.graph().node(visit.activation.node);
             if let Some(opened) = visit.way.opened() {
                 let (run, step) = (&self.facts.id, visit.activation.number);
-                let due = opened.due.map(timestamp::from_unix_milliseconds);
+                let inside = || opened.inside.iter().filter_map(|wait| wait.due).min();
+                let due = opened.due.or_else(inside).map(timestamp::from_unix_milliseconds);
                 self.observe(&Event::WaitOpened { run, step, node: &node.name, due });
                 continue;
             }

@@ -145,8 +145,10 @@ pub enum StartError {
         /// The graph.
         graph: String,
     },
-    /// The graph can wait, and runs inside another run do not.
-    #[error("the graph `{graph}` can wait, and a run inside another one cannot")]
+    /// The graph can wait, and is nested by a call whose id is computed: such a run does not wait.
+    #[error(
+        "the graph `{graph}` can wait, and runs inside other graphs only where they name it: a call whose id is computed runs no graph that waits"
+    )]
     WaitsInside {
         /// The graph.
         graph: String,

@@ -105,6 +105,8 @@ pub struct GraphTables {
     pub has_ordered: bool,
     /// Whether any node waits.
     pub can_wait: bool,
+    /// Whether any node waits, or may begin a nested run that does.
+    pub can_park: bool,
     /// Whether any node asks how often it was visited.
     pub counts_visits: bool,
     /// The fan-outs that have joins.

@@ -80,7 +80,9 @@ pub(crate) fn counts_inside(code: &GraphTables, position: &Position, is_inside: 
         let tool = code.asks(at.node).tool().and_then(|tool| code.tool(tool));
         tool.is_some_and(may_begin_runs) && (is_counting || code.node(at.node).limits.steps.is_some())
     };
-    position.frontier.iter().filter(counts).map(|at| at.number).collect()
+    let waits = |at: &&Activation| position.waits.iter().any(|wait| wait.step == at.number && wait.opened.is_inside());
+    let parked = position.parked.iter().filter(waits);
+    position.frontier.iter().chain(parked).filter(counts).map(|at| at.number).collect()
 }
 
 /// Returns how many steps the runs have made that visits of a run began, and those inside them, by the numbers of the visits.
@@ -140,8 +142,8 @@ impl StepsMade {
         for at in 1..records.len() {
             let Some(record) = verified.record(at).transpose()? else { break };
             let Entry::Step(step) = record.entry else { continue };
-            for Visit { step, below, held: is_held, .. } in step.visits {
-                if is_held {
+            for Visit { step, below, held: is_held, opened, .. } in step.visits {
+                if is_held || opened.is_some() {
                     held.insert(step);
                 } else {
                     held.remove(&step);
@@ -197,8 +199,8 @@ fn begun(
         let frontier = past.next_frontier();
         for (visit, activation) in visits.iter().zip(&frontier) {
             let node = code.node(activation.node);
-            // A visit whose failure is held is recorded again when it is made again.
-            let is_whole = !visit.cancelled && !visit.held;
+            // A visit that waits, or whose failure is held, is recorded again when it is made again.
+            let is_whole = !visit.cancelled && !visit.held && visit.opened.is_none();
             let Some((index, tool, is_each)) = called(activation.node).filter(|_| is_whole) else { continue };
             let one = |item, has_result| Begun {
                 seq,
@@ -226,7 +228,7 @@ fn begun(
     }
     let mut done: Vec<&Done> = done.values().collect();
     done.sort_unstable_by_key(|done| (done.step, done.item));
-    for Done { step, item, calls, run: named, now, .. } in done {
+    for Done { step, item, calls, run: named, now, failure, .. } in done {
         let Some(activation) = past.position.open().find(|at| at.number == *step) else { continue };
         let node = code.node(activation.node);
         let Some((tool, row, _)) = called(activation.node) else { continue };
@@ -238,7 +240,7 @@ fn begun(
                 tool,
                 id,
                 attempts: (*calls).max(1),
-                has_result: true,
+                has_result: failure.is_none(),
             });
         }
     }

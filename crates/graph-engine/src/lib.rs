@@ -9,6 +9,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod activation;
+pub mod address;
 pub mod admission;
 pub mod answer;
 mod answering;
@@ -55,6 +56,7 @@ mod stop;
 pub mod store;
 pub mod threads;
 pub mod tool_caller;
+pub mod wait;
 mod worker;
 
 pub use graph_model::capability::{Grants, Pattern};

@@ -359,8 +359,9 @@ impl Runtime {
     /// any other run ends when its holder, or whoever resumes it, learns of the request.
     ///
     /// Returns the status that the run has then: [`Status::Cancelled`] if it has ended. A run that waits does not end at once if
-    /// it is inside another or has unfinished runs inside it, if somebody holds it, or if its journal is not what the engine wrote
-    /// with the key of this runtime. It ends when it is resumed, as by a [worker](Runtime::worker).
+    /// it is inside another or has runs inside it that are in progress, if somebody holds it, or if its journal is not what the
+    /// engine wrote with the key of this runtime. It ends when it is resumed, as by a [worker](Runtime::worker). The nested runs that
+    /// wait end with it.
     ///
     /// Observers receive [`Event::RunEnded`] for a run that this call ends, and no [`Event::Recorded`].
     ///
@@ -395,9 +396,33 @@ impl Runtime {
         Ok(store.find(run).await?.status)
     }
 
-    /// Ends a run that waits as cancelled. Returns false, and changes nothing, if it does not wait or another must end it.
+    /// Ends a run that waits as cancelled, and then the nested runs that wait. Returns false, and changes nothing, if it does not
+    /// wait or another must end it.
     async fn end_waiting(&self, store: &dyn Store, run: &RunId) -> Result<bool, StoreError> {
-        let is_waiting = |found: &RunSummary| found.status == Status::Waiting && found.parent.is_none();
+        if store.find(run).await?.parent.is_some() {
+            return Ok(false);
+        }
+        let Some(inside) = waiting_inside(store, run).await? else { return Ok(false) };
+        if !self.end_one(store, run).await? {
+            return Ok(false);
+        }
+        for inner in inside {
+            match self.end_one(store, &inner).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::debug!(run = %inner, "a nested run of a run that was cancelled does not wait any more")
+                }
+                Err(error) => {
+                    tracing::warn!(run = %inner, %error, "a nested run of a run that was cancelled cannot be ended")
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends one run that waits as cancelled.
+    async fn end_one(&self, store: &dyn Store, run: &RunId) -> Result<bool, StoreError> {
+        let is_waiting = |found: &RunSummary| found.status == Status::Waiting;
         let Some(key) = &self.inner.key else { return Ok(false) };
         let found = store.find(run).await?;
         if !is_waiting(&found) || found.holder.is_some() {
@@ -409,11 +434,6 @@ impl Runtime {
         };
         // It may have continued before it was leased.
         if !is_waiting(&store.find(run).await?) {
-            return Ok(false);
-        }
-        let statuses = vec![Status::Running, Status::Waiting];
-        let inside = RunFilter { statuses, within: Within::Run(run.clone()), ..RunFilter::default() };
-        if !store.runs(&inside, &Page { size: 1, after: None }).await?.runs.is_empty() {
             return Ok(false);
         }
         let signed = store.load(run).await?;
@@ -437,6 +457,32 @@ impl Runtime {
         self.inner.observers.iter().for_each(|observer| observer.observe(&ended));
         Ok(true)
     }
+}
+
+/// Returns the runs inside a run, and inside those, that have not ended, the outer ones first; `None` if one of them does not wait or
+/// is held.
+async fn waiting_inside(store: &dyn Store, run: &RunId) -> Result<Option<Vec<RunId>>, StoreError> {
+    let (mut all, mut at) = (Vec::new(), 0);
+    let mut outer = Some(run.clone());
+    while let Some(run) = outer {
+        let statuses = vec![Status::Running, Status::Waiting];
+        let filter = RunFilter { statuses, within: Within::Run(run), ..RunFilter::default() };
+        let mut page = Page::default();
+        loop {
+            let RunPage { runs, next } = store.runs(&filter, &page).await?;
+            if runs.iter().any(|inner| inner.status == Status::Running || inner.holder.is_some()) {
+                return Ok(None);
+            }
+            all.extend(runs.into_iter().map(|inner| inner.run));
+            match next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
+        }
+        outer = all.get(at).cloned();
+        at += 1;
+    }
+    Ok(Some(all))
 }
 
 /// Converts the reason why a run cannot be resumed to the reason why it cannot be read.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use graph_model::digest::Digest;
 use graph_model::name::{NodeName, RunId};
 
+use crate::address;
 use crate::error::StartError;
 use crate::graph::{GraphTables, tables};
 use crate::machine::{Graph, Machine};
@@ -13,6 +14,8 @@ use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
 use crate::signal::{NamedSignal, SignalError, answered, conforming, payload, seal};
+use crate::status::Status;
+use crate::step::{graph_inside, nested_at};
 use crate::store::{Received, Signal, StoreError};
 
 /// Whether a text can be the id of a signal. It is seen by people, as a node's name is, and is not the id of an answer.
@@ -27,6 +30,9 @@ impl Runtime {
     ///
     /// The run continues when a [worker](Runtime::worker) notices, or when it is resumed. A run that ended with an error, or as
     /// cancelled, receives the signal if it is resumed.
+    ///
+    /// A signal of a nested run is sent to the outermost run around it. Its name begins with the path to the nested run, as the ids of
+    /// its waits do: `5/paid` for the run that visit 5 began. The nested run has begun then, and has not completed.
     ///
     /// ```
     /// # use graph_engine as graph_runtime;
@@ -62,9 +68,19 @@ impl Runtime {
         if !is_id(&id) {
             return Err(SignalError::Id { id });
         }
-        let value = conforming(graph, &signal.name, signal.value)?;
         let failed = |source| SignalError::Store { run: run.clone(), source };
-        let start = self.inner.start_of(tables(graph.graph()), run).await?;
+        let (path, own) = address::split(&signal.name);
+        let (value, start) = match path {
+            "" => {
+                let value = conforming(graph, own, signal.value)?;
+                (value, self.inner.start_of(tables(graph.graph()), run).await?)
+            }
+            path => {
+                let start = self.inner.start_of(tables(graph.graph()), run).await?;
+                let inner = self.inner.receiver(graph, run, path).await?;
+                (conforming(&*inner, own, signal.value)?, start)
+            }
+        };
         let signal = Signal::new(signal.name, id, payload(&value));
         let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
         let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
@@ -140,6 +156,27 @@ impl Runtime {
 }
 
 impl RuntimeServices {
+    /// Returns the graph of the nested run at a path, which receives signals.
+    async fn receiver(&self, graph: &dyn Machine, run: &RunId, path: &str) -> Result<Arc<dyn Machine>, SignalError> {
+        let Some(store) = &self.store else { return Err(SignalError::NoStore) };
+        let failed = |source| SignalError::Store { run: run.clone(), source };
+        let nobody = || SignalError::NotInside { run: run.clone(), path: path.to_owned() };
+        let inner = nested_at(run, path).ok_or_else(nobody)?;
+        let found = match store.find(&inner).await {
+            Err(StoreError::NotFound(_)) => return Err(nobody()),
+            found => found.map_err(failed)?,
+        };
+        if matches!(found.status, Status::Completed | Status::CompletedWithErrors) {
+            return Err(SignalError::Store {
+                run: inner.clone(),
+                source: StoreError::Ended { run: inner, status: found.status },
+            });
+        }
+        let machine = graph_inside(graph, &found.graph).ok_or_else(nobody)?;
+        self.start_of(tables(machine.graph()), &inner).await?;
+        Ok(machine)
+    }
+
     /// Returns the link of a run's first record.
     ///
     /// # Errors

@@ -24,8 +24,8 @@ mod written;
 
 pub use edit::{ChangeError, StateChanges};
 pub use entry::{
-    BranchMemory, Calls, Done, Edit, End, Entry, FanOut, InBranch, Join, NewOrder, Origin, Payload, Record, Resume,
-    Snapshot, Start, Step, Take, Target, Visit, VisitFailure,
+    BranchMemory, Calls, Done, DoneFailure, Edit, End, Entry, FanOut, InBranch, Join, NewOrder, Origin, Payload,
+    Record, Resume, Snapshot, Start, Step, Take, Target, Visit, VisitFailure,
 };
 pub use journal::{FIRST_VERSION, Follower, JournalError, SignedRecord, VERSION, head, verified_start};
 

@@ -1,5 +1,6 @@
 //! Resuming runs that a crash, an error or a full disk stopped.
 
+use crate::address::Address;
 use crate::admission::{allowed, granted};
 use crate::engine::{Begin, JournalWriter, Taken, open_waits, waits_to_store};
 use crate::error::{ResumeError, RunError, StartError};
@@ -52,6 +53,14 @@ pub(crate) fn read_journal(
     Ok(journal)
 }
 
+/// Returns where the run of a journal receives signals and answers.
+fn address_of(journal: &Journal) -> Option<Address> {
+    match &journal.start.parent {
+        Some(_) => journal.start.address.clone(),
+        None => Some(Address::of_run(journal.chain.run().clone(), journal.chain.start()?)),
+    }
+}
+
 impl RuntimeServices {
     /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
     pub(crate) fn read_journal(
@@ -69,11 +78,15 @@ impl RuntimeServices {
     async fn still_waits(
         &self,
         code: &GraphTables,
-        run: &RunId,
+        begin: &Begin,
         replayed: &Replayed,
-        deadline: Option<i64>,
+        journal: &Journal,
     ) -> Result<Option<RunError>, StoreError> {
-        let Replayed { state, position, .. } = replayed;
+        let (Replayed { state, position, .. }, run) = (replayed, &begin.run);
+        // A run that is to be cancelled ends.
+        if begin.stop.is_set() {
+            return Ok(None);
+        }
         let Some(store) = self.store.as_ref().filter(|_| position.is_waiting() && !position.has_failed(code)) else {
             return Ok(None);
         };
@@ -81,17 +94,23 @@ impl RuntimeServices {
         if found.status != Status::Waiting || found.is_cancelling {
             return Ok(None);
         }
-        let inbox = match position.listens(code) {
-            true => store.inbox(run).await?,
-            false => Inbox::new(store.now().await?, Vec::new()),
+        let (address, deadline) = (address_of(journal), journal.start.deadline);
+        let inbox = match address.as_ref().filter(|_| position.listens(code)) {
+            Some(address) => store.inbox(&address.run).await?,
+            None => Inbox::new(store.now().await?, Vec::new()),
         };
         let waits = open_waits(code, position);
-        let has_signal = |wait: &Wait| inbox.signals.iter().any(|one| wait.accepts(&one.name, one.place.at));
+        let has_signal = |wait: &Wait| {
+            let mut own =
+                inbox.signals.iter().filter_map(|one| Some((address.as_ref()?.own(&one.name)?, one.place.at)));
+            own.any(|(name, at)| wait.accepts(name, at))
+        };
         let is_over = |due: Option<i64>| due.is_some_and(|due| due <= inbox.at);
         if is_over(deadline) || waits.iter().any(|wait| is_over(wait.due) || has_signal(wait)) {
             return Ok(None);
         }
         let (steps, state) = (position.steps, Box::new(state_value(code, &**state, position)));
+        let waits = if begin.parent.is_some() { waits_to_store(code, position, deadline) } else { waits };
         Ok(Some(RunError::Waiting { run: run.clone(), steps, waits, state }))
     }
 
@@ -125,7 +144,7 @@ impl RuntimeServices {
         let code = tables(machine.graph());
         let store_failed = |source| ResumeError::Store { run: run.clone(), source };
         let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
-        self.can_wait(code, &begin).await?;
+        self.can_wait(&*machine, &begin).await?;
         let run_secrets = RunSecrets::open(code, run, self.encryption_key.as_ref(), true).map_err(StartError::from)?;
         let read = |signed: &[SignedRecord]| {
             let journal = self.read_journal(code, run, signed, run_secrets.as_deref())?;
@@ -147,9 +166,8 @@ impl RuntimeServices {
         // All that can fail is tried before the run is leased, because other processes see the lease.
         let mut replayed = add_up(&journal)?;
         let (public, encryption_key) = (key.public(), self.encryption_key.as_ref());
-        if let Some(waiting) =
-            self.still_waits(code, run, &replayed, journal.start.deadline).await.map_err(store_failed)?
-        {
+        let address = address_of(&journal);
+        if let Some(waiting) = self.still_waits(code, &begin, &replayed, &journal).await.map_err(store_failed)? {
             self.recorded(run, machine.graph(), &signed);
             return Ok(Taken::Waiting(Box::new(waiting)));
         }
@@ -164,6 +182,8 @@ impl RuntimeServices {
             (None, false) => store.lease(run).await.map_err(store_failed)?,
         };
         lease.stops(&begin.stop);
+        // All of a run that waits is durable, and its nested runs have not continued without it.
+        let looks_inside = code.can_park && store.find(run).await.map_err(store_failed)?.status != Status::Waiting;
         // The journal may have grown since it was read, before the run was leased.
         let last = signed.len() - 1;
         let later = store.load_from(run, last as u64).await.map_err(store_failed)?;
@@ -186,14 +206,18 @@ impl RuntimeServices {
             visits => steps_inside(&**store, &public, run, visits).await?,
         };
         let (mut chain, due) = (journal.chain, journal.due);
-        let open = waits_to_store(code, &position, journal.start.deadline);
+        let open = match &begin.parent {
+            Some(_) => Vec::new(),
+            None => waits_to_store(code, &position, journal.start.deadline),
+        };
         let appended = self.append_resume(&lease, &mut chain, &entry, open).await;
         signed.push(appended.map_err(store_failed)?);
         self.recorded(run, machine.graph(), &signed);
         let journal_writer = JournalWriter::new(self, &machine, begin.durability, lease, chain, due);
         let depth = begin.depth.into_iter().chain(journal.start.depth).min();
         let deadline = self.known_deadline(journal.start.deadline).await.map_err(store_failed)?;
-        let begin = Begin { depth, ceiling, ..begin };
+        let address = address.filter(|_| begin.parent.is_some());
+        let begin = Begin { depth, ceiling, address, ..begin };
         let parts = EngineParts {
             machine,
             allowed,
@@ -205,6 +229,7 @@ impl RuntimeServices {
             before,
             deadline,
             is_new: false,
+            looks_inside,
         };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
     }

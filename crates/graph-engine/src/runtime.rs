@@ -414,7 +414,7 @@ impl Runtime {
         let span = run_span(&run, &tables(machine.graph()).id);
         let (runtime, own) = (self.clone(), span.clone());
         let launched = async move {
-            runtime.inner.can_wait(tables(machine.graph()), &begin).await?;
+            runtime.inner.can_wait(&*machine, &begin).await?;
             let engine = runtime.inner.begin(begin, machine, inputs).await?;
             Ok(spawn(engine, pass, own))
         };

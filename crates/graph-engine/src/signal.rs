@@ -7,6 +7,7 @@ use graph_model::value::{AsView, Mismatch, Value};
 use graph_signing::{PublicKey, SecretKey};
 use serde::Serialize;
 
+use crate::address::{self, Address};
 use crate::error::{ResumeError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
@@ -64,6 +65,16 @@ pub enum SignalError {
         name: String,
         /// The signals that it has.
         signals: Vec<String>,
+    },
+    /// The run has begun no nested run at the path of the signal.
+    #[error(
+        "run `{run}` has no run inside it at `{path}`: the path is that of a wait of the nested run, as `graph inbox` and `graph show` name it"
+    )]
+    NotInside {
+        /// The run.
+        run: RunId,
+        /// The path.
+        path: String,
     },
     /// The value does not fit the graph.
     #[error("the signal `{name}` does not fit the graph `{graph}`: {mismatch}")]
@@ -198,9 +209,10 @@ pub(crate) fn proposal_of(name: &str) -> Option<&str> {
 /// other names and ids.
 pub(crate) fn answered(name: &str) -> Option<&str> {
     let wait = name.split_once('?').map_or(name, |(wait, _)| wait);
-    let (step, ordinal) = wait.split_once('#')?;
+    let (path, own) = address::split(wait);
+    let (step, ordinal) = own.split_once('#')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (is_number(step) && is_number(ordinal)).then_some(wait)
+    (is_number(step) && is_number(ordinal) && address::calls(path).is_some()).then_some(wait)
 }
 
 /// Returns a received signal as a journal has it. An answer is still to be verified.
@@ -211,8 +223,7 @@ pub(crate) fn answered(name: &str) -> Option<&str> {
 /// graph.
 pub(crate) fn read(
     machine: &dyn Machine,
-    run: &RunId,
-    start: &Digest,
+    address: &Address,
     key: &PublicKey,
     received: ReceivedSignal,
     is_answer: bool,
@@ -221,26 +232,27 @@ pub(crate) fn read(
     let ReceivedSignal { place: SignalPlace { order, at }, name, id, payload: text, receipt, .. } = received;
     let value: Value = serde_json::from_str(&text).map_err(|_| FOREIGN)?;
     let signal = TakenSignal { name, id, order, at, value, receipt };
-    if payload(&signal.value) != text || !is_received(run, start, key, &signal) {
+    if payload(&signal.value) != text || !is_received(address, key, &signal) {
         return Err(FOREIGN.to_owned());
     }
     if is_answer {
         return Ok(signal);
     }
-    match conforming(machine, &signal.name, signal.value.clone()) {
+    match conforming(machine, signal.own_name(), signal.value.clone()) {
         Ok(value) if value == signal.value => Ok(signal),
         Ok(_) => Err(format!("`{}` has another value in this graph", signal.name)),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Whether a key signed the receipt of a signal that a journal has. `start` is the link of the run's first record.
-pub fn is_received(run: &RunId, start: &Digest, key: &PublicKey, signal: &TakenSignal) -> bool {
+/// Whether a key signed the receipt of a signal that a journal has, for the run with an address.
+pub fn is_received(address: &Address, key: &PublicKey, signal: &TakenSignal) -> bool {
     let place = SignalPlace { order: signal.order, at: signal.at };
-    let said = statement(run, start, place, &signal.name, &signal.id, &payload(&signal.value));
+    let is_for_it = address::split(&signal.name).0 == address.path;
+    let said = statement(&address.run, &address.start, place, &signal.name, &signal.id, &payload(&signal.value));
     let mut signature = [0; 64];
     let decoded = Base64UrlUnpadded::decode(&signal.receipt, &mut signature);
-    decoded.is_ok_and(|bytes| bytes.len() == 64) && key.verifies(&said, &signature)
+    is_for_it && decoded.is_ok_and(|bytes| bytes.len() == 64) && key.verifies(&said, &signature)
 }
 
 /// Returns the value of a signal as visits see it.

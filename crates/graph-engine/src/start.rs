@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use graph_model::digest::hex;
 use graph_model::name::RunId;
+use graph_model::program::Executor;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 use graph_signing::SecretKey;
@@ -39,6 +40,8 @@ pub(crate) struct EngineParts {
     pub(crate) before: BTreeMap<u64, u64>,
     pub(crate) deadline: Option<StoredDeadline>,
     pub(crate) is_new: bool,
+    /// Whether nested runs may have continued since it said what they wait for.
+    pub(crate) looks_inside: bool,
 }
 
 /// Returns the first record of a run that begins with this state and may use the capabilities that the whole ceiling grants.
@@ -67,6 +70,7 @@ pub fn start_entry(
         entry: None,
         encryption_key: run_secrets.and_then(RunSecrets::fingerprint),
         parent: None,
+        address: None,
         from: None,
         depth: None,
         limit: None,
@@ -74,6 +78,26 @@ pub fn start_entry(
         capabilities: None,
         deadline: None,
     }
+}
+
+/// Whether a graph that this one names, or one inside it, can wait.
+fn waits_inside(machine: &dyn Machine) -> bool {
+    let nested = |machine: &dyn Machine| {
+        let rows = (0_u16..).zip(&tables(machine.graph()).tools);
+        let graphs = rows.filter(|(_, tool)| tool.by == Executor::Graph).filter_map(|(at, _)| machine.nested(at));
+        graphs.collect::<Vec<_>>()
+    };
+    let (mut seen, mut left) = (BTreeSet::new(), nested(machine));
+    while let Some(inner) = left.pop() {
+        let code = tables(inner.graph());
+        if code.can_wait {
+            return true;
+        }
+        if seen.insert(code.id.to_string()) {
+            left.extend(nested(&*inner));
+        }
+    }
+    false
 }
 
 /// The deadline of a run in its store.
@@ -93,6 +117,8 @@ impl RuntimeServices {
         inputs: Value,
     ) -> Result<Engine, StartError> {
         let code = tables(machine.graph());
+        let can_wait = code.can_wait || (begin.address.is_some() && code.can_park && waits_inside(&*machine));
+        let begin = Begin { address: begin.address.filter(|_| can_wait), ..begin };
         let allowed = allowed(&*machine, &begin.ceiling)?;
         require_inputs(code, &inputs)?;
         let run_secrets = RunSecrets::open(code, &begin.run, self.encryption_key.as_ref(), self.store.is_some())?;
@@ -114,6 +140,7 @@ impl RuntimeServices {
                 let entry = Start {
                     deadline: deadline.map(|deadline| deadline.at),
                     parent: begin.parent.clone(),
+                    address: begin.address.clone(),
                     depth: begin.depth,
                     entry: begin.entry.clone(),
                     shared: begin.shared.clone(),
@@ -137,9 +164,20 @@ impl RuntimeServices {
             _ => None,
         };
         let (done, before) = (HashMap::new(), BTreeMap::new());
-        let is_new = true;
-        let parts =
-            EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, deadline, is_new };
+        let (is_new, looks_inside) = (true, false);
+        let parts = EngineParts {
+            machine,
+            allowed,
+            run_secrets,
+            state,
+            position,
+            journal,
+            done,
+            before,
+            deadline,
+            is_new,
+            looks_inside,
+        };
         Ok(self.engine(begin, parts))
     }
 
@@ -172,14 +210,15 @@ impl RuntimeServices {
         }
     }
 
-    /// Fails if a graph can wait, and its run cannot.
-    pub(crate) async fn can_wait(&self, code: &GraphTables, begin: &Begin) -> Result<(), StartError> {
-        if !code.can_wait {
-            return Ok(());
-        }
+    /// Fails if a graph can wait, or one that it nests can, and its run cannot.
+    pub(crate) async fn can_wait(&self, machine: &dyn Machine, begin: &Begin) -> Result<(), StartError> {
+        let code = tables(machine.graph());
         let graph = || code.id.to_string();
-        if begin.parent.is_some() {
-            return Err(StartError::WaitsInside { graph: graph() });
+        if !code.can_wait {
+            return match code.can_park && self.store.is_none() && waits_inside(machine) {
+                true => Err(StartError::NoStore { graph: graph() }),
+                false => Ok(()),
+            };
         }
         let asks = || code.nodes.iter().filter_map(|node| node.kind.wait()?.ask.as_ref());
         let of_answers = || asks().any(|ask| ask.schema.is_some());
@@ -190,13 +229,16 @@ impl RuntimeServices {
             return Err(StartError::Schema { graph: graph(), reason });
         }
         let store = self.store.as_ref().ok_or_else(|| StartError::NoStore { graph: graph() })?;
+        if begin.parent.is_some() && begin.address.is_none() {
+            return Err(StartError::WaitsInside { graph: graph() });
+        }
         let time = store.now().await;
         time.map(drop).map_err(|source| StartError::Store { run: begin.run.clone(), source })
     }
 
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
-        let EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, deadline, is_new } =
-            parts;
+        let EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, .. } = parts;
+        let EngineParts { deadline, is_new, looks_inside, .. } = parts;
         let code = tables(machine.graph());
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
@@ -204,6 +246,8 @@ impl RuntimeServices {
             id: begin.run,
             graph: Arc::clone(&code.facts),
             parent: begin.parent,
+            start: journal.as_ref().and_then(|journal| journal.chain.start()),
+            address: begin.address,
             depth: begin.depth.map_or(code.settings.depth, |depth| depth.min(code.settings.depth)),
             ceiling: begin.ceiling,
             deadline: own.into_iter().chain(begin.deadline).chain(deadline.map(|deadline| began + deadline.left)).min(),
@@ -236,6 +280,7 @@ impl RuntimeServices {
             slot: context.slot(),
             context,
             is_new,
+            looks_inside,
             history: self.keeps_history.then(Vec::new),
             journal,
             reserved: 0,

@@ -42,10 +42,10 @@ pub use ending::{
 pub use fold::{Candidate, fold, take_plain};
 pub use limit::{Overvisited, most_extended};
 pub use nested::{
-    MOST_CALLS, TOO_DEEP, failure_inside, graph_of, is_computed, is_nested_id, may_begin_runs, nested_id,
-    receives_secrets,
+    MOST_CALLS, TOO_DEEP, failure_inside, graph_inside, graph_of, is_computed, is_nested_id, may_begin_runs, nested_at,
+    nested_id, receives_secrets,
 };
-pub use opened::{ANSWER, OpenWait, Opened, Opening, TakenSignal, TakenWait, wait_id};
+pub use opened::{ANSWER, OpenWait, Opened, Opening, TakenSignal, TakenWait};
 pub use order::{ElementPaths, Reordered};
 pub use position::{Branch, Memory, OpenJoin, Position};
 pub use quorum::{Decision, Tally};

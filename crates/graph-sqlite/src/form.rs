@@ -21,6 +21,8 @@ const FACTS: i64 = 3;
 const LISTING: i64 = 4;
 /// The format version that added the waits of runs.
 const WAITS: i64 = 5;
+/// The format version that added what waits ask people.
+const ASKS: i64 = 6;
 /// The highest value of the lower half of a key; a record's number is smaller. In format version 2, it was the key of a row
 /// after the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
@@ -45,7 +47,7 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 /// The migrations from each format version to the next, beginning with a new file, whose version is 0. All missing
 /// migrations and the new version number are committed in one transaction, so a process that dies in between leaves the old
 /// version.
-pub(super) const MIGRATIONS: [Migration; 6] = [tables, ends, facts, listing, waits, asks];
+pub(super) const MIGRATIONS: [Migration; 7] = [tables, ends, facts, listing, waits, asks, inner_waits];
 
 /// A record's key is made of its run's number and its own, so that a run's records are adjacent in one tree without an
 /// index. A step writes only there, at the end of the run's records. Each further page would be four kilobytes more to wait
@@ -210,6 +212,11 @@ fn asks(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
+/// Format version 7 adds the graphs of nested runs that wait.
+fn inner_waits(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch("ALTER TABLE waits ADD COLUMN graph TEXT;")
+}
+
 /// Installs a trigger in the connection that writes, which ensures that only a run's last record has a token. An inserted
 /// record removes the token of the one before. A record that does not follow the last one is not inserted, without an
 /// error. So a step is written in one statement: each further statement would add a good part of the cost without the disk.
@@ -303,17 +310,22 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
     }
     own_only(connection, path)?;
     // A name without a schema refers to the temporary schema first.
-    if form.number == WAITS {
+    if form.number == ASKS {
+        connection
+            .execute_batch("CREATE TEMP VIEW waits AS SELECT *, NULL AS graph FROM main.waits;")
+            .map_err(|error| explain(error, path))?;
+    } else if form.number == WAITS {
         connection
             .execute_batch(
-                "CREATE TEMP VIEW waits AS SELECT *, NULL AS role, NULL AS count, NULL AS payload FROM main.waits;",
+                "CREATE TEMP VIEW waits AS
+                    SELECT *, NULL AS role, NULL AS count, NULL AS payload, NULL AS graph FROM main.waits;",
             )
             .map_err(|error| explain(error, path))?;
     } else if form.number < WAITS {
         connection
             .execute_batch(
                 "CREATE TEMP TABLE waits (run INTEGER, id TEXT, node TEXT, opened INTEGER, due INTEGER, signals TEXT,
-                    role TEXT, count INTEGER, payload TEXT);",
+                    role TEXT, count INTEGER, payload TEXT, graph TEXT);",
             )
             .map_err(|error| explain(error, path))?;
     }

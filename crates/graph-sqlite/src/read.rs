@@ -278,6 +278,7 @@ struct FoundWait {
     due: Option<i64>,
     signals: String,
     ask: Option<Ask>,
+    inner: Option<String>,
 }
 
 impl FoundWait {
@@ -292,6 +293,7 @@ impl FoundWait {
             due: row.get(6)?,
             signals: row.get(7)?,
             ask: payload.map(ask).transpose()?,
+            inner: row.get(11)?,
         })
     }
 
@@ -299,7 +301,7 @@ impl FoundWait {
         let run = RunId::new(self.run).map_err(|error| corrupt(path, error.to_string()))?;
         let signals = serde_json::from_str(&self.signals).map_err(|error| corrupt(path, error.to_string()))?;
         let mut wait = Wait::new(WaitId::new(self.place.id), self.node, self.place.opened, self.due).listening(signals);
-        wait.ask = self.ask;
+        (wait.ask, wait.graph) = (self.ask, self.inner);
         Ok(WaitRow::new(run, self.graph, wait))
     }
 }
@@ -357,7 +359,7 @@ pub(super) fn waits_query(filter: &WaitFilter, after: Option<WaitPlace>, size: u
     let (conditions, limit) = (conditions.join(" AND "), values.len());
     let text = format!(
         "SELECT waits.opened, waits.run, waits.id, runs.id, runs.graph, waits.node, waits.due, waits.signals, waits.role,
-            waits.count, waits.payload
+            waits.count, waits.payload, waits.graph
         FROM waits CROSS JOIN runs WHERE {conditions} ORDER BY waits.opened, waits.run, waits.id LIMIT ?{limit}"
     );
     (text, values)

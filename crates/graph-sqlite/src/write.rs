@@ -385,6 +385,16 @@ impl WriteConnection {
     }
 }
 
+/// The signals that the records of a run take.
+#[derive(Clone, Copy)]
+struct SignalsTaken<'a> {
+    /// The run that received them.
+    receiver: &'a RunId,
+    /// The number of its row, if it is another run.
+    number: Option<i64>,
+    orders: &'a [u64],
+}
+
 /// The row of a run.
 pub(super) struct RunRow {
     pub(super) number: i64,
@@ -561,9 +571,21 @@ impl WriteContext<'_> {
         status: Status,
         waits: &WaitChanges,
     ) -> WriteAnswer<(i64, WriteOutcome)> {
-        let appended = self.append_records(run, token, expected, records, status, &waits.take)?;
+        let other = waits.received_by.as_ref().filter(|receiver| *receiver != run && !waits.take.is_empty());
+        let receiver = match other {
+            Some(other) => match find(self.transaction, other)? {
+                Some(found) => Some(found.number),
+                None => return Ok(Err(StoreError::NotFound(other.clone()))),
+            },
+            None => None,
+        };
+        let take = SignalsTaken { receiver: other.unwrap_or(run), number: receiver, orders: &waits.take };
+        let appended = self.append_records(run, token, expected, records, status, take)?;
         if let Ok((number, _)) = &appended {
-            signals::take(self.transaction, *number, &waits.take)?;
+            signals::take(self.transaction, receiver.unwrap_or(*number), &waits.take)?;
+            if let Some(receiver) = receiver {
+                self.update_wake(receiver)?;
+            }
             self.change_waits(*number, status, waits)?;
             if status != Status::Running {
                 // Its status may be the one that it has: a run that was claimed waits again, one that was resumed fails again.
@@ -585,7 +607,7 @@ impl WriteContext<'_> {
         expected: u64,
         records: &[SignedRecord],
         status: Status,
-        take: &[u64],
+        take: SignalsTaken<'_>,
     ) -> WriteAnswer<(i64, WriteOutcome)> {
         let Self { transaction, holder, now, .. } = *self;
         let Some(RunRow { number, token: current, stop }) = find(transaction, run)? else {
@@ -597,11 +619,11 @@ impl WriteContext<'_> {
         if !has_room(expected, records) {
             return Ok(Err(StoreError::TooLong { run: run.clone(), limit: END.unsigned_abs() }));
         }
-        if !take.is_empty()
+        if !take.orders.is_empty()
             && count(transaction, number)? == expected
-            && let Some(order) = signals::gone(transaction, number, take)?
+            && let Some(order) = signals::gone(transaction, take.number.unwrap_or(number), take.orders)?
         {
-            return Ok(Err(StoreError::SignalGone { run: run.clone(), order }));
+            return Ok(Err(StoreError::SignalGone { run: take.receiver.clone(), order }));
         }
         let follows = match records {
             [] => count(transaction, number)? == expected,
@@ -643,8 +665,8 @@ impl WriteContext<'_> {
                 delete.execute(params![number, id.as_str()])?;
             }
             let mut insert = transaction.prepare_cached(
-                "INSERT OR REPLACE INTO waits (run, id, node, opened, due, signals, role, count, payload)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                "INSERT OR REPLACE INTO waits (run, id, node, opened, due, signals, role, count, payload, graph)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?;
             for wait in open {
                 let signals = serde_json::Value::from(wait.signals.clone()).to_string();
@@ -659,6 +681,7 @@ impl WriteContext<'_> {
                     ask.and_then(|ask| ask.role.as_deref()),
                     ask.map(|ask| ask.count),
                     ask.map(|ask| ask.payload.as_str()),
+                    wait.graph,
                 ])?;
             }
             self.mark_time()?;

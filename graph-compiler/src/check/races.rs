@@ -14,6 +14,16 @@ use crate::types::TypeKind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let branches = analysis.flow.branches();
+    if branches.is_empty() && analysis.model.is_whole() {
+        // A visit that waits for a nested run is made again in a later step, also where there are no branches.
+        analysis.model.reads(&mut |read| {
+            let key = read.path.segments.first().filter(|_| read.path.root == Root::State);
+            let key = key.and_then(|name| analysis.model.key(name)).filter(|_| read.site != Site::Hook);
+            if let Some(key) = key {
+                check_kept(analysis, &read, key, diagnostics);
+            }
+        });
+    }
     if branches.is_empty() || !analysis.model.is_whole() || !branches.faults().is_empty() {
         return;
     }
@@ -31,6 +41,39 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     }
     check_shared(analysis, &writers, diagnostics);
     check_reads(analysis, &writers, diagnostics);
+}
+
+/// Why the call of a visit may be made again in a later step.
+#[derive(Clone, Copy, PartialEq)]
+enum Again {
+    /// Its failure is held until other branches are done.
+    Held,
+    /// The graph that it runs can wait, and other branches go on meanwhile.
+    Waits,
+}
+
+impl Again {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Held => "`on_branch_error: finish` lets the other branches finish before the call is made again",
+            Self::Waits => "the graph that it runs can wait, and the other branches go on meanwhile",
+        }
+    }
+}
+
+/// Whether the graph that a node runs can wait.
+fn waits_inside(analysis: &Analysis<'_>, node: usize) -> bool {
+    let call = analysis.model.definition.nodes[node].call();
+    call.is_some_and(|call| analysis.model.tool(call).graph.is_some_and(|graph| graph.can_wait))
+}
+
+/// Returns the visits of a node whose calls may be made again in a later step.
+fn made_again<'a>(analysis: &'a Analysis<'_>, node: usize) -> impl Iterator<Item = (usize, Again)> + 'a {
+    let (branches, waits) = (analysis.flow.branches(), waits_inside(analysis, node));
+    branches.visits(node).filter_map(move |(at, visit)| match branches.holds(&analysis.model, visit) {
+        true => Some((at, Again::Held)),
+        false => waits.then_some((at, Again::Waits)),
+    })
 }
 
 /// Returns the visits of a node beside which another may happen.
@@ -151,14 +194,16 @@ fn check_shared(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, d
             else {
                 continue;
             };
-            let held = branches.visits(node).filter(|(_, visit)| branches.holds(model, *visit));
             let racing = |at: usize, except: Option<usize>| {
                 let others = writers.iter().filter(|&&writer| Some(branches.visit(writer).node) != except);
                 others.copied().find(|&writer| branches.is_concurrent(at, writer)).map(|writer| (at, writer))
             };
             let place = model.place(&shared.span);
-            if let Some((_, writing)) = held.map(|(at, _)| at).find_map(|at| racing(at, None)) {
-                held_call(analysis, (node, place), model.keys[key].name, branches.visit(writing).node, diagnostics);
+            // A run that waits has begun with the value.
+            let mut held = made_again(analysis, node).filter(|(_, again)| *again == Again::Held);
+            if let Some((_, writing)) = held.find_map(|(at, _)| racing(at, None)) {
+                let writer = (branches.visit(writing).node, Again::Held);
+                held_call(analysis, (node, place), model.keys[key].name, writer, diagnostics);
                 continue;
             }
             // Two writers of another key are an error.
@@ -237,30 +282,39 @@ fn check_reads(analysis: &Analysis<'_>, writers: &HashMap<usize, Vec<usize>>, di
 }
 
 /// Returns a node of another branch that may write a key before a call that depends on it is made again.
-fn holds_call(analysis: &Analysis<'_>, read: &PathRead<'_>, writers: &[usize]) -> Option<usize> {
-    let (branches, model) = (analysis.flow.branches(), &analysis.model);
+fn holds_call(analysis: &Analysis<'_>, read: &PathRead<'_>, writers: &[usize]) -> Option<(usize, Again)> {
+    let branches = analysis.flow.branches();
     if !is_of_call(read.site) {
         return None;
     }
-    let held = branches.visits(read.node).filter(|(_, visit)| branches.holds(model, *visit));
     let racing = |at: usize| writers.iter().copied().find(|&writer| branches.is_concurrent(at, writer));
-    held.map(|(at, _)| at).find_map(racing).map(|writer| branches.visit(writer).node)
+    let writer = |(at, again): (usize, Again)| Some((branches.visit(racing(at)?).node, again));
+    made_again(analysis, read.node).find_map(writer)
 }
 
 /// Reports a node that depends on a channel with a value for one step, if it may be visited again in a later one.
 fn check_kept(analysis: &Analysis<'_>, read: &PathRead<'_>, key: usize, diagnostics: &mut Diagnostics) {
-    let (branches, model) = (analysis.flow.branches(), &analysis.model);
+    let model = &analysis.model;
     let is_kept = model.keys[key].keep() == Some(Keep::Step);
-    if !is_kept || !branches.visits(read.node).any(|(_, visit)| branches.holds(model, visit)) {
-        return;
-    }
+    let waits = waits_inside(analysis, read.node) && is_of_call(read.site);
+    let again = made_again(analysis, read.node).map(|(_, again)| again).find(|again| *again == Again::Held || waits);
+    let Some(again) = again.or(waits.then_some(Again::Waits)).filter(|_| is_kept) else { return };
     let (node, name) = (&model.definition.nodes[read.node].name, model.keys[key].name);
     let message = format!(
         "node `{node}` depends on `state.{name}`, which has its value for one step, and may be visited again later"
     );
     let diagnostic = diagnostics.error(code::HELD_CALL, read.place(model.definition), message);
-    diagnostic.label("`on_branch_error: finish` lets the other branches finish before the node is visited again");
-    diagnostic.help("remove `keep`, or end the run at once: `on_branch_error: stop`");
+    match again {
+        Again::Held => {
+            diagnostic
+                .label("`on_branch_error: finish` lets the other branches finish before the node is visited again");
+            diagnostic.help("remove `keep`, or end the run at once: `on_branch_error: stop`");
+        }
+        Again::Waits => {
+            diagnostic.label("the graph that it runs can wait, and the node is visited again when that is over");
+            diagnostic.help("remove `keep`");
+        }
+    }
 }
 
 /// Whether the calls of a node depend on what is read there.
@@ -293,7 +347,7 @@ fn held_call(
     analysis: &Analysis<'_>,
     (reader, place): (usize, SourcePlace),
     name: &str,
-    writer: usize,
+    (writer, again): (usize, Again),
     diagnostics: &mut Diagnostics,
 ) {
     let nodes = &analysis.model.definition.nodes;
@@ -304,9 +358,12 @@ fn held_call(
         reader.name, writer.name
     );
     let diagnostic = diagnostics.error(code::HELD_CALL, place, message);
-    diagnostic.label("`on_branch_error: finish` lets the other branches finish before the call is made again");
+    diagnostic.label(again.label());
     if let Some(key) = written(writer, name) {
         diagnostic.related(analysis.model.place(&key.span), "written here");
     }
-    diagnostic.help("read it in the branch that writes it, or end the run at once: `on_branch_error: stop`");
+    diagnostic.help(match again {
+        Again::Held => "read it in the branch that writes it, or end the run at once: `on_branch_error: stop`",
+        Again::Waits => "read it in the branch that writes it, or behind the join",
+    });
 }

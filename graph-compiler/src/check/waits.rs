@@ -29,7 +29,6 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             }
             check_timeout(analysis, node, wait, diagnostics);
         }
-        check_inside(analysis, node, diagnostics);
     }
 }
 
@@ -152,16 +151,5 @@ fn check_until(
                 .error(code::BAD_WAIT, place, format!("{whose} is {shown}, and not a time"))
                 .help("a time is a text: a date and a time with an offset, as `2026-11-21T20:00:00+01:00`");
         }
-    }
-}
-
-/// Checks that a node runs no graph that waits.
-fn check_inside(analysis: &Analysis<'_>, node: &NodeDefinition, diagnostics: &mut Diagnostics) {
-    let Some(call) = node.call() else { return };
-    if analysis.model.tool(call).graph.is_some_and(|graph| graph.can_wait) {
-        let message = format!("node `{}` runs a graph that waits, which this version does not support", node.name);
-        diagnostics
-            .error(code::NOT_SUPPORTED, analysis.model.place(&call.item.span), message)
-            .help("let this graph wait, and call the other one before and behind");
     }
 }

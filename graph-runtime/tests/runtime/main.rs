@@ -31,6 +31,7 @@ mod language;
 mod late;
 mod limits;
 mod meaning;
+mod nested_waits;
 #[path = "../../../tests/support/random.rs"]
 mod random;
 mod recovery;

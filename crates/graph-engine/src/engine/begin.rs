@@ -8,6 +8,7 @@ use graph_model::name::{GraphId, RunId};
 use graph_model::value::{Map, Value};
 use tracing::Span;
 
+use crate::address::Address;
 use crate::call::Parent;
 use crate::engine::ended::Ended;
 use crate::engine::journal_writer::Durability;
@@ -21,6 +22,8 @@ use crate::stop::Stop;
 pub(crate) struct Begin {
     pub(crate) run: RunId,
     pub(crate) parent: Option<Parent>,
+    /// Where it receives signals and answers, if it is nested.
+    pub(crate) address: Option<Address>,
     pub(crate) depth: Option<u32>,
     pub(crate) ceiling: Vec<Grants>,
     pub(crate) deadline: Option<Duration>,
@@ -44,6 +47,7 @@ impl Begin {
         Self {
             run,
             parent: None,
+            address: None,
             depth: None,
             ceiling,
             deadline: None,

@@ -9,7 +9,9 @@ use crate::cache::Fresh;
 use crate::engine::run_state::VisitState;
 use crate::error::RunError;
 use crate::failure::{Failure, ItemFailure};
+use crate::record::Done;
 use crate::step::items_failed;
+use crate::store::Wait;
 
 /// A call that a visit needs.
 pub(crate) struct PendingCall<'a> {
@@ -34,6 +36,8 @@ pub(crate) struct CallResult {
     pub(crate) is_interrupted: bool,
     /// Why the run cannot continue: the store of a nested run failed.
     pub(crate) broken: Option<Box<RunError>>,
+    /// The waits of the nested run, if it waits: the call is not over.
+    pub(crate) waits: Vec<Wait>,
     /// The nested run.
     pub(crate) run: Option<RunId>,
     /// Whether it was not made because its result was in the cache.
@@ -48,6 +52,9 @@ pub(crate) struct CallResult {
 impl VisitState {
     /// Takes over the result of the visit's call.
     pub(crate) fn take(&mut self, made: CallResult) {
+        if !made.waits.is_empty() {
+            return self.park(ParkedCalls { waits: made.waits, done: Vec::new() });
+        }
         self.called = made.failure.is_none();
         self.value = made.value;
         self.failure = made.failure;
@@ -61,8 +68,19 @@ impl VisitState {
         self.warnings.extend(made.warnings);
     }
 
+    /// Leaves the visit until nested runs can continue. Nothing else of it is recorded.
+    fn park(&mut self, parked: ParkedCalls) {
+        (self.waits, self.at, self.parked) = (true, None, Some(Box::new(parked)));
+        self.warnings.clear();
+    }
+
     /// Takes over the results of the calls of a foreach.
     pub(crate) fn take_each(&mut self, mut calls: ItemCalls) {
+        if calls.waits() {
+            calls.waiting.sort_by_key(|(index, _)| *index);
+            let waits = calls.waiting.into_iter().flat_map(|(_, waits)| waits).collect();
+            return self.park(ParkedCalls { waits, done: calls.done });
+        }
         calls.failures.sort_by_key(|(index, _)| *index);
         self.calls = calls.calls.saturating_sub(calls.next as u64) + 1;
         self.warnings.append(&mut calls.warnings);
@@ -106,4 +124,24 @@ pub(crate) struct ItemCalls {
     /// How many were not made because their results were in the cache.
     pub(crate) cached: usize,
     pub(crate) fresh: Vec<Fresh>,
+    /// The waits of nested runs that wait, with the items' indices.
+    pub(crate) waiting: Vec<(usize, Vec<Wait>)>,
+    /// The calls of graphs that are over, each with its result or failure.
+    pub(crate) done: Vec<Done>,
+}
+
+impl ItemCalls {
+    /// Whether nothing is left to do before nested runs can continue.
+    pub(crate) fn waits(&self) -> bool {
+        !self.waiting.is_empty() && !self.over && !self.is_stopped
+    }
+}
+
+/// The calls of a visit that waits for nested runs.
+#[derive(Default)]
+pub(crate) struct ParkedCalls {
+    /// The waits of the runs.
+    pub(crate) waits: Vec<Wait>,
+    /// The calls of a foreach that are over.
+    pub(crate) done: Vec<Done>,
 }

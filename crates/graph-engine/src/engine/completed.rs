@@ -8,14 +8,16 @@ use graph_model::timestamp;
 use graph_model::value::Value;
 
 use crate::activation::Activation;
-use crate::engine::call_result::{CallResult, PendingCall};
+use crate::engine::call_result::{CallResult, ItemCalls, PendingCall};
 use crate::engine::journal_writer::JournalWriter;
 use crate::engine::pending_calls::Order;
-use crate::engine::run_state::{Engine, StepContext, VisitState};
+use crate::engine::run_state::{Engine, RunState, StepContext, VisitState};
 use crate::error::RunError;
-use crate::record::{Calls, Done, SignedRecord};
+use crate::failure::{Category, Failure};
+use crate::record::{Calls, Done, DoneFailure, SignedRecord};
 use crate::run_secrets::{SecretLocation, called_mask, item_text};
 use crate::status::Status;
+use crate::step::Opened;
 use crate::store::StoreError;
 
 /// How long the calls of a step that finish are not written if nothing waits for them: a step that is shorter writes them
@@ -84,27 +86,49 @@ impl StepContext {
     /// Queues a finished call for the journal, in a step that makes several. Returns its place, and whether the task that writes
     /// was woken, which happens only later in the step.
     pub(super) fn push(&self, job: &PendingCall<'_>, made: &CallResult, result: &Value) -> (Order, bool) {
-        let node = &self.graph().node(job.at.node).name;
-        let item = job.item.map(|(index, _)| index);
+        let done = self.done_call(job, made, None);
         let result = match &self.run_secrets {
             Some(run_secrets) => run_secrets.encrypt(
-                called_mask(self.graph(), node),
-                SecretLocation::call(job.at.number, &item_text(item)),
+                called_mask(self.graph(), &done.node),
+                SecretLocation::call(done.step, &item_text(done.item)),
                 result.clone(),
             ),
             None => result.clone(),
         };
-        self.pending_calls.push(Done {
+        self.pending_calls.push(Done { result, ..done })
+    }
+
+    /// Returns a finished call, with its result as it is.
+    pub(super) fn done_call(&self, job: &PendingCall<'_>, made: &CallResult, result: Option<&Value>) -> Done {
+        Done {
             step: job.at.number,
-            node: node.clone(),
-            item,
-            result,
+            node: self.graph().node(job.at.node).name.clone(),
+            item: job.item.map(|(index, _)| index),
+            result: result.cloned().unwrap_or_default(),
+            failure: None,
             calls: if made.calls > 1 { made.calls } else { 0 },
             run: made.run.clone(),
             cached: made.cached,
             now: made.at.map(timestamp::unix_milliseconds),
             warnings: made.warnings.clone(),
-        })
+        }
+    }
+
+    /// Keeps the failed calls of a foreach that waits for runs of other items: they are not made again with the visit.
+    pub(super) fn keep_failures(&self, at: &Activation, items: &[Value], calls: &mut ItemCalls) {
+        calls.failures.sort_by_key(|(index, _)| *index);
+        for (index, made) in &calls.failures {
+            let (Some(failure), Some(item)) = (&made.failure, items.get(*index)) else { continue };
+            let job = PendingCall { at, item: Some((*index as u64, item)) };
+            let (code, data) = (failure.code.clone(), failure.data.clone());
+            let category = failure.category.name().to_owned();
+            let failure = DoneFailure { error: failure.message.clone(), category, code, data };
+            let done = Done { failure: Some(failure), ..self.done_call(&job, made, None) };
+            if self.done(at.number, Some(*index as u64)).is_none() {
+                self.pending_calls.push(done.clone());
+                calls.done.push(done);
+            }
+        }
     }
 
     /// Returns the result of a call that was done before the run was resumed, if it was.
@@ -113,8 +137,13 @@ impl StepContext {
             return None;
         }
         let done = self.run_state.done.get(&(step, item))?;
+        let failed = |DoneFailure { error, category, code, data }: &DoneFailure| {
+            let category = Category::named(category).unwrap_or(Category::Permanent);
+            Box::new(Failure { code: code.clone(), data: data.clone(), ..Failure::of(category, error.clone()) })
+        };
         Some(CallResult {
-            value: Some(done.result.clone()),
+            value: done.failure.is_none().then(|| done.result.clone()),
+            failure: done.failure.as_ref().map(failed),
             calls: done.calls.max(1),
             run: done.run.clone(),
             cached: done.cached,
@@ -135,9 +164,11 @@ impl StepContext {
 
 impl Engine {
     /// Signs a record of the finished calls of the step to be committed that are kept with their visits, whose failures are
-    /// held. There may be none.
+    /// held, or which wait for nested runs. There may be none.
     pub(super) fn sign_kept_calls(&mut self, visits: &[&mut VisitState]) -> Option<SignedRecord> {
-        let is_kept = |visit: &&&mut VisitState| visit.way.is_held() && !visit.items.is_empty();
+        let is_kept = |visit: &&&mut VisitState| {
+            (visit.way.is_held() && !visit.items.is_empty()) || visit.way.opened().is_some_and(Opened::is_inside)
+        };
         let kept: Vec<u64> = visits.iter().filter(is_kept).map(|visit| visit.activation.number).collect();
         if kept.is_empty() {
             return None;
@@ -149,9 +180,16 @@ impl Engine {
         Some(journal_writer.sign("calls", &Calls { done }))
     }
 
-    /// Forgets the finished calls of a step that is committed.
-    pub(super) fn clear_pending(&mut self) {
-        self.run_state().done.clear();
+    /// Forgets the finished calls of a step that is committed, except those of visits that wait for nested runs.
+    pub(super) fn clear_pending(&mut self, visits: &mut [&mut VisitState]) {
+        let RunState { done, position, .. } = self.run_state();
+        if !(done.is_empty() && position.waits.is_empty()) {
+            let waits = |step: u64| position.waits.iter().any(|wait| wait.step == step && wait.opened.is_inside());
+            done.retain(|(step, _), _| waits(*step));
+            let parked = visits.iter_mut().filter(|visit| waits(visit.activation.number));
+            let kept = parked.filter_map(|visit| visit.parked.take()).flat_map(|parked| parked.done);
+            done.extend(kept.map(|done| ((done.step, done.item), done)));
+        }
         let (_, last) = self.pending_calls.take();
         self.pending_calls.store(last);
     }

@@ -1,5 +1,6 @@
 //! Nested runs: a node whose action is another graph (R188).
 
+use crate::address::part;
 use crate::call::Parent;
 use crate::engine::begin::{Begin, Taken, run_span};
 use crate::engine::call_result::{CallResult, PendingCall};
@@ -14,14 +15,14 @@ use crate::schedule::in_run;
 use crate::status::Status;
 use crate::step::{TOO_DEEP, check_shared, failure_inside, is_computed, nested_id, receives_secrets, shared_values};
 use crate::stop::Stop;
-use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
+use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitId, Within};
 use crate::tool_caller::Request;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use graph_model::name::{ItemId, RunId};
+use graph_model::name::{GraphId, ItemId, RunId};
 use graph_model::program::Executor;
 use graph_model::value::{Map, Value};
 use tokio::task::JoinSet;
@@ -61,11 +62,15 @@ impl StepContext {
             let node = self.graph().node(job.at.node);
             check_shared(self.graph(), node, tables(machine.graph())).map_err(Failure::permanent)?;
             let shared = shared_values(self.graph(), node, &*self.run_state.state);
+            let address = self.facts.address().map(|own| own.inside(parent.step, parent.item, made.calls));
+            let is_known = self.graph().tool(request.tool).is_some_and(|tool| !is_computed(tool));
             let begin = Begin { meter, shared, ..self.begin_inside(id.clone(), parent, depth) };
+            let begin = Begin { address: address.filter(|_| is_known), ..begin };
             let runtime = &self.runtime;
-            let can_wait = runtime.can_wait(tables(machine.graph()), &begin).await;
+            let can_wait = runtime.can_wait(&*machine, &begin).await;
             can_wait.map_err(|error| Failure::permanent(error.to_string()))?;
-            let span = run_span(&id, &tables(machine.graph()).id);
+            let inner = tables(machine.graph()).id.clone();
+            let span = run_span(&id, &inner);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
             let taken = match begun {
                 Ok(engine) => Ok(Taken::Unfinished(Box::new(engine))),
@@ -84,7 +89,8 @@ impl StepContext {
                 }
                 Err(error) => return Err(Box::new(Failure::permanent(error.to_string()))),
             };
-            self.take_nested(&id, ended, is_plain, made)
+            let at = (job.at.number, job.item.map(|(index, _)| index));
+            self.take_nested(&id, ended, is_plain, (&inner, at), made)
         })
     }
 
@@ -95,6 +101,7 @@ impl StepContext {
         Begin {
             run,
             parent: Some(parent),
+            address: None,
             depth: Some(depth),
             ceiling,
             deadline: self.facts.deadline,
@@ -114,6 +121,7 @@ impl StepContext {
         id: &RunId,
         ended: Result<Ended, RunError>,
         is_plain: bool,
+        (inner, (step, item)): (&GraphId, (u64, Option<u64>)),
         made: &mut CallResult,
     ) -> Result<Value, Box<Failure>> {
         let error = match ended {
@@ -121,6 +129,10 @@ impl StepContext {
             Err(error) => error,
         };
         match error {
+            RunError::Waiting { waits, .. } => {
+                made.waits = surfaced(inner.as_str(), step, item, made.calls, waits);
+                Err(Box::new(Failure::of(Category::Cancelled, "the run waits")))
+            }
             RunError::Store { .. } | RunError::Stopped { .. } => {
                 let message = error.to_string();
                 made.broken = Some(Box::new(error));
@@ -188,7 +200,7 @@ impl Engine {
     async fn try_cancel_inside(&self, which: &Cancelled) -> Result<(), StoreError> {
         let Some(store) = self.runtime.store.as_ref().filter(|_| self.journal.is_some()) else { return Ok(()) };
         let within = Within::Run(self.facts.id.clone());
-        let filter = RunFilter { statuses: vec![Status::Running], within, ..RunFilter::default() };
+        let filter = RunFilter { statuses: vec![Status::Running, Status::Waiting], within, ..RunFilter::default() };
         let mut page = Page::default();
         loop {
             let RunPage { runs, next } = store.runs(&filter, &page).await?;
@@ -220,6 +232,7 @@ impl Engine {
             return Ok(());
         }
         let mut begin = self.begin_inside(run.clone(), parent, self.facts.depth.saturating_sub(1));
+        begin.address = journal.start.address;
         if let Cancelled::Of(_) = which {
             begin.stop = Stop::default();
             begin.stop.set();
@@ -266,5 +279,31 @@ pub(crate) async fn drive_apart(engine: Engine, span: Span) -> Result<Ended, Run
         Some(Ok(ended)) => ended,
         Some(Err(error)) => stopped(error.to_string()),
         None => stopped("its task is gone".to_owned()),
+    }
+}
+
+/// Returns the waits of a nested run as those of the run around it: the `call`th call of a visit or item of that run began it.
+fn surfaced(graph: &str, step: u64, item: Option<u64>, call: u64, waits: Vec<Wait>) -> Vec<Wait> {
+    let part = part(step, item, call);
+    let surface = |wait: Wait| Wait {
+        id: WaitId::new(format!("{part}{}", wait.id)),
+        graph: wait.graph.or_else(|| Some(graph.to_owned())),
+        signals: wait.signals.iter().map(|name| format!("{part}{name}")).collect(),
+        ..wait
+    };
+    waits.into_iter().map(surface).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_of_nested_runs_keep_the_innermost_graph() {
+        let wait = Wait::new(WaitId::of_visit(3), "ask", 1, None).listening(vec!["3#1".to_owned(), "paid".to_owned()]);
+        let inner = surfaced("shop/refund", 2, None, 1, vec![wait]);
+        let outer = surfaced("shop/order", 5, Some(0), 2, inner);
+        assert_eq!((outer[0].id.as_str(), outer[0].graph.as_deref()), ("5.0~2/2/3#1", Some("shop/refund")));
+        assert_eq!(outer[0].signals, ["5.0~2/2/3#1", "5.0~2/2/paid"]);
     }
 }

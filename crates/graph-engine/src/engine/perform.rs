@@ -67,7 +67,7 @@ impl StepContext {
             Err(failure) => Err(failure),
         };
         self.complete(&job, slot, Some(first), &mut made).await;
-        if made.failure.is_none() {
+        if made.failure.is_none() && made.waits.is_empty() {
             let outcome = || slot.tool_caller.outcome().to_plain_value();
             visit.returned = (!is_alone && made.value.is_none()).then(outcome);
             let result = made.value.as_ref().or(visit.returned.as_ref());
@@ -107,6 +107,7 @@ impl StepContext {
                 Some(request) => request,
                 None => self.plan_call(job, made),
             };
+            made.waits.clear();
             let answer = match request {
                 Ok(request) => {
                     let tool = request.tool;
@@ -119,6 +120,10 @@ impl StepContext {
             match answer {
                 Ok(value) => {
                     made.value = value;
+                    made.failure = None;
+                    return;
+                }
+                Err(_) if !made.waits.is_empty() => {
                     made.failure = None;
                     return;
                 }
@@ -445,6 +450,8 @@ impl StepContext {
             calls: 0,
             cached: 0,
             fresh: Vec::new(),
+            waiting: Vec::new(),
+            done: Vec::new(),
         });
         let width = width.clamp(1, items.len().max(1));
         if width == 1 {
@@ -454,7 +461,11 @@ impl StepContext {
             let mut workers: FuturesUnordered<_> = workers.collect();
             while workers.next().await.is_some() {}
         }
-        visit.take_each(calls.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let mut calls = calls.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if calls.waits() {
+            self.keep_failures(&visit.activation, &items, &mut calls);
+        }
+        visit.take_each(calls);
     }
 
     /// Whether a foreach calls an agent's thread.
@@ -485,6 +496,12 @@ impl StepContext {
             if is_new {
                 self.complete(&job, &mut slot, None, &mut made).await;
             }
+            if !made.waits.is_empty() {
+                let mut calls = calls();
+                calls.waiting.push((index, std::mem::take(&mut made.waits)));
+                calls.over |= self.facts.stop.is_set() || self.pending_calls.is_cut();
+                continue;
+            }
             let failed = made.failure.is_some();
             let result =
                 (!failed).then(|| made.value.take().unwrap_or_else(|| slot.tool_caller.outcome().to_plain_value()));
@@ -499,6 +516,9 @@ impl StepContext {
                 let mut calls = calls();
                 calls.calls += made.calls;
                 calls.cached += usize::from(made.cached);
+                if let Some(result) = result.as_ref().filter(|_| is_new && made.run.is_some()) {
+                    calls.done.push(self.done_call(&job, &made, Some(result)));
+                }
                 calls.warnings.append(&mut made.warnings);
                 if let Some(result) = result {
                     if let Some(key) = made.key {

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::activation::{Activation, Change, TakenEdges, path};
 use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
+use crate::engine::call_result::ParkedCalls;
 use crate::engine::journal_writer::{Durability, JournalWriter, Sink};
 use crate::engine::pending_calls::PendingCalls;
 use crate::error::RunError;
@@ -81,6 +82,8 @@ pub(crate) struct Engine {
     pub(crate) context: StepContext,
     /// Whether the run has yet to begin; hooks are notified of its start.
     pub(crate) is_new: bool,
+    /// Whether nested runs may have continued since the run said what they wait for: a process died between.
+    pub(crate) looks_inside: bool,
     /// The visits so far, if the runtime keeps them.
     pub(crate) history: Option<Vec<Visit>>,
     /// Its journal, except while a step that writes to it is in progress.
@@ -169,6 +172,8 @@ pub(crate) struct VisitState {
     pub(crate) waits: bool,
     /// The values that its node computed before it waits.
     pub(crate) opening: Opening,
+    /// Its calls, if it waits for nested runs.
+    pub(crate) parked: Option<Box<ParkedCalls>>,
     /// Most visits write at most one key.
     pub(crate) changes: SmallVec<[Change; 1]>,
     /// The values of channels as the node saw them after its own writes, if a function of the program combined them.
@@ -209,6 +214,7 @@ impl VisitState {
         self.is_unfit = false;
         self.waits = false;
         self.opening = Opening::default();
+        self.parked = None;
         self.changes.clear();
         self.reduced.clear();
         self.new_keys.clear();

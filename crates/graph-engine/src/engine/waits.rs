@@ -1,12 +1,13 @@
 //! Waits: opening them, continuing when they are over, and leaving a run in its store until then.
 
+use std::collections::BTreeSet;
 use std::mem::take;
 use std::sync::Arc;
 
-use graph_model::digest::Digest;
 use graph_model::program;
 use graph_model::timestamp::unix_milliseconds;
 
+use crate::address::{Address, is_for_nested};
 use crate::answer::Question;
 use crate::engine::run_state::{Engine, VisitState};
 use crate::error::RunError;
@@ -15,7 +16,7 @@ use crate::record::{End, Take, TakenSignal};
 use crate::signal::{self, answered};
 use crate::status::Status;
 use crate::step::{GIVEN_UP, OpenWait, Opened, Position, Way};
-use crate::store::{Ask, StoreError, Wait, WaitChanges, WaitId};
+use crate::store::{Ask, Inbox, StoreError, Wait, WaitChanges, WaitId};
 
 /// The signals of a run in its store, at a time.
 struct Post {
@@ -24,6 +25,8 @@ struct Post {
     signals: Vec<TakenSignal>,
     /// The order of those that this runtime did not receive, or that do not fit the graph.
     refused: Vec<u64>,
+    /// The visits whose nested runs can continue.
+    resumed: BTreeSet<u64>,
 }
 
 impl Engine {
@@ -54,7 +57,9 @@ impl Engine {
         }
         let at = self.store_time().await?;
         for visit in visits.iter_mut().filter(|visit| visit.waits && visit.way.opened().is_some()) {
-            if let Some(wait) = self.graph().node(visit.activation.node).kind.wait() {
+            if let Some(parked) = &mut visit.parked {
+                visit.way = Way::Waits(Opened::of_inside(take(&mut parked.waits), at));
+            } else if let Some(wait) = self.graph().node(visit.activation.node).kind.wait() {
                 visit.way = Way::Waits(Opened::new(wait, take(&mut visit.opening), at));
             }
         }
@@ -63,8 +68,12 @@ impl Engine {
 
     /// Continues the visits whose waits are over: they are part of the next step, and the journal says so before it begins.
     pub(super) async fn take_waits(&mut self) -> Result<(), RunError> {
-        let Post { at, signals, refused } = self.post().await?;
-        let taken = self.run_state.position.over(self.graph(), at, signals);
+        let Post { at, signals, refused, mut resumed } = self.post().await?;
+        if take(&mut self.looks_inside) {
+            let inside = self.run_state.position.waits.iter().filter(|wait| wait.opened.is_inside());
+            resumed.extend(inside.map(|wait| wait.step));
+        }
+        let taken = self.run_state.position.over(self.graph(), at, signals, &resumed);
         if !refused.is_empty() {
             self.settled_signals.extend(&refused);
             // Nothing takes them. In the inbox, they would wake the run again and again.
@@ -73,7 +82,9 @@ impl Engine {
         if taken.is_empty() {
             return Ok(());
         }
-        let close = taken.iter().map(|wait| WaitId::of_visit(wait.step)).collect();
+        let waits = &self.run_state.position.waits;
+        let over = waits.iter().filter(|wait| taken.iter().any(|taken| taken.step == wait.step));
+        let close = over.flat_map(ids).collect();
         let take: Vec<u64> = taken.iter().filter_map(|wait| Some(wait.signal.as_ref()?.order)).collect();
         self.settled_signals.extend(&take);
         let machine = Arc::clone(&self.machine);
@@ -81,7 +92,7 @@ impl Engine {
         position.take_waits(tables(machine.graph()), &taken).expect("only waits of the position are over");
         if self.is_kept {
             let record = self.sign("take", Take::new(taken));
-            self.change_waits(WaitChanges { close, open: Vec::new(), take });
+            self.change_waits(WaitChanges { close, take, ..WaitChanges::default() });
             let step = self.run_state.position.steps + 1;
             self.append(vec![record], step, Status::Running).await?;
         }
@@ -90,25 +101,28 @@ impl Engine {
 
     /// Returns the time of the store, and the signals that it received for the run, if a wait waits for signals.
     async fn post(&self) -> Result<Post, RunError> {
-        let listens = self.run_state.position.listens(self.graph());
-        let journal = self.journal.as_ref().filter(|_| listens);
-        let start = journal.and_then(|journal| journal.chain.start());
-        let (Some(store), Some(key), Some(start)) = (&self.runtime.store, &self.runtime.key, start) else {
-            return Ok(Post { at: self.store_time().await?, signals: Vec::new(), refused: Vec::new() });
+        let position = &self.run_state.position;
+        let address = self.facts.address().filter(|_| position.listens(self.graph()));
+        let (Some(store), Some(key), Some(address)) = (&self.runtime.store, &self.runtime.key, address) else {
+            let at = self.store_time().await?;
+            let resumed = resumed(position, &Inbox::new(at, Vec::new()), None);
+            return Ok(Post { at, signals: Vec::new(), refused: Vec::new(), resumed });
         };
-        let inbox = store.inbox(&self.facts.id).await.map_err(|source| self.failed_store(source))?;
-        let mut post = Post { at: inbox.at, signals: Vec::new(), refused: Vec::new() };
+        let inbox = store.inbox(&address.run).await.map_err(|source| self.failed_store(source))?;
+        let resumed = resumed(position, &inbox, Some(&address));
+        let mut post = Post { at: inbox.at, signals: Vec::new(), refused: Vec::new(), resumed };
         // The records that take some of them may be in memory only.
         let new = inbox.signals.into_iter().filter(|one| !self.settled_signals.contains(&one.place.order));
         for received in new {
+            let Some(own) = address.own(&received.name).filter(|own| !is_for_nested(own)) else { continue };
             let order = received.place.order;
             if self.run_state.position.received.contains(&order) {
                 tracing::error!(run = %self.facts.id, order, "a signal is left out: it was taken before");
                 post.refused.push(order);
                 continue;
             }
-            let wait = answered(&received.name);
-            let question = wait.and_then(|wait| self.question(wait, start));
+            let wait = answered(own);
+            let question = wait.and_then(|wait| self.question(wait, &address));
             if wait.is_some() && question.is_none() {
                 tracing::debug!(run = %self.facts.id, order, "an answer came after its question was over");
                 post.refused.push(order);
@@ -118,8 +132,7 @@ impl Engine {
             if question.as_ref().is_some_and(|question| question.wait != received.name) {
                 continue;
             }
-            let read =
-                signal::read(&*self.machine, &self.facts.id, &start, &key.public(), received, question.is_some());
+            let read = signal::read(&*self.machine, &address, &key.public(), received, question.is_some());
             let proven = read.and_then(|signal| match &question {
                 Some(question) => question.proves(&*self.machine, &signal).map(|_| signal),
                 None => Ok(signal),
@@ -136,12 +149,20 @@ impl Engine {
     }
 
     /// Returns what the run asks in a wait that is open.
-    fn question(&self, wait: &str, start: Digest) -> Option<Question> {
-        Question::open(self.graph(), &self.run_state.position, &self.facts.id, start, wait)
+    fn question(&self, wait: &str, address: &Address) -> Option<Question> {
+        Question::open(self.graph(), &self.run_state.position, address, wait)
     }
 
     /// Changes what the store knows the run to wait for, with the records that are appended next.
     fn change_waits(&mut self, changes: WaitChanges) {
+        let changes = match &self.facts.address {
+            // The runs around it say what it waits for, and receive its signals.
+            Some(address) => {
+                WaitChanges { take: changes.take, received_by: Some(address.run.clone()), ..WaitChanges::default() }
+            }
+            None if self.facts.parent.is_some() => WaitChanges::default(),
+            None => changes,
+        };
         if let Some(journal) = self.journal.as_mut().filter(|_| !changes.is_empty()) {
             journal.change_waits(changes);
         }
@@ -154,13 +175,16 @@ impl Engine {
         let is_in =
             |waits: &[OpenWait], wait: &OpenWait| waits.binary_search_by_key(&wait.step, |one| one.step).is_ok();
         let closed = before.iter().filter(|wait| !is_in(&position.waits, wait));
-        let close = closed.map(|wait| WaitId::of_visit(wait.step)).collect();
+        let close = closed.clone().flat_map(ids).collect();
+        // Their nested runs are ended.
+        let needless: Vec<u64> = closed.filter(|wait| wait.opened.is_inside()).map(|wait| wait.step).collect();
         let opened = position.waits.iter().filter(|wait| !is_in(before, wait));
-        let mut open: Vec<Wait> = opened.map(|wait| stored(self.graph(), position, wait)).collect();
+        let mut open: Vec<Wait> = opened.flat_map(|wait| stored(self.graph(), position, wait)).collect();
         if !open.is_empty() {
             open.extend(deadline_wait(self.facts.stored_deadline));
         }
-        self.change_waits(WaitChanges { close, open, take: Vec::new() });
+        self.dropped.extend(needless);
+        self.change_waits(WaitChanges { close, open, ..WaitChanges::default() });
         // A hook may still end a run that others may take over once it waits.
         Ok(!self.has_hooks(program::Event::AfterStep) && self.will_wait().await?)
     }
@@ -193,13 +217,36 @@ impl Engine {
         self.observe_end(Status::Waiting, None);
         let position = &self.run_state.position;
         let (steps, state) = (position.steps, Box::new(self.state_value()));
-        RunError::Waiting { run: self.facts.id.clone(), steps, waits: open_waits(self.graph(), position), state }
+        let waits = match &self.facts.parent {
+            Some(_) => waits_to_store(self.graph(), position, self.facts.stored_deadline),
+            None => open_waits(self.graph(), position),
+        };
+        RunError::Waiting { run: self.facts.id.clone(), steps, waits, state }
+    }
+}
+
+/// Returns the visits that wait for nested runs of which one can continue. `address` is where the run receives signals.
+pub(crate) fn resumed(position: &Position, inbox: &Inbox, address: Option<&Address>) -> BTreeSet<u64> {
+    let received = |wait: &Wait| {
+        let mut own = inbox.signals.iter().filter_map(|one| Some((address?.own(&one.name)?, one.place.at)));
+        own.any(|(name, at)| wait.accepts(name, at))
+    };
+    let can_continue = |wait: &Wait| wait.due.is_some_and(|due| due <= inbox.at) || received(wait);
+    let resumed = position.waits.iter().filter(|wait| wait.opened.inside.iter().any(can_continue));
+    resumed.map(|wait| wait.step).collect()
+}
+
+/// Returns the ids that a store knows an open wait by.
+fn ids(wait: &OpenWait) -> Vec<WaitId> {
+    match wait.opened.is_inside() {
+        true => wait.opened.inside.iter().map(|wait| wait.id.clone()).collect(),
+        false => vec![WaitId::of_visit(wait.step)],
     }
 }
 
 /// Returns the waits of a run that are open, in the order of the visits.
 pub(crate) fn open_waits(graph: &GraphTables, position: &Position) -> Vec<Wait> {
-    position.waits.iter().map(|wait| stored(graph, position, wait)).collect()
+    position.waits.iter().flat_map(|wait| stored(graph, position, wait)).collect()
 }
 
 /// Returns what a store is to know of the waits of a run that is left there: those that are open, and its deadline.
@@ -216,17 +263,21 @@ fn deadline_wait(deadline: Option<i64>) -> Option<Wait> {
     deadline.map(|at| Wait::new(WaitId::new("deadline"), "", at, Some(at)))
 }
 
-fn stored(graph: &GraphTables, position: &Position, wait: &OpenWait) -> Wait {
+fn stored(graph: &GraphTables, position: &Position, wait: &OpenWait) -> Vec<Wait> {
+    if wait.opened.is_inside() {
+        return wait.opened.inside.clone();
+    }
     let at = position.parked.iter().find(|at| at.number == wait.step);
     let node = at.map_or("", |at| graph.node(at.node).name.as_str());
     let OpenWait { step, opened } = wait;
     let signals = position.awaited(graph, *step);
     let known = Wait::new(WaitId::of_visit(*step), node, opened.at, opened.due).listening(signals);
-    match position.wait_of(graph, *step).and_then(|wait| wait.ask.as_ref()) {
+    let known = match position.wait_of(graph, *step).and_then(|wait| wait.ask.as_ref()) {
         Some(ask) => {
             let payload = opened.payload.as_ref().map_or_else(String::new, ToString::to_string);
             known.asking(Ask::new(ask.role.clone(), ask.count, payload))
         }
         None => known,
-    }
+    };
+    vec![known]
 }

@@ -65,6 +65,8 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         by_branch: settings.by_branch.contains(&key.name),
         keep: settings.keep.get(&key.name).copied(),
     };
+    let waits = |node: &CompiledNode| node.kind.wait().is_some();
+    let can_park = nodes.iter().any(waits) || tools.iter().any(CompiledTool::may_begin_runs);
     let mut loaded = GraphTables {
         id,
         version: graph.version,
@@ -80,7 +82,8 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         kept_for_a_step: Vec::new(),
         has_ordered: !settings.by_branch.is_empty(),
         has_cancelling: nodes.iter().any(|node: &CompiledNode| node.cancels),
-        can_wait: nodes.iter().any(|node: &CompiledNode| node.kind.wait().is_some()),
+        can_wait: nodes.iter().any(waits),
+        can_park,
         counts_visits: nodes.iter().any(|node: &CompiledNode| node.facts.visits),
         fan_outs: HashMap::new(),
         hooks,

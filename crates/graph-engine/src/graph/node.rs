@@ -74,6 +74,16 @@ pub struct CompiledTool {
 }
 
 impl CompiledTool {
+    /// Whether the id of the item that its calls execute is known only at each call, so that it may be a graph's.
+    pub fn is_computed(&self) -> bool {
+        self.by == Executor::Program && self.id.is_none()
+    }
+
+    /// Whether its calls may begin runs.
+    pub fn may_begin_runs(&self) -> bool {
+        self.by == Executor::Graph || self.is_computed()
+    }
+
     /// Returns the id as messages show it.
     pub fn name(&self) -> &str {
         self.id.as_ref().map_or("", ItemId::as_str)

@@ -15,6 +15,7 @@ use serde_json::from_str;
 use serde_json::value::RawValue;
 
 use crate::activation::{Arrival, TakenEdges, writes_of};
+use crate::address::Address;
 use crate::call::Parent;
 use crate::failure::{HeldFailure, ItemFailure, LastError, SuppressedError, is_zero};
 use crate::graph::{GraphTables, MOST_BRANCHES};
@@ -164,6 +165,9 @@ pub struct Start {
     /// The visit of another run that this run belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// Where it receives signals and answers, if it is nested and can wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Address>,
     /// The place in another run at which this run began; a snapshot follows then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Origin>,
@@ -523,6 +527,9 @@ pub struct Done {
     /// Its result.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub result: Value,
+    /// Its failure, if it has no result: it is kept for a foreach that does not end at a failure, and waits for runs of other items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<DoneFailure>,
     /// How often it was made, if more than once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub calls: u64,
@@ -538,6 +545,22 @@ pub struct Done {
     /// Its warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// The failure of a call that finished before its step was done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DoneFailure {
+    /// The message.
+    pub error: String,
+    /// The name of the category that it was classified as.
+    pub category: String,
+    /// Its code, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Its data, if it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
 }
 
 /// Waits that are over.
@@ -753,9 +776,9 @@ impl Visit {
     }
 
     /// Whether the calls of it that finished are not made again with the visit: its failure is held, and it is that of the
-    /// other items of a foreach.
+    /// other items of a foreach; or runs of the other items wait.
     pub fn keeps_calls(&self) -> bool {
-        self.held && !self.items.is_empty()
+        (self.held && !self.items.is_empty()) || self.opened.as_ref().is_some_and(Opened::is_inside)
     }
 
     /// Returns the edge that was taken, if there is exactly one.

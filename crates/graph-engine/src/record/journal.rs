@@ -164,6 +164,11 @@ impl Chain {
         self.seq
     }
 
+    /// Returns the run.
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
     /// Returns the link of the first record, which distinguishes the run from another one with the same id.
     pub fn start(&self) -> Option<Digest> {
         self.start

@@ -96,7 +96,9 @@ fn waits_once(graph: &GraphTables, position: &Position, at: &Activation, visit: 
     if visit.timed_out != has_lasted && !visit.cancelled {
         return false;
     }
-    match visit.opened {
+    match &visit.opened {
+        // As often as they wait.
+        Some(opened) if opened.is_inside() => taken.is_none() && graph.may_nest(at.node),
         Some(_) => is_to_wait,
         None => !is_to_wait || visit.error.is_some() || visit.cancelled,
     }
@@ -315,6 +317,13 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
         return Err(format!("node `{name}` begins no runs, and counts their steps"));
     }
     if let (Some(opened), false) = (&visit.opened, visit.cancelled) {
+        if opened.is_inside() {
+            let bare = Opened::of_inside(opened.inside.clone(), opened.at);
+            return match graph.may_nest(at) && *opened == bare && visit.now.is_none() && visit.warnings.is_empty() {
+                true => is_bare(name, visit),
+                false => Err(format!("node `{name}` waits for nested runs, and says something else")),
+            };
+        }
         let Some(wait) = node.kind.wait() else { return Err(format!("node `{name}` does not wait")) };
         let until = opened.due.filter(|_| wait.until.is_some());
         let payload = opened.payload.clone().filter(|_| wait.ask.is_some());

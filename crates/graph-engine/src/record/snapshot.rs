@@ -363,8 +363,13 @@ impl Snapshot {
         if all != numbers || !held.is_sorted() || !waiting.is_sorted() {
             return Err(format!("the visits {all:?} wait or have failed, and {numbers:?} are parked"));
         }
-        let waits = |at: &&Activation| self.waits.iter().any(|wait| wait.step == at.number);
-        match parked.iter().filter(waits).find(|at| !code.waits(at.node)) {
+        let waits = |at: &Activation| self.waits.iter().find(|wait| wait.step == at.number);
+        let is_other = |at: &&Activation| match waits(at) {
+            Some(wait) if wait.opened.is_inside() => !code.may_nest(at.node),
+            Some(_) => !code.waits(at.node),
+            None => false,
+        };
+        match parked.iter().find(is_other) {
             Some(at) => Err(format!("node `{}` does not wait", code.node(at.node).name)),
             None => Ok(()),
         }

@@ -1,7 +1,9 @@
 //! Nested runs: their ids, and the data that the outer run receives (R188).
 
+use crate::address::{self, CallOnPath};
 use crate::graph::{CompiledTool, GraphTables, tables};
 use crate::machine::Machine;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -15,12 +17,12 @@ pub const TOO_DEEP: &str = "graphs are nested deeper than `limits.depth` allows"
 
 /// Whether the id of the item that a tool's calls execute is known only at each call, so that it may be a graph's.
 pub fn is_computed(tool: &CompiledTool) -> bool {
-    tool.by == Executor::Program && tool.id.is_none()
+    tool.is_computed()
 }
 
 /// Whether the calls of a tool may begin runs.
 pub fn may_begin_runs(tool: &CompiledTool) -> bool {
-    tool.by == Executor::Graph || is_computed(tool)
+    tool.may_begin_runs()
 }
 
 /// Returns the graph that a call of a tool runs, if it runs one; `id` is the id that the call computed.
@@ -31,6 +33,26 @@ pub fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option
         row if is_computed(row) => machine.nested_called(id?).ok().flatten(),
         _ => None,
     }
+}
+
+/// Returns the graph of this id among those that a graph names, and those inside them.
+pub fn graph_inside(machine: &dyn Machine, id: &str) -> Option<Arc<dyn Machine>> {
+    let named = |machine: &dyn Machine| {
+        let rows = (0_u16..).zip(&tables(machine.graph()).tools);
+        let graphs = rows.filter(|(_, tool)| tool.by == Executor::Graph).filter_map(|(at, _)| machine.nested(at));
+        graphs.collect::<VecDeque<_>>()
+    };
+    let (mut seen, mut left) = (BTreeSet::new(), named(machine));
+    while let Some(inner) = left.pop_front() {
+        let code = tables(inner.graph());
+        if code.id.as_str() == id {
+            return Some(inner);
+        }
+        if seen.insert(code.id.to_string()) {
+            left.extend(named(&*inner));
+        }
+    }
+    None
 }
 
 /// Returns the id of the run that a call begins; it is the `call`th of its visit or item. The id is the same each time the
@@ -47,6 +69,12 @@ pub fn nested_id(run: &RunId, step: u64, item: Option<u64>, call: u64) -> RunId 
         let digest = Digest::of(&id).to_hex();
         RunId::new(format!("nested-{}", &digest[..32])).expect("hex digits are letters of a run id")
     })
+}
+
+/// Returns the run at a path from the outermost run; `None` if the path is not one.
+pub fn nested_at(run: &RunId, path: &str) -> Option<RunId> {
+    let into = |run: RunId, at: CallOnPath| nested_id(&run, at.step, at.item, at.call);
+    Some(address::calls(path)?.into_iter().fold(run.clone(), into))
 }
 
 /// How many calls are tried where a run's id does not say which of them began it.

@@ -3,7 +3,9 @@
 use graph_model::value::{Map, Value};
 use serde::{Deserialize, Serialize};
 
+use crate::address;
 use crate::graph::CompiledWait;
+use crate::wait::Wait;
 
 /// The opening of a wait. Its times are those of the store, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +19,9 @@ pub struct Opened {
     /// The value that people are shown, if it asks them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
+    /// The waits of the nested runs that the visit waits for; empty if the node itself waits. Their own journals prove them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inside: Vec<Wait>,
 }
 
 /// The values that a node computes before it waits.
@@ -70,7 +75,7 @@ impl TakenWait {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TakenSignal {
-    /// Its name.
+    /// Its name in the inbox: see [`Address`](crate::address::Address).
     pub name: String,
     /// The id that its sender gave it, once in the run.
     pub id: String,
@@ -85,20 +90,21 @@ pub struct TakenSignal {
 }
 
 impl TakenSignal {
+    /// Returns its name as the run knows it that took it: without the path to a nested run.
+    pub fn own_name(&self) -> &str {
+        address::split(&self.name).1
+    }
+
     /// Returns the `result` of the visit that received it: the answer of an interrupt; else its name, and its value in the field
     /// of that name.
     pub fn result(&self, wait: &CompiledWait) -> Value {
         if wait.ask.is_some() {
             return self.value.get(ANSWER).cloned().unwrap_or_default();
         }
-        let name = ("signal".to_owned(), Value::from(self.name.as_str()));
-        Value::Object(Map::from_iter([name, (self.name.clone(), self.value.clone())]))
+        let own = self.own_name();
+        let name = ("signal".to_owned(), Value::from(own));
+        Value::Object(Map::from_iter([name, (own.to_owned(), self.value.clone())]))
     }
-}
-
-/// Returns the id of the wait of a visit. The answer to an interrupt has it as its name.
-pub fn wait_id(step: u64) -> String {
-    format!("{step}#1")
 }
 
 /// The field of an answer in what ended an interrupt.
@@ -109,6 +115,16 @@ impl Opened {
     pub fn new(wait: &CompiledWait, opening: Opening, at: i64) -> Self {
         let Opening { until, payload } = opening;
         let timeout = wait.timeout_ms.map(|timeout| at.saturating_add(i64::try_from(timeout).unwrap_or(i64::MAX)));
-        Self { at, due: until.or(timeout), payload }
+        Self { at, due: until.or(timeout), payload, inside: Vec::new() }
+    }
+
+    /// The opening, at a time of the store, of a visit that waits for nested runs.
+    pub fn of_inside(inside: Vec<Wait>, at: i64) -> Self {
+        Self { at, due: None, payload: None, inside }
+    }
+
+    /// Whether nested runs wait, and not the node itself.
+    pub fn is_inside(&self) -> bool {
+        !self.inside.is_empty()
     }
 }

@@ -1,6 +1,6 @@
 //! Waits: visits that are opened in one step and completed in a later one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, describe};
@@ -9,8 +9,9 @@ use crate::activation::Activation;
 use crate::failure::Failure;
 use crate::graph::{CompiledWait, GraphTables, Notes};
 use crate::step::context::Env;
-use crate::step::opened::{OpenWait, Opening, TakenSignal, TakenWait, wait_id};
+use crate::step::opened::{OpenWait, Opening, TakenSignal, TakenWait};
 use crate::step::position::Position;
+use crate::wait::wait_id;
 
 /// The most levels of what people are shown, so that their answer can hold it.
 const MOST_LEVELS_OF_PAYLOADS: usize = 50;
@@ -48,7 +49,14 @@ fn until(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Option
 impl Position {
     /// Returns the waits that are over at a time of the store, in the order of the visits. `signals` are those that no wait has
     /// taken, in the order of their receipt: each ends the wait with the lowest number that receives it and was not due before.
-    pub fn over(&self, graph: &GraphTables, at: i64, signals: impl IntoIterator<Item = TakenSignal>) -> Vec<TakenWait> {
+    /// `resumed` are the visits whose nested runs can continue, as far as they wait.
+    pub fn over(
+        &self,
+        graph: &GraphTables,
+        at: i64,
+        signals: impl IntoIterator<Item = TakenSignal>,
+        resumed: &BTreeSet<u64>,
+    ) -> Vec<TakenWait> {
         let mut over: BTreeMap<u64, TakenWait> = BTreeMap::new();
         for signal in signals {
             if self.received.contains(&signal.order) {
@@ -59,7 +67,11 @@ impl Position {
                 over.insert(step, TakenWait::new(step, at).with(signal));
             }
         }
-        for wait in self.waits.iter().filter(|wait| wait.opened.due.is_some_and(|due| due <= at)) {
+        let is_over = |wait: &&OpenWait| match wait.opened.is_inside() {
+            true => resumed.contains(&wait.step),
+            false => wait.opened.due.is_some_and(|due| due <= at),
+        };
+        for wait in self.waits.iter().filter(is_over) {
             over.entry(wait.step).or_insert_with(|| TakenWait::new(wait.step, at));
         }
         over.into_values().collect()
@@ -67,7 +79,8 @@ impl Position {
 
     /// Whether a wait receives a signal, which came before its time was over.
     fn receives(&self, graph: &GraphTables, wait: &OpenWait, signal: &TakenSignal) -> bool {
-        self.awaited(graph, wait.step).contains(&signal.name) && wait.opened.due.is_none_or(|due| signal.at < due)
+        self.awaited(graph, wait.step).iter().any(|name| name == signal.own_name())
+            && wait.opened.due.is_none_or(|due| signal.at < due)
     }
 
     /// Returns the names of the signals that can end the wait of a visit. An interrupt has the id of its wait for its answer.
@@ -87,12 +100,15 @@ impl Position {
 
     /// Whether an open wait waits for signals.
     pub fn listens(&self, graph: &GraphTables) -> bool {
-        self.waits.iter().any(|wait| self.wait_of(graph, wait.step).is_some_and(CompiledWait::listens))
+        let inside = |wait: &OpenWait| wait.opened.inside.iter().any(|wait| !wait.signals.is_empty());
+        let own = |wait: &OpenWait| self.wait_of(graph, wait.step).is_some_and(CompiledWait::listens);
+        self.waits.iter().any(|wait| inside(wait) || own(wait))
     }
 
     /// Returns the earliest time at which a wait is due.
     pub fn next_due(&self) -> Option<i64> {
-        self.waits.iter().filter_map(|wait| wait.opened.due).min()
+        let inside = |wait: &OpenWait| wait.opened.inside.iter().filter_map(|wait| wait.due).min();
+        self.waits.iter().filter_map(|wait| wait.opened.due.or_else(|| inside(wait))).min()
     }
 
     /// Whether nothing is left to do before a wait is over.
@@ -111,6 +127,8 @@ impl Position {
             let place = place.map_err(|_| format!("visit {} does not wait", taken.step))?;
             let wait = &self.waits[place];
             match &taken.signal {
+                // Nested runs may be looked at at any time. Their own journals say why they continued.
+                None if wait.opened.is_inside() => {}
                 None if wait.opened.due.is_none_or(|due| due > taken.at) => {
                     return Err(format!("the time of visit {} had not come", taken.step));
                 }
@@ -122,11 +140,13 @@ impl Position {
                 }
                 _ => {}
             }
-            self.waits.remove(place);
+            let has_waited = !self.waits.remove(place).opened.is_inside();
             let parked = self.parked.iter().position(|at| at.number == taken.step);
             let parked = parked.ok_or_else(|| format!("visit {} is not parked", taken.step))?;
             self.frontier.push(self.parked.remove(parked));
-            self.taken.insert(taken.step, taken.clone());
+            if has_waited {
+                self.taken.insert(taken.step, taken.clone());
+            }
         }
         self.frontier.sort_by(Activation::by_path);
         Ok(())

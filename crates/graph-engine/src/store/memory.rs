@@ -268,13 +268,16 @@ impl Store for MemoryStore {
             if found != expected {
                 return Err(StoreError::Conflict { run: id.clone(), expected, found });
             }
-            let Signals { untaken, .. } = &mut run.signals;
+            let receiver = waits.received_by.as_ref().filter(|_| !waits.take.is_empty()).unwrap_or(id);
+            let untaken = runs.runs.get_mut(receiver).map(|run| &mut run.signals.untaken);
+            let untaken = untaken.ok_or_else(|| StoreError::NotFound(receiver.clone()))?;
             let is_gone =
                 |(at, order): &(usize, &u64)| !untaken.contains_key(order) || waits.take[..*at].contains(order);
             if let Some((_, order)) = waits.take.iter().enumerate().find(is_gone) {
-                return Err(StoreError::SignalGone { run: id.clone(), order: *order });
+                return Err(StoreError::SignalGone { run: receiver.clone(), order: *order });
             }
             waits.take.iter().for_each(|order| drop(untaken.remove(order)));
+            let run = runs.runs.get_mut(id).ok_or_else(|| StoreError::NotFound(id.clone()))?;
             if let Some(last) = run.records.last_mut().filter(|_| !records.is_empty()) {
                 last.end = None;
             }

@@ -1,101 +1,15 @@
 //! Waits: what the runs of a store wait for.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use graph_model::digest::Digest;
+use graph_model::name::RunId;
 use graph_model::timestamp::unix_milliseconds;
 
 use crate::clock::Clock;
-use crate::step::wait_id;
 use crate::store::lease::Lease;
-
-/// The id of a wait in its run: the number of the visit that waits, and how many waits of that visit there were with it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaitId(String);
-
-impl WaitId {
-    /// The wait of a visit, by the number of the visit.
-    pub fn of_visit(step: u64) -> Self {
-        Self(wait_id(step))
-    }
-
-    /// A wait from the text of its id, for stores that read it back.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the id as text: `3#1`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for WaitId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// A wait that is open, as a store keeps it. Its times are those of the store, in milliseconds since the Unix epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Wait {
-    /// Its id.
-    pub id: WaitId,
-    /// The node that waits.
-    pub node: String,
-    /// When it was opened.
-    pub opened: i64,
-    /// When it is over, if nothing else ends it before.
-    pub due: Option<i64>,
-    /// The names of the signals that it listens to; empty if it waits for a time only. A [signal](super::Signal) of one of these
-    /// names ends it if the store received the signal before `due`, even if that was before the wait was opened.
-    pub signals: Vec<String>,
-    /// Its question to people. A wait that asks listens to the signal that is the answer, as to any other.
-    pub ask: Option<Ask>,
-}
-
-impl Wait {
-    /// A wait of a node that listens to no signal and asks nothing.
-    pub fn new(id: WaitId, node: impl Into<String>, opened: i64, due: Option<i64>) -> Self {
-        Self { id, node: node.into(), opened, due, signals: Vec::new(), ask: None }
-    }
-
-    /// Sets the names of the signals that it listens to.
-    #[must_use]
-    pub fn listening(mut self, signals: Vec<String>) -> Self {
-        self.signals = signals;
-        self
-    }
-
-    /// Sets what it asks people.
-    #[must_use]
-    pub fn asking(mut self, ask: Ask) -> Self {
-        self.ask = Some(ask);
-        self
-    }
-}
-
-/// A question of a wait to people. A store only [lists](crate::Store::open_waits) it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Ask {
-    /// The role that the people who answer have; `None` if the holder of any trusted key may answer.
-    pub role: Option<String>,
-    /// How many keys of different owners sign the answer.
-    pub count: u32,
-    /// The JSON that people are shown.
-    pub payload: String,
-}
-
-impl Ask {
-    /// A question to people with a role, or to anybody whose key is trusted.
-    pub fn new(role: Option<String>, count: u32, payload: impl Into<String>) -> Self {
-        Self { role, count, payload: payload.into() }
-    }
-}
+pub use crate::wait::{Ask, Wait, WaitId};
 
 /// Changes of what a run waits for. A store makes them in the write of the records that say so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,6 +20,9 @@ pub struct WaitChanges {
     pub open: Vec<Wait>,
     /// The signals that the records take, by their [order](super::SignalPlace::order).
     pub take: Vec<u64>,
+    /// The run that received these signals, if that is not the run whose records take them: a nested run takes those that the
+    /// outermost run around it received. A store need not check who holds that run.
+    pub received_by: Option<RunId>,
 }
 
 impl WaitChanges {
@@ -120,6 +37,7 @@ impl WaitChanges {
         self.close.extend(later.close);
         self.open.extend(later.open);
         self.take.extend(later.take);
+        self.received_by = later.received_by.or(self.received_by.take());
     }
 }
 
@@ -287,10 +205,12 @@ pub(super) mod tests {
     #[test]
     fn later_changes_close_what_was_opened() {
         let wait = |step| Wait::new(WaitId::of_visit(step), "node", 0, None);
-        let mut changes = WaitChanges { close: Vec::new(), open: vec![wait(1), wait(2)], take: vec![1] };
-        changes.extend(WaitChanges { close: vec![WaitId::of_visit(1)], open: vec![wait(3)], take: vec![3, 2] });
+        let mut changes = WaitChanges { open: vec![wait(1), wait(2)], take: vec![1], ..WaitChanges::default() };
+        let received_by = RunId::new("run").ok();
+        let (close, take) = (vec![WaitId::of_visit(1)], vec![3, 2]);
+        changes.extend(WaitChanges { close, open: vec![wait(3)], take, received_by: received_by.clone() });
         let (close, open) = (vec![WaitId::of_visit(1)], vec![wait(2), wait(3)]);
-        assert_eq!(changes, WaitChanges { close, open, take: vec![1, 3, 2] });
+        assert_eq!(changes, WaitChanges { close, open, take: vec![1, 3, 2], received_by });
         assert!(!WaitChanges { take: vec![1], ..WaitChanges::default() }.is_empty());
         assert_eq!(wait(3).id.to_string(), "3#1");
         assert!(!changes.is_empty() && WaitChanges::default().is_empty());

@@ -293,7 +293,8 @@ impl Replayer<'_> {
         if let Err(reason) = check_shared(self.code, called.node, inner) {
             return Prospects::only([reason]);
         }
-        if inner.can_wait {
+        let is_named = !self.code.tool(request.tool).is_some_and(is_computed);
+        if inner.can_wait && !(is_named && self.receipts.address().is_some()) {
             return Prospects::only([StartError::WaitsInside { graph: id }.to_string()]);
         }
         let mut own = Vec::new();

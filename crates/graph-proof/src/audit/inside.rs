@@ -11,7 +11,7 @@ use graph_engine::call::Parent;
 use graph_engine::graph::{Notes, Now, tables};
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
-use graph_engine::record::{End, JournalError, SignedRecord, SnapshotDraft, VerifiedJournal, Visit};
+use graph_engine::record::{Done, End, JournalError, SignedRecord, SnapshotDraft, VerifiedJournal, Visit};
 use graph_engine::step::{
     Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, nested_id, plan, plan_item, receives_secrets,
     shared_values,
@@ -144,7 +144,7 @@ pub async fn prove_tree(
                 continue;
             };
             let proven = prove(&*inner, &id, &records, key, encryption_key, true).map_err(of(&id))?;
-            misfit(0, call.ties(&*inner, &proven)).map_err(of(&id))?;
+            misfit(0, call.ties(&*inner, attempt, &proven)).map_err(of(&id))?;
             call.follows(&*inner, &begun).map_err(misfits)?;
             waiting.extend(proven.inside.iter().rev().map(|call| (Arc::clone(&inner), call.clone())));
             audits.push((Arc::clone(&inner), proven.audit.clone()));
@@ -448,7 +448,19 @@ impl Replayer<'_> {
         all.map(|call| CallInside { attempts: if is_made { call.attempts } else { Some(0) }, ..call })
             .map(|call| if once(&call) { call.ended(end) } else { call })
             .chain(self.held_inside.iter().cloned())
+            .chain(self.left_inside())
+            .map(|call| self.with_openings(call))
             .collect()
+    }
+
+    /// Returns the calls of visits that were left to wait for nested runs, and that are not among those of the next step: they wait,
+    /// or nothing needs them any more.
+    fn left_inside(&self) -> impl Iterator<Item = CallInside> + '_ {
+        let is_next = |step: u64| self.position.frontier.iter().any(|at| at.number == step);
+        let left = self.openings.iter().filter(move |(step, _)| !is_next(**step));
+        let last = left.filter_map(|(_, openings)| openings.last()).flatten();
+        let said = |call: &CallInside| self.done_before(call.parent.step, call.parent.item);
+        last.map(move |call| CallInside { sessions: self.sessions.clone(), said: said(call), ..call.clone() })
     }
 
     /// Returns the calls of graphs that a visit made. The run that the visit names is one that the graph allows; `visit` is
@@ -464,7 +476,8 @@ impl Replayer<'_> {
         let node = self.code.node(activation.node);
         let asks = self.code.asks(activation.node);
         let (is_cancelled, below) = (visit.is_some_and(|visit| visit.cancelled), visit.map(|visit| visit.below));
-        let visit = visit.filter(|_| !is_cancelled);
+        let is_left = visit.is_some_and(|visit| visit.opened.is_some());
+        let (visit, below) = (visit.filter(|_| !is_cancelled && !is_left), below.filter(|_| !is_left));
         let Some(called) = asks.tool() else { return Vec::new() };
         let is_computed = match self.code.tool(called) {
             Some(tool) if tool.by == Executor::Graph => false,
@@ -483,6 +496,8 @@ impl Replayer<'_> {
             named: None,
             inputs: None,
             last_inputs: None,
+            before: Vec::new(),
+            address: self.receipts.address().filter(|_| !is_computed).cloned(),
             dated: Vec::new(),
             shared: self.state.as_deref().map(|state| shared_values(self.code, node, state)),
             // Any session so far: if steps are not written at once, a session that died leaves no steps of its own, but the
@@ -617,6 +632,9 @@ impl Replayer<'_> {
     /// Returns the result of a call of the next step from its `calls` record.
     fn done_before(&self, step: u64, item: Option<u64>) -> SaidInside {
         match self.done.get(&(step, item)) {
+            Some(Done { failure: Some(failure), .. }) => {
+                SaidInside::Failure { error: failure.error.clone(), data: failure.data.clone() }
+            }
             Some(done) if self.state.is_some() => SaidInside::Result(done.result.clone()),
             _ => SaidInside::Nothing,
         }
@@ -726,8 +744,13 @@ impl CallInside {
         count.is_open |= !is_known || !self.is_one_of_all;
     }
 
+    /// Returns the call as it was planned, and as it was planned before.
+    fn plans(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.before)
+    }
+
     /// Fails unless the call can have begun this run.
-    fn ties(&self, machine: &dyn Machine, run: &Proven) -> Result<(), String> {
+    fn ties(&self, machine: &dyn Machine, attempt: u64, run: &Proven) -> Result<(), String> {
         let start = &run.start;
         if start.parent.as_ref() != Some(&self.parent) {
             return Err(format!("it does not belong to visit {} of run `{}`", self.parent.step, self.parent.run));
@@ -735,7 +758,14 @@ impl CallInside {
         if start.steps != self.most_steps {
             return Err(format!("run `{}` lets it and others take another number of steps", self.parent.run));
         }
-        if self.shared.as_ref().is_some_and(|shared| *shared != start.shared) {
+        let address = self.address.as_ref().map(|own| own.inside(self.parent.step, self.parent.item, attempt));
+        if start.address.is_some() && start.address != address {
+            return Err(format!(
+                "it receives signals elsewhere than node `{}` of run `{}` lets it",
+                self.parent.node, self.parent.run
+            ));
+        }
+        if !self.plans().any(|plan| plan.shared.as_ref().is_none_or(|shared| *shared == start.shared)) {
             let node = &self.parent.node;
             return Err(format!("it shares other keys or values than node `{node}` of run `{}`", self.parent.run));
         }
@@ -747,12 +777,12 @@ impl CallInside {
         let last = self.last_inputs.as_ref().filter(|_| is_last);
         // Defaults are applied, as they were when the run began.
         let becomes = |inputs| machine.open(inputs).is_ok_and(|given| given.inputs().to_plain_value() == start.inputs);
-        let is_given = match self.inputs.as_ref().or(last) {
+        let is_given = |plan: &Self| match plan.inputs.as_ref().or(last) {
             _ if !run.audit.is_recomputed => true,
             Some(inputs) => becomes(inputs.clone()),
-            None => self.dated.is_empty() || self.dated.iter().any(|dated| dated.may_be(&start.inputs, becomes)),
+            None => plan.dated.is_empty() || plan.dated.iter().any(|dated| dated.may_be(&start.inputs, becomes)),
         };
-        if is_given {
+        if self.plans().any(is_given) {
             Ok(())
         } else {
             Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
@@ -766,15 +796,21 @@ impl CallInside {
         around: impl IntoIterator<Item = &'s Session>,
         own: &[Session],
     ) -> Result<(), String> {
-        let mut around = around.into_iter();
+        let around: Vec<&Session> = around.into_iter().collect();
+        let mut next = 0;
+        // A run that waited is continued several times by one session around it.
+        let may_wait = tables(machine.graph()).can_park;
         for own in own {
             let mut may_nest = false;
-            let is_granted = around.any(|outer| {
+            let left = around.get(next..).unwrap_or_default();
+            let found = left.iter().position(|outer| {
                 let depth = self.limits.depth_within(outer.depth);
                 let is_below = depth.checked_sub(1).is_some_and(|depth| own.said_depth == Some(depth));
                 may_nest |= is_below;
                 is_below && self.grants(machine, outer, own)
             });
+            let is_granted = found.is_some();
+            next += found.map_or(left.len(), |at| if may_wait { at } else { at + 1 });
             if !is_granted && may_nest {
                 return Err(format!("it was granted more than the run around it, `{}`, or less", self.parent.run));
             }
@@ -794,6 +830,8 @@ impl CallInside {
         else {
             return Ok(());
         };
+        let may_wait = tables(machine.graph()).can_park;
+        let before = if may_wait { &self.sessions[..] } else { before };
         let begun = self.takes_up(machine, before, earlier);
         begun.and_then(|()| self.takes_up(machine, [outer], from_ref(own))).map_err(|_| {
             let (node, id) = (&self.parent.node, &run.audit.run);

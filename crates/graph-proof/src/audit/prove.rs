@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use graph_engine::address::Address;
 use graph_engine::call::Parent;
 use graph_engine::engine::Ended;
 use graph_engine::graph::{GraphTables, tables};
@@ -157,7 +158,11 @@ pub(super) fn prove(
     }
     let is_recomputed = code.settings.secrets.is_empty() || run_secrets.is_some();
     let first = verified.chain().start().ok_or(JournalError::Empty)?;
-    let receipts = Receipts::new(run, first, key);
+    let address = match &start.parent {
+        Some(_) => start.address.clone(),
+        None => Some(Address::of_run(run.clone(), first)),
+    };
+    let receipts = Receipts::new(run, address, key);
     let mut walk = Replayer::begin(machine, receipts, &start, is_recomputed, looks_inside)?;
     let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
     let mut edits = Vec::new();
@@ -242,6 +247,9 @@ pub(super) fn begins(
         return Err("runs around it limit its steps, and it is in none".to_owned());
     } else if !start.shared.is_empty() {
         return Err("it shares keys with a run around it, and is in none".to_owned());
+    }
+    if start.address.is_some() && (start.parent.is_none() || !code.can_park) {
+        return Err("it names where it receives signals, which only a nested run that can wait does".to_owned());
     }
     if start.deadline.is_some() != code.settings.deadline_ms.is_some() {
         return Err("it has a deadline exactly if its graph has one".to_owned());

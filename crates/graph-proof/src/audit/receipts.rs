@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use graph_engine::address::Address;
 use graph_engine::answer::{Question, SignedAnswer};
 use graph_engine::graph::tables;
 use graph_engine::machine::Machine;
@@ -62,8 +63,8 @@ pub struct SignalSummary {
 /// The receipts of the signals that a run took, each once.
 pub(super) struct Receipts {
     run: RunId,
-    /// The link of the run's first record.
-    start: Digest,
+    /// Where the run received them; `None` if it is nested and cannot wait.
+    address: Option<Address>,
     key: PublicKey,
     /// The times of receipt, by the order of the signals.
     times: BTreeMap<u64, i64>,
@@ -75,10 +76,10 @@ pub(super) struct Receipts {
 }
 
 impl Receipts {
-    pub(super) fn new(run: &RunId, start: Digest, key: &PublicKey) -> Self {
+    pub(super) fn new(run: &RunId, address: Option<Address>, key: &PublicKey) -> Self {
         Self {
             run: run.clone(),
-            start,
+            address,
             key: key.clone(),
             times: BTreeMap::new(),
             ids: BTreeSet::new(),
@@ -91,6 +92,10 @@ impl Receipts {
         &self.run
     }
 
+    pub(super) fn address(&self) -> Option<&Address> {
+        self.address.as_ref()
+    }
+
     /// Takes a signal. Fails unless a runtime with the journal's key received it for this run, it fits the graph, it is an answer
     /// that people signed if the wait asks for one, and it was not taken before.
     pub(super) fn take(
@@ -100,10 +105,11 @@ impl Receipts {
         signal: &TakenSignal,
     ) -> Result<(), String> {
         let TakenSignal { name, order, at, .. } = signal;
-        if !is_received(&self.run, &self.start, &self.key, signal) {
+        let received = self.address.as_ref().filter(|address| is_received(address, &self.key, signal));
+        let Some(address) = received else {
             return Err(format!("no runtime with the key of the journal received the signal `{name}` so"));
-        }
-        match Question::open(tables(machine.graph()), position, &self.run, self.start, name) {
+        };
+        match Question::open(tables(machine.graph()), position, address, signal.own_name()) {
             Some(question) => {
                 let proven = question.proves(machine, signal);
                 let signed = proven.map_err(|reason| format!("the answer to `{name}` is not proven: {reason}"))?;
@@ -126,7 +132,7 @@ impl Receipts {
     /// Fails unless the value of a signal fits the graph.
     fn fits(machine: &dyn Machine, signal: &TakenSignal) -> Result<(), String> {
         let TakenSignal { name, value, .. } = signal;
-        match conforming(machine, name, value.clone()) {
+        match conforming(machine, signal.own_name(), value.clone()) {
             Ok(conforming) if conforming == *value => Ok(()),
             // A program without the feature cannot check values against a schema.
             Err(SignalError::Schema { .. }) if !schema::IS_THERE => Ok(()),

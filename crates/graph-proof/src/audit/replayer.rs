@@ -1,12 +1,13 @@
 //! Replays a run along its journal, record by record.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 use std::time::SystemTime;
 
 use graph_engine::Status;
 use graph_engine::activation::{Activation, path};
+use graph_engine::address::Address;
 use graph_engine::admission::initialise;
 use graph_engine::call::Parent;
 use graph_engine::engine::Ended;
@@ -20,7 +21,7 @@ use graph_engine::record::{
 };
 use graph_engine::schema;
 use graph_engine::state::StateFields;
-use graph_engine::step::{Overvisited, Position, Way, denied, state_value};
+use graph_engine::step::{Overvisited, Position, Way, denied, graph_of, state_value};
 use graph_engine::tool_caller::{Request, ToolCaller};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
@@ -159,6 +160,8 @@ pub(super) struct Replayer<'m> {
     pub(super) inside: Option<Vec<CallInside>>,
     /// Those of visits whose failures were held, and which were not made again.
     pub(super) held_inside: Vec<CallInside>,
+    /// Those of visits that wait for nested runs, as they were planned each time that the visits were left.
+    pub(super) openings: BTreeMap<u64, Vec<Vec<CallInside>>>,
     /// The channels whose reducer is a function of the program that is not there, so that their values are not proven.
     pub(super) unproven: RefCell<BTreeSet<usize>>,
     /// The tools that were called.
@@ -203,6 +206,7 @@ impl<'m> Replayer<'m> {
             steps_around: start.steps,
             inside: looks_inside.then(Vec::new),
             held_inside: Vec::new(),
+            openings: BTreeMap::new(),
             unproven: RefCell::default(),
             used: BTreeSet::new(),
             run: receipts.run().clone(),
@@ -472,16 +476,27 @@ impl<'m> Replayer<'m> {
             self.list(visit, &way)?;
             if let Some(mut inside) = self.inside.take() {
                 let calls = self.calls_of_graphs(seq, visit.step, Some(visit), activation, at);
-                if visit.held {
+                let calls = calls.into_iter().map(|call| self.with_openings(call)).collect::<Vec<_>>();
+                if visit.opened.is_some() {
+                    self.openings.entry(visit.step).or_default().push(calls);
+                } else if visit.held {
                     self.held_inside.extend(calls);
                 } else {
                     inside.extend(calls);
                 }
                 self.inside = Some(inside);
+                if visit.opened.is_none() {
+                    self.openings.remove(&visit.step);
+                }
             }
             leads.push(way.next(self.code, activation));
         }
         step.keep_calls(&mut self.done);
+        for visit in step.visits.iter().filter(|visit| visit.opened.is_some()) {
+            if let Some(items) = self.items.get_mut(&visit.step) {
+                items.last = None;
+            }
+        }
         self.lengths.get_mut().clear();
         self.forget_items();
         if let Some(state) = self.state.as_deref().filter(|_| self.code.has_functions) {
@@ -526,7 +541,10 @@ impl<'m> Replayer<'m> {
         let mut signals: Vec<TakenSignal> = take.taken.iter().filter_map(|taken| taken.signal.clone()).collect();
         signals.sort_unstable_by_key(|signal| signal.order);
         signals.iter().try_for_each(|signal| self.receipts.take(self.machine, &self.position, signal))?;
-        if self.position.over(self.code, first.at, signals) != take.taken {
+        // Nested runs may be looked at at any time.
+        let is_inside = |step: u64| self.position.waits.iter().any(|wait| wait.step == step && wait.opened.is_inside());
+        let resumed = take.taken.iter().map(|taken| taken.step).filter(|step| is_inside(*step)).collect();
+        if self.position.over(self.code, first.at, signals, &resumed) != take.taken {
             return Err("other waits are over at that time".to_owned());
         }
         self.position.take_waits(self.code, &take.taken)
@@ -545,15 +563,32 @@ impl<'m> Replayer<'m> {
             let node = self.code.node(activation.node);
             self.call_done(done, activation)?;
             if let (Asks::Each { width, .. }, Some(item)) = (self.code.asks(activation.node), done.item) {
-                let is_stopped = self.code.stops_at_failure(activation.node);
+                // While runs of some items wait, the calls for others begin.
+                let is_stopped = self.code.stops_at_failure(activation.node) && !self.may_wait_inside(activation.node);
                 let items = self.items.entry(done.step).or_default();
-                items.take(item, width, is_stopped).map_err(|what| format!("node `{}` {what}", node.name))?;
+                // Failures are written when the visit is left to wait, in the order of the items.
+                if done.failure.is_none() {
+                    items.take(item, width, is_stopped).map_err(|what| format!("node `{}` {what}", node.name))?;
+                }
             }
             if self.done.insert((done.step, done.item), done.clone()).is_some() {
                 return Err(format!("node `{}` made a call again that was done", done.node));
             }
         }
         Ok(())
+    }
+
+    /// Whether a node runs a graph that can wait.
+    pub(super) fn may_wait_inside(&self, node: u16) -> bool {
+        let tool = self.code.asks(node).tool().and_then(|tool| graph_of(self.machine, tool, None));
+        tool.is_some_and(|graph| tables(graph.graph()).can_park)
+    }
+
+    /// Adds the plans of a call from when its visit was left to wait for nested runs.
+    pub(super) fn with_openings(&self, call: CallInside) -> CallInside {
+        let before = self.openings.get(&call.parent.step).into_iter().flatten().flatten();
+        let before = before.filter(|one| one.parent.item == call.parent.item).cloned().collect();
+        CallInside { before, ..call }
     }
 
     /// Forgets the calls on whose results the run failed.
@@ -746,6 +781,8 @@ pub(super) struct CallInside {
     pub(super) inputs: Option<Value>,
     /// The inputs of the last call of a visit that received the time.
     pub(super) last_inputs: Option<Value>,
+    /// The call as it was planned before, when its visit was left to wait for nested runs.
+    pub(super) before: Vec<Self>,
     /// The inputs of the call, if they depend on the time.
     pub(super) dated: Vec<Dated>,
     /// The keys that the runs share, with their values, if those are known.
@@ -754,6 +791,8 @@ pub(super) struct CallInside {
     pub(super) sessions: Vec<Session>,
     /// The permissions of the graph around it.
     pub(super) permissions: Grants,
+    /// Where the run around them receives signals; `None` if its graph computes the id of the call's graph.
+    pub(super) address: Option<Address>,
     /// Whether the call can have been given up before its run ended: it has a time limit, or its visit was cancelled.
     pub(super) may_time_out: bool,
     pub(super) said: SaidInside,

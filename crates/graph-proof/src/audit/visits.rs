@@ -89,8 +89,12 @@ impl Replayer<'_> {
             self.warned(visit, node, before, &CallsOfVisit::default(), Vec::new())?;
             return waits(visit, wait, opening.clone());
         }
-        if visit.opened.is_some() {
-            return Err(format!("node `{}` has waited, or does not wait", node.name));
+        if let Some(opened) = &visit.opened {
+            let makes_calls = matches!(planned, Ok(Planned::Call(_) | Planned::Each { .. }));
+            return match opened.is_inside() && makes_calls && self.may_wait_inside(activation.node) {
+                true => Ok(Way::Waits(opened.clone())),
+                false => Err(format!("node `{}` has waited, or does not wait", node.name)),
+            };
         }
         let mut calls = match planned {
             Ok(Planned::Compute | Planned::Finish | Planned::Wait(_)) => CallsOfVisit::default(),
@@ -466,7 +470,12 @@ impl Replayer<'_> {
             }
         }
         match (failed, collected) {
-            (Some(_), _) if done.is_some() => return refuse("failed, and its call was done before"),
+            (Some(_), _) if done.is_some_and(|done| done.failure.is_none()) => {
+                return refuse("failed, and its call was done before");
+            }
+            (failed, _) if done.is_some_and(|done| !is_kept_failure(done, failed)) => {
+                return refuse("failed otherwise when its call was done");
+            }
             (Some(failed), Some(value)) => {
                 let says = |name: &str, text: &str| value.get(name).and_then(Value::as_str) == Some(text);
                 if !says("status", "error") || !says("error", &failed.error) {
@@ -555,17 +564,24 @@ impl Replayer<'_> {
             return refuse("says of its call what is not written down");
         }
         let tool = self.code.tool(called).ok_or("there is no such tool")?;
+        let is_kept = is_each && !self.code.stops_at_failure(activation.node) && self.may_wait_inside(activation.node);
+        if done.failure.is_some() && !(is_kept && done.result.is_null()) {
+            return refuse("keeps a failure of a call that is made again");
+        }
         let begun = nested_id(&self.run, done.step, done.item, done.calls.max(1));
         // The run of a computed id is checked with the visit.
         let is_named = match &done.run {
             Some(run) => *run == begun && (tool.by == Executor::Graph || is_computed(tool)),
-            None => tool.by != Executor::Graph,
+            // A call may fail before its run begins.
+            None => tool.by != Executor::Graph || done.failure.is_some(),
         };
         if !is_named {
             return refuse("names another run than its call begins");
         }
         let Some(state) = self.state.as_deref() else { return Ok(()) };
-        self.returns(called, tool, &done.result)?;
+        if done.failure.is_none() {
+            self.returns(called, tool, &done.result)?;
+        }
         let Some(item) = done.item else { return self.succeeds_alone(done, activation, state) };
         let length = *self.lengths.borrow_mut().entry(done.step).or_insert_with(|| self.length(activation, state));
         if length.is_none_or(|length| usize::try_from(item).is_ok_and(|item| item < length)) {
@@ -620,6 +636,11 @@ impl Replayer<'_> {
         };
         (!asked.load(Ordering::Relaxed)).then_some(length)
     }
+}
+
+/// Whether a failure that was kept while its visit waited for nested runs is the one that the visit records.
+fn is_kept_failure(done: &Done, failed: Option<&ItemFailure>) -> bool {
+    done.failure.as_ref().map(|failure| failure.error.as_str()) == failed.map(|failed| failed.error.as_str())
 }
 
 /// Returns where a visit leads whose node waits. Fails unless the visit does.

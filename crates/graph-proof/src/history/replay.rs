@@ -17,9 +17,10 @@ use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
     CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, SHARED, Settled, SettledVisit, UNFIT, Way, fold,
-    items_failed, output, plan, plan_item, settle, too_many_nested_steps, wait_id, write,
+    items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
 };
 use graph_engine::tool_caller::Request;
+use graph_engine::wait::wait_id;
 use graph_engine::{EncryptionKey, Status};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
@@ -381,7 +382,8 @@ impl RecordedCalls {
         activation: &Activation,
         at: SystemTime,
     ) -> Vec<Option<RecordedCall>> {
-        let Some(state) = past.state() else { return Vec::new() };
+        // A visit that waits for nested runs is recorded again with their results.
+        let Some(state) = past.state().filter(|_| visit.opened.is_none()) else { return Vec::new() };
         let (code, clock) = (past.graph(), || at);
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
         let env = Env::new(code, &past.position, state, activation, &now);
@@ -709,7 +711,9 @@ impl ChangedRun<'_> {
                 let reason = "it waits for something that has not happened".to_owned();
                 return Err(Stopped { step, node: self.code.node(node).name.clone(), reason });
             };
-            taken = self.position.over(self.code, due, []);
+            let inside = self.position.waits.iter().filter(|wait| wait.opened.is_inside());
+            let inside = inside.map(|wait| wait.step).collect();
+            taken = self.position.over(self.code, due, [], &inside);
         }
         taken.sort_unstable_by_key(|taken| taken.step);
         self.position.take_waits(self.code, &taken).map_err(|reason| Stopped { step: 0, node: String::new(), reason })
@@ -718,10 +722,15 @@ impl ChangedRun<'_> {
     /// Returns how a wait is over that was in the recorded run; `None` if the visit does not wait for that under this graph.
     fn taken_again(&self, number: u64, recorded: TakenWait) -> Option<TakenWait> {
         let wait = self.position.waits.iter().find(|wait| wait.step == number)?;
+        if wait.opened.is_inside() {
+            return Some(TakenWait::new(number, recorded.at));
+        }
         let Some(mut signal) = recorded.signal else {
             // It may be due later.
             return Some(TakenWait::new(number, recorded.at.max(wait.opened.due?)));
         };
+        // The journal of a nested run names it from the outermost run.
+        signal.name = signal.own_name().to_owned();
         // The answer to an interrupt is one however the visits are numbered now.
         if signal.name == wait_id(recorded.step) {
             signal.name = wait_id(number);
@@ -836,6 +845,14 @@ impl ChangedRun<'_> {
             let mut visit = Visit::default();
             (visit.step, visit.node, visit.cancelled) = (activation.number, node.name.clone(), true);
             return Ok(AnsweredCall { visit, way: Way::Cancelled, changes: Vec::new() });
+        }
+        let opened = pair.and_then(|pair| self.recorded.visits[pair].visit.opened.clone());
+        if let Some(opened) = opened.filter(|opened| opened.is_inside() && self.code.may_nest(activation.node)) {
+            let step = pair.map_or(activation.number, |pair| self.recorded.visits[pair].visit.step);
+            self.waiting.insert(step, activation.number);
+            let mut visit = Visit::default();
+            (visit.step, visit.node, visit.opened) = (activation.number, node.name.clone(), Some(opened.clone()));
+            return Ok(AnsweredCall { visit, way: Way::Waits(opened), changes: Vec::new() });
         }
         let (at, told_now) = match pair {
             Some(pair) => (self.recorded.visits[pair].at, self.recorded.visits[pair].visit.now),

@@ -156,6 +156,14 @@ pub(super) async fn a_wait_is_listed_as_long_as_it_is_open(store: &impl Store) {
         append(store, &lease, 2, status, opens([asking(3, 1, None)])).await;
         assert_eq!(all(store).await, stays, "a run that ended waits for nothing");
     }
+    let lease = store.lease(&other).await.expect("a run that waits can be leased");
+    let nested = Wait { id: WaitId::new("7.2/1#1"), ..asking(1, 3, Some("b")).in_graph(Some("test/ü".to_owned())) };
+    append(store, &lease, 2, Status::Waiting, opens([nested.clone()])).await;
+    let nested = row(&other, "test/waits", nested);
+    assert_eq!(all(store).await, [nested, stays[0].clone()], "a wait of a nested run names its graph");
+    let lease = store.lease(&other).await.expect("a run that waits can be leased");
+    let close = WaitChanges { close: vec![WaitId::new("7.2/1#1")], ..WaitChanges::default() };
+    append(store, &lease, 3, Status::Waiting, close).await;
     let inside = run("inside");
     let lease = store.create(&inside, "test/inside", vec![record_inside(&other)]).await.expect("a run can be created");
     append(store, &lease, 1, Status::Waiting, opens([asking(1, 6, None)])).await;

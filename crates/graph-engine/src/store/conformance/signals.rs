@@ -34,6 +34,7 @@ pub async fn signal_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F)
     a_removed_run_has_no_signals(&make().await).await;
     a_panic_of_the_signer_writes_nothing(&make().await).await;
     a_run_inside_another_receives_signals(&make().await).await;
+    a_run_takes_the_signals_of_another(&make().await).await;
     a_signal_is_news(&make().await).await;
 }
 
@@ -401,6 +402,43 @@ async fn a_run_inside_another_receives_signals(store: &impl Store) {
     accepted(store, &id, "a", "1").await;
     assert_eq!(orders(store, &id).await, [1], "it has the signal");
     assert!(claim(store, 10).await.is_empty() && next_wake(store).await.is_none(), "and nobody claims it");
+}
+
+/// The records of a run inside another take the signals that the other received.
+async fn a_run_takes_the_signals_of_another(store: &impl Store) {
+    let (outer, held) = begin(store, "receives").await;
+    let id = run("takes");
+    let body = format!("{{\"digest\":\"{}\",\"parent\":{{\"run\":\"receives\"}}}}", digest().to_hex());
+    let begin = vec![SignedRecord { body, ..record(0) }];
+    let lease = store.create(&id, "test/waits", begin).await.expect("a new run can be created");
+    for signal in ["1", "2"] {
+        accepted(store, &outer, "a", signal).await;
+    }
+    accepted(store, &id, "a", "own").await;
+    let take = |expected: u64, take: Vec<u64>, receiver: &RunId| {
+        let waits = WaitChanges { received_by: Some(receiver.clone()), ..takes(take) };
+        store.append_waiting(&lease, expected, vec![record(expected)], Status::Running, waits)
+    };
+    take(1, vec![2], &outer).await.expect("it takes a signal of the other");
+    assert_eq!((orders(store, &outer).await, orders(store, &id).await), (vec![1], vec![1]), "and none of its own");
+    let refused = take(2, vec![2], &outer).await;
+    let is_gone = matches!(&refused, Err(StoreError::SignalGone { run, order: 2 }) if *run == outer);
+    assert!(is_gone, "a signal that was taken is SignalGone: {refused:?}");
+    let refused = take(2, vec![1], &run("nobody")).await;
+    assert!(matches!(refused, Err(StoreError::NotFound(_))), "an unknown run received nothing: {refused:?}");
+    take(2, Vec::new(), &run("nobody")).await.expect("without signals, nobody received them");
+    assert_eq!(store.load(&id).await.expect("a run can be loaded").len(), 3, "what is refused is not written");
+    // The other cannot continue with a signal that was taken.
+    waits(store, &held, vec![listening(1, None, "a")]).await;
+    assert!(next_wake(store).await.is_some(), "it could continue with the other signal");
+    take(3, vec![1], &outer).await.expect("it takes the other signal");
+    assert_eq!(next_wake(store).await, None, "and nothing is left to continue with");
+    let again = Signal::new("a", "2", "{}");
+    let received = store.receive(&outer, again, Arc::new(|_| String::new())).await.expect("it can be sent again");
+    assert!(
+        matches!(received, Received::Already { taken: true, .. }),
+        "a signal that was taken is known: {received:?}"
+    );
 }
 
 /// A signal is news for workers.

@@ -1,0 +1,112 @@
+//! Waits that are open, as runs surface them and stores keep them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Returns the id of the wait of a visit. The answer to an interrupt has it as its name.
+pub fn wait_id(step: u64) -> String {
+    format!("{step}#1")
+}
+
+/// The id of a wait in its run: the number of the visit that waits, and how many waits of that visit there were with it. The id of
+/// a wait in a nested run begins with the path to that run: `5.2/3#1` is a wait of the run that visit 5 began for item 2.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WaitId(String);
+
+impl WaitId {
+    /// The wait of a visit, by the number of the visit.
+    pub fn of_visit(step: u64) -> Self {
+        Self(wait_id(step))
+    }
+
+    /// A wait from the text of its id, for stores that read it back.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the id as text: `3#1`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WaitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A wait that is open, as a store keeps it. Its times are those of the store, in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Wait {
+    /// Its id.
+    pub id: WaitId,
+    /// The node that waits.
+    pub node: String,
+    /// The graph of the node, if that is the graph of a nested run: the wait is one of the run around it too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<String>,
+    /// When it was opened.
+    pub opened: i64,
+    /// When it is over, if nothing else ends it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<i64>,
+    /// The names of the signals that it listens to; empty if it waits for a time only. A [signal](crate::store::Signal) of one of these
+    /// names ends it if the store received the signal before `due`, even if that was before the wait was opened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<String>,
+    /// Its question to people. A wait that asks listens to the signal that is the answer, as to any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Ask>,
+}
+
+impl Wait {
+    /// A wait of a node that listens to no signal and asks nothing.
+    pub fn new(id: WaitId, node: impl Into<String>, opened: i64, due: Option<i64>) -> Self {
+        Self { id, node: node.into(), graph: None, opened, due, signals: Vec::new(), ask: None }
+    }
+
+    /// Sets the graph of the nested run that waits.
+    #[must_use]
+    pub fn in_graph(mut self, graph: Option<String>) -> Self {
+        self.graph = graph;
+        self
+    }
+
+    /// Sets the names of the signals that it listens to.
+    #[must_use]
+    pub fn listening(mut self, signals: Vec<String>) -> Self {
+        self.signals = signals;
+        self
+    }
+
+    /// Sets what it asks people.
+    #[must_use]
+    pub fn asking(mut self, ask: Ask) -> Self {
+        self.ask = Some(ask);
+        self
+    }
+}
+
+/// A question of a wait to people. A store only [lists](crate::Store::open_waits) it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Ask {
+    /// The role that the people who answer have; `None` if the holder of any trusted key may answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// How many keys of different owners sign the answer.
+    pub count: u32,
+    /// The JSON that people are shown.
+    pub payload: String,
+}
+
+impl Ask {
+    /// A question to people with a role, or to anybody whose key is trusted.
+    pub fn new(role: Option<String>, count: u32, payload: impl Into<String>) -> Self {
+        Self { role, count, payload: payload.into() }
+    }
+}
