@@ -426,6 +426,23 @@ impl Question {
         conforming(machine, &self.node, self.answer_in(envelope)?, true)
     }
 
+    /// Returns the payload as canonical JSON: the text of which people sign the digest. A program that shows it to a person compares
+    /// this digest with the field `payload` of the statement first.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// use graph_runtime::Digest;
+    /// # fn example(question: &graph_runtime::answer::Question) -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let signed = String::from_utf8(question.answer(&"approve".into()).payload()?)?;
+    /// assert!(signed.contains(&Digest::of(question.payload_text()).to_string()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn payload_text(&self) -> String {
+        canonical_json(&self.payload)
+    }
+
     /// Puts an answer into an envelope. Nobody has signed it yet. Whether the answer fits is seen when it is sent.
     pub fn answer(&self, value: &Value) -> Envelope {
         let statement = AnswerStatement { answer: value.clone(), ..self.statement() };
@@ -452,7 +469,7 @@ impl Question {
             digest: self.digest,
             graph: self.graph.clone(),
             node: self.node.clone(),
-            payload: Digest::of(canonical_json(&self.payload)),
+            payload: Digest::of(self.payload_text()),
             run: self.run.clone(),
             start: self.start,
             v: 1,
