@@ -6,13 +6,18 @@
 //! | `GET /orders/{id}` | its status, and its result once it has one |
 //! | `DELETE /orders/{id}` | cancels it |
 //! | `POST /orders/{id}/resume` | continues one that failed |
-//! | `GET /orders?status=running&after=…` | lists orders, the newest first, a page at a time |
+//! | `GET /orders?status=running&after=…` | lists orders of both kinds, the newest first, a page at a time |
 //! | `GET /metrics` | counters |
 //! | `GET /healthz` | whether the service answers |
+//!
+//! [`invoices`] has the endpoints of orders on invoice and of payments, and [`inbox`] those of the people who approve orders.
+
+pub mod inbox;
+pub mod invoices;
 
 use std::time::Duration;
 
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -32,14 +37,20 @@ pub fn router(service: Service) -> Router {
         .route("/orders", get(list))
         .route("/orders/{id}", post(start).get(show).delete(cancel))
         .route("/orders/{id}/resume", post(resume))
+        .merge(invoices::routes())
+        .merge(inbox::routes(&service))
         .route("/metrics", get(|State(service): State<Service>| async move { service.metrics.text() }))
         .route("/healthz", get(|| async { "ok" }))
+        .layer(DefaultBodyLimit::max(LARGEST))
         .layer(from_fn(within_time))
         .with_state(service)
 }
 
 /// The longest that a request may take, with the time in which the client sends its body.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// The maximum length of the body of a request, in bytes. A signed answer has fewer.
+const LARGEST: usize = 64 * 1024;
 
 /// Ends a request that takes too long. Work that it began for an order continues.
 async fn within_time(request: Request, next: Next) -> Response {
@@ -94,12 +105,9 @@ fn result(output: &fulfil::Output) -> Value {
 /// Cancels an order, whatever process runs it. The request is stored: it holds over a crash.
 async fn cancel(State(service): State<Service>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
     let id = run_id(&id)?;
-    service.store.cancel(&id).await?;
-    tokio::spawn(async move {
-        if let Err(error) = service.undo_when_ended(id.clone()).await {
-            tracing::error!(run = %id, "the order's effects are undone at the next start: {error}");
-        }
-    });
+    // An order that waits ends at once.
+    service.runtime.cancel(&id).await?;
+    service.undo_later(id);
     Ok(StatusCode::ACCEPTED)
 }
 

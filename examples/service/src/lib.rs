@@ -1,16 +1,21 @@
-//! A service that takes orders over HTTP and fulfils them with the graph `graphs/fulfil.yaml`.
+//! A service that takes orders over HTTP. The graph `graphs/fulfil.yaml` fulfils those that a card pays at once, and
+//! `graphs/invoice.yaml` those that a person approves and the customer pays later.
 //!
 //! | file | |
 //! |---|---|
-//! | `graphs/` | the graph, the contracts of its tools, the trusted key |
+//! | `graphs/` | the graphs, the contracts of their tools, the trusted key |
 //! | [`shop`] | the tools: a stock, a payment service and a carrier, all in one SQLite file behind a pool |
-//! | [`service`](Service) | the runtime: store, keys, capabilities; start, resume, shut down |
-//! | [`http`] | the endpoints |
+//! | [`invoices`] | the tools of orders on invoice, and their payments |
+//! | [`service`](Service) | the runtime: store, keys, capabilities; the worker, shut down |
+//! | [`access`] | the token of the inbox, and the signatures of payments |
+//! | [`http`] | the endpoints, and the page of the inbox |
 //! | [`metrics`] | counters, fed by an observer |
 //!
 //! `docs/embedding.md` explains it step by step.
 
+pub mod access;
 pub mod http;
+pub mod invoices;
 pub mod metrics;
 mod service;
 pub mod shop;
@@ -20,4 +25,4 @@ pub mod graphs {
     graph_runtime::include_graphs!();
 }
 
-pub use service::{Error, Service};
+pub use service::{Error, Service, Settings};

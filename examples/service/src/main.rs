@@ -1,10 +1,18 @@
-//! Starts the service: `service`, with the directory of its files in `DATA` and its address in `ADDRESS`.
+//! Starts the service: `service`. Variables of the environment set it up:
+//!
+//! | variable | default | |
+//! |---|---|---|
+//! | `DATA` | `data` | the directory of its files |
+//! | `ADDRESS` | `127.0.0.1:8080` | where it listens |
+//! | `PAYMENT_SECRET` | | the secret that the payment service signs its messages with; without it, no invoice is paid |
+//! | `ROLE_ROOTS` | | the fingerprints of the keys that every role comes from, with commas between them |
+//! | `PAYMENT_MILLIS` | 50 | how long the payment service takes for a charge |
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use service::{Error, Service, http};
+use service::{Error, Service, Settings, http};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -31,9 +39,17 @@ async fn run() -> Result<(), Error> {
     let latency = variable("PAYMENT_MILLIS", "50").parse();
     let latency = latency.map_err(|error| format!("PAYMENT_MILLIS is no number of milliseconds: {error}"))?;
     let address = variable("ADDRESS", "127.0.0.1:8080");
-    let service = Service::open(&directory, Duration::from_millis(latency)).await?;
+    let roots = variable("ROLE_ROOTS", "");
+    let roots = roots.split(',').map(str::trim).filter(|root| !root.is_empty()).map(str::parse);
+    let service = Service::open(&Settings {
+        latency: Duration::from_millis(latency),
+        payment_secret: std::env::var("PAYMENT_SECRET").ok(),
+        role_roots: roots.collect::<Result<_, _>>().map_err(|error| format!("ROLE_ROOTS: {error}"))?,
+        ..Settings::new(directory)
+    })
+    .await?;
     let listener = TcpListener::bind(&address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    service.resume().await?;
+    let worker = service.work()?;
     service.undo_cancelled().await?;
     tracing::info!(address = %listener.local_addr()?, "listening");
 
@@ -52,7 +68,7 @@ async fn run() -> Result<(), Error> {
         served = async { serve.await } => served?,
         () = late(stopped) => tracing::warn!("requests were dropped, for the service stops"),
     }
-    service.shut_down(DEADLINE).await;
+    service.shut_down(worker, DEADLINE).await;
     Ok(())
 }
 

@@ -1,18 +1,52 @@
-//! The runtime of the service, and its graph.
+//! The runtime of the service, and its graphs.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use graph_runtime::store::{Page, RunFilter, Within};
-use graph_runtime::{EncryptionKey, ResumeAll, RunId, Runtime, SecretKey, SqliteStore, Status, Store};
+use graph_runtime::answer::KeyRing;
+use graph_runtime::store::{Page, RunFilter, StoreError, Within};
+use graph_runtime::{
+    Clock, EncryptionKey, Fingerprint, RunId, Runtime, SecretKey, SqliteStore, Status, Store, SystemClock, Worker,
+    WorkerOptions,
+};
 
-use crate::graphs::{Fulfil, fulfil};
+use crate::access::Access;
+use crate::graphs::{Fulfil, Invoice, fulfil, invoice};
 use crate::metrics::Metrics;
 use crate::shop::Shop;
 
 /// An error that keeps the service from starting.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The settings of the service.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where its files are: the journals, the shop, the keys, and in `people` the keys of the people who answer.
+    pub directory: PathBuf,
+    /// The time that the payment service takes for a charge.
+    pub latency: Duration,
+    /// The secret that the payment service signs its messages with. Without one, no payment of an invoice is accepted.
+    pub payment_secret: Option<String>,
+    /// The keys that every role comes from. Without any, each trusted key in `people` gives roles to others.
+    pub role_roots: BTreeSet<Fingerprint>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Settings {
+    /// The settings of a service whose files are in `directory`.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            latency: Duration::ZERO,
+            payment_secret: None,
+            role_roots: BTreeSet::new(),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
 
 /// The parts that all endpoints share. A clone shares them too.
 #[derive(Clone)]
@@ -25,26 +59,33 @@ pub struct Service {
     pub shop: Arc<Shop>,
     /// The counters, which the observer feeds.
     pub metrics: Arc<Metrics>,
+    /// The secrets that the endpoints ask for.
+    pub access: Arc<Access>,
 }
 
 impl Service {
-    /// Opens the service whose files are in `directory`, and makes those that are missing. `latency` is the time that the payment
-    /// service takes for a charge.
-    pub async fn open(directory: &Path, latency: Duration) -> Result<Self, Error> {
+    /// Opens the service, and makes those of its files that are missing.
+    pub async fn open(settings: &Settings) -> Result<Self, Error> {
+        let Settings { directory, latency, payment_secret, role_roots, clock } = settings;
         std::fs::create_dir_all(directory)?;
-        let store = SqliteStore::open(directory.join("runs.db")).await?;
+        let store = SqliteStore::options().clock(Arc::clone(clock)).open(directory.join("runs.db")).await?;
         let metrics = Arc::new(Metrics::default());
         let runtime = Runtime::builder()
             .store(store.clone())
+            .clock(Arc::clone(clock))
             // Signs the journals of runs.
             .sign_with(SecretKey::load_or_generate(&directory.join("keys"))?)
             // Encrypts secrets in them, as the token of a card.
             .encrypt_with(encryption_key(&directory.join("encryption.key"))?)
+            // Knows the people who approve orders.
+            .answer_keys(people(directory.join("people"), role_roots.clone()))
             .grants(fulfil::CAPABILITIES)?
+            .grants(invoice::CAPABILITIES)?
             .observer(Arc::clone(&metrics))
             .build()?;
-        let shop = Arc::new(Shop::open(&directory.join("shop.db"), latency)?);
-        Ok(Self { runtime, store, shop, metrics })
+        let shop = Arc::new(Shop::open(&directory.join("shop.db"), *latency)?);
+        let access = Arc::new(Access::open(&directory.join("inbox.token"), payment_secret.as_deref())?);
+        Ok(Self { runtime, store, shop, metrics, access })
     }
 
     /// Returns the graph, with tools that all runs share.
@@ -52,26 +93,30 @@ impl Service {
         Fulfil::sharing(Arc::clone(&self.shop))
     }
 
-    /// Resumes the runs that a crash or a shutdown stopped.
-    pub async fn resume(&self) -> Result<(), Error> {
-        for resumed in self.runtime.resume_all(ResumeAll::default(), |_| Some(self.fulfil())).await? {
-            match resumed.run {
-                Ok(run) => tracing::info!(run = %run.id(), "resumed"),
-                Err(error) => tracing::error!(run = %resumed.summary.run, "cannot resume: {error}"),
-            }
-        }
-        Ok(())
+    /// Returns the graph of orders on invoice, with the same tools.
+    pub fn invoice(&self) -> Invoice<Shop> {
+        Invoice::sharing(Arc::clone(&self.shop))
+    }
+
+    /// Continues runs as soon as they can continue: those that a crash or a shutdown stopped, and those whose waits are over.
+    pub fn work(&self) -> Result<Worker, StoreError> {
+        self.runtime.worker(WorkerOptions::default().graph(self.fulfil()).graph(self.invoice()))
     }
 
     /// Undoes the effects of orders that were cancelled. The graph ends where it is when it is cancelled, so its service does this: when
     /// an order is cancelled, and again at start-up, for those that a crash left.
     pub async fn undo_cancelled(&self) -> Result<(), Error> {
-        let filter = RunFilter { statuses: vec![Status::Cancelled], within: Within::TopLevel, ..RunFilter::default() };
+        let statuses = vec![Status::Cancelled, Status::Running, Status::Waiting];
+        let filter = RunFilter { statuses, within: Within::TopLevel, ..RunFilter::default() };
         let mut page = Page::default();
         loop {
             let found = self.runtime.runs(&filter, &page).await?;
-            for order in &found.runs {
-                self.shop.undo(&order.run).await.map_err(|error| error.to_string())?;
+            for order in found.runs {
+                if order.status == Status::Cancelled {
+                    self.shop.undo(&order.run).await.map_err(|error| error.to_string())?;
+                } else if order.is_cancelling {
+                    self.undo_later(order.run);
+                }
             }
             match found.next {
                 Some(next) => page.after = Some(next),
@@ -80,22 +125,46 @@ impl Service {
         }
     }
 
-    /// Waits until a run that somebody cancelled has ended, and undoes its effects.
-    pub async fn undo_when_ended(&self, run: RunId) -> Result<(), Error> {
-        while self.store.find(&run).await?.status == Status::Running {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        if self.store.find(&run).await?.status == Status::Cancelled {
-            self.shop.undo(&run).await.map_err(|error| error.to_string())?;
+    /// Undoes the effects of a run that somebody cancelled, once it has ended.
+    pub fn undo_later(&self, run: RunId) {
+        let service = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = service.undo_when_ended(&run).await {
+                tracing::error!(%run, "the order's effects are undone at the next start: {error}");
+            }
+        });
+    }
+
+    async fn undo_when_ended(&self, run: &RunId) -> Result<(), Error> {
+        let status = loop {
+            match self.store.find(run).await?.status {
+                Status::Running | Status::Waiting => tokio::time::sleep(Duration::from_millis(50)).await,
+                ended => break ended,
+            }
+        };
+        if status == Status::Cancelled {
+            self.shop.undo(run).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
     /// Stops all runs before their next step, and waits for calls in progress until `deadline` is over. The runs stay in the store, to
     /// be resumed.
-    pub async fn shut_down(&self, deadline: Duration) {
-        let late = self.runtime.shutdown(deadline).await;
-        tracing::info!(late = late.len(), "the runs are stopped");
+    pub async fn shut_down(&self, worker: Worker, deadline: Duration) {
+        let (started, continued) = tokio::join!(self.runtime.shutdown(deadline), worker.shutdown(deadline));
+        tracing::info!(late = started.len() + continued.len(), "the runs are stopped");
+    }
+}
+
+/// Reads the keys of the people who answer from their files, each time that somebody answers: a key that was revoked meanwhile does not
+/// count.
+fn people(directory: PathBuf, role_roots: BTreeSet<Fingerprint>) -> impl Fn() -> KeyRing + Send + Sync {
+    move || {
+        let (ring, rejected, _) = KeyRing::load(&[&directory]);
+        for key in rejected {
+            tracing::warn!("{} is not trusted: {}", key.path.display(), key.error);
+        }
+        if role_roots.is_empty() { ring } else { ring.with_role_roots(role_roots.iter().cloned()) }
     }
 }
 

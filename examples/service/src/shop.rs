@@ -1,6 +1,6 @@
-//! The tools of the graph. They store their effects in a database of their own, under the idempotency key of the call. So a call that
-//! is made again after a crash has no second effect. Each effect names its run too, so that the service can undo those of an order
-//! that was cancelled.
+//! The tools of the graph `fulfil`, and what those of `invoice` share with them. They store their effects in a database of their own,
+//! under the idempotency key of the call. So a call that is made again after a crash has no second effect. Each effect names its run
+//! too, so that the service can undo those of an order that was cancelled.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +21,9 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS reservations (key TEXT PRIMARY KEY, run TEXT NOT NULL, article TEXT NOT NULL, quantity INTEGER NOT NULL, amount_cents INTEGER NOT NULL);
     CREATE TABLE IF NOT EXISTS charges (key TEXT PRIMARY KEY, run TEXT NOT NULL, amount_cents INTEGER NOT NULL);
     CREATE TABLE IF NOT EXISTS parcels (key TEXT PRIMARY KEY, run TEXT NOT NULL, reservation TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS invoices (key TEXT PRIMARY KEY, run TEXT NOT NULL UNIQUE, amount_cents INTEGER NOT NULL, payment TEXT UNIQUE, is_withdrawn INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE IF NOT EXISTS letters (key TEXT PRIMARY KEY, run TEXT NOT NULL, kind TEXT NOT NULL, customer TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS refunds (payment TEXT PRIMARY KEY, run TEXT NOT NULL, amount_cents INTEGER NOT NULL);
     INSERT OR IGNORE INTO stock VALUES ('tea', 1000, 450), ('teapot', 3, 2900);
 ";
 
@@ -44,7 +47,7 @@ impl Shop {
     }
 
     /// Does some work in a transaction, on a thread that may wait for the disk.
-    async fn transaction<T: Send + 'static>(
+    pub(crate) async fn transaction<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, ActionError> {
@@ -63,8 +66,8 @@ impl Shop {
         })
     }
 
-    /// Undoes the effects of an order that was cancelled before it was shipped: the reservation and the charge. To undo them again
-    /// does nothing.
+    /// Undoes the effects of an order that was cancelled before it was shipped: the reservation, the charge, and the invoice with its
+    /// payment. To undo them again does nothing.
     pub async fn undo(&self, run: &RunId) -> Result<(), ActionError> {
         let run = run.as_str().to_owned();
         self.transaction(move |shop| {
@@ -77,10 +80,75 @@ impl Shop {
             shop.execute(back, [&run])?;
             shop.execute("DELETE FROM reservations WHERE run = ?1", [&run])?;
             shop.execute("DELETE FROM charges WHERE run = ?1", [&run])?;
+            // A payment that comes from now on is refused, and one that came before is given back.
+            shop.execute("UPDATE invoices SET is_withdrawn = 1 WHERE run = ?1", [&run])?;
+            let refund = "INSERT OR IGNORE INTO refunds
+                          SELECT payment, run, amount_cents FROM invoices WHERE run = ?1 AND payment IS NOT NULL";
+            shop.execute(refund, [&run])?;
             Ok(())
         })
         .await
     }
+
+    /// Takes articles out of the stock. Returns the reservation and what it costs; `None` if there are not enough of them.
+    pub(crate) async fn reserve(
+        &self,
+        call: &Call,
+        article: String,
+        quantity: i64,
+    ) -> Result<Option<Reservation>, ActionError> {
+        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
+        self.transaction(move |shop| {
+            let before = "SELECT amount_cents FROM reservations WHERE key = ?1";
+            if let Some(amount_cents) = shop.query_row(before, [&key], |row| row.get(0)).optional()? {
+                return Ok(Some(Reservation { key, amount_cents }));
+            }
+            let take =
+                "UPDATE stock SET quantity = quantity - ?2 WHERE article = ?1 AND quantity >= ?2 RETURNING price_cents";
+            let price: Option<i64> = shop.query_row(take, params![article, quantity], |row| row.get(0)).optional()?;
+            let Some(price) = price else { return Ok(None) };
+            let amount_cents = price * quantity;
+            let reserve = "INSERT INTO reservations VALUES (?1, ?2, ?3, ?4, ?5)";
+            shop.execute(reserve, params![key, run, article, quantity, amount_cents])?;
+            Ok(Some(Reservation { key, amount_cents }))
+        })
+        .await
+    }
+
+    /// Sends what was reserved. Returns the number of the parcel.
+    pub(crate) async fn ship(&self, call: &Call, reservation: String) -> Result<String, ActionError> {
+        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
+        self.transaction(move |shop| {
+            let parcel = "INSERT OR IGNORE INTO parcels VALUES (?1, ?2, ?3)";
+            shop.execute(parcel, params![key, run, reservation])?;
+            Ok(format!("parcel-{key:.8}"))
+        })
+        .await
+    }
+
+    /// Puts what was reserved back into the stock. Returns how many these are.
+    pub(crate) async fn release(&self, reservation: String) -> Result<i64, ActionError> {
+        self.transaction(move |shop| release(shop, &reservation)).await
+    }
+}
+
+/// Articles that were taken out of the stock for an order.
+#[derive(Default)]
+pub(crate) struct Reservation {
+    /// Its number.
+    pub(crate) key: String,
+    /// The price of all of them.
+    pub(crate) amount_cents: i64,
+}
+
+/// Puts what was reserved back into the stock, within a transaction. Returns how many these are.
+pub(crate) fn release(shop: &Connection, reservation: &str) -> rusqlite::Result<i64> {
+    let taken = "DELETE FROM reservations WHERE key = ?1 RETURNING article, quantity";
+    let taken = shop.query_row(taken, [reservation], |row| Ok((row.get(0)?, row.get(1)?)));
+    // A call before this one may have released it already.
+    let (article, quantity): (String, i64) = taken.optional()?.unwrap_or_default();
+    shop.execute("UPDATE stock SET quantity = quantity + ?2 WHERE article = ?1", params![article, quantity])?;
+    Ok(quantity)
 }
 
 impl fulfil::Actions for Shop {
@@ -89,24 +157,10 @@ impl fulfil::Actions for Shop {
         call: &Call,
         params: fulfil::ShopReserve,
     ) -> Result<fulfil::ShopReserveResult, ActionError> {
-        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
-        self.transaction(move |shop| {
-            let fulfil::ShopReserve { article, quantity } = params;
-            let before = "SELECT amount_cents FROM reservations WHERE key = ?1";
-            if let Some(amount_cents) = shop.query_row(before, [&key], |row| row.get(0)).optional()? {
-                return Ok(fulfil::ShopReserveResult { is_reserved: true, reservation: key, amount_cents });
-            }
-            let take =
-                "UPDATE stock SET quantity = quantity - ?2 WHERE article = ?1 AND quantity >= ?2 RETURNING price_cents";
-            let price: Option<i64> = shop.query_row(take, params![article, quantity], |row| row.get(0)).optional()?;
-            let amount_cents = price.unwrap_or_default() * quantity;
-            if price.is_some() {
-                let reserve = "INSERT INTO reservations VALUES (?1, ?2, ?3, ?4, ?5)";
-                shop.execute(reserve, params![key, run, article, quantity, amount_cents])?;
-            }
-            Ok(fulfil::ShopReserveResult { is_reserved: price.is_some(), reservation: key, amount_cents })
-        })
-        .await
+        let reserved = self.reserve(call, params.article, params.quantity).await?;
+        let is_reserved = reserved.is_some();
+        let Reservation { key, amount_cents } = reserved.unwrap_or_default();
+        Ok(fulfil::ShopReserveResult { is_reserved, reservation: key, amount_cents })
     }
 
     async fn shop_charge(
@@ -132,13 +186,7 @@ impl fulfil::Actions for Shop {
     }
 
     async fn shop_ship(&self, call: &Call, params: fulfil::ShopShip) -> Result<fulfil::ShopShipResult, ActionError> {
-        let (key, run) = (call.idempotency_key(), call.run_id().as_str().to_owned());
-        self.transaction(move |shop| {
-            let parcel = "INSERT OR IGNORE INTO parcels VALUES (?1, ?2, ?3)";
-            shop.execute(parcel, params![key, run, params.reservation])?;
-            Ok(fulfil::ShopShipResult { parcel: format!("parcel-{key:.8}") })
-        })
-        .await
+        Ok(fulfil::ShopShipResult { parcel: self.ship(call, params.reservation).await? })
     }
 
     async fn shop_release(
@@ -146,14 +194,6 @@ impl fulfil::Actions for Shop {
         _: &Call,
         params: fulfil::ShopRelease,
     ) -> Result<fulfil::ShopReleaseResult, ActionError> {
-        self.transaction(move |shop| {
-            let reservation = "DELETE FROM reservations WHERE key = ?1 RETURNING article, quantity";
-            let reservation = shop.query_row(reservation, [params.reservation], |row| Ok((row.get(0)?, row.get(1)?)));
-            // A call before this one may have released it already.
-            let (article, quantity): (String, i64) = reservation.optional()?.unwrap_or_default();
-            shop.execute("UPDATE stock SET quantity = quantity + ?2 WHERE article = ?1", params![article, quantity])?;
-            Ok(fulfil::ShopReleaseResult { quantity })
-        })
-        .await
+        Ok(fulfil::ShopReleaseResult { quantity: self.release(params.reservation).await? })
     }
 }

@@ -2,122 +2,26 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "service/browser.rs"]
+mod browser;
+#[path = "service/inbox.rs"]
+mod inbox;
+#[path = "service/process.rs"]
+mod process;
+#[path = "service/webdriver.rs"]
+mod webdriver;
+
+use std::io::Write;
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use graph_runtime::{EncryptionKey, RunId, SecretKey, SqliteStore, Store, audit_tree};
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use service::Service;
+use service::{Service, Settings};
 
-/// A running service. It is killed when it is dropped.
-struct Process {
-    child: Child,
-    address: String,
-}
-
-impl Process {
-    /// Starts the service, and waits until it listens.
-    fn start(directory: &Path, payment_millis: u32) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_service"))
-            .env("DATA", directory)
-            .env("ADDRESS", "127.0.0.1:0")
-            .env("PAYMENT_MILLIS", payment_millis.to_string())
-            .env("NO_COLOR", "1")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut seen = String::new();
-        let address = loop {
-            let start = seen.len();
-            assert_ne!(log.read_line(&mut seen).unwrap(), 0, "the service ended:\n{seen}");
-            if let Some((_, address)) = seen[start..].split_once("listening address=") {
-                break address.trim().to_owned();
-            }
-        };
-        // Nobody may stop the service by not reading its log.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Self { child, address }
-    }
-
-    /// Sends a request, and returns the status and the body.
-    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-    }
-
-    fn order(&self, id: &str, card: &str) -> u16 {
-        let inputs = json!({ "article": "tea", "quantity": 2, "card": card });
-        self.request("POST", &format!("/orders/{id}"), Some(&inputs)).0
-    }
-
-    fn show(&self, id: &str) -> Value {
-        let (status, body) = self.request("GET", &format!("/orders/{id}"), None);
-        assert_eq!(status, 200, "{body}");
-        serde_json::from_str(&body).unwrap()
-    }
-
-    /// Waits until an order is no longer running, and returns what the service shows of it.
-    fn ended(&self, id: &str) -> Value {
-        let began = Instant::now();
-        loop {
-            let shown = self.show(id);
-            if shown["status"] != "running" {
-                return shown;
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "{shown}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Waits until an order is at a node.
-    fn wait_until_at(&self, id: &str, node: &str) {
-        while self.show(id)["at"] != json!([node]) {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    /// Kills the service as a loss of power would.
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Asks the service to stop, as a supervisor does, and waits for it. Returns whether it exited with success.
-    fn terminate(mut self) -> bool {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-        self.child.wait().unwrap().success()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It has ended already where a test stopped it.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-/// Returns a number that the shop's database holds.
-fn number(directory: &Path, query: &str) -> i64 {
-    Connection::open(directory.join("shop.db")).unwrap().query_row(query, [], |row| row.get(0)).unwrap()
-}
+use crate::process::{Process, number};
 
 #[test]
 fn orders_are_started_shown_and_listed() {
@@ -289,7 +193,7 @@ fn a_killed_service_fulfils_each_order_once() {
     assert!(service.terminate());
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio.block_on(async {
-        let service = Service::open(directory.path(), Duration::ZERO).await.unwrap();
+        let service = Service::open(&Settings::new(directory.path())).await.unwrap();
         let key = SecretKey::load(&directory.path().join("keys/private_key.pem")).unwrap().public();
         let encryption_key = EncryptionKey::load(&directory.path().join("encryption.key")).unwrap();
         for run in service.store.list().await.unwrap() {
