@@ -48,6 +48,11 @@ pub use graph_engine::{
     Sleeping, StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock,
     ToolCaller, ToolSettings, Value, When, Worker, WorkerOptions, WorkerStatus,
 };
+#[cfg(feature = "schedules")]
+#[doc(inline)]
+pub use graph_engine::{
+    CatchUp, Overlap, Schedule, ScheduleError, ScheduleId, ScheduleState, Timetable, TimetableError,
+};
 #[doc(inline)]
 pub use graph_engine::{cache, classify, hooks, machine, observer, threads};
 #[cfg(feature = "items")]

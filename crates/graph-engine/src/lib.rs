@@ -44,6 +44,8 @@ mod run;
 pub mod run_secrets;
 pub mod runtime;
 mod schedule;
+#[cfg(feature = "schedules")]
+mod schedules;
 pub mod schema;
 pub mod services;
 pub mod signal;
@@ -62,11 +64,17 @@ mod worker;
 pub use graph_model::capability::{Grants, Pattern};
 pub use graph_model::condition::When;
 pub use graph_model::digest::Digest;
+#[cfg(feature = "schedules")]
+pub use graph_model::name::ScheduleId;
 pub use graph_model::name::{GraphId, ItemId, RunId};
 pub use graph_model::number::Number;
 pub use graph_model::program::Edge;
 pub use graph_model::reducer::ReducerError;
+#[cfg(feature = "schedules")]
+pub use graph_model::schedule::{CatchUp, Overlap};
 pub use graph_model::secret::Secret;
+#[cfg(feature = "schedules")]
+pub use graph_model::timetable::{Timetable, TimetableError};
 pub use graph_model::value::{FromValue, IndexMap, Map, Mismatch, Value};
 pub use graph_signing::{Fingerprint, KeyError, PublicKey, SecretKey};
 
@@ -88,6 +96,8 @@ pub use perform_items::PerformItems;
 pub use receive::SignalledRun;
 pub use run::{Canceller, Finished, Run};
 pub use runtime::{Builder, Options, Runtime};
+#[cfg(feature = "schedules")]
+pub use schedules::{Schedule, ScheduleError, ScheduleState};
 pub use signal::{NamedSignal, SignalError};
 pub use status::Status;
 pub use stop::CancelToken;

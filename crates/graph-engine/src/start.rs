@@ -150,7 +150,11 @@ impl RuntimeServices {
                     ..start_entry(&*machine, key, &*state, run_secrets.as_deref(), &begin.ceiling)
                 };
                 let record = chain.sign("start", entry, self.clock.now(), key);
-                let lease = store.create(&begin.run, code.id.as_str(), vec![record.clone()]).await;
+                let (run, id, records) = (&begin.run, code.id.as_str(), vec![record.clone()]);
+                let lease = match &begin.tick {
+                    Some(change) => store.create_at_tick(run, id, records, change).await,
+                    None => store.create(run, id, records).await,
+                };
                 let lease = lease.map_err(|source| match source {
                     StoreError::Exists(run) => StartError::Exists { run },
                     source => StartError::Store { run: begin.run.clone(), source },

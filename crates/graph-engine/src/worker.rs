@@ -1,5 +1,8 @@
 //! Workers: continuing the runs of a store when they can continue.
 
+#[cfg(feature = "schedules")]
+mod ticks;
+
 use std::error::Error;
 use std::future::pending;
 use std::sync::Arc;
@@ -29,6 +32,8 @@ pub struct WorkerOptions {
     graphs: Vec<WorkerGraph>,
     concurrency: usize,
     max_tries: Option<u32>,
+    #[cfg(feature = "schedules")]
+    schedules: Vec<ticks::Scheduled>,
 }
 
 #[derive(Clone)]
@@ -47,7 +52,13 @@ impl std::fmt::Debug for WorkerGraph {
 impl Default for WorkerOptions {
     /// No graph, 64 runs at a time, and 10 tries.
     fn default() -> Self {
-        Self { graphs: Vec::new(), concurrency: 64, max_tries: Some(10) }
+        Self {
+            graphs: Vec::new(),
+            concurrency: 64,
+            max_tries: Some(10),
+            #[cfg(feature = "schedules")]
+            schedules: Vec::new(),
+        }
     }
 }
 
@@ -257,8 +268,10 @@ struct Work {
 struct Looked {
     /// How long nothing is to be claimed; `None` if that is not known.
     pause: Option<Duration>,
-    /// Whether a run could be continued.
+    /// Whether a run could be continued, or a tick was handled.
     is_due: bool,
+    /// How long no schedule is to be looked at; `None` if there is none.
+    until_tick: Option<Duration>,
 }
 
 impl Work {
@@ -269,10 +282,14 @@ impl Work {
         while !self.state.is_stopping() {
             while self.drives.try_join_next().is_some() {}
             let looked = self.look(&graphs, turn).await;
+            #[cfg(feature = "schedules")]
+            let looked = self.look_at_schedules(looked).await;
             turn += 1;
+            let mut until_tick = None;
             let pause = match looked {
-                Ok(Looked { pause, is_due }) => {
+                Ok(Looked { pause, is_due, until_tick: found }) => {
                     self.state.set_idle(!is_due && self.drives.is_empty());
+                    until_tick = found;
                     pause
                 }
                 Err(error) => {
@@ -287,7 +304,8 @@ impl Work {
             let has_room = self.drives.len() < self.options.concurrency;
             let Self { runtime, store, state, drives, .. } = &mut self;
             let sleep = async {
-                match pause.filter(|_| has_room) {
+                // A tick is handled even if there is no room: another worker may continue its run.
+                match pause.filter(|_| has_room).into_iter().chain(until_tick).min() {
                     Some(pause) => runtime.inner.clock.sleep(pause).await,
                     None => pending().await,
                 }
@@ -333,12 +351,17 @@ impl Work {
             }
         }
         if claimed > 0 {
-            return Ok(Looked { pause: Some(Duration::ZERO).filter(|_| self.room() > 0), is_due: true });
+            return Ok(Looked {
+                pause: Some(Duration::ZERO).filter(|_| self.room() > 0),
+                is_due: true,
+                until_tick: None,
+            });
         }
         let wait = |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or_default());
         // Another worker may have claimed the run that was due.
         let is_due = is_due(wake, now);
-        Ok(Looked { pause: wake.map(|at| if is_due { Duration::from_millis(10) } else { wait(at) }), is_due })
+        let pause = wake.map(|at| if is_due { Duration::from_millis(10) } else { wait(at) });
+        Ok(Looked { pause, is_due, until_tick: None })
     }
 
     /// Returns how many more runs it may continue.

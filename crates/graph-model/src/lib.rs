@@ -22,11 +22,14 @@ pub mod operator;
 pub mod path;
 pub mod program;
 pub mod reducer;
+pub mod schedule;
 pub mod secret;
 pub mod subprocess;
 pub mod template;
 pub mod term;
 pub mod timestamp;
+#[cfg(feature = "schedules")]
+pub mod timetable;
 mod unique;
 pub mod untrusted;
 pub mod value;

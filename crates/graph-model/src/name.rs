@@ -136,6 +136,10 @@ name! {
     /// ```
     RunId, "a run id", file_name
 }
+name! {
+    /// The id of a schedule: letters, digits, `_` and `-`, at most 183 bytes. The ids of its runs begin with it.
+    ScheduleId, "a schedule id", schedule_id
+}
 
 impl ItemId {
     /// Returns the id with dots in place of slashes, as capabilities write it (R169).
@@ -169,6 +173,16 @@ fn item_id(kind: &'static str, text: &str) -> Result<(), NameError> {
 fn file_name(kind: &'static str, text: &str) -> Result<(), NameError> {
     let allowed = "letters, digits, `_` and `-`";
     characters(kind, text, allowed, |c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+fn schedule_id(kind: &'static str, text: &str) -> Result<(), NameError> {
+    file_name(kind, text)?;
+    // The id of a run has the time of the tick after it, as in `-20261123T020000Z`.
+    let most = MOST - 17;
+    if text.len() > most {
+        return Err(NameError::TooLong { kind, most, length: text.len() });
+    }
+    Ok(())
 }
 
 fn characters(

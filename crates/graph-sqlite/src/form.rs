@@ -23,6 +23,8 @@ const LISTING: i64 = 4;
 const WAITS: i64 = 5;
 /// The format version that added what waits ask people.
 const ASKS: i64 = 6;
+/// The format version that added the marks of schedules.
+const SCHEDULES: i64 = 8;
 /// The highest value of the lower half of a key; a record's number is smaller. In format version 2, it was the key of a row
 /// after the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
@@ -47,7 +49,8 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 /// The migrations from each format version to the next, beginning with a new file, whose version is 0. All missing
 /// migrations and the new version number are committed in one transaction, so a process that dies in between leaves the old
 /// version.
-pub(super) const MIGRATIONS: [Migration; 7] = [tables, ends, facts, listing, waits, asks, inner_waits];
+pub(super) const MIGRATIONS: [Migration; 8] =
+    [tables, ends, facts, listing, waits, asks, inner_waits, schedules];
 
 /// A record's key is made of its run's number and its own, so that a run's records are adjacent in one tree without an
 /// index. A step writes only there, at the end of the run's records. Each further page would be four kilobytes more to wait
@@ -217,6 +220,18 @@ fn inner_waits(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     transaction.execute_batch("ALTER TABLE waits ADD COLUMN graph TEXT;")
 }
 
+/// Format version 8 adds the marks of schedules. They are in a table of their own, so that nothing that happens to runs changes
+/// them.
+fn schedules(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(
+        "CREATE TABLE schedules (
+            id TEXT PRIMARY KEY,
+            revision INTEGER NOT NULL,
+            mark TEXT NOT NULL
+        ) STRICT, WITHOUT ROWID;",
+    )
+}
+
 /// Installs a trigger in the connection that writes, which ensures that only a run's last record has a token. An inserted
 /// record removes the token of the one before. A record that does not follow the last one is not inserted, without an
 /// error. So a step is written in one statement: each further statement would add a good part of the cost without the disk.
@@ -310,6 +325,11 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
     }
     own_only(connection, path)?;
     // A name without a schema refers to the temporary schema first.
+    if form.number < SCHEDULES {
+        connection
+            .execute_batch("CREATE TEMP TABLE schedules (id TEXT, revision INTEGER, mark TEXT);")
+            .map_err(|error| explain(error, path))?;
+    }
     if form.number == ASKS {
         connection
             .execute_batch("CREATE TEMP VIEW waits AS SELECT *, NULL AS graph FROM main.waits;")

@@ -15,6 +15,7 @@ mod news;
 mod patience;
 mod problem;
 mod read;
+mod schedules;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -40,8 +41,8 @@ use crate::patience::Patience;
 use crate::problem::{explain, read_only};
 use graph_engine::record::{SignedRecord, Status};
 use graph_engine::store::{
-    Claim, Claimed, Cursor, Inbox, Lease, Page, Received, RunFilter, RunPage, RunStart, RunSummary, SealSignal, Signal,
-    Store, StoreClock, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage,
+    Claim, Claimed, Cursor, Inbox, Lease, Page, Received, RunFilter, RunPage, RunStart, RunSummary, ScheduleChange,
+    ScheduleMark, SealSignal, Signal, Store, StoreClock, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage,
 };
 use graph_engine::store::{may_block_run, others_had_turn};
 use graph_engine::{Clock, SystemClock};
@@ -549,7 +550,7 @@ impl Store for SqliteStore {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         Box::pin(async move {
             let (start, graph) = (RunStart::of(&records), graph.to_owned());
-            let work = WriteTask::Create { run: run.clone(), graph, start, records };
+            let work = WriteTask::Create { run: run.clone(), graph, start, records, change: None };
             self.leased(run, work).await?.ok_or(StoreError::Closed)
         })
     }
@@ -666,6 +667,31 @@ impl Store for SqliteStore {
             let (filter, size) = (filter.clone(), page.size);
             let after = page.after.as_ref().map(WaitPlace::read).transpose()?;
             self.read(move |shared, connection| read::open_waits(connection, &filter, after, size, &shared.path)).await
+        })
+    }
+
+    fn schedule_mark<'a>(&'a self, schedule: &'a str) -> StoreFuture<'a, Option<ScheduleMark>> {
+        let schedule = schedule.to_owned();
+        Box::pin(self.read(move |shared, connection| {
+            schedules::find(connection, &schedule).map_err(|error| explain(error, &shared.path))
+        }))
+    }
+
+    fn change_schedule<'a>(&'a self, change: &'a ScheduleChange) -> StoreFuture<'a, ()> {
+        Box::pin(async move { self.ask(WriteTask::Mark { change: change.clone() }).await.map(drop) })
+    }
+
+    fn create_at_tick<'a>(
+        &'a self,
+        run: &'a RunId,
+        graph: &'a str,
+        records: Vec<SignedRecord>,
+        change: &'a ScheduleChange,
+    ) -> StoreFuture<'a, Lease> {
+        Box::pin(async move {
+            let (start, graph) = (RunStart::of(&records), graph.to_owned());
+            let work = WriteTask::Create { run: run.clone(), graph, start, records, change: Some(change.clone()) };
+            self.leased(run, work).await?.ok_or(StoreError::Closed)
         })
     }
 

@@ -16,7 +16,7 @@ use graph_model::digest::Digest;
 use std::time::Instant;
 
 use graph_engine::ManualClock;
-use graph_engine::store::{Retention, Within, conformance};
+use graph_engine::store::{Retention, ScheduleChange, Within, conformance};
 
 fn record(seq: u64, size: usize) -> SignedRecord {
     SignedRecord { seq, body: "x".repeat(size), signature: [7; 64], end: None }
@@ -43,6 +43,7 @@ async fn the_store_passes_the_conformance_suite() {
     conformance::suite(make).await;
     conformance::waiting_suite(make).await;
     conformance::signal_suite(make).await;
+    conformance::schedule_suite(make).await;
 }
 
 #[tokio::test]
@@ -166,7 +167,7 @@ async fn a_file_that_is_not_a_store_is_refused_and_unchanged() {
         ("older.db", "its `user_version` says that it is of form 3, and its tables are not"),
         ("text", "is not a journal of this program, or is damaged"),
         ("other.db", "it is a database of another program"),
-        ("newer.db", "has form 99, and this program knows forms up to 7"),
+        ("newer.db", "has form 99, and this program knows forms up to 8"),
         ("missing/runs.db", "its directory does not exist"),
         ("", "it is a directory"),
     ] {
@@ -463,6 +464,7 @@ async fn older_store_formats_migrate_to_the_newest_without_loss() {
         let before = SqliteStore::open_read_only(&path).await.unwrap();
         let (journal, listed) = (before.load(&run()).await.unwrap(), before.list().await.unwrap());
         assert_eq!((journal.len(), listed.len()), (2, 3), "what is only read needs not be of the newest form");
+        assert_eq!(before.schedule_mark("nightly").await.unwrap(), None, "older files have no schedules");
         drop(before);
         let version = |path: &Path| -> i64 {
             Connection::open(path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
@@ -492,8 +494,11 @@ async fn older_store_formats_migrate_to_the_newest_without_loss() {
         assert_eq!(lease.token(), 8);
         store.append(&lease, 2, vec![record(2, 10)], Status::Completed).await.unwrap();
         store.create(&id("new"), "test/graph", vec![record(0, 10)]).await.unwrap();
+        store.change_schedule(&ScheduleChange::new("nightly", 0, "{}")).await.unwrap();
         drop((lease, store));
-        assert_eq!(SqliteStore::open(&path).await.unwrap().list().await.unwrap().len(), 4);
+        let again = SqliteStore::open(&path).await.unwrap();
+        assert_eq!(again.list().await.unwrap().len(), 4);
+        assert_eq!(again.schedule_mark("nightly").await.unwrap().unwrap().revision, 1, "a mark outlives the process");
     }
 }
 

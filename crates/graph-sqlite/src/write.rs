@@ -20,8 +20,8 @@ use crate::signals;
 use graph_engine::Clock;
 use graph_engine::record::{SignedRecord, Status};
 use graph_engine::store::{
-    CancelRequest, Claim, Inbox, Received, RunStart, SealSignal, Signal, StoreClock, StoreError, WaitChanges,
-    failure_code,
+    CancelRequest, Claim, Inbox, Received, RunStart, ScheduleChange, SealSignal, Signal, StoreClock, StoreError,
+    WaitChanges, failure_code,
 };
 
 /// A task for the writer, and the sender for its answer.
@@ -37,6 +37,12 @@ pub(super) enum WriteTask {
         graph: String,
         start: RunStart,
         records: Vec<SignedRecord>,
+        /// Changes the mark of a schedule too.
+        change: Option<ScheduleChange>,
+    },
+    /// Changes the mark of a schedule.
+    Mark {
+        change: ScheduleChange,
     },
     Append {
         run: RunId,
@@ -426,7 +432,25 @@ impl WriteContext<'_> {
     /// Executes one request. Errors that the request itself causes are found before anything is written for it.
     fn do_one(&self, work: &WriteTask, numbers: &mut HashMap<RunId, i64>) -> WriteAnswer<WriteOutcome> {
         match work {
-            WriteTask::Create { run, graph, start, records } => self.create(run, graph, start, records),
+            WriteTask::Create { run, graph, start, records, change } => {
+                if let Some(change) = change
+                    && let Err(error) = self.expect_mark(change)?
+                {
+                    return Ok(Err(error));
+                }
+                let created = self.create(run, graph, start, records)?;
+                if let (Ok(_), Some(change)) = (&created, change) {
+                    self.change_mark(change)?;
+                }
+                Ok(created)
+            }
+            WriteTask::Mark { change } => {
+                if let Err(error) = self.expect_mark(change)? {
+                    return Ok(Err(error));
+                }
+                self.change_mark(change)?;
+                Ok(Ok(WriteOutcome::Well))
+            }
             WriteTask::Append { run, token, expected, records, status, waits } => {
                 let appended = self.append(run, *token, *expected, records, *status, waits)?;
                 match &appended {

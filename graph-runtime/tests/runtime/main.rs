@@ -36,6 +36,7 @@ mod nested_waits;
 mod random;
 mod recovery;
 mod reducers;
+mod schedules;
 mod service;
 mod shared;
 mod signals;

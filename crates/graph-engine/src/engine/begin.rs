@@ -16,6 +16,7 @@ use crate::engine::run_state::Engine;
 use crate::error::RunError;
 use crate::meter::StepMeter;
 use crate::stop::Stop;
+use crate::store::ScheduleChange;
 
 /// The options that a run begins with, besides its graph and inputs.
 #[derive(Clone)]
@@ -39,6 +40,8 @@ pub(crate) struct Begin {
     pub(crate) capabilities: Option<Grants>,
     pub(crate) durability: Durability,
     pub(crate) ignores_cancel: bool,
+    /// The mark of the schedule whose tick it is, which changes when it begins.
+    pub(crate) tick: Option<ScheduleChange>,
 }
 
 impl Begin {
@@ -59,6 +62,7 @@ impl Begin {
             capabilities: None,
             durability: Durability::default(),
             ignores_cancel: false,
+            tick: None,
         }
     }
 }

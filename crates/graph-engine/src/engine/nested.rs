@@ -113,6 +113,7 @@ impl StepContext {
             capabilities: None,
             durability: self.durability,
             ignores_cancel: self.facts.ignores_cancel,
+            tick: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The promises of a store, as a test that any store can run.
 
 mod open_waits;
+mod schedules;
 mod signals;
 
 use std::future::Future;
@@ -17,6 +18,7 @@ use crate::store::error::StoreError;
 use crate::store::listing::{Cursor, Page, RunFilter, RunPage, RunSummary, Within};
 use crate::store::waits::{Claim, Claimed, Wait, WaitChanges, WaitId};
 
+pub use schedules::schedule_suite;
 pub use signals::{places_never_fall, signal_suite};
 
 /// Tests a store; `make` makes an empty one. Durability across process restarts is left to each store's own tests.

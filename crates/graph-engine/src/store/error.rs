@@ -98,6 +98,16 @@ pub enum StoreError {
         /// The order of the signal.
         order: u64,
     },
+    /// The mark of a schedule is not the one that the caller knows. Nothing was written.
+    #[error("the mark of schedule `{schedule}` has the revision {found}, not {expected}: another worker changed it")]
+    ScheduleChanged {
+        /// The schedule.
+        schedule: String,
+        /// The revision that the caller knows.
+        expected: u64,
+        /// The revision that it has; 0 if there is no mark.
+        found: u64,
+    },
     /// The cursor of a page is not a place in the store.
     #[error("`{0}` is not a place in the list of runs: begin with its first page")]
     BadCursor(String),
@@ -275,6 +285,7 @@ impl StoreError {
             | Self::OtherSignal { .. }
             | Self::TooManySignals { .. }
             | Self::SignalGone { .. }
+            | Self::ScheduleChanged { .. }
             | Self::BadCursor(_)
             | Self::TooLong { .. }
             | Self::Newer { .. }

@@ -18,6 +18,7 @@ use crate::store::lease::{CancelRequest, Holder, Lease};
 use crate::store::listing::{
     Cursor, Page, RunFilter, RunPage, RunStart, RunSummary, WaitFilter, WaitPage, WaitRow, failure_code,
 };
+use crate::store::schedules::{ScheduleChange, ScheduleMark};
 use crate::store::signals::{Inbox, Received, ReceivedSignal, SealSignal, Signal, SignalPlace, readiness};
 use crate::store::waits::{Claim, Claimed, StoreClock, Wait, WaitChanges, WaitId};
 use crate::store::{Store, StoreFuture};
@@ -63,6 +64,8 @@ struct Runs {
     created: u64,
     /// The highest token of the runs that were removed.
     removed: u64,
+    /// The marks of schedules, by their ids.
+    schedules: HashMap<String, ScheduleMark>,
 }
 
 #[derive(Debug)]
@@ -137,6 +140,47 @@ impl MemoryStore {
         Ok(lease)
     }
 
+    /// Inserts a run that is leased to the caller.
+    fn create_run(
+        &self,
+        runs: &mut Runs,
+        run: &RunId,
+        graph: &str,
+        mut records: Vec<SignedRecord>,
+    ) -> Result<Lease, StoreError> {
+        SignedRecord::forget_ends(&mut records);
+        match runs.runs.entry(run.clone()) {
+            Entry::Occupied(_) => Err(StoreError::Exists(run.clone())),
+            Entry::Vacant(place) => {
+                let (token, now) = (runs.removed + 1, SystemTime::now());
+                let lease = self.lease_to(run, token);
+                place.insert(StoredRun {
+                    graph: graph.to_owned(),
+                    status: Status::Running,
+                    start: RunStart::of(&records),
+                    waits: BTreeMap::new(),
+                    signals: Signals::default(),
+                    later: i64::MIN,
+                    tries: 0,
+                    postponed: 0,
+                    tried: 0,
+                    code: None,
+                    records,
+                    token,
+                    holder: Some(lease.cancel_request().clone()),
+                    is_cancelling: false,
+                    created: now,
+                    updated: now,
+                    leased: now,
+                    number: runs.created,
+                });
+                runs.by_age.insert(runs.created, run.clone());
+                runs.created += 1;
+                Ok(lease)
+            }
+        }
+    }
+
     /// Wakes workers.
     fn tell(&self) {
         self.news.send_modify(|news| *news += 1);
@@ -188,6 +232,20 @@ impl StoredRun {
 }
 
 impl Runs {
+    /// Fails if the mark of a schedule does not have the expected revision.
+    fn expect_mark(&self, change: &ScheduleChange) -> Result<(), StoreError> {
+        let found = self.schedules.get(&change.schedule).map_or(0, |mark| mark.revision);
+        if found == change.expected {
+            return Ok(());
+        }
+        Err(StoreError::ScheduleChanged { schedule: change.schedule.clone(), expected: change.expected, found })
+    }
+
+    fn change_mark(&mut self, change: &ScheduleChange) {
+        let mark = ScheduleMark { revision: change.expected + 1, text: change.text.clone() };
+        self.schedules.insert(change.schedule.clone(), mark);
+    }
+
     /// Returns a run and all runs inside it.
     fn tree(&self, run: &RunId) -> Vec<RunId> {
         let (mut tree, mut at) = (vec![run.clone()], 0);
@@ -202,41 +260,8 @@ impl Runs {
 }
 
 impl Store for MemoryStore {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, mut records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        Box::pin(async move {
-            SignedRecord::forget_ends(&mut records);
-            let runs = &mut *self.runs();
-            match runs.runs.entry(run.clone()) {
-                Entry::Occupied(_) => Err(StoreError::Exists(run.clone())),
-                Entry::Vacant(place) => {
-                    let (token, now) = (runs.removed + 1, SystemTime::now());
-                    let lease = self.lease_to(run, token);
-                    place.insert(StoredRun {
-                        graph: graph.to_owned(),
-                        status: Status::Running,
-                        start: RunStart::of(&records),
-                        waits: BTreeMap::new(),
-                        signals: Signals::default(),
-                        later: i64::MIN,
-                        tries: 0,
-                        postponed: 0,
-                        tried: 0,
-                        code: None,
-                        records,
-                        token,
-                        holder: Some(lease.cancel_request().clone()),
-                        is_cancelling: false,
-                        created: now,
-                        updated: now,
-                        leased: now,
-                        number: runs.created,
-                    });
-                    runs.by_age.insert(runs.created, run.clone());
-                    runs.created += 1;
-                    Ok(lease)
-                }
-            }
-        })
+    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
+        Box::pin(async move { self.create_run(&mut self.runs(), run, graph, records) })
     }
 
     fn append<'a>(
@@ -415,6 +440,35 @@ impl Store for MemoryStore {
         })
     }
 
+    fn schedule_mark<'a>(&'a self, schedule: &'a str) -> StoreFuture<'a, Option<ScheduleMark>> {
+        Box::pin(async move { Ok(self.runs().schedules.get(schedule).cloned()) })
+    }
+
+    fn change_schedule<'a>(&'a self, change: &'a ScheduleChange) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let mut runs = self.runs();
+            runs.expect_mark(change)?;
+            runs.change_mark(change);
+            Ok(())
+        })
+    }
+
+    fn create_at_tick<'a>(
+        &'a self,
+        run: &'a RunId,
+        graph: &'a str,
+        records: Vec<SignedRecord>,
+        change: &'a ScheduleChange,
+    ) -> StoreFuture<'a, Lease> {
+        Box::pin(async move {
+            let mut runs = self.runs();
+            runs.expect_mark(change)?;
+            let lease = self.create_run(&mut runs, run, graph, records)?;
+            runs.change_mark(change);
+            Ok(lease)
+        })
+    }
+
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
         self.load_from(run, 0)
     }
@@ -507,6 +561,7 @@ mod tests {
         conformance::suite(|| async { MemoryStore::new() }).await;
         conformance::waiting_suite(|| async { MemoryStore::new() }).await;
         conformance::signal_suite(|| async { MemoryStore::new() }).await;
+        conformance::schedule_suite(|| async { MemoryStore::new() }).await;
         let clock = Arc::new(SetClock::default());
         clock.jump(1_000_000);
         let store = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);

@@ -7,6 +7,7 @@ mod lease;
 mod listing;
 mod memory;
 mod retention;
+mod schedules;
 mod signals;
 mod waits;
 
@@ -26,6 +27,7 @@ pub use listing::{
 };
 pub use memory::MemoryStore;
 pub use retention::Retention;
+pub use schedules::{ScheduleChange, ScheduleMark};
 pub use signals::{Inbox, Received, ReceivedSignal, SealSignal, Signal, SignalPlace};
 pub use waits::{Ask, Claim, Claimed, StoreClock, Wait, WaitChanges, WaitId};
 
@@ -49,7 +51,8 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// defaults of [`claim`](Store::claim), [`next_wake`](Store::next_wake), [`news`](Store::news) and
 /// [`postpone`](Store::postpone) refuse too: such a store has no [workers](crate::Worker). The
 /// defaults of [`receive`](Store::receive) and [`inbox`](Store::inbox) refuse as well: the runs of such a store receive no
-/// signals. [`Lease::new`], [`RunStart::of`], [`RunPage::of`], [`WaitPage::of`] and [`failure_code`] do the common part of
+/// signals. And so do those of [`schedule_mark`](Store::schedule_mark), [`change_schedule`](Store::change_schedule) and
+/// [`create_at_tick`](Store::create_at_tick): workers run no schedules in such a store. [`Lease::new`], [`RunStart::of`], [`RunPage::of`], [`WaitPage::of`] and [`failure_code`] do the common part of
 /// the work.
 ///
 /// The package `tests/outside/store` of the repository is a whole store, with a file for each run. The example of
@@ -180,6 +183,38 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported(LIST_WAITS)
     }
 
+    /// Returns the mark of a schedule; `None` if there is none. The [removal](Store::remove) of runs does not change marks.
+    ///
+    /// The default implementation refuses to keep marks.
+    fn schedule_mark<'a>(&'a self, schedule: &'a str) -> StoreFuture<'a, Option<ScheduleMark>> {
+        let _ = schedule;
+        unsupported(KEEP_SCHEDULES)
+    }
+
+    /// Changes the mark of a schedule. When this returns `Ok`, the change is as durable as a record.
+    /// [`StoreError::ScheduleChanged`] if the mark does not have the expected revision; nothing was written then.
+    ///
+    /// The default implementation refuses to keep marks.
+    fn change_schedule<'a>(&'a self, change: &'a ScheduleChange) -> StoreFuture<'a, ()> {
+        let _ = change;
+        unsupported(KEEP_SCHEDULES)
+    }
+
+    /// Begins a journal as [`Store::create`] does, and changes the mark of a schedule in the same write: after a crash, both are
+    /// there or neither. [`StoreError::Exists`] and [`StoreError::ScheduleChanged`] as there; nothing was written then.
+    ///
+    /// The default implementation refuses to keep marks.
+    fn create_at_tick<'a>(
+        &'a self,
+        run: &'a RunId,
+        graph: &'a str,
+        records: Vec<SignedRecord>,
+        change: &'a ScheduleChange,
+    ) -> StoreFuture<'a, Lease> {
+        let _ = (run, graph, records, change);
+        unsupported(KEEP_SCHEDULES)
+    }
+
     /// Returns the run's journal, all of it and in order.
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>>;
 
@@ -279,6 +314,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
 /// Operations that a store may not support.
 const CLAIM: &str = "hand out runs to workers";
+const KEEP_SCHEDULES: &str = "keep which ticks of a schedule were handled";
 const KEEP_SIGNALS: &str = "keep signals";
 const KEEP_WAITS: &str = "keep what a run waits for";
 const LIST_WAITS: &str = "list what its runs wait for";
