@@ -14,6 +14,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::files::is_there;
+use crate::schedules::{self, ScheduleDefinition};
 
 /// The name of a settings file. A tree may have one in each of its directories.
 pub const SETTINGS: &str = "graphs.toml";
@@ -63,6 +64,8 @@ pub(crate) struct LintSettings {
     /// The file.
     pub(crate) path: PathBuf,
     lints: Vec<(DiagnosticCode, Level)>,
+    /// The schedules, without those that have mistakes.
+    pub(crate) schedules: Vec<ScheduleDefinition>,
     /// Why the file is not trusted or cannot be read; if there is a reason, a compilation ignores its settings.
     refused: Diagnostics,
     /// The mistakes in the file's content.
@@ -70,18 +73,24 @@ pub(crate) struct LintSettings {
 }
 
 impl LintSettings {
-    /// Reads a signed settings file.
-    pub(crate) fn read(path: &Path, source: Result<Arc<SourceFile>, Box<Diagnostic>>, ring: &KeyRing) -> Self {
+    /// Reads a signed settings file. Only that of the tree itself has schedules.
+    pub(crate) fn read(
+        path: &Path,
+        source: Result<Arc<SourceFile>, Box<Diagnostic>>,
+        ring: &KeyRing,
+        is_of_tree: bool,
+    ) -> Self {
         let mut settings = Self {
             path: path.to_owned(),
             lints: Vec::new(),
+            schedules: Vec::new(),
             refused: Diagnostics::new(),
             mistakes: Diagnostics::new(),
         };
         match source {
             Ok(source) => {
                 settings.refused.extend(verify(&source, ring).err().map(|problem| *problem));
-                settings.parse(&source);
+                settings.parse(&source, is_of_tree);
             }
             Err(problem) => settings.refused.push(*problem),
         }
@@ -102,6 +111,7 @@ impl LintSettings {
                 return Some(Self {
                     path: path.to_owned(),
                     lints: Vec::new(),
+                    schedules: Vec::new(),
                     refused: Diagnostics::from(*problem),
                     mistakes: Diagnostics::new(),
                 });
@@ -114,10 +124,12 @@ impl LintSettings {
         let mut settings = Self {
             path: path.to_owned(),
             lints: Vec::new(),
+            schedules: Vec::new(),
             refused: Diagnostics::new(),
             mistakes: Diagnostics::new(),
         };
-        let mut reader = SettingsReader { source: &source, settings: &mut settings };
+        let elsewhere = Some("nobody signs a manifest: schedules are in the file `graphs.toml` of the tree");
+        let mut reader = SettingsReader { source: &source, settings: &mut settings, elsewhere };
         match graphs.as_table() {
             Some(table) => reader.settings(table, "`package.metadata.graphs`"),
             None => {
@@ -128,9 +140,12 @@ impl LintSettings {
         Some(settings)
     }
 
-    fn parse(&mut self, source: &Arc<SourceFile>) {
+    fn parse(&mut self, source: &Arc<SourceFile>, is_of_tree: bool) {
         match DeTable::parse(&source.text) {
-            Ok(table) => SettingsReader { source, settings: self }.settings(table.get_ref(), "the file"),
+            Ok(table) => {
+                let elsewhere = (!is_of_tree).then_some("schedules are in the settings file of the tree itself");
+                SettingsReader { source, settings: self, elsewhere }.settings(table.get_ref(), "the file");
+            }
             Err(error) => {
                 let place =
                     error.span().map_or_else(|| SourcePlace::file(source), |span| SourcePlace::new(source, span));
@@ -138,6 +153,16 @@ impl LintSettings {
                 self.mistakes.error(code::BAD_SETTINGS, place, message);
             }
         }
+    }
+
+    /// Returns the schedules.
+    ///
+    /// # Errors
+    ///
+    /// If the file is not trusted, or has mistakes.
+    pub(crate) fn schedules(&self) -> Result<&[ScheduleDefinition], Vec<Diagnostic>> {
+        let problems: Vec<Diagnostic> = self.refused.iter().chain(self.mistakes.iter()).cloned().collect();
+        if problems.is_empty() { Ok(&self.schedules) } else { Err(problems) }
     }
 
     /// Applies the file's levels, and reports its mistakes.
@@ -157,6 +182,8 @@ impl LintSettings {
 struct SettingsReader<'a> {
     source: &'a Arc<SourceFile>,
     settings: &'a mut LintSettings,
+    /// Why the file has no schedules, if it may not have them.
+    elsewhere: Option<&'static str>,
 }
 
 impl SettingsReader<'_> {
@@ -176,14 +203,30 @@ impl SettingsReader<'_> {
                         .error(code::BAD_SETTINGS, place, message)
                         .help("write `[lints]`, and below it the levels by code: `G0150 = \"warn\"`");
                 }
+                ("schedules", DeValue::Table(schedules)) => match self.elsewhere {
+                    None => {
+                        let found = schedules::read(self.source, schedules, &mut self.settings.mistakes);
+                        self.settings.schedules.extend(found);
+                    }
+                    Some(note) => {
+                        let (message, place) = (format!("{whose} cannot have schedules"), self.place(key.span()));
+                        self.settings.mistakes.error(code::BAD_SETTINGS, place, message).note(note);
+                    }
+                },
+                ("schedules", other) => {
+                    let (message, place) = (format!("`schedules` is a table, not {}", described(other)), value.span());
+                    let place = self.place(place);
+                    let help = "write `[schedules.ID]`, and below it `graph`, `cron` and `zone`";
+                    self.settings.mistakes.error(code::BAD_SETTINGS, place, message).help(help);
+                }
                 (other, _) => {
                     let place = self.place(key.span());
                     self.settings
                         .mistakes
                         .error(code::BAD_SETTINGS, place, format!("{whose} has no field `{other}`"))
                         .label("unknown field")
-                        .note("its only field is `lints`")
-                        .suggest(other, ["lints"]);
+                        .note("its fields are `lints` and `schedules`")
+                        .suggest(other, ["lints", "schedules"]);
                 }
             }
         }
@@ -240,7 +283,7 @@ impl SettingsReader<'_> {
 }
 
 /// Names the kind of a value.
-fn described(value: &DeValue<'_>) -> &'static str {
+pub(crate) fn described(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) | DeValue::Float(_) => "a number",
@@ -268,7 +311,7 @@ mod tests {
 
     fn read(text: &str) -> LintSettings {
         let source = SourceFile::new("graphs/graphs.toml", "graphs/graphs.toml", text);
-        LintSettings::read(Path::new("graphs/graphs.toml"), Ok(source), &KeyRing::of(&key().public(), "tester"))
+        LintSettings::read(Path::new("graphs/graphs.toml"), Ok(source), &KeyRing::of(&key().public(), "tester"), true)
     }
 
     fn said(settings: &LintSettings, is_review: bool) -> Vec<String> {

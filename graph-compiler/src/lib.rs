@@ -33,6 +33,7 @@ pub mod levels;
 mod parallel;
 mod program;
 pub mod project;
+pub mod schedules;
 pub mod types;
 
 pub use analysis::{Site, TypesAt};

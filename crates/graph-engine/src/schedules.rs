@@ -243,6 +243,8 @@ pub struct ScheduleState {
     pub last: i64,
     /// The ticks whose runs are to be started, the next one first.
     pub queued: Vec<i64>,
+    /// How many of the first queued ticks were missed and are caught up.
+    pub catching_up: u64,
     /// The tick whose run was started last.
     pub run: Option<i64>,
     /// How many runs were started.
@@ -283,7 +285,7 @@ impl ScheduleState {
     /// A schedule that nobody has looked at before a time.
     pub(crate) fn new(schedule: &Schedule, now: i64) -> Self {
         let (cron, zone) = (schedule.timetable.cron().to_owned(), schedule.timetable.zone().to_owned());
-        Self { cron, zone, last: now, queued: Vec::new(), run: None, started: 0, skipped: 0 }
+        Self { cron, zone, last: now, queued: Vec::new(), catching_up: 0, run: None, started: 0, skipped: 0 }
     }
 
     pub(crate) fn read(schedule: &ScheduleId, mark: &ScheduleMark) -> Result<Self, StoreError> {
@@ -321,16 +323,18 @@ impl ScheduleState {
             let excess = self.queued.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
             self.queued.drain(..excess);
             self.skipped += excess as u64;
+            self.catching_up = self.queued.len() as u64;
             return;
         }
         for tick in newest {
             match schedule.overlap {
                 _ if !is_busy && self.queued.is_empty() => self.queued.push(tick),
-                Overlap::Queue if self.queued.is_empty() => self.queued.push(tick),
+                // Besides those that are caught up, one waits.
+                Overlap::Queue if self.queued.len() as u64 <= self.catching_up => self.queued.push(tick),
                 Overlap::Skip | Overlap::Queue => self.skipped += 1,
                 Overlap::Cancel => {
                     self.skipped += self.queued.len() as u64;
-                    self.queued = vec![tick];
+                    (self.queued, self.catching_up) = (vec![tick], 0);
                 }
             }
         }
@@ -340,6 +344,7 @@ impl ScheduleState {
     pub(crate) fn take(&mut self) -> Option<i64> {
         let tick = *self.queued.first()?;
         self.queued.remove(0);
+        self.catching_up = self.catching_up.saturating_sub(1);
         self.run = Some(tick);
         self.started += 1;
         Some(tick)

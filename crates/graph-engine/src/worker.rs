@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument;
 
+use crate::clock::Clock;
 use crate::engine::{Taken, run_span};
 use crate::error::RunError;
 use crate::gate::Gate;
@@ -270,8 +271,8 @@ struct Looked {
     pause: Option<Duration>,
     /// Whether a run could be continued, or a tick was handled.
     is_due: bool,
-    /// How long no schedule is to be looked at; `None` if there is none.
-    until_tick: Option<Duration>,
+    /// The time of the store at which schedules are to be looked at; `None` if there are none.
+    next_tick: Option<i64>,
 }
 
 impl Work {
@@ -285,11 +286,11 @@ impl Work {
             #[cfg(feature = "schedules")]
             let looked = self.look_at_schedules(looked).await;
             turn += 1;
-            let mut until_tick = None;
+            let mut next_tick = None;
             let pause = match looked {
-                Ok(Looked { pause, is_due, until_tick: found }) => {
+                Ok(Looked { pause, is_due, next_tick: found }) => {
                     self.state.set_idle(!is_due && self.drives.is_empty());
-                    until_tick = found;
+                    next_tick = found;
                     pause
                 }
                 Err(error) => {
@@ -304,9 +305,15 @@ impl Work {
             let has_room = self.drives.len() < self.options.concurrency;
             let Self { runtime, store, state, drives, .. } = &mut self;
             let sleep = async {
-                // A tick is handled even if there is no room: another worker may continue its run.
-                match pause.filter(|_| has_room).into_iter().chain(until_tick).min() {
+                match pause.filter(|_| has_room) {
                     Some(pause) => runtime.inner.clock.sleep(pause).await,
+                    None => pending().await,
+                }
+            };
+            // A tick is handled even if there is no room: another worker may continue its run.
+            let tick = async {
+                match next_tick {
+                    Some(at) => until(&**store, &*runtime.inner.clock, at).await,
                     None => pending().await,
                 }
             };
@@ -319,6 +326,7 @@ impl Work {
             tokio::select! {
                 () = state.stop.notified() => {}
                 () = sleep => {}
+                () = tick => {}
                 found = news => match found {
                     Ok(found) => seen = found,
                     Err(error) => {
@@ -354,14 +362,14 @@ impl Work {
             return Ok(Looked {
                 pause: Some(Duration::ZERO).filter(|_| self.room() > 0),
                 is_due: true,
-                until_tick: None,
+                next_tick: None,
             });
         }
         let wait = |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or_default());
         // Another worker may have claimed the run that was due.
         let is_due = is_due(wake, now);
         let pause = wake.map(|at| if is_due { Duration::from_millis(10) } else { wait(at) });
-        Ok(Looked { pause, is_due, until_tick: None })
+        Ok(Looked { pause, is_due, next_tick: None })
     }
 
     /// Returns how many more runs it may continue.
@@ -388,6 +396,16 @@ impl Work {
             self.drives.spawn(drive.instrument(span));
         }
         Ok(count)
+    }
+}
+
+/// The longest sleep without a look at the time of the store: the time of day may be set while a worker sleeps.
+const LONGEST_SLEEP: i64 = 30_000;
+
+/// Waits until a time of the store, or until the store fails.
+async fn until(store: &dyn Store, clock: &dyn Clock, at: i64) {
+    while let Ok(left @ 1..) = store.now().await.map(|now| at.saturating_sub(now)) {
+        clock.sleep(Duration::from_millis(left.min(LONGEST_SLEEP).unsigned_abs())).await;
     }
 }
 

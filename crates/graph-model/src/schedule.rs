@@ -9,7 +9,8 @@ pub enum Overlap {
     /// The tick is skipped.
     #[default]
     Skip,
-    /// The tick waits until that run has ended. One tick waits at a time; one that comes due meanwhile is skipped.
+    /// The tick waits until that run has ended. One tick waits at a time, besides those that are caught up; one that comes
+    /// due meanwhile is skipped.
     Queue,
     /// That run is cancelled, and the tick waits until it has ended. A tick that comes due meanwhile replaces the one that waits.
     Cancel,

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, SourcePlace, code};
 use graph_definition::source::SourceFile;
+use graph_model::name::ItemId;
 
 use super::{Project, display_name};
 use crate::files::is_there;
 use crate::levels::{Levels, LintSettings, SETTINGS};
+use crate::schedules::ScheduleDefinition;
 
 /// The settings of a tree, each file read once.
 #[derive(Debug, Default)]
@@ -65,6 +67,35 @@ impl Project {
         effective
     }
 
+    /// Returns the schedules of the tree, from its own settings file.
+    ///
+    /// # Errors
+    ///
+    /// If the file is not signed by a trusted key, has mistakes, or names a graph that the tree does not have. Cron expressions
+    /// and time zones are checked with the feature `schedules`.
+    pub fn schedules(&self) -> Result<Vec<ScheduleDefinition>, Vec<Diagnostic>> {
+        let settings = self.settings_in(&self.root);
+        let Some(settings) = settings.as_ref() else { return Ok(Vec::new()) };
+        let schedules = settings.schedules()?;
+        let is_unknown = |schedule: &&ScheduleDefinition| {
+            ItemId::new(schedule.graph.as_str()).map_or(true, |id| self.graph_called(&id).is_none())
+        };
+        let ids: Vec<String> = self.graph_files().values().flatten().filter_map(|file| self.graph_id(file)).collect();
+        let problems: Vec<Diagnostic> = schedules
+            .iter()
+            .filter(is_unknown)
+            .map(|schedule| {
+                let (graph, place) = (schedule.graph.as_str(), schedule.places.graph.clone());
+                let message = format!("schedule `{}` has a graph that does not exist, `{graph}`", schedule.id);
+                let mut problem = Diagnostic::new(code::BAD_SETTINGS, message, place);
+                problem.label("no graph of the tree has this id");
+                problem.suggest(graph, ids.iter().map(String::as_str));
+                problem
+            })
+            .collect();
+        if problems.is_empty() { Ok(schedules.to_vec()) } else { Err(problems) }
+    }
+
     fn misnamed_settings(&self, path: &Path) -> Box<Diagnostic> {
         let name = display_name(&self.package, path);
         let message = format!("`{name}` is not a settings file: those are called `{SETTINGS}`");
@@ -83,11 +114,13 @@ impl Project {
         }
         let path = directory.join(SETTINGS);
         // A link to nowhere, or a file that may not be read, counts as present: somebody created it to have an effect.
+        let is_of_tree = directory == self.root;
         let is_absent = matches!(is_there(&self.root, &path), Ok(false));
         let settings = if is_absent {
-            misnamed(directory).map(|path| LintSettings::read(&path, Err(self.misnamed_settings(&path)), &self.ring))
+            misnamed(directory)
+                .map(|path| LintSettings::read(&path, Err(self.misnamed_settings(&path)), &self.ring, is_of_tree))
         } else {
-            Some(LintSettings::read(&path, self.read(&path), &self.ring))
+            Some(LintSettings::read(&path, self.read(&path), &self.ring, is_of_tree))
         };
         let settings = Arc::new(settings);
         read.insert(directory.to_owned(), Arc::clone(&settings));

@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use graph_compiler::diagnostic::Diagnostic;
 use graph_compiler::graph::{Interface, TypedSignal, TypedTool};
 use graph_compiler::project::{Project, Resolved};
+#[cfg(feature = "schedules")]
+use graph_compiler::schedules::ScheduleDefinition;
 use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::name::ItemId;
 use graph_model::program::Executor;
@@ -29,6 +31,8 @@ pub use tools::{ToolFuture, Toolbox, Tools};
 use changes::Texts;
 use conform::{conform, object};
 use graph_engine::__private::{no_such_exit, no_such_signal, no_such_tool};
+#[cfg(feature = "schedules")]
+use graph_engine::Schedule;
 use graph_engine::machine::{
     Arguments, CallFuture, CompiledGraph, Graph, Machine, StateFields, ToolCaller, unfit_parameters,
 };
@@ -135,6 +139,53 @@ impl Library {
     /// Returns the file of the graph `id` of the tree, if there is one.
     pub fn find(&self, id: &ItemId) -> Option<PathBuf> {
         self.shared.project.graph_called(id)
+    }
+
+    /// Reads the schedules of the tree: those of the signed `graphs.toml` in its directory, whose graphs are loaded.
+    ///
+    /// ```
+    /// # use graph_runtime::Runtime;
+    /// # use graph_runtime::dynamic::Library;
+    /// # fn example(runtime: Runtime, library: Library) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{ItemId, WorkerOptions};
+    ///
+    /// let file = library.find(&ItemId::new("shop/report")?).ok_or("there is no such graph")?;
+    /// let options = WorkerOptions::default().graph(library.graph(&file)?);
+    /// let worker = runtime.worker(options.schedules(library.schedules()?)?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// All mistakes in the file, with their places: it is not signed by a trusted key, a field is unknown or malformed, a graph
+    /// does not exist, cannot be loaded or does not accept the inputs.
+    #[cfg(feature = "schedules")]
+    pub fn schedules(&self) -> Result<Vec<Schedule>, LibraryError> {
+        let found = self.shared.project.schedules().map_err(|diagnostics| LibraryError { diagnostics })?;
+        let (mut schedules, mut diagnostics) = (Vec::new(), Vec::new());
+        for definition in found {
+            match self.schedule(&definition) {
+                Ok(schedule) => schedules.push(schedule),
+                Err(error) => diagnostics.extend(error.diagnostics),
+            }
+        }
+        if diagnostics.is_empty() { Ok(schedules) } else { Err(LibraryError { diagnostics }) }
+    }
+
+    #[cfg(feature = "schedules")]
+    fn schedule(&self, definition: &ScheduleDefinition) -> Result<Schedule, LibraryError> {
+        let misfit =
+            |reason: &dyn fmt::Display| LibraryError { diagnostics: vec![definition.misfit(&reason.to_string())] };
+        let id = ItemId::new(definition.graph.as_str()).map_err(|error| misfit(&error))?;
+        let file = self.find(&id).ok_or_else(|| misfit(&format_args!("there is no graph `{id}`")))?;
+        let graph = self.graph(&file)?;
+        let ScheduleDefinition { id, graph: name, cron, zone, overlap, catch_up, tick, inputs, .. } = definition;
+        let schedule = Schedule::new(id.as_str(), name.as_str(), cron, zone).map_err(|error| misfit(&error))?;
+        let schedule = schedule.overlap(*overlap).catch_up(*catch_up).inputs(inputs.clone());
+        let schedule = tick.iter().fold(schedule, |schedule, tick| schedule.tick_input(tick));
+        schedule.check(&graph).map_err(|error| misfit(&error))?;
+        Ok(schedule)
     }
 
     /// Loads a graph: reads, verifies and checks it.

@@ -32,6 +32,8 @@ pub(super) struct Scheduled {
     has_begun: bool,
     /// Whether the worker has logged that another timetable counts.
     has_warned: bool,
+    /// Whether a tick waits until the run before it has ended.
+    is_queued: bool,
     /// How often the run of the next tick could not be started.
     failures: u32,
 }
@@ -42,8 +44,6 @@ impl std::fmt::Debug for Scheduled {
     }
 }
 
-/// The longest time without looking at the clock, in milliseconds: the time of day may be set while the worker sleeps.
-const LONGEST_SLEEP: i64 = 30_000;
 /// The time after which a worker looks again whether a run has ended that a tick waits for, in milliseconds.
 const BUSY: i64 = 1_000;
 /// How many ticks are computed before other tasks have their turn.
@@ -72,8 +72,8 @@ impl WorkerOptions {
                 graph: schedule.graph().clone(),
             })?;
             schedule.check(&*machine)?;
-            let (next, has_begun, has_warned, failures) = (i64::MIN, false, false, 0);
-            self.schedules.push(Scheduled { schedule, machine, next, has_begun, has_warned, failures });
+            let (next, has_begun, has_warned, is_queued, failures) = (i64::MIN, false, false, false, 0);
+            self.schedules.push(Scheduled { schedule, machine, next, has_begun, has_warned, is_queued, failures });
         }
         Ok(self)
     }
@@ -88,7 +88,7 @@ impl Work {
         let mut looked = looked?;
         let now = self.store.now().await?;
         let mut schedules = std::mem::take(&mut self.options.schedules);
-        for scheduled in schedules.iter_mut().filter(|scheduled| scheduled.next <= now) {
+        for scheduled in schedules.iter_mut().filter(|scheduled| scheduled.is_queued || scheduled.next <= now) {
             if self.state.is_stopping() {
                 break;
             }
@@ -104,19 +104,19 @@ impl Work {
         }
         let next = schedules.iter().map(|scheduled| scheduled.next).min();
         self.options.schedules = schedules;
-        let wait = next.unwrap_or(i64::MAX).min(now.saturating_add(LONGEST_SLEEP)).saturating_sub(now);
-        let wait = Duration::from_millis(u64::try_from(wait).unwrap_or_default());
+        let next = next.unwrap_or(i64::MAX);
         // The next look finds whether the worker is idle.
-        looked.until_tick = Some(if looked.is_due { wait.min(Duration::from_millis(10)) } else { wait });
+        looked.next_tick = Some(if looked.is_due { next.min(now.saturating_add(10)) } else { next });
         Ok(looked)
     }
 
     /// Decides about the ticks of a schedule that are due, and starts the run of the next one if the one before has ended.
     /// Returns whether it wrote something.
     async fn handle(&mut self, scheduled: &mut Scheduled) -> Result<bool, StoreError> {
-        let Scheduled { schedule, machine, next, has_begun, has_warned, failures } = scheduled;
+        let Scheduled { schedule, machine, next, has_begun, has_warned, is_queued, failures } = scheduled;
         let id = schedule.id();
         let mut has_written = false;
+        *is_queued = false;
         loop {
             let mark = self.store.schedule_mark(id.as_str()).await?;
             let now = self.store.now().await?;
@@ -152,7 +152,7 @@ impl Work {
                 }
                 has_written |= decided != known;
                 if !decided.queued.is_empty() {
-                    *next = (*next).min(now.saturating_add(BUSY));
+                    (*next, *is_queued) = ((*next).min(now.saturating_add(BUSY)), true);
                     if schedule.on_overlap() == Overlap::Cancel {
                         self.cancel(&run).await?;
                     }
