@@ -56,8 +56,10 @@ enum CommandVerb {
     Schema(command::schema::SchemaArguments),
     /// Run a graph, and print its result as JSON
     Run(Box<command::run::RunArguments>),
-    /// Continue the runs of a store that waited or were left behind
+    /// Continue the runs of a store that waited or were left behind, and start those of schedules
     Work(Box<command::work::WorkArguments>),
+    /// List the schedules of a tree, whose runs `graph work` starts
+    Schedules(command::schedules::SchedulesArguments),
     /// List the runs of a store
     Runs(command::runs::RunsArguments),
     /// Follow a run that another process is running
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         CommandVerb::Expand(expand) => command::expand::run(&expand),
         CommandVerb::Explain(explain) => command::explain::run(&explain),
         CommandVerb::Schema(schema) => command::schema::run(&schema),
+        CommandVerb::Schedules(schedules) => command::schedules::run(&schedules),
         CommandVerb::Runs(runs) => command::runs::run(&runs),
         CommandVerb::Cancel(cancel) => command::cancel::run(&cancel),
         CommandVerb::Signal(signal) => command::signal::run(&signal),

@@ -17,6 +17,7 @@ pub(crate) mod new;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod schedules;
 pub(crate) mod schema;
 pub(crate) mod shell;
 pub(crate) mod show;

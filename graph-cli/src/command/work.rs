@@ -1,4 +1,4 @@
-//! `graph work`: continue the runs of a store.
+//! `graph work`: continue the runs of a store, and start those of schedules.
 
 mod teller;
 mod warnings;
@@ -11,12 +11,12 @@ use std::time::Duration;
 use clap::Args;
 use graph_model::digest::Digest;
 use graph_runtime::dynamic::{Interpreted, Library};
-use graph_runtime::{Machine as _, ProjectFiles, Runtime, SqliteStore, Worker, WorkerOptions};
+use graph_runtime::{Machine as _, ProjectFiles, Runtime, Schedule, SqliteStore, Worker, WorkerOptions};
 
 use super::run;
 use super::run::authority::{Authority, PARENT};
 use super::run::caching::{self, CachingArguments};
-use super::run::failure::{RunCommandFailure, Voice};
+use super::run::failure::{PROBLEMS, RunCommandFailure, Voice};
 use super::run::means::MeansArguments;
 use super::run::signals::Signals;
 use super::{signing_key, stored};
@@ -34,6 +34,9 @@ pub(crate) struct WorkArguments {
     /// How many runs of each graph are continued at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: u32,
+    /// Start no runs of the schedules in the file `graphs.toml` of the tree
+    #[arg(long)]
+    no_schedules: bool,
     /// Stop when no run can be continued now and none is in progress
     #[arg(long)]
     until_idle: bool,
@@ -88,6 +91,8 @@ struct WorkedGraph {
     library: Library,
     graph: Interpreted,
     file: PathBuf,
+    /// The schedules of its tree that start runs of it.
+    schedules: Vec<Schedule>,
 }
 
 /// Loads the graphs. Two of one id are two versions of a graph.
@@ -103,16 +108,39 @@ fn load(arguments: &WorkArguments, voice: Voice) -> Result<Vec<WorkedGraph>, Run
                 "`{other}` and `{named}` are the same graph, `{id}`: name it once"
             )));
         }
-        graphs.push(WorkedGraph { library, graph, file });
+        // Of two versions of a graph, the first has the schedules.
+        let is_first = graphs.iter().all(|other: &WorkedGraph| other.graph.id() != id);
+        let schedules = match is_first && !arguments.no_schedules {
+            true => schedules_of(&library, &id)?,
+            false => Vec::new(),
+        };
+        graphs.push(WorkedGraph { library, graph, file, schedules });
     }
     Ok(graphs)
+}
+
+/// Reads the schedules of a tree that start runs of a graph. A mistake in any of them is an error.
+fn schedules_of(library: &Library, id: &str) -> Result<Vec<Schedule>, RunCommandFailure> {
+    match library.schedules() {
+        Ok(all) => Ok(all.into_iter().filter(|schedule| schedule.graph().as_str() == id).collect()),
+        Err(error) => {
+            for diagnostic in &error.diagnostics {
+                err!("{}\n", diagnostic.render_coloured());
+            }
+            Err(RunCommandFailure::new(PROBLEMS, "the schedules of the tree have mistakes"))
+        }
+    }
 }
 
 /// Continues the runs of the graphs until a signal stops that, or nothing is left to do. Returns the exit code.
 async fn work(arguments: &WorkArguments, graphs: Vec<WorkedGraph>, voice: Voice) -> Result<u8, RunCommandFailure> {
     let mut signals = Signals::new().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let key = signing_key(arguments.means.key.as_ref())?;
-    let store = stored::open(&arguments.store, stored::Access::Write).await?;
+    let store = match graphs.iter().any(|worked| !worked.schedules.is_empty()) {
+        // Schedules start runs in a store that has none.
+        true => stored::options().open(&arguments.store).await.map_err(|error| RunCommandFailure::of(UNDONE, error))?,
+        false => stored::open(&arguments.store, stored::Access::Write).await?,
+    };
     let teller = Teller::new(arguments.json);
     warnings::show();
     let mut kept = Vec::new();
@@ -120,12 +148,24 @@ async fn work(arguments: &WorkArguments, graphs: Vec<WorkedGraph>, voice: Voice)
     for worked in graphs {
         let (runtime, files) = equip(arguments, &worked, &store, &key, &teller, voice)?;
         kept.extend(files);
-        runtimes.push((runtime, worked.graph));
+        let WorkedGraph { graph, schedules, .. } = worked;
+        for schedule in &schedules {
+            let timetable = schedule.timetable();
+            voice.note(format_args!(
+                "schedule `{}` starts runs of `{}` at `{}` in {}",
+                schedule.id(),
+                schedule.graph(),
+                timetable.cron(),
+                timetable.zone(),
+            ));
+        }
+        let concurrency = usize::try_from(arguments.concurrency).unwrap_or(usize::MAX);
+        let options = WorkerOptions::default().graph(graph).concurrency(concurrency);
+        let options = options.schedules(schedules).map_err(|error| RunCommandFailure::of(UNDONE, error))?;
+        runtimes.push((runtime, options));
     }
     // Each graph has the permissions that it declares, and so a runtime of its own.
-    let concurrency = usize::try_from(arguments.concurrency).unwrap_or(usize::MAX);
-    let begin = |(runtime, graph): (Runtime, Interpreted)| {
-        let options = WorkerOptions::default().graph(graph).concurrency(concurrency);
+    let begin = |(runtime, options): (Runtime, WorkerOptions)| {
         runtime.worker(options).map_err(|error| RunCommandFailure::of(UNDONE, error))
     };
     let workers = runtimes.into_iter().map(begin).collect::<Result<Vec<Worker>, _>>()?;
@@ -158,7 +198,7 @@ fn equip(
     teller: &Teller,
     voice: Voice,
 ) -> Result<(Runtime, Option<ProjectFiles>), RunCommandFailure> {
-    let WorkedGraph { library, graph, file } = worked;
+    let WorkedGraph { library, graph, file, .. } = worked;
     let places = arguments.means.places(file);
     let authority = Authority::of(&arguments.means, None, graph, library, &places);
     authority.tell(voice);

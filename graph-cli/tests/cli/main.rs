@@ -22,6 +22,8 @@ mod place;
 #[cfg(unix)]
 mod run;
 #[cfg(unix)]
+mod schedules;
+#[cfg(unix)]
 mod seeds;
 mod signal;
 #[cfg(unix)]
