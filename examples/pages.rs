@@ -7,8 +7,8 @@ use std::path::Path;
 
 use graph_runtime::answer::KeyRing;
 use graph_runtime::{
-    Builder, Edges, Finished, Graph, ProjectFiles, Run, Runtime, SecretKey, Spaces, SqliteStore, ToolConfig, Worker,
-    WorkerOptions,
+    Builder, CatchUp, Edges, Finished, Graph, Overlap, ProjectFiles, Run, Runtime, Schedule, SecretKey, Spaces,
+    SqliteStore, ToolConfig, Worker, WorkerOptions,
 };
 use state_graphs::{order, selective_feedback, tool_router};
 
@@ -66,6 +66,16 @@ fn worker<G: Graph>(runtime: &Runtime, orders: G, returns: G) -> Result<Worker, 
     let options = WorkerOptions::default().graph(orders).graph(returns).concurrency(100);
     let worker = runtime.worker(options)?;
     Ok(worker)
+}
+
+/// A worker with a schedule: `docs/embedding.md`.
+fn scheduled<G: Graph>(runtime: &Runtime, report: G) -> Result<Worker, Box<dyn Error>> {
+    let nightly = Schedule::new("nightly", "shop/report", "30 2 * * *", "Europe/Berlin")?
+        .overlap(Overlap::Queue)
+        .catch_up(CatchUp::All(7))
+        .tick_input("at");
+    let options = WorkerOptions::default().graph(report).schedules([nightly])?;
+    Ok(runtime.worker(options)?)
 }
 
 /// A runtime that accepts the answers of people: `docs/embedding.md`.

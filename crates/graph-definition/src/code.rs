@@ -154,7 +154,8 @@ codes! {
     BAD_SETTINGS = "G0017", "a settings file that cannot be used",
         "`graphs.toml`, or `[package.metadata.graphs]` in `Cargo.toml`, sets the levels of lints. Its table `lints` gives \
          each code one of `\"allow\"`, `\"warn\"` and `\"deny\"`, as in `G0152 = \"allow\"`. Only lints have a level; \
-         every other code is always an error. No graph below such a file compiles until the file is corrected, because its \
+         every other code is always an error. The `graphs.toml` of the tree itself may have schedules: a table \
+         `[schedules.ID]` with `graph`, `cron` and `zone` for each. No graph below such a file compiles until the file is corrected, because its \
          intention is not clear.";
 
     YAML = "G0020", "the text is not YAML",

@@ -13,13 +13,14 @@
 //! process ends.
 //!
 //! Files of the directory that belong to no run: `time` has the latest time that was recorded, `news` changes when workers
-//! should look at the runs, and `turn` and `removing` are locked by one process at a time.
+//! should look at the runs, those that end in `.schedule` have the marks of schedules, `tick` the change of one, and `turn` and `removing` are locked by one process at a time.
 
 mod claims;
 mod file;
 mod locks;
 mod news;
 mod removal;
+mod schedules;
 mod time;
 
 use std::collections::HashMap;
@@ -33,8 +34,9 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::store::{
-    CancelRequest, Claim, Claimed, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, Store, StoreError,
-    StoreFuture, WaitChanges, WaitFilter, WaitPage, WaitRow, failure_code, may_block_run, others_had_turn,
+    CancelRequest, Claim, Claimed, Lease, Page, RunFilter, RunPage, RunStart, RunSummary, ScheduleChange, ScheduleMark,
+    Store, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage, WaitRow, failure_code, may_block_run,
+    others_had_turn,
 };
 use graph_runtime::{Clock, Digest, RunId, SystemClock};
 
@@ -96,6 +98,7 @@ impl FileStore {
         let opened = || -> io::Result<(Time, News)> {
             fs::create_dir_all(&directory)?;
             removal::finish(&directory)?;
+            drop(schedules::lock(&directory)?);
             let (time, news) = (Time::open(&directory, clock)?, News::open(&directory)?);
             File::open(&directory)?.sync_all()?;
             Ok((time, news))
@@ -248,7 +251,16 @@ impl Shared {
     }
 
     /// Makes a run's file at once: the file gets its name only when its content is durable.
-    fn create(self: &Arc<Self>, run: &RunId, graph: &str, records: Vec<SignedRecord>) -> Result<Lease, StoreError> {
+    ///
+    /// With the change of a mark, the change gives it its name.
+    fn create(
+        self: &Arc<Self>,
+        run: &RunId,
+        graph: &str,
+        records: Vec<SignedRecord>,
+        change: Option<&ScheduleChange>,
+    ) -> Result<Lease, StoreError> {
+        let _marks = change.map(|change| self.expect_mark(change)).transpose()?;
         let lock = match self.lock(run) {
             Err(StoreError::Leased { .. }) => return Err(StoreError::Exists(run.clone())),
             locked => locked?,
@@ -266,9 +278,15 @@ impl Shared {
         let made = || -> io::Result<Journal> {
             // A request may be left from a removed run of this name.
             removal::forget(&self.path(run, "cancel"))?;
-            let journal = Journal::create(&self.path(run, "new"), lock, graph, created, token, &records)?;
-            fs::rename(self.path(run, "new"), self.path(run, "journal"))?;
-            self.sync()?;
+            let kind = if change.is_some() { "tick" } else { "new" };
+            let journal = Journal::create(&self.path(run, kind), lock, graph, created, token, &records)?;
+            match change {
+                Some(change) => self.change_mark(change, Some(run))?,
+                None => {
+                    fs::rename(self.path(run, kind), self.path(run, "journal"))?;
+                    self.sync()?;
+                }
+            }
             Ok(journal)
         };
         let journal = made().map_err(|error| self.failed(error))?;
@@ -433,7 +451,28 @@ impl Shared {
 impl Store for FileStore {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
         let (run, graph) = (run.clone(), graph.to_owned());
-        Box::pin(self.work(move |shared| shared.create(&run, &graph, records)))
+        Box::pin(self.work(move |shared| shared.create(&run, &graph, records, None)))
+    }
+
+    fn create_at_tick<'a>(
+        &'a self,
+        run: &'a RunId,
+        graph: &'a str,
+        records: Vec<SignedRecord>,
+        change: &'a ScheduleChange,
+    ) -> StoreFuture<'a, Lease> {
+        let (run, graph, change) = (run.clone(), graph.to_owned(), change.clone());
+        Box::pin(self.work(move |shared| shared.create(&run, &graph, records, Some(&change))))
+    }
+
+    fn schedule_mark<'a>(&'a self, schedule: &'a str) -> StoreFuture<'a, Option<ScheduleMark>> {
+        let schedule = schedule.to_owned();
+        Box::pin(self.work(move |shared| shared.schedule_mark(&schedule)))
+    }
+
+    fn change_schedule<'a>(&'a self, change: &'a ScheduleChange) -> StoreFuture<'a, ()> {
+        let change = change.clone();
+        Box::pin(self.work(move |shared| shared.change_schedule(&change)))
     }
 
     fn append<'a>(

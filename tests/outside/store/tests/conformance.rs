@@ -2,7 +2,7 @@
 
 use file_store::FileStore;
 use graph_runtime::record::{SignedRecord, Status};
-use graph_runtime::store::{StoreError, conformance};
+use graph_runtime::store::{ScheduleChange, StoreError, conformance};
 use graph_runtime::{RunId, Store};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,6 +27,51 @@ async fn the_store_keeps_waits_as_every_store_promises() {
         async { store }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_keeps_schedules_as_every_store_promises() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = std::sync::atomic::AtomicU32::new(0);
+    conformance::schedule_suite(|| {
+        let number = made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let store = FileStore::open(directory.path().join(number.to_string())).unwrap();
+        async { store }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_of_a_tick_and_its_mark_outlive_a_crash_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (run, change) = (RunId::new("a-1").unwrap(), ScheduleChange::new("a", 0, "one"));
+    let store = FileStore::open(directory.path()).unwrap();
+    drop(store.create_at_tick(&run, "test/graph", vec![record(0)], &change).await.unwrap());
+    drop(store);
+    // The process died before the change had its name, or at each step of what follows.
+    let whole = (std::fs::read(at("a-1.journal")).unwrap(), std::fs::read(at("a.schedule")).unwrap());
+    for (has_change, has_run, has_mark) in
+        [(false, false, false), (true, false, false), (true, true, false), (true, true, true)]
+    {
+        for file in ["a-1.journal", "a-1.tick", "a.schedule", "tick"] {
+            drop(std::fs::remove_file(at(file)));
+        }
+        std::fs::write(at(if has_run { "a-1.journal" } else { "a-1.tick" }), &whole.0).unwrap();
+        if has_change {
+            std::fs::write(at("tick"), "a\na-1\n1\none").unwrap();
+        }
+        if has_mark {
+            std::fs::write(at("a.schedule"), &whole.1).unwrap();
+        }
+        let store = FileStore::open(directory.path()).unwrap();
+        let mark = store.schedule_mark("a").await.unwrap();
+        assert_eq!(mark.map(|mark| (mark.revision, mark.text)), has_change.then(|| (1, "one".to_owned())));
+        assert_eq!(store.find(&run).await.is_ok(), has_change);
+        assert!(!at("tick").exists());
+        let again = store.create_at_tick(&run, "test/graph", vec![record(0)], &change).await;
+        assert_eq!(again.is_ok(), !has_change);
+    }
 }
 
 fn record(seq: u64) -> SignedRecord {
