@@ -27,9 +27,9 @@ pub struct ScheduleDefinition {
     pub cron: String,
     /// The name of its time zone.
     pub zone: String,
-    /// What happens to ticks that overlap.
+    /// The policy for ticks that overlap.
     pub overlap: Overlap,
-    /// What happens to ticks that were missed.
+    /// The policy for ticks that were missed.
     pub catch_up: CatchUp,
     /// The name of the input that is the tick.
     pub tick: Option<String>,
@@ -55,7 +55,7 @@ impl ScheduleDefinition {
 /// The fields of a schedule.
 const FIELDS: [&str; 7] = ["catch_up", "cron", "graph", "inputs", "overlap", "tick", "zone"];
 
-/// How a level of a table that is nested too deeply is reported.
+/// The maximum number of levels of lists and tables in an input.
 const DEEPEST: usize = 64;
 
 /// Reads the table `schedules` of a settings file.

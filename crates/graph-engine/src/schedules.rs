@@ -91,7 +91,7 @@ pub enum ScheduleError {
         /// The name of the input.
         input: String,
     },
-    /// The ticks that are caught up would cancel one another, or there are none or too many of them.
+    /// The ticks that are caught up would cancel one another, or their number is 0 or too high.
     #[error("schedule `{schedule}` cannot be run: {reason}")]
     CatchUp {
         /// The id of the schedule.
@@ -132,14 +132,14 @@ impl Schedule {
         })
     }
 
-    /// Sets what happens to a tick that comes due while the run of an earlier one has not ended.
+    /// Sets the policy for a tick that comes due while the run of an earlier one has not ended.
     #[must_use]
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// Sets what happens to ticks that no worker noticed within a minute.
+    /// Sets the policy for ticks that no worker noticed within a minute.
     #[must_use]
     pub fn catch_up(mut self, catch_up: CatchUp) -> Self {
         self.catch_up = catch_up;
@@ -175,17 +175,17 @@ impl Schedule {
         &self.timetable
     }
 
-    /// Returns what happens to ticks that overlap.
+    /// Returns the policy for ticks that overlap.
     pub fn on_overlap(&self) -> Overlap {
         self.overlap
     }
 
-    /// Returns what happens to missed ticks.
+    /// Returns the policy for missed ticks.
     pub fn on_missed(&self) -> CatchUp {
         self.catch_up
     }
 
-    /// Reads what a store knows of it; `None` if no worker has looked at it yet.
+    /// Reads its state in a store; `None` if no worker has looked at it yet.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl Schedule {
     }
 }
 
-/// What a store knows of a schedule. Times are in milliseconds since the Unix epoch.
+/// The state of a schedule in a store. Times are in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ScheduleState {
@@ -282,7 +282,7 @@ impl DueTicks {
 }
 
 impl ScheduleState {
-    /// A schedule that nobody has looked at before a time.
+    /// The state of a schedule that nobody has looked at before a time.
     pub(crate) fn new(schedule: &Schedule, now: i64) -> Self {
         let (cron, zone) = (schedule.timetable.cron().to_owned(), schedule.timetable.zone().to_owned());
         Self { cron, zone, last: now, queued: Vec::new(), catching_up: 0, run: None, started: 0, skipped: 0 }

@@ -271,7 +271,7 @@ struct Looked {
     pause: Option<Duration>,
     /// Whether a run could be continued, or a tick was handled.
     is_due: bool,
-    /// The time of the store at which schedules are to be looked at; `None` if there are none.
+    /// The time of the store at which schedules are to be looked at; `None` if the worker has no schedules.
     next_tick: Option<i64>,
 }
 

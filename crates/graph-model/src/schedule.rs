@@ -1,9 +1,9 @@
-//! The words of schedules: what happens to ticks that overlap, and to those that were missed.
+//! The words of schedules: the policies for ticks that overlap, and for those that were missed.
 
 use crate::name::{RunId, ScheduleId};
 use crate::timestamp::{from_unix_milliseconds, seconds};
 
-/// What happens to a tick of a schedule that comes due while the run of an earlier tick has not ended.
+/// The policy for a tick of a schedule that comes due while the run of an earlier tick has not ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Overlap {
     /// The tick is skipped.
@@ -36,7 +36,7 @@ impl Overlap {
     }
 }
 
-/// What happens to ticks of a schedule that were missed: no worker noticed them within a minute.
+/// The policy for ticks of a schedule that were missed: no worker noticed them within a minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CatchUp {
     /// They are skipped.

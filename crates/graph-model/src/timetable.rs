@@ -129,8 +129,8 @@ impl Timetable {
         &self.zone_name
     }
 
-    /// Returns the first tick after a time, both in milliseconds since the Unix epoch; `None` if there is none in the time that
-    /// calendars reach.
+    /// Returns the first tick after a time, both in milliseconds since the Unix epoch; `None` if no later time that
+    /// calendars reach matches.
     pub fn after(&self, time: i64) -> Option<i64> {
         let time = Timestamp::from_millisecond(time).ok()?;
         let tick = if self.follows_real_time { self.after_in_real_time(time) } else { self.after_by_local_time(time) };

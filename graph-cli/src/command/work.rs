@@ -108,7 +108,7 @@ fn load(arguments: &WorkArguments, voice: Voice) -> Result<Vec<WorkedGraph>, Run
                 "`{other}` and `{named}` are the same graph, `{id}`: name it once"
             )));
         }
-        // Of two versions of a graph, the first has the schedules.
+        // The first of two versions of a graph has the schedules.
         let is_first = graphs.iter().all(|other: &WorkedGraph| other.graph.id() != id);
         let schedules = match is_first && !arguments.no_schedules {
             true => schedules_of(&library, &id)?,

@@ -183,7 +183,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported(LIST_WAITS)
     }
 
-    /// Returns the mark of a schedule; `None` if there is none. The [removal](Store::remove) of runs does not change marks.
+    /// Returns the mark of a schedule; `None` if it has no mark. The [removal](Store::remove) of runs does not change marks.
     ///
     /// The default implementation refuses to keep marks.
     fn schedule_mark<'a>(&'a self, schedule: &'a str) -> StoreFuture<'a, Option<ScheduleMark>> {

@@ -1,6 +1,6 @@
 //! The marks of schedules: which of their ticks were handled.
 
-/// What a store keeps about a schedule: a text that the workers write and read, and a number that says whether it has changed.
+/// The mark of a schedule in a store: a text that workers write and read, and a number that changes with it.
 ///
 /// The text has the last tick that was handled, so it stays when runs are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,14 +16,14 @@ pub struct ScheduleMark {
 pub struct ScheduleChange {
     /// The id of the schedule.
     pub schedule: String,
-    /// The revision of the mark that is replaced; 0 if there is none.
+    /// The revision of the mark that is replaced; 0 if the schedule has no mark.
     pub expected: u64,
     /// The new text. Its revision is the next number.
     pub text: String,
 }
 
 impl ScheduleChange {
-    /// Replaces the mark of this revision, or 0 if there is none.
+    /// Replaces the mark of this revision. The revision is 0 if the schedule has no mark.
     pub fn new(schedule: impl Into<String>, expected: u64, text: impl Into<String>) -> Self {
         Self { schedule: schedule.into(), expected, text: text.into() }
     }

@@ -1,7 +1,8 @@
 //! The marks of schedules, each in a file of its own.
 //!
 //! A change is complete when the file `tick` has its name: it has the new mark, and the run that begins with it, whose journal is
-//! then durable under another name. Whoever finds the file `tick` does the rest, so that a crash leaves all of it or nothing.
+//! then durable under another name. A process that finds the file `tick` does the rest, so that a crash leaves all of it or
+//! nothing.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

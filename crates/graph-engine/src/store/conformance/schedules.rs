@@ -72,7 +72,7 @@ pub(super) async fn a_mark_outlives_the_runs_of_its_schedule(store: &impl Store)
     assert!(matches!(store.find(&id).await, Err(StoreError::NotFound(_))));
 }
 
-/// Of workers that begin the run of a tick at once, one does.
+/// Only one of several workers begins the run of a tick.
 pub(super) async fn one_of_many_workers_changes_a_mark(store: &impl Store) {
     let change = ScheduleChange::new("a", 0, "one");
     let change = &change;
