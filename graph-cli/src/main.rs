@@ -56,7 +56,7 @@ enum CommandVerb {
     Schema(command::schema::SchemaArguments),
     /// Run a graph, and print its result as JSON
     Run(Box<command::run::RunArguments>),
-    /// Continue the runs of a store that waited or were left behind, and start those of schedules
+    /// Continue the runs of a store, and start those of schedules
     Work(Box<command::work::WorkArguments>),
     /// List the schedules of a tree, whose runs `graph work` starts
     Schedules(command::schedules::SchedulesArguments),
