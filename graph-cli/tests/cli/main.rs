@@ -80,6 +80,7 @@ fn the_help_says_what_there_is() {
         &["schema", "--help"],
         &["run", "--help"],
         &["work", "--help"],
+        &["schedules", "--help"],
         &["runs", "--help"],
         &["watch", "--help"],
         &["cancel", "--help"],
