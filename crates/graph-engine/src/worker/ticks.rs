@@ -255,7 +255,7 @@ impl Work {
         let (pass, own) = passes.ok_or(StartError::ShutDown)?;
         let span = run_span(&run, &tables(machine.graph()).id);
         let begun = async {
-            runtime.inner.can_wait(tables(machine.graph()), &begin).await?;
+            runtime.inner.can_wait(&**machine, &begin).await?;
             runtime.inner.begin(begin, Arc::clone(machine), schedule.inputs_at(tick)).await
         };
         let engine = begun.instrument(span.clone()).await?;
