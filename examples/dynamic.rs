@@ -31,7 +31,7 @@ struct Graphs {
     authors: Vec<PublicKey>,
     /// The newest version of each graph, by its id.
     newest: HashMap<String, Interpreted>,
-    /// Every version that was loaded, by its digest.
+    /// Every version that was loaded, by its meaning.
     versions: HashMap<Digest, Interpreted>,
 }
 
@@ -64,10 +64,10 @@ impl Graphs {
             let name = format!("{} {}", graph.id(), graph.interface().version);
             match self.newest.get(graph.id()) {
                 None => changes.push(name),
-                Some(before) if before.graph().digest() == graph.graph().digest() => {}
+                Some(before) if before.graph().meaning() == graph.graph().meaning() => {}
                 Some(before) => changes.push(format!("{name}; {}", graph.changes_since(before))),
             }
-            self.versions.insert(graph.graph().digest(), graph.clone());
+            self.versions.extend(graph.graph().meaning().map(|meaning| (meaning, graph.clone())));
             self.newest.insert(graph.id().to_owned(), graph);
         }
         Ok(changes)
@@ -80,7 +80,7 @@ impl Graphs {
 
     /// Returns the version that a run began under.
     fn version_of(&self, run: &RunSummary) -> Option<Interpreted> {
-        self.versions.get(&run.digest?).cloned()
+        self.versions.get(&run.meaning?).cloned()
     }
 }
 

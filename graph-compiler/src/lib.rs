@@ -30,6 +30,7 @@ pub mod front_end;
 pub mod graph;
 pub mod items;
 pub mod levels;
+mod meaning;
 mod parallel;
 mod program;
 pub mod project;

@@ -3,13 +3,14 @@
 use graph_model::ir::{GraphIr, KeyIr, NodeIr, ParamIr, ToolIr};
 
 use crate::graph::{CheckedGraph, TypedKey, TypedTool};
+use crate::meaning;
 use crate::types::TypedField;
 
 impl CheckedGraph {
     /// Returns the program that the runtime executes. `source` is the name of the graph's file.
     pub fn ir(&self, source: &str) -> GraphIr {
         let key = |key: &TypedKey| KeyIr { name: key.name.clone(), initial: key.initial.clone() };
-        GraphIr {
+        let mut graph = GraphIr {
             id: self.interface.id.clone(),
             version: self.interface.version.clone(),
             source: source.to_owned(),
@@ -22,7 +23,9 @@ impl CheckedGraph {
             keys: self.interface.keys.iter().map(key).collect(),
             tools: self.interface.tools.iter().map(tool).collect(),
             nodes: self.nodes.iter().map(|node| NodeIr { name: node.name.clone(), body: node.body.clone() }).collect(),
-        }
+        };
+        graph.settings.meaning = Some(meaning::digest(&graph, &self.interface));
+        graph
     }
 }
 

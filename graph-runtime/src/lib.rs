@@ -43,10 +43,11 @@ pub use graph_engine::{
     Canceller, Category, Classifier, Clock, Control, Digest, Durability, Edge, EncryptionKey, EncryptionKeyError,
     Failure, Fingerprint, Finished, FromValue, Grants, Graph, GraphId, HistoryError, HookContext, Hooks, IndexMap,
     ItemId, KeyError, LastError, Layer, Machine, ManualClock, Map, MemoryStore, Mismatch, NamedAnswer, NamedSignal,
-    Number, Observer, Options, OutcomeError, Pattern, PerformItems, Progress, PublicKey, ReducerError, ResumeAll,
-    ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SignalError, SignalledRun,
-    Sleeping, StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads, TokioClock,
-    ToolCaller, ToolSettings, Value, When, Worker, WorkerOptions, WorkerStatus,
+    Number, Observer, Options, OutcomeError, Pattern, PerformItems, Progress, PublicKey, RecordedOutcome, ReducerError,
+    ResumeAll, ResumeError, Resumed, Run, RunError, RunId, RunOutcome, Runtime, Secret, SecretKey, SignalError,
+    SignalledRun, Sleeping, StartError, StateFields, Status, Store, SuppressedError, SystemClock, Thread, Threads,
+    TokioClock, ToolCaller, ToolSettings, Value, When, Worker, WorkerError, WorkerOptions, WorkerStatus,
+    recorded_outcome,
 };
 #[cfg(feature = "schedules")]
 #[doc(inline)]

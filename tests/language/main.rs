@@ -30,6 +30,7 @@ mod fuzz_inputs;
 mod items_page;
 mod layers;
 mod many_mistakes;
+mod meaning;
 mod mutations;
 mod pages;
 mod prose;

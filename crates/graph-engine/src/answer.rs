@@ -20,7 +20,7 @@ use crate::machine::Machine;
 use crate::record::TakenSignal;
 use crate::schema;
 use crate::signal::{self, SignalError};
-use crate::step::{OpenWait, Position, graph_inside};
+use crate::step::{OpenWait, Position};
 use crate::store::{StoreError, Wait};
 use crate::wait::wait_id;
 
@@ -348,7 +348,13 @@ fn asked(open: &[String]) -> String {
 
 impl Question {
     /// Returns what an open interrupt of a run asks, by the id of its wait.
-    pub fn open(code: &GraphTables, position: &Position, address: &Address, wait: &str) -> Option<Self> {
+    pub fn open(
+        code: &GraphTables,
+        position: &Position,
+        address: &Address,
+        digest: Digest,
+        wait: &str,
+    ) -> Option<Self> {
         let open = position.waits.iter().find(|open| wait_id(open.step) == wait)?;
         let ask = position.wait_of(code, open.step)?.ask.as_ref()?;
         let at = position.parked.iter().find(|at| at.number == open.step)?;
@@ -364,13 +370,13 @@ impl Question {
             due: open.opened.due,
             start: address.start,
             graph: code.id.to_string(),
-            digest: code.digest,
+            digest,
         })
     }
 
-    /// Returns a question of a nested run, which is a wait of a run that is not nested. `code` is the graph of the nested run.
-    pub(crate) fn of_inner(code: &GraphTables, wait: &Wait, run: &RunId, start: Digest) -> Option<Self> {
-        let ask = wait.ask.as_ref()?;
+    /// Returns a question of a nested run, which is a wait of a run that is not nested.
+    pub(crate) fn of_inner(wait: &Wait, run: &RunId, start: Digest) -> Option<Self> {
+        let (ask, graph) = (wait.ask.as_ref()?, wait.graph.as_ref()?);
         Some(Self {
             run: run.clone(),
             wait: wait.id.to_string(),
@@ -381,8 +387,8 @@ impl Question {
             opened: wait.opened,
             due: wait.due,
             start,
-            graph: code.id.to_string(),
-            digest: code.digest,
+            graph: graph.id.clone(),
+            digest: graph.digest,
         })
     }
 
@@ -391,14 +397,11 @@ impl Question {
         &self.graph
     }
 
-    /// Returns all questions of a run that are open, and those of the runs inside it, in the order of its visits.
-    pub(crate) fn all(machine: &dyn Machine, position: &Position, run: &RunId, start: Digest) -> Vec<Self> {
-        let address = Address::of_run(run.clone(), start);
-        let own = |open: &OpenWait| Self::open(tables(machine.graph()), position, &address, &wait_id(open.step));
-        let inner = |wait: &Wait| {
-            let graph = graph_inside(machine, wait.graph.as_deref()?)?;
-            Self::of_inner(tables(graph.graph()), wait, run, start)
-        };
+    /// Returns all questions of a run that are open, and those of the runs inside it, in the order of its visits. `digest` is that of the
+    /// graph that the run began under.
+    pub(crate) fn all(code: &GraphTables, position: &Position, address: &Address, digest: Digest) -> Vec<Self> {
+        let own = |open: &OpenWait| Self::open(code, position, address, digest, &wait_id(open.step));
+        let inner = |wait: &Wait| Self::of_inner(wait, &address.run, address.start);
         let inside = |open: &OpenWait| open.opened.inside.iter().filter_map(inner).collect::<Vec<_>>();
         position.waits.iter().flat_map(|open| own(open).into_iter().chain(inside(open))).collect()
     }

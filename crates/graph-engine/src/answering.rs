@@ -142,7 +142,7 @@ fn asked(
         Some(_) => Vec::new(),
         None => {
             let position = replay(code, machine, &journal).map_err(misfit)?.position;
-            Question::all(machine, &position, run, start)
+            Question::all(code, &position, &Address::of_run(run.clone(), start), journal.start.digest)
         }
     };
     Ok(OpenQuestions { start, open })

@@ -66,7 +66,7 @@ pub(crate) use journal_writer::JournalWriter;
 pub(crate) use pending_calls::PendingCalls;
 pub(crate) use run_state::{Engine, RunContext, RunState, StepContext};
 pub use single::OneVisit;
-pub(crate) use waits::{open_waits, waits_to_store};
+pub(crate) use waits::{open_waits, waits_inside, waits_to_store};
 
 impl Engine {
     /// Returns the state and position of the run, to change them between two steps.

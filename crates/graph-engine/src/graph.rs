@@ -120,6 +120,11 @@ impl GraphTables {
         &self.nodes[usize::from(at)]
     }
 
+    /// Describes the graph: id, version and digest.
+    pub fn shown(&self) -> String {
+        format!("{} {} ({})", self.id, self.version, self.digest)
+    }
+
     /// Whether a run begins in several nodes. The node [`start`](Self::start) begins their branches, and is not visited.
     #[inline]
     pub fn starts_in_branches(&self) -> bool {

@@ -27,6 +27,7 @@ pub mod failure;
 mod future;
 mod gate;
 pub mod graph;
+mod graphless;
 pub mod hooks;
 mod inside;
 pub mod machine;
@@ -88,6 +89,7 @@ pub use engine::Durability;
 pub use error::{BuildError, HistoryError, ResumeError, RunError, StartError};
 pub use failure::{ActionError, Category, Failure, LastError, SuppressedError};
 pub use future::BoxFuture;
+pub use graphless::{RecordedOutcome, recorded_outcome};
 pub use hooks::{Control, HookContext, Hooks, Layer};
 pub use machine::{Arguments, CallFuture, Graph, Machine, StateFields, ToolCaller};
 pub use observer::{Observer, Progress};
@@ -103,7 +105,7 @@ pub use status::Status;
 pub use stop::CancelToken;
 pub use store::{MemoryStore, Store};
 pub use threads::{Thread, Threads};
-pub use worker::{Worker, WorkerOptions, WorkerStatus};
+pub use worker::{Worker, WorkerError, WorkerOptions, WorkerStatus};
 
 /// The built-in tools, for graphs that call no others: `ProjectStats::new(Builtins)`. The feature `tools` of `graph-runtime`
 /// performs them.

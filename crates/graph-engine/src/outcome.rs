@@ -15,7 +15,7 @@ use crate::runtime::{Options, Runtime};
 use crate::status::Status;
 use crate::step::CANCELLED;
 use crate::store::{
-    Holder, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitFilter, WaitPage, Within,
+    Holder, Lease, Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitFilter, WaitPage, Within,
 };
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
@@ -109,6 +109,14 @@ pub enum OutcomeError {
         expected: String,
         /// The graph that the journal names.
         found: String,
+    },
+    /// The run is inside another one, which it ends with.
+    #[error("run `{run}` is inside `{parent}`, and ends with it")]
+    Inside {
+        /// The run.
+        run: RunId,
+        /// The run around it.
+        parent: RunId,
     },
     /// Its secrets are encrypted with another key than the runtime's.
     #[error("cannot read run `{run}`: its secrets are encrypted with another key than this runtime's")]
@@ -294,8 +302,8 @@ impl Runtime {
     }
 
     /// Resumes the runs that were stopped before they had ended, for example by a crash or a [shutdown](Runtime::shutdown).
-    /// A program calls it when it starts. For each run, `graph` returns the graph to resume it with, chosen by id, digest or
-    /// version; `None` leaves the run alone.
+    /// A program calls it when it starts. For each run, `graph` returns the graph to resume it with, such as the one of
+    /// several versions that it [is under](RunSummary::is_under); `None` leaves the run alone.
     ///
     /// Runs that somebody holds are skipped, also if they are leased meanwhile, so processes that call this at the same time
     /// share the runs. Returns one answer for each of the others, in the store's order; a run whose graph was changed is one
@@ -357,6 +365,8 @@ impl Runtime {
 
     /// Requests that a run end as cancelled (R283), as [`Store::cancel`] does. A run that waits ends at once, without its graph;
     /// any other run ends when its holder, or whoever resumes it, learns of the request.
+    ///
+    /// [`Runtime::cancel_without_graph`] also ends a run at once that nobody can resume, because its graph is gone.
     ///
     /// Returns the status that the run has then: [`Status::Cancelled`] if it has ended. A run that waits does not end at once if
     /// it is inside another or has runs inside it that are in progress, if somebody holds it, or if its journal is not what the
@@ -423,7 +433,9 @@ impl Runtime {
     /// Ends one run that waits as cancelled.
     async fn end_one(&self, store: &dyn Store, run: &RunId) -> Result<bool, StoreError> {
         let is_waiting = |found: &RunSummary| found.status == Status::Waiting;
-        let Some(key) = &self.inner.key else { return Ok(false) };
+        if self.inner.key.is_none() {
+            return Ok(false);
+        }
         let found = store.find(run).await?;
         if !is_waiting(&found) || found.holder.is_some() {
             return Ok(false);
@@ -436,22 +448,34 @@ impl Runtime {
         if !is_waiting(&store.find(run).await?) {
             return Ok(false);
         }
-        let signed = store.load(run).await?;
-        let journal = VerifiedJournal::new(run, &signed, &key.public()).and_then(VerifiedJournal::read_recent);
-        let journal = match journal {
-            Ok(journal) if journal.end().is_none() => journal,
-            Ok(_) => return Ok(false),
+        match self.end_leased(store, &lease).await {
+            Err(OutcomeError::Store { source, .. }) => Err(source),
             Err(error) => {
                 tracing::debug!(%run, %error, "a run that waits cannot be ended at once");
-                return Ok(false);
+                Ok(false)
             }
-        };
+            Ok(ended) => Ok(ended),
+        }
+    }
+
+    /// Ends a run that is leased as cancelled, without its graph. Returns false if it has ended.
+    pub(crate) async fn end_leased(&self, store: &dyn Store, lease: &Lease) -> Result<bool, OutcomeError> {
+        let run = lease.run();
+        let Some(key) = &self.inner.key else { return Err(OutcomeError::NoStore) };
+        let failed = |source| OutcomeError::Store { run: run.clone(), source };
+        let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
+        let signed = store.load(run).await.map_err(failed)?;
+        let journal = VerifiedJournal::new(run, &signed, &key.public()).and_then(VerifiedJournal::read_recent);
+        let journal = journal.map_err(misfit)?;
+        if journal.end().is_some() {
+            return Ok(false);
+        }
         let steps = journal.steps();
         let end = End { error: Some(CANCELLED.to_owned()), ..End::of(Status::Cancelled, steps) };
         let mut chain = journal.chain;
         let known = chain.count();
         let record = chain.sign("end", &end, self.inner.clock.now(), key);
-        store.append(&lease, known, vec![record], Status::Cancelled).await?;
+        store.append(lease, known, vec![record], Status::Cancelled).await.map_err(failed)?;
         let error = end.error.as_deref();
         let ended = Event::RunEnded { run, status: end.status, steps, elapsed: Duration::ZERO, error };
         self.inner.observers.iter().for_each(|observer| observer.observe(&ended));

@@ -81,7 +81,7 @@ impl<'m> Past<'m> {
         let code = tables(machine.graph());
         let verified = VerifiedJournal::new(run, records, key)?;
         let (started, mut start) = verified.start()?;
-        if start.digest != code.digest || start.graph != code.id.as_str() {
+        if !start.is_under(code) {
             let (found, expected) = ((&start.graph, start.digest), (&code.id, code.digest));
             let found = format!("`{}` ({})", found.0, found.1);
             let expected = format!("`{}` ({})", expected.0, expected.1);

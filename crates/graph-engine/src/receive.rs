@@ -9,7 +9,7 @@ use crate::address;
 use crate::error::StartError;
 use crate::graph::{GraphTables, tables};
 use crate::machine::{Graph, Machine};
-use crate::record::{JournalError, Start, VerifiedJournal};
+use crate::record::{JournalError, VerifiedJournal};
 use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
@@ -187,10 +187,9 @@ impl RuntimeServices {
         let signed = store.load(run).await.map_err(|source| SignalError::Store { run: run.clone(), source })?;
         let misfit = |reason| SignalError::Journal { run: run.clone(), reason };
         let verified = VerifiedJournal::new(run, &signed, &key.public()).map_err(misfit)?;
-        let (_, Start { graph, digest, version, .. }) = verified.start().map_err(misfit)?;
-        if graph != code.id.as_str() || digest != code.digest {
-            let found = format!("{graph} {version} ({digest})");
-            let expected = format!("{} {} ({})", code.id, code.version, code.digest);
+        let (_, start) = verified.start().map_err(misfit)?;
+        if !start.is_under(code) {
+            let (found, expected) = (start.shown_graph(), code.shown());
             return Err(SignalError::AnotherGraph { run: run.clone(), expected, found });
         }
         verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))

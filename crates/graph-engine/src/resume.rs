@@ -2,12 +2,12 @@
 
 use crate::address::Address;
 use crate::admission::{allowed, granted};
-use crate::engine::{Begin, JournalWriter, Taken, open_waits, waits_to_store};
+use crate::engine::{Begin, JournalWriter, Taken, open_waits, waits_inside, waits_to_store};
 use crate::error::{ResumeError, RunError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::{counts_inside, steps_inside, verify_inside};
 use crate::machine::Machine;
-use crate::record::{Chain, Journal, Resume, SignedRecord, Start, VerifiedJournal};
+use crate::record::{Chain, Journal, Resume, SignedRecord, VerifiedJournal};
 use crate::replay::{Replayed, add_up, gone, result_of};
 use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
@@ -35,10 +35,8 @@ pub(crate) fn read_journal(
     let verified = VerifiedJournal::new(run, signed, key).map_err(misfit)?;
     let journal = if keeps_history { verified.read() } else { verified.read_recent() };
     let mut journal = journal.map_err(misfit)?;
-    let Start { graph, digest, version, .. } = &journal.start;
-    if *graph != code.id.as_str() || *digest != code.digest {
-        let found = format!("{graph} {version} ({digest})");
-        let expected = format!("{} {} ({})", code.id, code.version, code.digest);
+    if !journal.start.is_under(code) {
+        let (found, expected) = (journal.start.shown_graph(), code.shown());
         let gone = gone(code, &Journal::verify(run, signed, key).map_err(misfit)?);
         return Err(ResumeError::AnotherGraph { run: run.clone(), expected, found, gone });
     }
@@ -110,7 +108,10 @@ impl RuntimeServices {
             return Ok(None);
         }
         let (steps, state) = (position.steps, Box::new(state_value(code, &**state, position)));
-        let waits = if begin.parent.is_some() { waits_to_store(code, position, deadline) } else { waits };
+        let waits = match &begin.parent {
+            Some(_) => waits_inside(code, position, deadline, journal.start.digest),
+            None => waits,
+        };
         Ok(Some(RunError::Waiting { run: run.clone(), steps, waits, state }))
     }
 
@@ -230,6 +231,7 @@ impl RuntimeServices {
             deadline,
             is_new: false,
             looks_inside,
+            begun_under: journal.start.digest,
         };
         Ok(Taken::Unfinished(Box::new(self.engine(begin, parts))))
     }

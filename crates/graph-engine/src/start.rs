@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use graph_model::digest::hex;
+use graph_model::digest::{Digest, hex};
 use graph_model::name::RunId;
 use graph_model::program::Executor;
 use graph_model::timestamp;
@@ -42,6 +42,8 @@ pub(crate) struct EngineParts {
     pub(crate) is_new: bool,
     /// Whether nested runs may have continued since it said what they wait for.
     pub(crate) looks_inside: bool,
+    /// The digest of the graph that the run began under, as its first record has it.
+    pub(crate) begun_under: Digest,
 }
 
 /// Returns the first record of a run that begins with this state and may use the capabilities that the whole ceiling grants.
@@ -62,6 +64,7 @@ pub fn start_entry(
         graph: code.id.to_string(),
         version: code.version.clone(),
         digest: code.digest,
+        meaning: code.settings.meaning,
         signer: code.signer.clone(),
         key: hex(key.public().as_bytes()),
         grants: granted(machine, ceiling),
@@ -168,7 +171,7 @@ impl RuntimeServices {
             _ => None,
         };
         let (done, before) = (HashMap::new(), BTreeMap::new());
-        let (is_new, looks_inside) = (true, false);
+        let (is_new, looks_inside, begun_under) = (true, false, code.digest);
         let parts = EngineParts {
             machine,
             allowed,
@@ -181,6 +184,7 @@ impl RuntimeServices {
             deadline,
             is_new,
             looks_inside,
+            begun_under,
         };
         Ok(self.engine(begin, parts))
     }
@@ -242,7 +246,7 @@ impl RuntimeServices {
 
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
         let EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, .. } = parts;
-        let EngineParts { deadline, is_new, looks_inside, .. } = parts;
+        let EngineParts { deadline, is_new, looks_inside, begun_under, .. } = parts;
         let code = tables(machine.graph());
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
@@ -275,6 +279,7 @@ impl RuntimeServices {
             pending_calls: PendingCalls::default(),
             meters,
             began,
+            begun_under,
             _lease: journal.as_ref().map(JournalWriter::lease),
             pass: OnceLock::new(),
         };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use graph_model::digest::Digest;
 use serde::{Deserialize, Serialize};
 
 /// Returns the id of the wait of a visit. The answer to an interrupt has it as its name.
@@ -48,7 +49,7 @@ pub struct Wait {
     pub node: String,
     /// The graph of the node, if that is the graph of a nested run: the wait is one of the run around it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub graph: Option<String>,
+    pub graph: Option<NestedGraph>,
     /// When it was opened.
     pub opened: i64,
     /// When it is over, if nothing else ends it before.
@@ -71,7 +72,7 @@ impl Wait {
 
     /// Sets the graph of the nested run that waits.
     #[must_use]
-    pub fn in_graph(mut self, graph: Option<String>) -> Self {
+    pub fn in_graph(mut self, graph: Option<NestedGraph>) -> Self {
         self.graph = graph;
         self
     }
@@ -88,6 +89,24 @@ impl Wait {
     pub fn asking(mut self, ask: Ask) -> Self {
         self.ask = Some(ask);
         self
+    }
+}
+
+/// The graph of a nested run that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct NestedGraph {
+    /// The graph's id.
+    pub id: String,
+    /// The digest of the graph that the nested run began under.
+    pub digest: Digest,
+}
+
+impl NestedGraph {
+    /// A graph with the digest that the run began under.
+    pub fn new(id: impl Into<String>, digest: Digest) -> Self {
+        Self { id: id.into(), digest }
     }
 }
 

@@ -19,11 +19,12 @@ use crate::clock::Clock;
 use crate::engine::{Taken, run_span};
 use crate::error::RunError;
 use crate::gate::Gate;
-use crate::graph::tables;
+use crate::graph::{CompiledGraph, tables};
 use crate::machine::{Graph, Machine};
 use crate::run::spawn;
 use crate::runtime::{LATE, Options, Runtime};
-use crate::store::{Claim, Claimed, Lease, Store, StoreError};
+use crate::status::Status;
+use crate::store::{Claim, Claimed, Lease, Page, RunFilter, RunSummary, Store, StoreError, Within};
 
 /// The graphs whose runs a worker continues, and how many it continues at a time.
 ///
@@ -31,6 +32,8 @@ use crate::store::{Claim, Claimed, Lease, Store, StoreError};
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
     graphs: Vec<WorkerGraph>,
+    /// The pins of the runs that other workers of the program continue, with the ids of their graphs.
+    elsewhere: Vec<(String, Digest)>,
     concurrency: usize,
     max_tries: Option<u32>,
     #[cfg(feature = "schedules")]
@@ -42,6 +45,19 @@ struct WorkerGraph {
     machine: Arc<dyn Machine>,
     id: String,
     digest: Digest,
+    meaning: Option<Digest>,
+}
+
+impl WorkerGraph {
+    /// Returns the pins of its runs: its meaning, and its text for those that began before journals had the meaning.
+    fn pins(&self) -> impl Iterator<Item = Digest> {
+        self.meaning.into_iter().chain([self.digest])
+    }
+
+    /// Whether both are the same graph: a run of one is a run of the other.
+    fn is(&self, other: &Self) -> bool {
+        self.id == other.id && self.pins().any(|pin| other.pins().any(|other| pin == other))
+    }
 }
 
 impl std::fmt::Debug for WorkerGraph {
@@ -55,6 +71,7 @@ impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
             graphs: Vec::new(),
+            elsewhere: Vec::new(),
             concurrency: 64,
             max_tries: Some(10),
             #[cfg(feature = "schedules")]
@@ -64,8 +81,9 @@ impl Default for WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// Continues the runs of `graph` too. Runs that began under another version of the file are continued by that version: keep
-    /// the file in a tree of its own, load it, and name it here with [`WorkerOptions::machine`].
+    /// Continues the runs of `graph` too. Runs that began under another version of the graph are continued by that version: keep it,
+    /// and name it here too. A run is continued by the version with its [meaning](crate::machine::CompiledGraph::meaning); their
+    /// order does not matter. The page "Changing a graph while runs wait" shows how.
     #[must_use]
     pub fn graph<G: Graph>(self, graph: G) -> Self {
         self.machine(Arc::new(graph))
@@ -75,8 +93,16 @@ impl WorkerOptions {
     #[must_use]
     pub fn machine(mut self, machine: Arc<dyn Machine>) -> Self {
         let code = tables(machine.graph());
-        let (id, digest) = (code.id.to_string(), code.digest);
-        self.graphs.push(WorkerGraph { machine, id, digest });
+        let (id, digest, meaning) = (code.id.to_string(), code.digest, code.settings.meaning);
+        self.graphs.push(WorkerGraph { machine, id, digest, meaning });
+        self
+    }
+
+    /// Names a graph whose runs another worker of the program continues, so that this one does not warn of them.
+    #[must_use]
+    pub fn continued_elsewhere(mut self, graph: &CompiledGraph) -> Self {
+        let pins = graph.meaning().into_iter().chain([graph.digest()]);
+        self.elsewhere.extend(pins.map(|pin| (graph.id().to_string(), pin)));
         self
     }
 
@@ -159,11 +185,19 @@ impl Runtime {
     /// # }
     /// ```
     ///
+    /// A worker does not look at the runs of other graphs, and of other versions of its graphs. When it starts, it logs once which
+    /// versions have runs that have not ended.
+    ///
     /// # Errors
     ///
-    /// If the runtime has no store.
-    pub fn worker(&self, options: WorkerOptions) -> Result<Worker, StoreError> {
-        let store = Arc::clone(self.inner.store.as_ref().ok_or(StoreError::None)?);
+    /// If the runtime has no store, or two of the graphs are the same one: they have one id and one meaning.
+    pub fn worker(&self, options: WorkerOptions) -> Result<Worker, WorkerError> {
+        let store = Arc::clone(self.inner.store.as_ref().ok_or(WorkerError::NoStore)?);
+        for (at, graph) in options.graphs.iter().enumerate() {
+            if options.graphs[..at].iter().any(|other| other.is(graph)) {
+                return Err(WorkerError::Twice { graph: graph.id.clone() });
+            }
+        }
         let state = Arc::new(WorkerState::default());
         let work = Work { runtime: self.clone(), store, options, state: Arc::clone(&state), drives: JoinSet::new() };
         let task = tokio::spawn(work.run().in_current_span());
@@ -249,6 +283,21 @@ impl WorkerState {
     }
 }
 
+/// Why a worker cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// The runtime has no store.
+    #[error("a runtime without a store keeps no runs that a worker could continue")]
+    NoStore,
+    /// Two graphs of the worker have one id and one meaning, so a run would be a run of both.
+    #[error("two of the worker's graphs are `{graph}` with the same meaning: name one of them")]
+    Twice {
+        /// The id.
+        graph: String,
+    },
+}
+
 /// The pause after the store failed, and the first one before a run is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before a run is tried again.
@@ -277,8 +326,9 @@ struct Looked {
 
 impl Work {
     async fn run(mut self) {
-        let graphs: Vec<(String, Digest)> =
-            self.options.graphs.iter().map(|graph| (graph.id.clone(), graph.digest)).collect();
+        let pinned = |graph: &WorkerGraph| graph.pins().map(|pin| (graph.id.clone(), pin)).collect::<Vec<_>>();
+        let graphs: Vec<(String, Digest)> = self.options.graphs.iter().flat_map(pinned).collect();
+        self.tell_of_others().await;
         let (mut seen, mut turn) = (0, 0);
         while !self.state.is_stopping() {
             while self.drives.try_join_next().is_some() {}
@@ -348,12 +398,13 @@ impl Work {
         let mut claimed = 0;
         if is_due(wake, now) {
             // Each graph gets its part first, and then what the others have left.
-            let part = (self.room() / graphs.len().max(1)).max(1);
+            let part = (self.room() / self.options.graphs.len().max(1)).max(1);
             for limit in [part, MOST_CLAIMED] {
-                for at in 0..graphs.len() {
+                let count = self.options.graphs.len();
+                for at in 0..count {
                     let limit = limit.min(self.room()).min(MOST_CLAIMED);
                     if limit > 0 {
-                        claimed += self.claim((at + turn) % graphs.len(), limit).await?;
+                        claimed += self.claim((at + turn) % count, limit).await?;
                     }
                 }
             }
@@ -372,6 +423,40 @@ impl Work {
         Ok(Looked { pause, is_due, next_tick: None })
     }
 
+    /// Logs which graphs have runs that it leaves alone, because they began under other versions.
+    async fn tell_of_others(&self) {
+        let graphs = &self.options.graphs;
+        for (at, WorkerGraph { id, .. }) in graphs.iter().enumerate() {
+            if graphs[..at].iter().any(|before| before.id == *id) {
+                continue;
+            }
+            let own = graphs.iter().filter(|graph| graph.id == *id).flat_map(WorkerGraph::pins);
+            let others = self.options.elsewhere.iter().filter(|(graph, _)| graph == id).map(|(_, pin)| *pin);
+            let filter = RunFilter {
+                graph: Some(id.clone()),
+                not_pinned: own.chain(others).collect(),
+                statuses: vec![Status::Running, Status::Waiting],
+                within: Within::TopLevel,
+                ..RunFilter::default()
+            };
+            match self.store.runs(&filter, &Page { size: 1, ..Page::default() }).await.map(|page| page.runs) {
+                Ok(runs) => {
+                    for RunSummary { run, digest, version, .. } in runs {
+                        let digest = digest.map_or_else(String::new, |digest| digest.to_string());
+                        let version = version.unwrap_or_default();
+                        tracing::warn!(
+                            graph = %id, %run, version, digest,
+                            "a worker leaves runs alone that began under another version of its graph"
+                        );
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, graph = %id, "the store does not list the runs of other versions");
+                }
+            }
+        }
+    }
+
     /// Returns how many more runs it may continue.
     fn room(&self) -> usize {
         self.options.concurrency.saturating_sub(self.drives.len())
@@ -379,8 +464,15 @@ impl Work {
 
     /// Claims runs of a graph, and begins to continue them. Returns how many these are.
     async fn claim(&mut self, graph: usize, limit: usize) -> Result<usize, StoreError> {
-        let WorkerGraph { machine, id, digest } = &self.options.graphs[graph];
-        let claimed = self.store.claim(&Claim::new(id.clone(), *digest, limit)).await?;
+        let graph = &self.options.graphs[graph];
+        let machine = &graph.machine;
+        let mut claimed = Vec::new();
+        for pin in graph.pins() {
+            let left = limit.saturating_sub(claimed.len());
+            if left > 0 {
+                claimed.extend(self.store.claim(&Claim::new(graph.id.clone(), pin, left)).await?);
+            }
+        }
         let count = claimed.len();
         for claimed in claimed {
             let (runtime, state, machine) = (self.runtime.clone(), Arc::clone(&self.state), Arc::clone(machine));

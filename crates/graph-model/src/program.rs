@@ -12,6 +12,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::When;
+use crate::digest::Digest;
 use crate::path::{Path, PathNames, Root};
 use crate::reducer::{Channels, KeptChannels};
 use crate::secret::Secrets;
@@ -293,6 +294,10 @@ pub struct Settings {
     /// contract, a tool counts as another tool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contracts: BTreeMap<u16, String>,
+    /// The digest of the graph's meaning, which the compiler computes: runs continue under another text of the graph that has the
+    /// same. `None` in a program that was written by hand, whose runs continue under the digest of its text only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<Digest>,
 }
 
 impl Default for Settings {
@@ -318,6 +323,7 @@ impl Default for Settings {
             keep: BTreeMap::new(),
             entries: BTreeMap::new(),
             contracts: BTreeMap::new(),
+            meaning: None,
         }
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct RunProjection {
     pub(crate) parent: Option<Parent>,
     /// Whether it began in another run.
     is_fork: bool,
+    /// The digest of the graph that it began under. It may continue under another text of the same meaning.
+    begun_under: Digest,
     pub(crate) started_at: String,
     /// When the last record was written.
     pub(crate) at: String,
@@ -94,6 +96,7 @@ pub(crate) struct FileAdditions {
 impl RunProjection {
     pub(crate) fn new(run: RunId, topology: Topology, version: String) -> Self {
         Self {
+            begun_under: topology.digest,
             run,
             version,
             parent: None,
@@ -187,6 +190,7 @@ impl RunProjection {
     fn start(&mut self, mut start: Start, additions: &mut FileAdditions) {
         hide_encrypted(&mut start.inputs);
         self.started_at = self.at.clone();
+        self.begun_under = start.digest;
         self.turn();
         self.inputs = start.inputs;
         self.parent = start.parent;
@@ -414,7 +418,7 @@ impl RunProjection {
         let fields = [
             ("argument", Value::Null),
             ("config_snapshot_hash", Value::from("")),
-            ("graph_hash", Value::from(self.topology.digest.to_hex())),
+            ("graph_hash", Value::from(self.begun_under.to_hex())),
             ("node_name", Value::from(visit.node.as_str())),
             ("state_hash", Value::from(before.to_hex())),
         ];

@@ -241,7 +241,8 @@ impl ProjectStore {
         summary.records = records.len() as u64;
         (summary.created, summary.updated) = (timestamp::parse(&at), timestamp::parse(&updated));
         summary.parent = start.parent.map(|parent| parent.run);
-        (summary.digest, summary.version, summary.code) = (Some(start.digest), Some(start.version), code);
+        (summary.digest, summary.meaning) = (Some(start.digest), start.meaning);
+        (summary.version, summary.code) = (Some(start.version), code);
         Ok(summary)
     }
 

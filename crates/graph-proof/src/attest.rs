@@ -128,6 +128,12 @@ struct GraphStatement {
     id: String,
     version: String,
     digest: Sha256,
+    /// The digest of its meaning, if the journal has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meaning: Option<Sha256>,
+    /// The digest of the text that the run was proven under, if that is another one of the same meaning.
+    #[serde(default, rename = "provenUnder", skip_serializing_if = "Option::is_none")]
+    proven_under: Option<Sha256>,
     signer: String,
 }
 
@@ -196,6 +202,8 @@ fn graph_facts(audit: &Audit) -> GraphStatement {
         id: audit.graph.clone(),
         version: audit.version.clone(),
         digest: Sha256 { sha256: audit.digest },
+        meaning: audit.meaning.map(|sha256| Sha256 { sha256 }),
+        proven_under: Some(audit.under).filter(|under| *under != audit.digest).map(|sha256| Sha256 { sha256 }),
         signer: audit.signer.to_string(),
     }
 }

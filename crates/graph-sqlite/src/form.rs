@@ -25,6 +25,10 @@ const WAITS: i64 = 5;
 const ASKS: i64 = 6;
 /// The format version that added the marks of schedules.
 const SCHEDULES: i64 = 8;
+/// The format version that added the meanings of graphs.
+const MEANINGS: i64 = 9;
+/// The pin of a run, as SQLite finds it in the index of the runs that can continue.
+pub(super) const PIN: &str = "coalesce(meaning, digest)";
 /// The highest value of the lower half of a key; a record's number is smaller. In format version 2, it was the key of a row
 /// after the records, which held the token.
 pub(super) const END: i64 = 0xffff_ffff;
@@ -49,8 +53,8 @@ pub(super) type Migration = fn(&Transaction<'_>) -> Result<(), rusqlite::Error>;
 /// The migrations from each format version to the next, beginning with a new file, whose version is 0. All missing
 /// migrations and the new version number are committed in one transaction, so a process that dies in between leaves the old
 /// version.
-pub(super) const MIGRATIONS: [Migration; 8] =
-    [tables, ends, facts, listing, waits, asks, inner_waits, schedules];
+pub(super) const MIGRATIONS: [Migration; 9] =
+    [tables, ends, facts, listing, waits, asks, inner_waits, schedules, meanings];
 
 /// A record's key is made of its run's number and its own, so that a run's records are adjacent in one tree without an
 /// index. A step writes only there, at the end of the run's records. Each further page would be four kilobytes more to wait
@@ -232,6 +236,16 @@ fn schedules(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
     )
 }
 
+/// Format version 9 adds the digest of the meaning of a run's graph. Workers ask for runs by it, or by the digest of the graph's
+/// text if the run began before journals had the meaning.
+fn meanings(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    transaction.execute_batch(&format!(
+        "ALTER TABLE runs ADD COLUMN meaning TEXT;
+        DROP INDEX runs_wake;
+        CREATE INDEX runs_wake ON runs ({PIN}, graph, wake) WHERE wake IS NOT NULL AND holder = '';"
+    ))
+}
+
 /// Installs a trigger in the connection that writes, which ensures that only a run's last record has a token. An inserted
 /// record removes the token of the one before. A record that does not follow the last one is not inserted, without an
 /// error. So a step is written in one statement: each further statement would add a good part of the cost without the disk.
@@ -349,16 +363,20 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
             )
             .map_err(|error| explain(error, path))?;
     }
-    if form.number == LISTING {
+    if (WAITS..MEANINGS).contains(&form.number) {
         connection
-            .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS due FROM main.runs;")
+            .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS meaning FROM main.runs;")
+            .map_err(|error| explain(error, path))?;
+    } else if form.number == LISTING {
+        connection
+            .execute_batch("CREATE TEMP VIEW runs AS SELECT *, NULL AS due, NULL AS meaning FROM main.runs;")
             .map_err(|error| explain(error, path))?;
     } else if form.number == FACTS {
         connection
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, parent, created, updated, leased,
                     CASE WHEN status = 'running' AND stop = token THEN 1 ELSE 0 END AS stop,
-                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due FROM main.runs;",
+                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due, NULL AS meaning FROM main.runs;",
             )
             .map_err(|error| explain(error, path))?;
     } else if form.number < FACTS {
@@ -366,7 +384,7 @@ fn fit_to_read(connection: &Connection, form: FileForm, path: &Path) -> Result<(
             .execute_batch(
                 "CREATE TEMP VIEW runs AS SELECT number, id, graph, status, token, holder, NULL AS parent,
                     0 AS created, 0 AS updated, 0 AS leased, 0 AS stop,
-                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due FROM main.runs;
+                    NULL AS digest, NULL AS version, NULL AS code, NULL AS due, NULL AS meaning FROM main.runs;
                 CREATE TEMP VIEW records AS SELECT key, body, signature,
                     (SELECT behind.signature FROM main.records behind WHERE behind.key = it.key | 4294967295
                         AND behind.body = CAST((it.key & 4294967295) + 1 AS TEXT)) AS token

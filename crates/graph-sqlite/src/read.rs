@@ -10,7 +10,7 @@ use graph_model::timestamp::from_unix_milliseconds;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use super::form::END;
+use super::form::{END, PIN};
 use crate::holder;
 use crate::problem::explain;
 use graph_engine::record::{SignedRecord, Status};
@@ -36,6 +36,7 @@ pub(super) struct FoundRun {
     version: Option<String>,
     code: Option<String>,
     due: Option<i64>,
+    meaning: Option<String>,
     process: Option<u32>,
     host: Option<String>,
     machine: Option<String>,
@@ -45,7 +46,7 @@ pub(super) struct FoundRun {
 
 const COLUMNS: &str =
     "number, id, graph, status, token, holder, parent, created, updated, leased, stop, digest, version, code, due,
-    h.process, h.host, h.machine, h.beat, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
+    meaning, h.process, h.host, h.machine, h.beat, (SELECT coalesce(max(key) & 4294967295, -1) + 1 FROM records
         WHERE key BETWEEN number << 32 AND (number << 32) + 4294967294)
     FROM runs LEFT JOIN holders h ON h.name = runs.holder";
 
@@ -67,11 +68,12 @@ impl FoundRun {
             version: row.get(12)?,
             code: row.get(13)?,
             due: row.get(14)?,
-            process: row.get(15)?,
-            host: row.get(16)?,
-            machine: row.get(17)?,
-            beat: row.get(18)?,
-            records: row.get(19)?,
+            meaning: row.get(15)?,
+            process: row.get(16)?,
+            host: row.get(17)?,
+            machine: row.get(18)?,
+            beat: row.get(19)?,
+            records: row.get(20)?,
         })
     }
 
@@ -91,7 +93,8 @@ impl FoundRun {
         (summary.parent, summary.holder) = (parent, holder);
         summary.is_cancelling = self.stop != 0;
         // An invalid digest is ignored here: verifying the journal, which has the digest too, detects it.
-        summary.digest = self.digest.and_then(|digest| digest.parse().ok());
+        let digest = |text: Option<String>| text.and_then(|digest| digest.parse().ok());
+        (summary.digest, summary.meaning) = (digest(self.digest), digest(self.meaning));
         (summary.version, summary.code) = (self.version, self.code);
         summary.next_due = self.due.map(from_unix_milliseconds);
         Ok(summary)
@@ -210,7 +213,7 @@ pub(super) fn page(
 /// Returns the query of a [`page`]: its text and its values. Runs are numbered as they begin, so the list is in the order
 /// of the numbers, and a query reads from the cursor on until the page is full.
 pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (String, Vec<Value>) {
-    let RunFilter { graph, version, digest, statuses, within } = filter;
+    let RunFilter { graph, version, digest, meaning, not_pinned, statuses, within } = filter;
     let (mut conditions, mut values) = (vec!["status <> 'removed'".to_owned()], Vec::<Value>::new());
     let mut compare = |column: &str, operator: &str, value: Value| {
         values.push(value);
@@ -227,6 +230,12 @@ pub(super) fn query(filter: &RunFilter, before: Option<i64>, size: usize) -> (St
     }
     if let Some(digest) = digest {
         compare("digest", "=", Value::Text(digest.to_hex()));
+    }
+    if let Some(meaning) = meaning {
+        compare("meaning", "=", Value::Text(meaning.to_hex()));
+    }
+    for pin in not_pinned {
+        compare(PIN, "IS NOT", Value::Text(pin.to_hex()));
     }
     match within {
         Within::Any => {}
@@ -301,7 +310,8 @@ impl FoundWait {
         let run = RunId::new(self.run).map_err(|error| corrupt(path, error.to_string()))?;
         let signals = serde_json::from_str(&self.signals).map_err(|error| corrupt(path, error.to_string()))?;
         let mut wait = Wait::new(WaitId::new(self.place.id), self.node, self.place.opened, self.due).listening(signals);
-        (wait.ask, wait.graph) = (self.ask, self.inner);
+        let graph = self.inner.as_deref().map(serde_json::from_str).transpose();
+        (wait.ask, wait.graph) = (self.ask, graph.map_err(|error| corrupt(path, error.to_string()))?);
         Ok(WaitRow::new(run, self.graph, wait))
     }
 }
@@ -372,12 +382,12 @@ pub(super) fn next_wake(
     path: &Path,
 ) -> Result<Option<i64>, StoreError> {
     let mut earliest = None;
-    for (graph, digest) in graphs {
+    for (graph, pin) in graphs {
         let found: Option<i64> = connection
-            .prepare_cached(
-                "SELECT min(wake) FROM runs WHERE digest = ?1 AND graph = ?2 AND wake IS NOT NULL AND holder = ''",
-            )
-            .and_then(|mut statement| statement.query_row(params![digest.to_hex(), graph], |row| row.get(0)))
+            .prepare_cached(&format!(
+                "SELECT min(wake) FROM runs WHERE {PIN} = ?1 AND graph = ?2 AND wake IS NOT NULL AND holder = ''"
+            ))
+            .and_then(|mut statement| statement.query_row(params![pin.to_hex(), graph], |row| row.get(0)))
             .map_err(|error| explain(error, path))?;
         earliest = earliest.into_iter().chain(found).min();
     }

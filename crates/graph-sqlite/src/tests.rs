@@ -167,7 +167,7 @@ async fn a_file_that_is_not_a_store_is_refused_and_unchanged() {
         ("older.db", "its `user_version` says that it is of form 3, and its tables are not"),
         ("text", "is not a journal of this program, or is damaged"),
         ("other.db", "it is a database of another program"),
-        ("newer.db", "has form 99, and this program knows forms up to 8"),
+        ("newer.db", "has form 99, and this program knows forms up to 9"),
         ("missing/runs.db", "its directory does not exist"),
         ("", "it is a directory"),
     ] {

@@ -12,7 +12,7 @@ use graph_model::timestamp::unix_milliseconds;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
-use super::form::{END, lengthen_log};
+use super::form::{END, PIN, lengthen_log};
 use crate::patience::Patience;
 use crate::problem::{explain, is_busy};
 use crate::read::{self, HolderRow};
@@ -567,8 +567,9 @@ impl WriteContext<'_> {
         let Some(token) = next_token(removed(transaction)?) else { return Ok(Err(self.spent(run))) };
         transaction
             .prepare_cached(
-                "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased, digest, version)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9)",
+                "INSERT INTO runs (id, graph, status, token, holder, parent, created, updated, leased, digest, version,
+                    meaning)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![
                 run.as_str(),
@@ -580,6 +581,7 @@ impl WriteContext<'_> {
                 now,
                 start.digest.map(|digest| digest.to_hex()),
                 start.version,
+                start.meaning.map(|meaning| meaning.to_hex()),
             ])?;
         insert(transaction, transaction.last_insert_rowid(), records)?;
         Ok(Ok(WriteOutcome::Leased { token, stops: false }))
@@ -705,7 +707,7 @@ impl WriteContext<'_> {
                     ask.and_then(|ask| ask.role.as_deref()),
                     ask.map(|ask| ask.count),
                     ask.map(|ask| ask.payload.as_str()),
-                    wait.graph,
+                    wait.graph.as_ref().map(|graph| serde_json::json!(graph).to_string()),
                 ])?;
             }
             self.mark_time()?;
@@ -752,11 +754,11 @@ impl WriteContext<'_> {
                     postponed = CASE tried WHEN {records} THEN postponed ELSE 0 END, tried = {records}
                  WHERE token < 9223372036854775807 AND number IN (
                     SELECT number FROM runs
-                    WHERE digest = ?3 AND graph = ?4 AND wake IS NOT NULL AND holder = '' AND wake <= ?5
+                    WHERE {PIN} = ?3 AND graph = ?4 AND wake IS NOT NULL AND holder = '' AND wake <= ?5
                     ORDER BY wake LIMIT ?6)
                  RETURNING id, token, stop, tries, postponed, wake"
             ))?
-            .query_map(params![holder, now, claim.digest.to_hex(), claim.graph, time, limit], row)?
+            .query_map(params![holder, now, claim.pin.to_hex(), claim.graph, time, limit], row)?
             .collect::<Result<Vec<_>, _>>()?;
         claimed.sort_by_key(|(wake, _)| *wake);
         Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())

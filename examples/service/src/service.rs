@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use graph_runtime::answer::KeyRing;
-use graph_runtime::store::{Page, RunFilter, StoreError, Within};
+use graph_runtime::store::{Page, RunFilter, Within};
 use graph_runtime::{
     Clock, EncryptionKey, Fingerprint, RunId, Runtime, SecretKey, SqliteStore, Status, Store, SystemClock, Worker,
-    WorkerOptions,
+    WorkerError, WorkerOptions,
 };
 
 use crate::access::Access;
@@ -99,7 +99,7 @@ impl Service {
     }
 
     /// Continues runs as soon as they can continue: those that a crash or a shutdown stopped, and those whose waits are over.
-    pub fn work(&self) -> Result<Worker, StoreError> {
+    pub fn work(&self) -> Result<Worker, WorkerError> {
         self.runtime.worker(WorkerOptions::default().graph(self.fulfil()).graph(self.invoice()))
     }
 

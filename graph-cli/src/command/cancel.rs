@@ -25,9 +25,12 @@ pub(crate) struct CancelArguments {
     /// The SQLite file that holds the run
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
-    /// The secret key that signs the store's journals, to end a run that waits [default: your own]
+    /// The secret key that signs the store's journals, to end a run at once [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// End the run at once although its graph is gone, so that nothing continues it
+    #[arg(long)]
+    without_graph: bool,
     /// Wait until the run has stopped, for at most this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait: Option<Duration>,
@@ -73,8 +76,12 @@ async fn attempt(arguments: &CancelArguments) -> Result<(Option<Holder>, Option<
     let store = stored::open(&arguments.store, Access::Write).await?;
     let holder = store.find(&arguments.run).await?.holder;
     let status = match signing_key(arguments.key.as_ref()) {
+        Ok(key) if arguments.without_graph => {
+            let runtime = Runtime::builder().store(store.clone()).sign_with(key).build()?;
+            runtime.cancel_without_graph(&arguments.run).await?
+        }
         Ok(key) => Runtime::builder().store(store.clone()).sign_with(key).build()?.cancel(&arguments.run).await?,
-        Err(error) if arguments.key.is_some() => return Err(error),
+        Err(error) if arguments.key.is_some() || arguments.without_graph => return Err(error),
         // Nothing is signed without a key: a run that waits ends when it is resumed.
         Err(_) => {
             store.cancel(&arguments.run).await?;

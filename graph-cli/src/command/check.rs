@@ -29,6 +29,9 @@ pub(crate) struct CheckArguments {
     /// Print the upper bounds for a run of each graph: steps, calls, concurrent calls
     #[arg(long)]
     budget: bool,
+    /// Print the digest of the meaning of each graph, which its runs are pinned to
+    #[arg(long)]
+    meaning: bool,
     /// Fail on warnings too
     #[arg(long)]
     deny_warnings: bool,
@@ -51,16 +54,27 @@ enum FindingsFormat {
     Sarif,
 }
 
+/// The parts of a report besides the findings.
+#[derive(Clone, Copy)]
+struct CheckExtras {
+    budget: bool,
+    meaning: bool,
+}
+
 impl CheckArguments {
     fn format(&self) -> FindingsFormat {
         if self.json { FindingsFormat::Json } else { self.format }
     }
 
+    fn extras(&self) -> CheckExtras {
+        CheckExtras { budget: self.budget, meaning: self.meaning }
+    }
+
     /// Reports the findings, and returns whether all is well.
     fn report(&self, findings: &Findings, fixed: &fix::Fixed) -> CommandOutcome {
         match self.format() {
-            FindingsFormat::Human => human::report(findings, fixed, self.budget),
-            FindingsFormat::Json => out!("{:#}", json::document(findings, fixed, self.budget)),
+            FindingsFormat::Human => human::report(findings, fixed, self.extras()),
+            FindingsFormat::Json => out!("{:#}", json::document(findings, fixed, self.extras())),
             FindingsFormat::Sarif => out!("{:#}", sarif::document(findings)),
         }
         let (errors, warnings) = findings.counts();
@@ -76,13 +90,13 @@ pub(crate) fn run(arguments: &CheckArguments) -> CommandResult {
     if arguments.watch {
         return watch::run(arguments);
     }
-    let trees = Trees::find(&arguments.paths)?;
+    let trees = Trees::find(&arguments.paths, arguments.meaning)?;
     let findings = trees.check();
     if arguments.fix {
         let fixed = fix::fix(&trees, &findings, &arguments.paths)?;
         if !fixed.is_empty() {
             // The report is about the files as they are now. It therefore also says that they must be signed again.
-            return Ok(arguments.report(&Trees::find(&arguments.paths)?.check(), &fixed));
+            return Ok(arguments.report(&Trees::find(&arguments.paths, arguments.meaning)?.check(), &fixed));
         }
     }
     Ok(arguments.report(&findings, &fix::Fixed::default()))

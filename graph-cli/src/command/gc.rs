@@ -14,6 +14,9 @@ use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
 pub(crate) struct GcArguments {
+    /// Only these runs, however long ago they ended [default: all]
+    #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    runs: Vec<RunId>,
     /// The SQLite file that holds the runs
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
@@ -88,7 +91,24 @@ async fn attempt(arguments: &GcArguments) -> Result<Removed, Error> {
     let before = size();
     let GcArguments { older_than, keep, status, .. } = arguments;
     let retention = Retention { older_than: *older_than, statuses: status.clone(), keep: *keep };
-    let mut runs = retention.pick(&store.list().await?, SystemTime::now());
+    let all = store.list().await?;
+    let mut runs = match arguments.runs.as_slice() {
+        [] => retention.pick(&all, SystemTime::now()),
+        named => {
+            let retention = Retention { older_than: Duration::ZERO, ..retention };
+            let mut picked = retention.pick(&all, SystemTime::now());
+            if let Some(run) = named.iter().find(|run| !picked.contains(run)) {
+                let found = store.find(run).await?;
+                let status = found.status.name();
+                let reason = format!(
+                    "the run `{run}` cannot be removed: it is {status}, held by a process, inside another run, or kept"
+                );
+                return Err(Error::new(reason));
+            }
+            picked.retain(|run| named.contains(run));
+            picked
+        }
+    };
     if arguments.dry_run {
         return Ok(Removed { runs, shrunk: false, bytes: (before, before) });
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use graph_model::digest::Digest;
 use graph_model::timestamp;
 use graph_runtime::record::Status;
 use graph_runtime::store::{Page, RunFilter, RunPage, RunSummary, StoreError};
@@ -23,22 +24,38 @@ pub(crate) struct RunsArguments {
     /// Only runs with this status; separate several with commas
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = stored::status)]
     status: Vec<Status>,
+    /// Only runs of the graph with this id
+    #[arg(long, value_name = "ID")]
+    graph: Option<String>,
+    /// Only runs that began under the file with this digest
+    #[arg(long, value_name = "SHA256")]
+    digest: Option<Digest>,
+    /// Only runs of a graph with this meaning, whatever its file says
+    #[arg(long, value_name = "SHA256")]
+    meaning: Option<Digest>,
     /// Print them as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
+    let RunsArguments { status, graph, digest, meaning, .. } = arguments;
+    let filter = RunFilter {
+        statuses: status.clone(),
+        graph: graph.clone(),
+        digest: *digest,
+        meaning: *meaning,
+        ..RunFilter::default()
+    };
     let runs = stored::tokio()?.block_on(async {
         let store = stored::open(&arguments.store, Access::Read).await?;
         let runs = match &arguments.run {
             Some(run) => vec![store.find(run).await?],
-            None => read_all(&store, arguments.status.clone()).await?,
+            None => read_all(&store, &filter).await?,
         };
         Ok::<_, crate::outcome::Error>(runs)
     })?;
-    let is_named = |run: &RunSummary| arguments.status.is_empty() || arguments.status.contains(&run.status);
-    let runs: Vec<RunSummary> = runs.into_iter().filter(is_named).collect();
+    let runs: Vec<RunSummary> = runs.into_iter().filter(|run| filter.accepts(run)).collect();
     if arguments.json {
         let shown: Vec<_> = runs.iter().map(stored::as_json).collect();
         out!("{:#}", json!({"success": true, "runs": shown, "count": runs.len()}));
@@ -55,13 +72,11 @@ pub(crate) fn run(arguments: &RunsArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
-/// Reads the runs with one of these statuses, or all runs if no status is named. Reads a page at a time, because a store may
-/// hold very many others.
-async fn read_all(store: &impl Store, statuses: Vec<Status>) -> Result<Vec<RunSummary>, StoreError> {
-    let filter = RunFilter { statuses, ..RunFilter::default() };
+/// Reads the runs that pass the filter, a page at a time, because a store may hold very many others.
+async fn read_all(store: &impl Store, filter: &RunFilter) -> Result<Vec<RunSummary>, StoreError> {
     let (mut page, mut all) = (Page { size: 1000, after: None }, Vec::new());
     loop {
-        let RunPage { runs, next } = store.runs(&filter, &page).await?;
+        let RunPage { runs, next } = store.runs(filter, &page).await?;
         all.extend(runs);
         match next {
             Some(next) => page.after = Some(next),

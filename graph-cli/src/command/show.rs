@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use graph_model::timestamp;
-use graph_runtime::RunId;
 use graph_runtime::history::{Checkpoint, EditSummary, HistoryEntry, Visited, checkpoints, differences, entry_at};
+use graph_runtime::{RecordedOutcome, RunId, recorded_outcome};
 use serde_json::{Value, json};
 
 use super::stored_run::{OpenedStore, StoredRunArguments, own_graph, start_of};
@@ -43,9 +43,20 @@ pub(crate) fn run(arguments: &ShowArguments) -> CommandResult {
     let records = opened.tokio.block_on(opened.store.load(&arguments.run))?;
     let all = checkpoints(&arguments.run, &records, &opened.key).map_err(|error| of_run(&arguments.run, error))?;
     let (graph, entry) = start_of(&records).map(|start| (start.graph, start.entry)).unwrap_or_default();
+    let outcome = recorded_outcome(&*opened.store, &arguments.run, &opened.key);
+    let outcome = opened.tokio.block_on(outcome).map_err(|error| of_run(&arguments.run, error))?;
     if arguments.json {
         let list: Vec<Value> = all.iter().map(checkpoint_json).collect();
-        out!("{:#}", json!({"run": arguments.run, "graph": graph, "entry": entry, "checkpoints": list}));
+        let RecordedOutcome { digest, meaning, status, output, error, node, code, .. } = &outcome;
+        let meaning = meaning.map(|meaning| meaning.to_hex());
+        let outcome = json!({"status": status.name(), "output": output, "error": error, "node": node, "code": code});
+        out!(
+            "{:#}",
+            json!({
+                "run": arguments.run, "graph": graph, "digest": digest.to_hex(), "meaning": meaning, "entry": entry,
+                "checkpoints": list, "outcome": outcome,
+            })
+        );
     } else {
         let from = entry.map_or_else(String::new, |entry| format!(", from the entry `{entry}`"));
         out!("{} of `{graph}`{from}", arguments.run);

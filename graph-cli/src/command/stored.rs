@@ -68,6 +68,7 @@ pub(super) fn as_json(run: &RunSummary) -> Value {
         "host": run.holder.as_ref().map(|holder| &holder.host),
         "cancelling": run.is_cancelling,
         "digest": run.digest.map(|digest| digest.to_hex()),
+        "meaning": run.meaning.map(|meaning| meaning.to_hex()),
         "version": run.version,
         "code": run.code,
         "next_due": time(run.next_due),

@@ -133,6 +133,11 @@ fn say(audit: &Audit) {
         Some(from) => format!("; it says that it began in run {}, which is not in the store", from.run),
         None => String::new(),
     };
+    let text = if audit.under == *digest {
+        String::new()
+    } else {
+        format!("; proven under another text of the same meaning ({:.12})", audit.under)
+    };
     let secrets = if audit.is_recomputed { "" } else { "; encrypted values were not computed again" };
     let reducers = match audit.unproven_reducers.as_slice() {
         [] => String::new(),
@@ -140,7 +145,7 @@ fn say(audit: &Audit) {
     };
     out!(
         "{run}: {} after {steps} steps{again}, as `{graph}` ({digest:.12}, signed by {signer}) allows; {records} records, the last \
-         link is {link}{origin}{secrets}{reducers}",
+         link is {link}{text}{origin}{secrets}{reducers}",
         audit.status.name()
     );
     audit.edits.iter().for_each(|edit| out!("  {}", edit_text(edit)));
@@ -155,6 +160,8 @@ fn as_json(audit: &Audit) -> serde_json::Value {
         "run": audit.run,
         "graph": audit.graph,
         "digest": audit.digest.to_hex(),
+        "meaning": audit.meaning.map(|meaning| meaning.to_hex()),
+        "proven_under": audit.under.to_hex(),
         "signer": audit.signer.to_string(),
         "status": audit.status.name(),
         "steps": audit.steps,

@@ -102,10 +102,12 @@ fn load(arguments: &WorkArguments, voice: Voice) -> Result<Vec<WorkedGraph>, Run
     for named in &arguments.files {
         let (library, graph, file) = run::load(named, voice)?;
         let id = graph.id().to_owned();
-        if let Some(other) = known.insert((id.clone(), graph.graph().digest()), named) {
+        // Two files of one meaning have the same runs.
+        let meaning = graph.graph().meaning().unwrap_or_else(|| graph.graph().digest());
+        if let Some(other) = known.insert((id.clone(), meaning), named) {
             let (other, named) = (other.display(), named.display());
             return Err(RunCommandFailure::usage(format_args!(
-                "`{other}` and `{named}` are the same graph, `{id}`: name it once"
+                "`{other}` and `{named}` are the same graph, `{id}`, with the same meaning: name one of them"
             )));
         }
         // The first of two versions of a graph has the schedules.
@@ -145,6 +147,7 @@ async fn work(arguments: &WorkArguments, graphs: Vec<WorkedGraph>, voice: Voice)
     warnings::show();
     let mut kept = Vec::new();
     let mut runtimes = Vec::new();
+    let all: Vec<Interpreted> = graphs.iter().map(|worked| worked.graph.clone()).collect();
     for worked in graphs {
         let (runtime, files) = equip(arguments, &worked, &store, &key, &teller, voice)?;
         kept.extend(files);
@@ -166,6 +169,7 @@ async fn work(arguments: &WorkArguments, graphs: Vec<WorkedGraph>, voice: Voice)
     }
     // Each graph has the permissions that it declares, and so a runtime of its own.
     let begin = |(runtime, options): (Runtime, WorkerOptions)| {
+        let options = all.iter().fold(options, |options, other| options.continued_elsewhere(other.graph()));
         runtime.worker(options).map_err(|error| RunCommandFailure::of(UNDONE, error))
     };
     let workers = runtimes.into_iter().map(begin).collect::<Result<Vec<Worker>, _>>()?;

@@ -279,7 +279,11 @@ fn a_wrong_request_for_a_worker_says_why() {
         (&["test/g", "--concurrency", "0"], 2, "0 is not in 1.."),
         (&["nothing"], 1, "there is no file `nothing`, and no graph of that id in the tree `graphs`"),
         (&["graphs/unsigned.yaml"], 1, "error[G0010]: `graphs/unsigned.yaml` is not signed"),
-        (&["test/g", "graphs/g.yaml"], 2, "`test/g` and `graphs/g.yaml` are the same graph, `test/g`: name it once"),
+        (
+            &["test/g", "graphs/g.yaml"],
+            2,
+            "`test/g` and `graphs/g.yaml` are the same graph, `test/g`, with the same meaning",
+        ),
         (&["test/g", "--grant", "rye.execute.tool.other"], 3, "`rye.execute.tool.rye.bash`"),
         (&["test/g", "--key", "missing.pem"], 3, "no signing key at missing.pem"),
     ] {
@@ -302,4 +306,79 @@ fn a_wrong_request_for_a_worker_says_why() {
     std::thread::sleep(Duration::from_millis(1100));
     let ran = place.work(&["test/g", "--until-idle"]);
     assert_eq!((ran.code, ran.err.as_str(), place.status("a")), (0, "", json!("completed")));
+}
+
+/// Returns the ids of the runs that are listed.
+fn listed(place: &Place, arguments: &[&str]) -> Vec<String> {
+    let listed = place.graph(&[&["runs", "--store", "runs.db", "--json"], arguments].concat());
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    let runs = listed["runs"].as_array().unwrap().iter();
+    let mut runs: Vec<String> = runs.map(|run| run["run_id"].as_str().unwrap().to_owned()).collect();
+    runs.sort_unstable();
+    runs
+}
+
+#[test]
+fn runs_continue_after_their_graph_was_changed() {
+    let text = waiting("300ms", ACT);
+    let place = Place::with_graph(&text);
+    let meaning = |file: &str| {
+        let checked = place.graph(&["check", file, "--meaning", "--json"]);
+        let document: Value = serde_json::from_str(&checked.out).unwrap();
+        document["meanings"][0]["meaning"].as_str().unwrap().to_owned()
+    };
+    let before = meaning("graphs/g.yaml");
+    place.wait("graphs/g.yaml", &["a", "b", "c"]);
+    // Another text of the same meaning.
+    let other = format!("# A comment.\n{}", text.replace("next: act }", "next: [{ to: act }] }"));
+    place.sign("graphs/g.yaml", &other);
+    assert_eq!(meaning("graphs/g.yaml"), before);
+    std::thread::sleep(Duration::from_millis(350));
+    let ran = place.work(&["graphs/g.yaml", "--until-idle"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert_eq!((place.acted(), place.status("a")), (3, json!("completed")));
+    let proven = place.graph(&["verify-run", "a", "--store", "runs.db"]);
+    assert!(proven.out.contains("; proven under another text of the same meaning ("), "{}{}", proven.out, proven.err);
+
+    // Another meaning, with the old version in a tree of its own.
+    place.wait("graphs/g.yaml", &["d", "e", "f"]);
+    for file in ["keys", "g.yaml"] {
+        let (from, to) = (place.path(&format!("graphs/{file}")), place.path(&format!("old/graphs/{file}")));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
+    }
+    place.sign("graphs/g.yaml", &waiting("200ms", ACT));
+    let after = meaning("graphs/g.yaml");
+    assert_ne!(after, before);
+    place.wait("graphs/g.yaml", &["g"]);
+    std::thread::sleep(Duration::from_millis(350));
+    let ran = place.work(&["graphs/g.yaml", "--until-idle"]);
+    let warning = "warning: a worker leaves runs alone that began under another version of its graph (run `f`)\n";
+    assert_eq!((ran.code, ran.err.as_str()), (0, warning));
+    assert_eq!((place.acted(), place.status("g"), place.status("d")), (4, json!("completed"), json!("waiting")));
+    let unfinished = ["--meaning", &before, "--status", "running,waiting"];
+    assert_eq!(listed(&place, &unfinished), ["d", "e", "f"]);
+    assert_eq!(listed(&place, &["--meaning", &after]), ["g"]);
+    assert_eq!(listed(&place, &["--graph", "test/g"]).len(), 7);
+
+    // Without the old version, a run of it is read, ended and removed.
+    let shown = place.graph(&["show", "f", "--store", "runs.db", "--json"]);
+    assert!(shown.out.contains("\"status\": \"waiting\""), "{}{}", shown.out, shown.err);
+    let cancelled = place.graph(&["cancel", "f", "--without-graph", "--store", "runs.db"]);
+    assert_eq!(cancelled.out, "the run `f` has ended: cancelled\n", "{}", cancelled.err);
+    let shown = place.graph(&["show", "f", "--store", "runs.db", "--json"]);
+    let shown: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!((&shown["outcome"]["status"], &shown["meaning"]), (&json!("cancelled"), &json!(before)));
+    let refused = place.graph(&["gc", "e", "--store", "runs.db"]);
+    assert_eq!(refused.code, 3);
+    assert!(refused.err.contains("the run `e` cannot be removed: it is waiting"), "{}", refused.err);
+    assert_eq!(place.graph(&["gc", "f", "--store", "runs.db"]).code, 0);
+    assert_eq!(listed(&place, &unfinished), ["d", "e"]);
+
+    // With both, each run is continued by its own version.
+    let ran = place.work(&["graphs/g.yaml", "old/graphs/g.yaml", "--until-idle"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert_eq!((place.acted(), place.status("d"), place.status("e")), (6, json!("completed"), json!("completed")));
+    let same = place.work(&["old/graphs/g.yaml", "old/graphs/../graphs/g.yaml", "--until-idle"]);
+    assert_eq!(same.code, 2, "{}", same.err);
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use graph_model::ir::{GraphIr, NodeIr};
-use graph_model::program::Kind;
+use graph_model::program::{Kind, Settings};
 use graph_model::value::{Map, Value};
 use serde_json::json;
 
@@ -72,7 +72,7 @@ impl Texts {
             nodes: graph.nodes.iter().filter(|node| !is_start(node)).map(node).collect(),
             besides: vec![
                 ("start", start),
-                ("settings", json!(graph.settings)),
+                ("settings", json!(Settings { meaning: None, ..graph.settings.clone() })),
                 ("permissions", json!(graph.permissions)),
                 ("env", json!(graph.env)),
                 ("state", Value::Object(keys)),

@@ -32,6 +32,7 @@ mod late;
 mod limits;
 mod meaning;
 mod nested_waits;
+mod pinned;
 #[path = "../../../tests/support/random.rs"]
 mod random;
 mod recovery;

@@ -115,7 +115,11 @@ async fn waits_of_nested_runs_are_those_of_the_run_around_them() {
     let inbox = WaitFilter { role: Some("refunds".to_owned()), ..WaitFilter::default() };
     let listed = runtime.open_waits(&inbox, &Page::default()).await.unwrap().waits;
     let row = |row: &graph_runtime::store::WaitRow| {
-        (row.run.to_string(), row.wait.id.to_string(), row.wait.graph.clone().unwrap_or_default())
+        (
+            row.run.to_string(),
+            row.wait.id.to_string(),
+            row.wait.graph.as_ref().map_or(String::new(), |graph| graph.id.clone()),
+        )
     };
     let expected = [0, 1, 2].map(|item| ("order".to_owned(), format!("1.{item}/2#1"), "test/refund".to_owned()));
     assert_eq!(listed.iter().map(row).collect::<Vec<_>>(), expected);

@@ -9,7 +9,7 @@ use graph_runtime::record::SignedRecord;
 use graph_runtime::store::{RunFilter, StoreError, Wait, WaitChanges, WaitId};
 use graph_runtime::{
     Clock, ForkRun, ManualClock, Map, MemoryStore, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey,
-    SqliteStore, StartError, Status, Store, TokioClock, WorkerOptions, audit, audit_tree,
+    SqliteStore, StartError, Status, Store, TokioClock, WorkerError, WorkerOptions, audit, audit_tree,
 };
 use serde_json::json;
 
@@ -478,7 +478,7 @@ async fn a_worker_that_is_shut_down_leaves_its_runs_to_others() {
     assert_eq!(store.find(&id("second")).await.unwrap().status, Status::Waiting);
     drop(other);
     let none = Runtime::builder().build().unwrap().worker(WorkerOptions::default()).unwrap_err();
-    assert!(matches!(none, StoreError::None), "{none}");
+    assert!(matches!(none, WorkerError::NoStore), "{none}");
 }
 
 /// A wait of two days in a run that has a day.

@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use graph_model::name::{GraphId, ItemId, RunId};
+use graph_model::name::{ItemId, RunId};
 use graph_model::program::Executor;
 use graph_model::value::{Map, Value};
 use tokio::task::JoinSet;
@@ -69,8 +69,7 @@ impl StepContext {
             let runtime = &self.runtime;
             let can_wait = runtime.can_wait(&*machine, &begin).await;
             can_wait.map_err(|error| Failure::permanent(error.to_string()))?;
-            let inner = tables(machine.graph()).id.clone();
-            let span = run_span(&id, &inner);
+            let span = run_span(&id, &tables(machine.graph()).id);
             let begun = runtime.begin(begin.clone(), machine.clone(), inputs).instrument(span.clone()).await;
             let taken = match begun {
                 Ok(engine) => Ok(Taken::Unfinished(Box::new(engine))),
@@ -90,7 +89,7 @@ impl StepContext {
                 Err(error) => return Err(Box::new(Failure::permanent(error.to_string()))),
             };
             let at = (job.at.number, job.item.map(|(index, _)| index));
-            self.take_nested(&id, ended, is_plain, (&inner, at), made)
+            self.take_nested(&id, ended, is_plain, at, made)
         })
     }
 
@@ -122,7 +121,7 @@ impl StepContext {
         id: &RunId,
         ended: Result<Ended, RunError>,
         is_plain: bool,
-        (inner, (step, item)): (&GraphId, (u64, Option<u64>)),
+        (step, item): (u64, Option<u64>),
         made: &mut CallResult,
     ) -> Result<Value, Box<Failure>> {
         let error = match ended {
@@ -131,7 +130,7 @@ impl StepContext {
         };
         match error {
             RunError::Waiting { waits, .. } => {
-                made.waits = surfaced(inner.as_str(), step, item, made.calls, waits);
+                made.waits = surfaced(step, item, made.calls, waits);
                 Err(Box::new(Failure::of(Category::Cancelled, "the run waits")))
             }
             RunError::Store { .. } | RunError::Stopped { .. } => {
@@ -284,11 +283,10 @@ pub(crate) async fn drive_apart(engine: Engine, span: Span) -> Result<Ended, Run
 }
 
 /// Returns the waits of a nested run as those of the run around it: the `call`th call of a visit or item of that run began it.
-fn surfaced(graph: &str, step: u64, item: Option<u64>, call: u64, waits: Vec<Wait>) -> Vec<Wait> {
+fn surfaced(step: u64, item: Option<u64>, call: u64, waits: Vec<Wait>) -> Vec<Wait> {
     let part = part(step, item, call);
     let surface = |wait: Wait| Wait {
         id: WaitId::new(format!("{part}{}", wait.id)),
-        graph: wait.graph.or_else(|| Some(graph.to_owned())),
         signals: wait.signals.iter().map(|name| format!("{part}{name}")).collect(),
         ..wait
     };
@@ -300,11 +298,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_of_nested_runs_keep_the_innermost_graph() {
+    fn waits_of_nested_runs_have_the_path_to_them() {
         let wait = Wait::new(WaitId::of_visit(3), "ask", 1, None).listening(vec!["3#1".to_owned(), "paid".to_owned()]);
-        let inner = surfaced("shop/refund", 2, None, 1, vec![wait]);
-        let outer = surfaced("shop/order", 5, Some(0), 2, inner);
-        assert_eq!((outer[0].id.as_str(), outer[0].graph.as_deref()), ("5.0~2/2/3#1", Some("shop/refund")));
+        let outer = surfaced(5, Some(0), 2, surfaced(2, None, 1, vec![wait]));
+        assert_eq!(outer[0].id.as_str(), "5.0~2/2/3#1");
         assert_eq!(outer[0].signals, ["5.0~2/2/3#1", "5.0~2/2/paid"]);
     }
 }

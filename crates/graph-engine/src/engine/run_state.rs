@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, View};
@@ -46,6 +47,8 @@ pub(crate) struct RunContext {
     /// Counts its steps with those of the runs inside it.
     pub(crate) meters: Meters,
     pub(crate) began: Duration,
+    /// The digest of the graph that it began under.
+    pub(crate) begun_under: Digest,
     /// Its lease, if it has a journal, until all of its tasks are gone: if its own task is aborted, the tasks of its branches
     /// end a little later.
     pub(crate) _lease: Option<Arc<Sink>>,

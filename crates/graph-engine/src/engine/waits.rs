@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::mem::take;
 use std::sync::Arc;
 
+use graph_model::digest::Digest;
 use graph_model::program;
 use graph_model::timestamp::unix_milliseconds;
 
@@ -16,7 +17,7 @@ use crate::record::{End, Take, TakenSignal};
 use crate::signal::{self, answered};
 use crate::status::Status;
 use crate::step::{GIVEN_UP, OpenWait, Opened, Position, Way};
-use crate::store::{Ask, Inbox, StoreError, Wait, WaitChanges, WaitId};
+use crate::store::{Ask, Inbox, NestedGraph, StoreError, Wait, WaitChanges, WaitId};
 
 /// The signals of a run in its store, at a time.
 struct Post {
@@ -150,7 +151,7 @@ impl Engine {
 
     /// Returns what the run asks in a wait that is open.
     fn question(&self, wait: &str, address: &Address) -> Option<Question> {
-        Question::open(self.graph(), &self.run_state.position, address, wait)
+        Question::open(self.graph(), &self.run_state.position, address, self.begun_under, wait)
     }
 
     /// Changes what the store knows the run to wait for, with the records that are appended next.
@@ -218,7 +219,7 @@ impl Engine {
         let position = &self.run_state.position;
         let (steps, state) = (position.steps, Box::new(self.state_value()));
         let waits = match &self.facts.parent {
-            Some(_) => waits_to_store(self.graph(), position, self.facts.stored_deadline),
+            Some(_) => waits_inside(self.graph(), position, self.facts.stored_deadline, self.begun_under),
             None => open_waits(self.graph(), position),
         };
         RunError::Waiting { run: self.facts.id.clone(), steps, waits, state }
@@ -256,6 +257,18 @@ pub(crate) fn waits_to_store(graph: &GraphTables, position: &Position, deadline:
         waits.extend(deadline_wait(deadline));
     }
     waits
+}
+
+/// Returns the waits of a nested run, for the run around it. `digest` is that of the graph that it began under.
+pub(crate) fn waits_inside(
+    code: &GraphTables,
+    position: &Position,
+    deadline: Option<i64>,
+    digest: Digest,
+) -> Vec<Wait> {
+    let own = || NestedGraph::new(code.id.as_str(), digest);
+    let waits = waits_to_store(code, position, deadline).into_iter();
+    waits.map(|wait| Wait { graph: wait.graph.clone().or_else(|| Some(own())), ..wait }).collect()
 }
 
 /// Returns the wait that lets a store hand out a run at its deadline.

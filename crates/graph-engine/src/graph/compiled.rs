@@ -65,6 +65,13 @@ impl CompiledGraph {
         self.0.digest
     }
 
+    /// Returns the digest of the graph's meaning: what its runs do, without the spelling, the comments and the descriptions of its
+    /// text. Runs continue under any text with the same meaning. `None` if a program was written by hand, whose runs continue
+    /// under its [digest](Self::digest) only.
+    pub fn meaning(&self) -> Option<Digest> {
+        self.0.settings.meaning
+    }
+
     /// Returns the names of the signals that its runs can receive.
     pub fn signals(&self) -> impl Iterator<Item = &str> {
         self.0.settings.signals.keys().map(String::as_str)

@@ -143,8 +143,12 @@ pub struct Start {
     pub graph: String,
     /// The version that the graph's author gave the graph.
     pub version: String,
-    /// The digest that the graph's signature covers. A run never continues with another graph.
+    /// The digest that the graph's signature covers.
     pub digest: Digest,
+    /// The digest of the graph's meaning. The run continues under a text of the graph that has the same; without it, under the text
+    /// with the digest above only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<Digest>,
     /// The fingerprint of the key that signed the graph.
     pub signer: Fingerprint,
     /// The public key that the records are signed with, in hex.
@@ -189,6 +193,21 @@ pub struct Start {
 }
 
 impl Start {
+    /// Whether the run continues under this graph: it has the id and the meaning of the graph that the run began under. If either
+    /// of them has no meaning, it is the same text.
+    pub fn is_under(&self, code: &GraphTables) -> bool {
+        let is_same = match (self.meaning, code.settings.meaning) {
+            (Some(own), Some(other)) => own == other,
+            _ => self.digest == code.digest,
+        };
+        is_same && self.graph == code.id.as_str()
+    }
+
+    /// Describes the graph that the run began under: id, version and digest.
+    pub fn shown_graph(&self) -> String {
+        format!("{} {} ({})", self.graph, self.version, self.digest)
+    }
+
     /// Returns the position in which the run begins, and writes the keys that it shares to its state. The state is `None` while
     /// its secrets are encrypted.
     ///

@@ -64,6 +64,7 @@ pub async fn waiting_suite<S: Store, F: Future<Output = S>>(make: impl Fn() -> F
     the_time_of_a_store_never_goes_back(&make().await).await;
     the_waits_of_a_run_change_with_its_records(&make().await).await;
     runs_are_claimed_when_their_time_has_come(&make().await).await;
+    runs_are_claimed_by_what_they_are_pinned_to(&make().await).await;
     a_run_is_claimed_by_one(&make().await).await;
     runs_that_were_left_behind_are_claimed(&make().await).await;
     a_cancelled_run_that_waits_is_claimed(&make().await).await;
@@ -367,13 +368,19 @@ pub async fn runs_are_listed_newest_first_with_their_status(store: &impl Store) 
 /// The pages of a listing have each run once that the filter accepts, and no other.
 pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
     let digest = |number: usize| Digest::of([u8::try_from(number % 2).unwrap_or_default()]);
+    let meaning = |number: usize| (!number.is_multiple_of(4)).then(|| Digest::of(format!("meaning {}", number % 4)));
     let statuses = [Status::Running, Status::Error, Status::Completed];
     let (top, mut names) = (run("top"), Vec::new());
     drop(store.create(&top, "test/top", vec![record(0)]).await.expect("a new run can be created"));
     for number in 0..30 {
         let id = run(&format!("run{number}"));
         let parent = if number % 5 == 0 { "\"parent\":{\"run\":\"top\",\"step\":1,\"node\":\"n\"}," } else { "" };
-        let body = format!("{{\"seq\":0,{parent}\"digest\":\"{}\",\"version\":\"1.{}\"}}", digest(number), number % 2);
+        let pinned = match meaning(number) {
+            Some(meaning) => format!("\"meaning\":\"{meaning}\","),
+            None => String::new(),
+        };
+        let (digest, version) = (digest(number), number % 2);
+        let body = format!("{{\"seq\":0,{parent}{pinned}\"digest\":\"{digest}\",\"version\":\"1.{version}\"}}");
         let graph = ["test/a", "test/b"][number / 15];
         let lease =
             store.create(&id, graph, vec![SignedRecord { body, ..record(0) }]).await.expect("a run can be created");
@@ -404,8 +411,8 @@ pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
     for (number, id) in names.iter().enumerate() {
         let found = store.find(id).await.expect("a run can be found");
         let code = (found.status == Status::Error).then(|| "declined".to_owned());
-        let facts = (found.digest, found.version, found.code);
-        let expected = (Some(digest(number)), Some(format!("1.{}", number % 2)), code);
+        let facts = (found.digest, found.meaning, found.version, found.code);
+        let expected = (Some(digest(number)), meaning(number), Some(format!("1.{}", number % 2)), code);
         assert_eq!(facts, expected, "a summary has what the first record says, and how a run failed");
     }
     let graph = Some("test/a".to_owned());
@@ -413,6 +420,9 @@ pub async fn runs_are_listed_by_what_they_are_and_in_pages(store: &impl Store) {
         RunFilter { graph: graph.clone(), ..all.clone() },
         RunFilter { version: Some("1.1".to_owned()), ..all.clone() },
         RunFilter { digest: Some(digest(0)), ..all.clone() },
+        RunFilter { meaning: meaning(1), ..all.clone() },
+        RunFilter { not_pinned: meaning(1).into_iter().collect(), ..all.clone() },
+        RunFilter { graph: graph.clone(), not_pinned: vec![digest(0), Digest::of("meaning 3")], ..all.clone() },
         RunFilter { statuses: vec![Status::Running], ..all.clone() },
         RunFilter { statuses: vec![Status::Error, Status::Completed], ..all.clone() },
         RunFilter { within: Within::TopLevel, ..all.clone() },
@@ -578,6 +588,26 @@ pub async fn the_waits_of_a_run_change_with_its_records(store: &impl Store) {
     assert_eq!(due(summary().await), Some(now + 1_000), "a wait that is open is replaced");
     store.append(&lease, 3, vec![record(3)], Status::Error).await.expect("its holder can end it");
     assert_eq!(due(summary().await), None, "a run that ended waits for nothing");
+}
+
+/// A run is claimed by the meaning of its graph if its first record has it, and else by the digest of the graph's text.
+pub async fn runs_are_claimed_by_what_they_are_pinned_to(store: &impl Store) {
+    let now = time(store).await;
+    let meaning = Digest::of("a meaning");
+    let body = format!("{{\"digest\":\"{}\",\"meaning\":\"{meaning}\"}}", digest());
+    for (name, first, due) in [("meaning", SignedRecord { body, ..record(0) }, now - 2), ("text", first(), now - 1)] {
+        let lease = store.create(&run(name), "test/waits", vec![first]).await.expect("a new run can be created");
+        let waits = opens(vec![wait(1, Some(due))]);
+        store.append_waiting(&lease, 1, vec![record(1)], Status::Waiting, waits).await.expect("its holder can append");
+    }
+    let asked = |pin: Digest| [("test/waits".to_owned(), pin)];
+    for (pin, name, due) in [(digest(), "text", now - 1), (meaning, "meaning", now - 2)] {
+        assert_eq!(store.next_wake(&asked(pin)).await.expect("the store knows"), Some(due), "of {name}");
+        let claimed = store.claim(&Claim::new("test/waits", pin, 9)).await.expect("runs can be claimed");
+        let names: Vec<&str> = claimed.iter().map(|one| one.lease.run().as_str()).collect();
+        assert_eq!(names, [name], "no run of another pin is claimed");
+        assert_eq!(store.next_wake(&asked(pin)).await.expect("the store knows"), None, "it is held");
+    }
 }
 
 /// Runs are claimed when a wait of theirs is over, the longest overdue first, and not before.

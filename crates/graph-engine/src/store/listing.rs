@@ -7,6 +7,7 @@ use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use serde::Deserialize;
 
+use crate::graph::CompiledGraph;
 use crate::record::SignedRecord;
 use crate::status::Status;
 use crate::store::error::StoreError;
@@ -37,6 +38,10 @@ pub struct RunFilter {
     pub version: Option<String>,
     /// The graph's digest.
     pub digest: Option<Digest>,
+    /// The digest of the graph's meaning.
+    pub meaning: Option<Digest>,
+    /// The pins of other runs: none of them is the [pin](RunSummary::pin) of a run that passes.
+    pub not_pinned: Vec<Digest>,
     /// Their statuses; any status if empty.
     pub statuses: Vec<Status>,
     /// The run that they are inside of.
@@ -67,6 +72,8 @@ impl RunFilter {
             && self.graph.as_ref().is_none_or(|graph| *graph == run.graph)
             && self.version.as_ref().is_none_or(|version| Some(version) == run.version.as_ref())
             && self.digest.as_ref().is_none_or(|digest| Some(digest) == run.digest.as_ref())
+            && self.meaning.as_ref().is_none_or(|meaning| Some(meaning) == run.meaning.as_ref())
+            && run.pin().is_none_or(|pin| !self.not_pinned.contains(&pin))
             && (self.statuses.is_empty() || self.statuses.contains(&run.status))
     }
 }
@@ -316,11 +323,19 @@ pub struct RunStart {
     pub parent: Option<RunId>,
     /// The graph's digest.
     pub digest: Option<Digest>,
+    /// The digest of the graph's meaning.
+    pub meaning: Option<Digest>,
     /// The version that the graph's author gave it.
     pub version: Option<String>,
 }
 
 impl RunStart {
+    /// Returns the digest by which [workers](crate::Store::claim) ask for the run: that of the meaning of its graph, or of the
+    /// graph's text if the first record has no meaning.
+    pub fn pin(&self) -> Option<Digest> {
+        self.meaning.or(self.digest)
+    }
+
     /// Reads the first of a journal's records. Fields that cannot be read are left out; verifying the journal finds the
     /// mistake.
     pub fn of(records: &[SignedRecord]) -> Self {
@@ -328,6 +343,7 @@ impl RunStart {
         struct Start {
             parent: Option<Parent>,
             digest: Option<Digest>,
+            meaning: Option<Digest>,
             version: Option<String>,
         }
         #[derive(Deserialize)]
@@ -335,9 +351,10 @@ impl RunStart {
             run: RunId,
         }
         let start = records.first().and_then(|first| serde_json::from_str::<Start>(&first.body).ok());
-        start.map_or_else(Self::default, |Start { parent, digest, version }| Self {
+        start.map_or_else(Self::default, |Start { parent, digest, meaning, version }| Self {
             parent: parent.map(|parent| parent.run),
             digest,
+            meaning,
             version,
         })
     }
@@ -379,6 +396,8 @@ pub struct RunSummary {
     pub is_cancelling: bool,
     /// The graph's digest, as the journal's first record says.
     pub digest: Option<Digest>,
+    /// The digest of the graph's meaning, as the journal's first record says.
+    pub meaning: Option<Digest>,
     /// The version that the graph's author gave it, as the journal's first record says.
     pub version: Option<String>,
     /// The [code](crate::Failure::code) of the failure that it ended with, if its tool named one.
@@ -401,6 +420,7 @@ impl RunSummary {
             holder: None,
             is_cancelling: false,
             digest: None,
+            meaning: None,
             version: None,
             code: None,
             next_due: None,
@@ -410,7 +430,23 @@ impl RunSummary {
     /// The same summary with the facts from the journal's first record.
     #[must_use]
     pub fn with_start(self, start: RunStart) -> Self {
-        let RunStart { parent, digest, version } = start;
-        Self { parent, digest, version, ..self }
+        let RunStart { parent, digest, meaning, version } = start;
+        Self { parent, digest, meaning, version, ..self }
+    }
+
+    /// Whether the run continues under this graph, as far as the store says: it has the id and the
+    /// [meaning](CompiledGraph::meaning) of the graph that the run began under. If either of them has no meaning, it is the same
+    /// text. For programs that have several versions of a graph.
+    pub fn is_under(&self, graph: &CompiledGraph) -> bool {
+        let is_same = match (self.meaning, graph.meaning()) {
+            (Some(own), Some(other)) => own == other,
+            _ => self.digest == Some(graph.digest()),
+        };
+        is_same && self.graph == graph.id().as_str()
+    }
+
+    /// Returns the digest that the run is pinned to, as [`RunStart::pin`].
+    pub fn pin(&self) -> Option<Digest> {
+        self.meaning.or(self.digest)
     }
 }

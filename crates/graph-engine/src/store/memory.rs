@@ -224,6 +224,7 @@ impl StoredRun {
             holder: self.holder.is_some().then(holder),
             is_cancelling: self.is_cancelling,
             digest: self.start.digest,
+            meaning: self.start.meaning,
             version: self.start.version.clone(),
             code: self.code.clone(),
             next_due: self.waits.values().filter_map(|wait| wait.due).min().map(from_unix_milliseconds),
@@ -338,9 +339,7 @@ impl Store for MemoryStore {
             let now = self.clock.now();
             let mut runs = self.runs();
             let is_ready = |run: &StoredRun| {
-                run.graph == claim.graph
-                    && run.start.digest == Some(claim.digest)
-                    && run.wake().is_some_and(|at| at <= now)
+                run.graph == claim.graph && run.start.pin() == Some(claim.pin) && run.wake().is_some_and(|at| at <= now)
             };
             let ready = runs.runs.iter().filter(|(_, run)| is_ready(run));
             let mut ready: Vec<_> = ready.map(|(id, run)| (run.wake(), run.number, id.clone())).collect();
@@ -368,7 +367,7 @@ impl Store for MemoryStore {
         Box::pin(async move {
             let runs = self.runs();
             let is_asked = |run: &&StoredRun| {
-                graphs.iter().any(|(graph, digest)| run.graph == *graph && run.start.digest == Some(*digest))
+                graphs.iter().any(|(graph, pin)| run.graph == *graph && run.start.pin() == Some(*pin))
             };
             Ok(runs.runs.values().filter(is_asked).filter_map(StoredRun::wake).min())
         })

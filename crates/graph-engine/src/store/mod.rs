@@ -29,7 +29,7 @@ pub use memory::MemoryStore;
 pub use retention::Retention;
 pub use schedules::{ScheduleChange, ScheduleMark};
 pub use signals::{Inbox, Received, ReceivedSignal, SealSignal, Signal, SignalPlace};
-pub use waits::{Ask, Claim, Claimed, StoreClock, Wait, WaitChanges, WaitId};
+pub use waits::{Ask, Claim, Claimed, NestedGraph, StoreClock, Wait, WaitChanges, WaitId};
 
 pub use crate::schedule::{may_block_run, others_had_turn};
 
@@ -121,7 +121,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Returns the earliest time of the store at which [`Store::claim`] has a run of one of these graphs, by their ids and
-    /// digests; a time in the past if it has one now, and `None` if it has none before something [new](Store::news) happens.
+    /// [pins](crate::store::RunStart::pin); a time in the past if it has one now, and `None` if it has none before something [new](Store::news) happens.
     fn next_wake<'a>(&'a self, graphs: &'a [(String, Digest)]) -> StoreFuture<'a, Option<i64>> {
         let _ = graphs;
         unsupported(CLAIM)

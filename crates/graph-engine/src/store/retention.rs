@@ -94,6 +94,7 @@ mod tests {
             holder: None,
             is_cancelling: false,
             digest: None,
+            meaning: None,
             version: None,
             code: None,
             next_due: None,

@@ -9,7 +9,7 @@ use graph_model::timestamp::unix_milliseconds;
 
 use crate::clock::Clock;
 use crate::store::lease::Lease;
-pub use crate::wait::{Ask, Wait, WaitId};
+pub use crate::wait::{Ask, NestedGraph, Wait, WaitId};
 
 /// Changes of what a run waits for. A store makes them in the write of the records that say so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,16 +47,16 @@ impl WaitChanges {
 pub struct Claim {
     /// The id of their graph.
     pub graph: String,
-    /// The digest of their graph.
-    pub digest: Digest,
+    /// Their [pin](crate::store::RunStart::pin).
+    pub pin: Digest,
     /// The maximum number of runs.
     pub limit: usize,
 }
 
 impl Claim {
-    /// Up to `limit` runs of a graph.
-    pub fn new(graph: impl Into<String>, digest: Digest, limit: usize) -> Self {
-        Self { graph: graph.into(), digest, limit }
+    /// Up to `limit` runs of a graph that are pinned to this digest.
+    pub fn new(graph: impl Into<String>, pin: Digest, limit: usize) -> Self {
+        Self { graph: graph.into(), pin, limit }
     }
 }
 

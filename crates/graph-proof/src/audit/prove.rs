@@ -31,8 +31,13 @@ pub struct Audit {
     pub run: RunId,
     /// The graph's id.
     pub graph: String,
-    /// The digest of the run's graph.
+    /// The digest of the graph that the run began under, as its journal says.
     pub digest: Digest,
+    /// The digest of the graph's meaning, as the journal says.
+    pub meaning: Option<Digest>,
+    /// The digest of the graph that the run was proven under. If it is another one, both graphs have the same meaning, and nothing
+    /// is known of the version and the signer that the journal names.
+    pub under: Digest,
     /// The fingerprint of the key that signed the graph.
     pub signer: Fingerprint,
     /// The run's status.
@@ -148,7 +153,10 @@ pub(super) fn prove(
     let code = tables(machine.graph());
     let (started, mut start) = verified.start()?;
     misfit(0, same("graph", start.graph.as_str(), code.id.as_str()))?;
-    misfit(0, same("digest of the graph", start.digest, code.digest))?;
+    if !start.is_under(code) {
+        misfit(0, same("digest of the graph", start.digest, code.digest))?;
+        misfit(0, same("meaning of the graph", shown_meaning(start.meaning), shown_meaning(code.settings.meaning)))?;
+    }
     // If the secrets cannot be opened, they stay encrypted, and nothing is computed from them.
     let run_secrets = encryption_key
         .and_then(|encryption_key| RunSecrets::open(code, run, Some(encryption_key), true).ok().flatten());
@@ -162,7 +170,7 @@ pub(super) fn prove(
         Some(_) => start.address.clone(),
         None => Some(Address::of_run(run.clone(), first)),
     };
-    let receipts = Receipts::new(run, address, key);
+    let receipts = Receipts::new(run, address, start.digest, key);
     let mut walk = Replayer::begin(machine, receipts, &start, is_recomputed, looks_inside)?;
     let (mut last, mut time) = (None, SystemTime::UNIX_EPOCH);
     let mut edits = Vec::new();
@@ -203,6 +211,8 @@ pub(super) fn prove(
         run: run.clone(),
         graph: start.graph.clone(),
         digest: start.digest,
+        meaning: start.meaning,
+        under: code.digest,
         signer: start.signer.clone(),
         status: walk.status,
         steps: walk.position.steps,
@@ -230,6 +240,10 @@ pub(super) fn prove(
     Ok(Proven { audit, start, inside, nested_steps, due, ended, failed, sessions: walk.sessions })
 }
 
+fn shown_meaning(meaning: Option<Digest>) -> String {
+    meaning.map_or_else(|| "unknown".to_owned(), |meaning| meaning.to_string())
+}
+
 /// Fails unless a run of the graph can begin with this record, regardless of its inputs.
 pub(super) fn begins(
     code: &GraphTables,
@@ -238,8 +252,11 @@ pub(super) fn begins(
     key: &PublicKey,
     run_secrets: Option<&RunSecrets>,
 ) -> Result<(), String> {
-    same("version of the graph", start.version.as_str(), &code.version)?;
-    same("signer of the graph", &start.signer, &code.signer)?;
+    // Another text of the same meaning says nothing about these.
+    if start.digest == code.digest {
+        same("version of the graph", start.version.as_str(), &code.version)?;
+        same("signer of the graph", &start.signer, &code.signer)?;
+    }
     same("key of the journal", start.key.as_str(), &hex(key.as_bytes()))?;
     if let Some(parent) = &start.parent {
         is_inside(run, parent, start)?;

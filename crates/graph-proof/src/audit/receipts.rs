@@ -65,6 +65,8 @@ pub(super) struct Receipts {
     run: RunId,
     /// Where the run received them; `None` if it is nested and cannot wait.
     address: Option<Address>,
+    /// The digest of the graph that the run began under.
+    digest: Digest,
     key: PublicKey,
     /// The times of receipt, by the order of the signals.
     times: BTreeMap<u64, i64>,
@@ -76,10 +78,11 @@ pub(super) struct Receipts {
 }
 
 impl Receipts {
-    pub(super) fn new(run: &RunId, address: Option<Address>, key: &PublicKey) -> Self {
+    pub(super) fn new(run: &RunId, address: Option<Address>, digest: Digest, key: &PublicKey) -> Self {
         Self {
             run: run.clone(),
             address,
+            digest,
             key: key.clone(),
             times: BTreeMap::new(),
             ids: BTreeSet::new(),
@@ -109,7 +112,8 @@ impl Receipts {
         let Some(address) = received else {
             return Err(format!("no runtime with the key of the journal received the signal `{name}` so"));
         };
-        match Question::open(tables(machine.graph()), position, address, signal.own_name()) {
+        let own = signal.own_name();
+        match Question::open(tables(machine.graph()), position, address, self.digest, own) {
             Some(question) => {
                 let proven = question.proves(machine, signal);
                 let signed = proven.map_err(|reason| format!("the answer to `{name}` is not proven: {reason}"))?;

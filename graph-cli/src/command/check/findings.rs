@@ -10,12 +10,15 @@ use graph_compiler::graph::Budget;
 use graph_compiler::project::{Project, display_name};
 use graph_compiler::source::SourceFile;
 use graph_compiler::{MANIFEST, find_graphs};
+use graph_model::digest::Digest;
 
 use crate::outcome::Error;
 
 /// The trees of the graphs that the command line names.
 pub(super) struct Trees {
     working: PathBuf,
+    /// Whether the meanings of the graphs are asked for.
+    meanings: bool,
     trees: Vec<CheckedTree>,
 }
 
@@ -36,6 +39,8 @@ pub(super) struct Findings {
     pub(super) found: Vec<CheckFinding>,
     /// The upper bounds for a run of each graph; `None` if its mistakes leave them open.
     pub(super) budgets: Vec<(String, Option<Budget>)>,
+    /// The digest of the meaning of each graph; `None` if it has mistakes or no trusted signature.
+    pub(super) meanings: Vec<(String, Option<Digest>)>,
     /// The index in `found` of each diagnostic, while diagnostics are added.
     known: HashMap<DiagnosticIdentity, usize>,
 }
@@ -48,8 +53,8 @@ pub(super) struct CheckFinding {
 
 impl Trees {
     /// Finds the graphs at some paths: files, or directories, each of which is a tree.
-    pub(super) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
-        let mut found = Self { working: std::env::current_dir()?, trees: Vec::new() };
+    pub(super) fn find(paths: &[PathBuf], meanings: bool) -> Result<Self, Error> {
+        let mut found = Self { working: std::env::current_dir()?, meanings, trees: Vec::new() };
         for path in paths {
             let path = found.working.join(path);
             if path.is_dir() {
@@ -104,6 +109,18 @@ impl Trees {
                 project = project.with_manifest(manifest);
             }
             project = texts.iter().cloned().fold(project, Project::with_text);
+            // A review yields no graph, also of a file that cannot be verified.
+            if self.meanings {
+                let mut project = Project::open(&self.working, &tree.root);
+                if let Some(manifest) = manifest(&tree.root) {
+                    project = project.with_manifest(manifest);
+                }
+                findings.meanings.extend(tree.graphs.iter().map(|file| {
+                    let compilation = project.compile(file);
+                    let meaning = compilation.graph.and_then(|graph| graph.ir(&compilation.source).settings.meaning);
+                    (display_name(&self.working, file), meaning)
+                }));
+            }
             for (file, compilation) in tree.graphs.iter().zip(project.review_all(&tree.graphs)) {
                 let name = display_name(&self.working, file);
                 findings.budgets.push((name.clone(), compilation.interface.and_then(|interface| interface.budget)));

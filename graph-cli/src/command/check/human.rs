@@ -2,11 +2,12 @@
 
 use graph_compiler::diagnostic::Severity;
 
+use super::CheckExtras;
 use super::budget;
 use super::findings::Findings;
 use super::fix::Fixed;
 
-pub(super) fn report(findings: &Findings, fixed: &Fixed, with_budget: bool) {
+pub(super) fn report(findings: &Findings, fixed: &Fixed, extras: CheckExtras) {
     for finding in &findings.found {
         // Colours are left out where stderr is not a terminal.
         err!("{}\n", finding.diagnostic.render_coloured());
@@ -17,8 +18,14 @@ pub(super) fn report(findings: &Findings, fixed: &Fixed, with_budget: bool) {
     for line in fixed.lines() {
         out!("{line}");
     }
-    if with_budget {
+    if extras.budget {
         out!("{}\n", budget::table(findings));
+    }
+    if extras.meaning {
+        for (graph, meaning) in &findings.meanings {
+            out!("{graph}: {}", meaning.map_or_else(|| "-".to_owned(), |meaning| meaning.to_hex()));
+        }
+        out!("");
     }
     out!("{}", summary(findings));
 }

@@ -5,6 +5,7 @@ use graph_compiler::diagnostic::{Fix, SourcePlace};
 use graph_compiler::source::Span;
 use serde_json::{Value, json};
 
+use super::CheckExtras;
 use super::budget;
 use super::findings::{CheckFinding, Findings};
 use super::fix::Fixed;
@@ -12,7 +13,7 @@ use super::fix::Fixed;
 /// The version of the format. It changes when a field is removed or changes its meaning; a new field does not change it.
 const VERSION: u32 = 1;
 
-pub(super) fn document(findings: &Findings, fixed: &Fixed, with_budget: bool) -> Value {
+pub(super) fn document(findings: &Findings, fixed: &Fixed, extras: CheckExtras) -> Value {
     let (errors, warnings) = findings.counts();
     let mut document = json!({
         "version": VERSION,
@@ -25,8 +26,14 @@ pub(super) fn document(findings: &Findings, fixed: &Fixed, with_budget: bool) ->
         })).collect::<Vec<_>>(),
         "summary": { "graphs": findings.graphs.len(), "errors": errors, "warnings": warnings },
     });
-    if with_budget {
+    if extras.budget {
         document["budgets"] = budget::document(findings);
+    }
+    if extras.meaning {
+        let meanings = findings.meanings.iter();
+        let meanings = meanings
+            .map(|(graph, meaning)| json!({"graph": graph, "meaning": meaning.map(|meaning| meaning.to_hex())}));
+        document["meanings"] = meanings.collect();
     }
     document
 }

@@ -26,7 +26,7 @@ type SeenFiles = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
 pub(super) fn run(arguments: &CheckArguments) -> CommandResult {
     loop {
         // Looks before the check, so that a change during the check is noticed after it.
-        let watched = Trees::find(&arguments.paths).ok();
+        let watched = Trees::find(&arguments.paths, arguments.meaning).ok();
         let seen = look(watched.as_ref(), &arguments.paths);
         if io::stdout().is_terminal() {
             // Clear the screen and its scrollback, so that the first mistake is at the top.
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &CheckArguments) -> CommandResult {
             out.flush()?;
         }
         // A directory may be empty or gone for a moment, for example while git switches branches.
-        match Trees::find(&arguments.paths) {
+        match Trees::find(&arguments.paths, arguments.meaning) {
             Ok(trees) => {
                 arguments.report(&trees.check(), &Fixed::default());
             }

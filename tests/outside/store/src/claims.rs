@@ -35,7 +35,7 @@ impl Facts {
     }
 
     fn is_of(&self, graphs: &[(String, Digest)]) -> bool {
-        graphs.iter().any(|(graph, digest)| self.graph == *graph && self.start.digest == Some(*digest))
+        graphs.iter().any(|(graph, pin)| self.graph == *graph && self.start.pin() == Some(*pin))
     }
 
     /// Returns the time from which a worker may claim the run if nobody holds it.
@@ -87,7 +87,7 @@ impl Shared {
     }
 
     pub(crate) fn claim(self: &Arc<Self>, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
-        let (now, graphs) = (self.now()?, [(claim.graph.clone(), claim.digest)]);
+        let (now, graphs) = (self.now()?, [(claim.graph.clone(), claim.pin)]);
         let (claimable, mut claimed) = (self.claimable(&graphs)?, Vec::new());
         for (_, run) in claimable.into_iter().take_while(|(wake, _)| *wake <= now) {
             if claimed.len() == claim.limit {

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use graph_model::name::RunId;
 
-use super::{first, record, record_inside, run};
+use super::{digest, first, record, record_inside, run};
 use crate::status::Status;
 use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::store::lease::Lease;
 use crate::store::listing::{Cursor, Page, WaitFilter, WaitPage, WaitRow};
-use crate::store::waits::{Ask, Wait, WaitChanges, WaitId};
+use crate::store::waits::{Ask, NestedGraph, Wait, WaitChanges, WaitId};
 
 fn wait(step: u64, opened: i64, due: Option<i64>) -> Wait {
     Wait::new(WaitId::of_visit(step), "node", opened, due)
@@ -157,7 +157,10 @@ pub(super) async fn a_wait_is_listed_as_long_as_it_is_open(store: &impl Store) {
         assert_eq!(all(store).await, stays, "a run that ended waits for nothing");
     }
     let lease = store.lease(&other).await.expect("a run that waits can be leased");
-    let nested = Wait { id: WaitId::new("7.2/1#1"), ..asking(1, 3, Some("b")).in_graph(Some("test/ü".to_owned())) };
+    let nested = Wait {
+        id: WaitId::new("7.2/1#1"),
+        ..asking(1, 3, Some("b")).in_graph(Some(NestedGraph::new("test/ü", digest())))
+    };
     append(store, &lease, 2, Status::Waiting, opens([nested.clone()])).await;
     let nested = row(&other, "test/waits", nested);
     assert_eq!(all(store).await, [nested, stays[0].clone()], "a wait of a nested run names its graph");

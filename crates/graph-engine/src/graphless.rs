@@ -1,0 +1,184 @@
+//! Runs whose graph is gone: reading their outcome, and ending them.
+
+use graph_model::digest::Digest;
+use graph_model::name::RunId;
+use graph_model::value::Value;
+use graph_signing::PublicKey;
+
+use crate::future::BoxFuture;
+use crate::outcome::OutcomeError;
+use crate::record::{End, VerifiedJournal};
+use crate::run_secrets::hide_encrypted;
+use crate::runtime::Runtime;
+use crate::status::Status;
+use crate::store::{Page, RunFilter, RunSummary, Store, StoreError, Wait, WaitFilter, Within};
+
+/// The outcome of a run as its journal says, for somebody who does not have its graph.
+///
+/// [`Runtime::recorded_outcome`] has an example.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RecordedOutcome {
+    /// The run.
+    pub run: RunId,
+    /// Its graph's id.
+    pub graph: String,
+    /// The version that the graph's author gave it.
+    pub version: String,
+    /// The digest of the graph that it began under.
+    pub digest: Digest,
+    /// The digest of the graph's meaning, if the journal has it.
+    pub meaning: Option<Digest>,
+    /// Its status. It is the store's, if the run has not ended.
+    pub status: Status,
+    /// How many nodes were visited.
+    pub steps: u64,
+    /// The output, if it ended with a result. Secrets are replaced by `[secret]`.
+    pub output: Value,
+    /// The error message, if it ended with an error or as cancelled.
+    pub error: Option<String>,
+    /// The node that failed, if one did.
+    pub node: Option<String>,
+    /// The error code of whatever the node's tool called, if it named one.
+    pub code: Option<String>,
+    /// The waits that are open, as the store lists them.
+    pub waits: Vec<Wait>,
+}
+
+/// Returns what the journal of a run says about its outcome, as [`Runtime::recorded_outcome`], to somebody who cannot write to its
+/// store. `key` is the public key of the runtime that wrote the journal.
+///
+/// # Errors
+///
+/// If there is no such run, or its journal is not what an engine with that key wrote.
+pub async fn recorded_outcome(
+    store: &dyn Store,
+    run: &RunId,
+    key: &PublicKey,
+) -> Result<RecordedOutcome, OutcomeError> {
+    let failed = |source| OutcomeError::Store { run: run.clone(), source };
+    let misfit = |reason| OutcomeError::Journal { run: run.clone(), reason };
+    let signed = store.load(run).await.map_err(failed)?;
+    let journal = VerifiedJournal::new(run, &signed, key).and_then(VerifiedJournal::read_recent).map_err(misfit)?;
+    let start = &journal.start;
+    let mut found = RecordedOutcome {
+        run: run.clone(),
+        graph: start.graph.clone(),
+        version: start.version.clone(),
+        digest: start.digest,
+        meaning: start.meaning,
+        status: Status::Running,
+        steps: journal.steps(),
+        output: Value::Null,
+        error: None,
+        node: None,
+        code: None,
+        waits: Vec::new(),
+    };
+    if let Some(End { status, steps, output, error, node, code, .. }) = journal.end().cloned() {
+        found = RecordedOutcome { status, steps, output, error, node, code, ..found };
+        hide_encrypted(&mut found.output);
+        return Ok(found);
+    }
+    found.status = store.find(run).await.map_err(failed)?.status;
+    if found.status == Status::Waiting {
+        let filter = WaitFilter { run: Some(run.clone()), ..WaitFilter::default() };
+        let mut page = Page::default();
+        loop {
+            let waits = store.open_waits(&filter, &page).await.map_err(failed)?;
+            found.waits.extend(waits.waits.into_iter().map(|row| row.wait));
+            let Some(next) = waits.next else { break };
+            page.after = Some(next);
+        }
+    }
+    Ok(found)
+}
+
+impl Runtime {
+    /// Returns what the journal of a run says about its outcome, without its graph: the chain and the signatures are verified, and
+    /// that the graph allows what they say is not. [`Runtime::outcome`] proves that too, where the graph is there.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example(runtime: graph_runtime::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::RunId;
+    ///
+    /// let found = runtime.recorded_outcome(&RunId::new("order-17")?).await?;
+    /// println!("a run of {} {}: {}, with {}", found.graph, found.version, found.status.name(), found.output);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, or its journal is not what an engine with the key of this runtime wrote.
+    pub async fn recorded_outcome(&self, run: &RunId) -> Result<RecordedOutcome, OutcomeError> {
+        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(OutcomeError::NoStore) };
+        recorded_outcome(&**store, run, &key.public()).await
+    }
+
+    /// Ends a run, and the runs inside it, as cancelled, although nothing continues them: because their graph is gone, or changed
+    /// its meaning. [`Runtime::cancel`] leaves a run that was stopped in a step to whoever resumes it.
+    ///
+    /// No tool is called, and no hook is notified. If the run was stopped while calls were in progress, nobody knows whether they
+    /// had their effects, as after any crash.
+    ///
+    /// Returns the status of the run after that. It is not [`Status::Cancelled`] if somebody holds the run, or one inside it: the
+    /// holder ends the run after the step that it is at.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example(runtime: graph_runtime::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{RunId, Status};
+    ///
+    /// let status = runtime.cancel_without_graph(&RunId::new("order-17")?).await?;
+    /// assert_eq!(status, Status::Cancelled);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the run as it was, to be cancelled, or cancelled. It can be called again.
+    ///
+    /// # Errors
+    ///
+    /// If there is no store, it cannot be written, there is no such run, the run has ended, it is inside another one, or its journal
+    /// is not what an engine with the key of this runtime wrote.
+    pub async fn cancel_without_graph(&self, run: &RunId) -> Result<Status, OutcomeError> {
+        let store = self.inner.store.as_ref().ok_or(OutcomeError::NoStore)?;
+        let failed = |source| OutcomeError::Store { run: run.clone(), source };
+        if let Some(parent) = store.find(run).await.map_err(failed)?.parent {
+            return Err(OutcomeError::Inside { run: run.clone(), parent });
+        }
+        // A process that has the graph, and continues the run meanwhile, ends it too.
+        store.cancel(run).await.map_err(failed)?;
+        self.end_tree(&**store, run).await?;
+        Ok(store.find(run).await.map_err(failed)?.status)
+    }
+
+    /// Ends a run after those inside it, which are not to outlive it. Returns false if somebody holds one of them.
+    fn end_tree<'a>(&'a self, store: &'a dyn Store, run: &'a RunId) -> BoxFuture<'a, Result<bool, OutcomeError>> {
+        Box::pin(async move {
+            let failed = |source| OutcomeError::Store { run: run.clone(), source };
+            let lease = match store.lease(run).await {
+                Err(StoreError::Leased { .. }) => return Ok(false),
+                lease => lease.map_err(failed)?,
+            };
+            let statuses = vec![Status::Running, Status::Waiting];
+            let filter = RunFilter { statuses, within: Within::Run(run.clone()), ..RunFilter::default() };
+            let mut page = Page::default();
+            loop {
+                let found = store.runs(&filter, &page).await.map_err(failed)?;
+                for RunSummary { run: inner, .. } in found.runs {
+                    if !self.end_tree(store, &inner).await? {
+                        return Ok(false);
+                    }
+                }
+                let Some(next) = found.next else { break };
+                page.after = Some(next);
+            }
+            self.end_leased(store, &lease).await
+        })
+    }
+}

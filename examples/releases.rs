@@ -1,0 +1,85 @@
+//! Two versions of a graph at once: a run that began before a change is continued by the version that it began under, with the same
+//! tools. `examples/releases/1.0` is the tree of the graph as it was, which waits for two days; `graphs` has it as it is.
+//!
+//! `cargo run --example releases`
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use graph_runtime::{
+    ActionError, Call, Graph, ManualClock, MemoryStore, RunError, RunId, Runtime, SecretKey, Status, Store,
+    WorkerOptions,
+};
+use state_graphs::{ApprovedRefund, approved_refund};
+
+/// The graph as it was.
+mod release_1 {
+    graph_runtime::graph!("examples/releases/1.0/approved_refund.yaml");
+}
+
+struct Shop;
+
+impl approved_refund::Actions for Shop {
+    async fn shop_refund(
+        &self,
+        call: &Call,
+        _: approved_refund::ShopRefund,
+    ) -> Result<approved_refund::ShopRefundResult, ActionError> {
+        Ok(approved_refund::ShopRefundResult { refund: format!("refund-{}", call.attempt()) })
+    }
+}
+
+impl release_1::approved_refund::Actions for Shop {
+    async fn shop_refund(
+        &self,
+        call: &Call,
+        params: release_1::approved_refund::ShopRefund,
+    ) -> Result<release_1::approved_refund::ShopRefundResult, ActionError> {
+        // The contracts are equal as long as this compiles.
+        let release_1::approved_refund::ShopRefund { receipt, cents } = params;
+        let params = approved_refund::ShopRefund { receipt, cents };
+        let result = approved_refund::Actions::shop_refund(self, call, params).await?;
+        let approved_refund::ShopRefundResult { refund } = result;
+        Ok(release_1::approved_refund::ShopRefundResult { refund })
+    }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Starts a run, which asks people.
+async fn ask<G: Graph>(runtime: &Runtime, run: &str, graph: G, inputs: G::Inputs) -> Result<(), Box<dyn Error>> {
+    match runtime.start_as(RunId::new(run)?, graph, inputs).await?.await {
+        Err(RunError::Waiting { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Err("nobody was asked".into()),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH + 20_000 * DAY));
+    let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
+    let builder = Runtime::builder().store(store.clone()).clock(Arc::clone(&clock) as _);
+    let runtime = builder.sign_with(SecretKey::generate()?).grant("rye.execute.tool.shop.*")?.build()?;
+    let (old, new) = (release_1::ApprovedRefund::new(Shop), ApprovedRefund::new(Shop));
+    let inputs = release_1::approved_refund::Inputs { receipt: "r-7".to_owned(), cents: 4200 };
+    ask(&runtime, "before", old.clone(), inputs).await?;
+    let inputs = approved_refund::Inputs { receipt: "r-8".to_owned(), cents: 4200 };
+    ask(&runtime, "after", new.clone(), inputs).await?;
+
+    let worker = runtime.worker(WorkerOptions::default().graph(new).graph(old))?;
+    for day in 1..=3 {
+        clock.advance(DAY);
+        for run in ["before", "after"] {
+            let is_due = day == if run == "before" { 2 } else { 3 };
+            let run = RunId::new(run)?;
+            while is_due && store.find(&run).await?.status != Status::Completed {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            println!("day {day}: run `{run}` is {}", store.find(&run).await?.status.name());
+        }
+    }
+    worker.shutdown(DAY).await;
+    Ok(())
+}
