@@ -112,10 +112,10 @@ impl Writer {
                 Some((digits, power)) if value.is_f64() => {
                     let point = if digits.contains('.') { "" } else { ".0" };
                     let sign = if power.starts_with(['-', '+']) { "" } else { "+" };
-                    let _ = write!(self.text, "{digits}{point}e{sign}{power}");
+                    write!(self.text, "{digits}{point}e{sign}{power}").unwrap();
                 }
                 _ => {
-                    let _ = write!(self.text, "{value}");
+                    write!(self.text, "{value}").unwrap();
                 }
             }
             return;
@@ -127,7 +127,7 @@ impl Writer {
         match self.random.below(3) {
             0 if is_word => self.text.push_str(text),
             1 if is_simple => {
-                let _ = write!(self.text, "'{}'", text.replace('\'', "''"));
+                write!(self.text, "'{}'", text.replace('\'', "''")).unwrap();
             }
             _ => self.text.push_str(&value.to_string()),
         }
@@ -137,7 +137,7 @@ impl Writer {
         let spaces = ["", " "][usize::from(self.chance(2))];
         match value {
             Value::Object(map) => {
-                let _ = write!(self.text, "{{{spaces}");
+                write!(self.text, "{{{spaces}").unwrap();
                 for (at, (name, value)) in map.iter().enumerate() {
                     if at > 0 {
                         self.text.push_str(", ");
@@ -146,17 +146,17 @@ impl Writer {
                     self.text.push_str(": ");
                     self.flow(value);
                 }
-                let _ = write!(self.text, "{spaces}}}");
+                write!(self.text, "{spaces}}}").unwrap();
             }
             Value::Array(list) => {
-                let _ = write!(self.text, "[{spaces}");
+                write!(self.text, "[{spaces}").unwrap();
                 for (at, value) in list.iter().enumerate() {
                     if at > 0 {
                         self.text.push_str(", ");
                     }
                     self.flow(value);
                 }
-                let _ = write!(self.text, "{spaces}]");
+                write!(self.text, "{spaces}]").unwrap();
             }
             scalar => self.scalar(scalar),
         }
@@ -188,7 +188,7 @@ impl Writer {
             Value::Object(map) => {
                 for (name, value) in map {
                     self.noise(indent);
-                    let _ = write!(self.text, "{:indent$}", "");
+                    write!(self.text, "{:indent$}", "").unwrap();
                     self.scalar(&Value::from(name.as_str()));
                     self.text.push(':');
                     self.value(value, deeper);
@@ -197,7 +197,7 @@ impl Writer {
             Value::Array(list) => {
                 for value in list {
                     self.noise(indent);
-                    let _ = write!(self.text, "{:indent$}-", "");
+                    write!(self.text, "{:indent$}-", "").unwrap();
                     self.value(value, deeper);
                 }
             }
@@ -209,7 +209,7 @@ impl Writer {
         match self.random.below(8) {
             0 => self.text.push('\n'),
             1 => {
-                let _ = writeln!(self.text, "{:indent$}# a comment", "");
+                writeln!(self.text, "{:indent$}# a comment", "").unwrap();
             }
             _ => {}
         }

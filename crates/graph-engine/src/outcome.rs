@@ -420,10 +420,10 @@ impl Runtime {
             match self.end_one(store, &inner).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    tracing::debug!(run = %inner, "a nested run of a run that was cancelled does not wait any more")
+                    tracing::debug!(run = %inner, "a nested run of a run that was cancelled does not wait any more");
                 }
                 Err(error) => {
-                    tracing::warn!(run = %inner, %error, "a nested run of a run that was cancelled cannot be ended")
+                    tracing::warn!(run = %inner, %error, "a nested run of a run that was cancelled cannot be ended");
                 }
             }
         }

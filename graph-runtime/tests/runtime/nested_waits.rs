@@ -621,7 +621,7 @@ async fn check_nest(seed: u64) -> (usize, usize) {
             assert_eq!(played.received, whole.received, "{what}");
         }
         let proven = audit_tree(Arc::new(played.graph.clone()), &id("run"), &played.store, &key, None).await;
-        let proven = proven.unwrap_or_else(|error| panic!("{error}\n{what}"));
+        let proven = proven.map_err(|error| format!("{error}\n{what}")).unwrap();
         let count =
             played.store.runs(&RunFilter::default(), &Page { size: 1000, after: None }).await.unwrap().runs.len();
         // A step that is not written yet, and is cancelled, leaves the runs that it began.
