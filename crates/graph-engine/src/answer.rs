@@ -20,7 +20,7 @@ use crate::machine::Machine;
 use crate::record::TakenSignal;
 use crate::schema;
 use crate::signal::{self, SignalError};
-use crate::step::{OpenWait, Position};
+use crate::step::{OpenWait, Position, graph_inside};
 use crate::store::{StoreError, Wait};
 use crate::wait::wait_id;
 
@@ -420,13 +420,15 @@ impl Question {
     }
 
     /// Returns the answer in an envelope as the run would see it, for somebody who is about to sign it. The signatures are not
-    /// verified.
+    /// verified. `machine` is the graph of the run, also if a nested run asks.
     ///
     /// # Errors
     ///
     /// If it is one to another question, or does not fit.
     pub fn check(&self, machine: &dyn Machine, envelope: &Envelope) -> Result<Value, AnswerError> {
-        conforming(machine, &self.node, self.answer_in(envelope)?, true)
+        let inner = (self.graph != tables(machine.graph()).id.as_str()).then(|| graph_inside(machine, &self.graph));
+        let asking = inner.as_ref().and_then(Option::as_deref).unwrap_or(machine);
+        conforming(asking, &self.node, self.answer_in(envelope)?, true)
     }
 
     /// Returns the payload as canonical JSON: the text of which people sign the digest. A program that shows it to a person compares

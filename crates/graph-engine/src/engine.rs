@@ -782,8 +782,7 @@ impl Engine {
             let node = self.graph().node(visit.activation.node);
             if let Some(opened) = visit.way.opened() {
                 let (run, step) = (&self.facts.id, visit.activation.number);
-                let inside = || opened.inside.iter().filter_map(|wait| wait.due).min();
-                let due = opened.due.or_else(inside).map(timestamp::from_unix_milliseconds);
+                let due = opened.next_due().map(timestamp::from_unix_milliseconds);
                 self.observe(&Event::WaitOpened { run, step, node: &node.name, due });
                 continue;
             }

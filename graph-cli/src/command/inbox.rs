@@ -92,6 +92,7 @@ fn shown(row: &WaitRow) -> Option<Value> {
         "wait": wait.id.as_str(),
         "node": wait.node,
         "graph": graph,
+        "nested_graph": wait.graph.as_ref().map(|graph| &graph.id),
         "role": role,
         "count": count,
         "opened": shown_time(wait.opened),

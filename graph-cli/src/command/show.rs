@@ -200,7 +200,7 @@ fn table(all: &[Checkpoint]) {
 
 /// Says until when a visit waits.
 fn waits_until(visit: &Visited) -> String {
-    let due = visit.opened.as_ref().and_then(|opened| opened.due).map(timestamp::from_unix_milliseconds);
+    let due = visit.opened.as_ref().and_then(|opened| opened.next_due()).map(timestamp::from_unix_milliseconds);
     due.map_or_else(|| " (waits)".to_owned(), |due| format!(" (waits until {})", timestamp::milliseconds(due)))
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct SignalArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: RunId,
-    /// The signal, one of `config.signals` of the run's graph
+    /// The signal, one of `config.signals` of the run's graph; of a nested run, with the path to it: `5/paid`
     #[arg(value_name = "NAME")]
     name: String,
     /// The value of the signal, as JSON; `-` reads it from standard input

@@ -155,7 +155,7 @@ impl Teller {
     }
 
     fn waits(&self, step: u64, node: &str, opened: &Opened) {
-        let due = opened.due.map(|due| timestamp::milliseconds(timestamp::from_unix_milliseconds(due)));
+        let due = opened.next_due().map(|due| timestamp::milliseconds(timestamp::from_unix_milliseconds(due)));
         if self.json {
             out!("{}", json!({"event": "wait", "step": step, "node": node, "due": due}));
         } else {

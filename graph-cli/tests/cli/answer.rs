@@ -193,3 +193,65 @@ fn a_key_with_a_role_has_an_owner_who_is_known() {
     let nobody = place.graph(&["keys", "trust", "ann/public_key.pem", "--role", "refunds"]);
     assert!(nobody.code == 3 && nobody.err.contains("name the owner of the key with `--owner NAME`"), "{}", nobody.err);
 }
+
+/// A graph that runs the one that asks for two orders, and one that waits for a payment.
+const ORDERS: &str = "permissions: [rye.execute.tool.test.*, rye.execute.tool.rye.bash]
+config:
+  start: all
+  nodes:
+    all:
+      type: foreach
+      over: [4, 5]
+      as: cents
+      action: { item_id: test/g, params: { cents: \"${cents}\" } }
+      collect: refunds
+      next: money
+    money: { action: { item_id: test/money }, next: done }
+    done: { type: return, output: { refunds: \"${state.refunds}\" } }
+";
+
+const MONEY: &str = "permissions: [rye.execute.tool.rye.bash]
+config:
+  start: wait
+  signals: { paid: { type: integer } }
+  nodes:
+    wait: { type: wait, signals: [paid], timeout: 10d, on_timeout: done, next: done }
+    done: { type: return }
+";
+
+#[test]
+fn nested_runs_are_answered_and_signalled_at_the_outermost_run() {
+    let place = asking();
+    place.sign("graphs/money.yaml", MONEY);
+    place.sign("graphs/orders.yaml", ORDERS);
+    let orders = |arguments: &[&str]| {
+        let ran = place.graph(&[arguments, &["--store", "runs.db"]].concat());
+        (ran.code, ran.out + &ran.err)
+    };
+    let (code, out) = orders(&["run", "graphs/orders.yaml", "--run-id", "o", "--quiet"]);
+    assert!(code == 4 && out.contains(r#""wait":"1.0/1#1""#) && out.contains(r#""wait":"1.1/1#1""#), "{out}");
+    let inbox = result(&place.stored(&["inbox", "--json", "--run", "o"]));
+    let open = |at: usize| (inbox["open"][at]["wait"].clone(), inbox["open"][at]["nested_graph"].clone());
+    assert_eq!([open(0), open(1)], [(json!("1.0/1#1"), json!("test/g")), (json!("1.1/1#1"), json!("test/g"))]);
+    for wait in ["1.1/1#1", "1.0/1#1"] {
+        let printed = ["answer", "o", wait, "--json", APPROVE, "--key", "ann/private_key.pem", "--print"];
+        place.write("answer.json", &place.stored(&printed).out);
+        let (code, out) = orders(&["answer", "o", "--envelope", "answer.json", "--key", "bo/private_key.pem"]);
+        assert!(code == 0 && out.contains("accepted"), "{out}");
+    }
+    let misfit = ["answer", "o", "1.0/1#1", "--json", "{}", "--key", "ann/private_key.pem"];
+    let (code, out) = orders(&misfit);
+    assert!(code == 1 && out.contains("does not fit"), "{out}");
+    let (code, out) = orders(&["work", "graphs/orders.yaml", "--until-idle", "--quiet"]);
+    assert_eq!(code, 0, "{out}");
+    let (code, out) = orders(&["signal", "o", "3/paid", "5", "--id", "a"]);
+    assert!(code != 0 && out.contains("no run inside it at `3/`"), "{out}");
+    let (code, out) = orders(&["signal", "o", "2/paid", "5", "--id", "a"]);
+    assert_eq!(code, 0, "{out}");
+    let (code, out) = orders(&["work", "graphs/orders.yaml", "--until-idle", "--quiet"]);
+    assert!(code == 0 && out.contains("o (test/orders) ended: completed"), "{out}");
+    let (code, out) = orders(&["verify-run", "o"]);
+    assert!(code == 0 && out.contains("`approve` (1.0/1#1) was answered on 20"), "{out}");
+    let (code, out) = orders(&["show", "o"]);
+    assert!(code == 0 && out.contains("all (waits until 20"), "{out}");
+}

@@ -123,6 +123,11 @@ impl Opened {
         Self { at, due: None, payload: None, inside }
     }
 
+    /// Returns the earliest time at which the wait, or one of the nested runs, is over.
+    pub fn next_due(&self) -> Option<i64> {
+        self.due.or_else(|| self.inside.iter().filter_map(|wait| wait.due).min())
+    }
+
     /// Whether nested runs wait, and not the node itself.
     pub fn is_inside(&self) -> bool {
         !self.inside.is_empty()

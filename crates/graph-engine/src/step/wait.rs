@@ -107,8 +107,7 @@ impl Position {
 
     /// Returns the earliest time at which a wait is due.
     pub fn next_due(&self) -> Option<i64> {
-        let inside = |wait: &OpenWait| wait.opened.inside.iter().filter_map(|wait| wait.due).min();
-        self.waits.iter().filter_map(|wait| wait.opened.due.or_else(|| inside(wait))).min()
+        self.waits.iter().filter_map(|wait| wait.opened.next_due()).min()
     }
 
     /// Whether nothing is left to do before a wait is over.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::record::{SignedRecord, Status};
-use graph_runtime::store::{Ask, Wait, WaitChanges, WaitId};
+use graph_runtime::store::{Wait, WaitChanges, WaitId};
 use graph_runtime::{Digest, Value};
 use serde_json::json;
 
@@ -68,25 +68,6 @@ pub(crate) fn nanoseconds(time: SystemTime) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns a wait as a line has it.
-fn written(wait: &Wait) -> Value {
-    let ask = wait.ask.as_ref().map(|ask| json!([ask.role, ask.count, ask.payload]));
-    json!([wait.id.as_str(), wait.node, wait.opened, wait.due, wait.signals, ask])
-}
-
-/// Reads a wait from a line.
-fn read_wait(wait: &Value) -> Option<Wait> {
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let signals = wait[4].as_array()?.iter().map(text).collect::<Option<_>>()?;
-    let id = WaitId::new(wait[0].as_str()?);
-    let read = Wait::new(id, wait[1].as_str()?, wait[2].as_i64()?, wait[3].as_i64()).listening(signals);
-    let ask = &wait[5];
-    if ask.is_null() {
-        return Some(read);
-    }
-    Some(read.asking(Ask::new(text(&ask[0]), u32::try_from(ask[1].as_u64()?).ok()?, ask[2].as_str()?)))
-}
-
 impl Change<'_> {
     /// Returns the line: its checksum, the token of the last record, and the rest, which the checksum covers.
     fn line(&self) -> String {
@@ -104,7 +85,7 @@ impl Change<'_> {
             Self::Postpone { until } => (json!({"later": until}), &[]),
             Self::Append { records, status, code, waits } => {
                 let close: Vec<&str> = waits.close.iter().map(WaitId::as_str).collect();
-                let open: Vec<Value> = waits.open.iter().map(written).collect();
+                let open: Vec<Value> = waits.open.iter().map(|wait| json!(wait)).collect();
                 let said = json!({
                     "records": shown(records), "status": status, "code": code, "at": now, "close": close, "open": open,
                 });
@@ -191,7 +172,7 @@ impl Contents {
             self.waits.remove(&WaitId::new(id.as_str()?));
         }
         for one in list("open") {
-            let wait = read_wait(one)?;
+            let wait: Wait = serde_json::from_value(one.clone()).ok()?;
             self.waits.insert(wait.id.clone(), wait);
         }
         if let Some(status) = said.get("status") {
