@@ -26,6 +26,7 @@ mod injection;
 mod kills;
 mod literals;
 mod quotes;
+mod schedule_kills;
 mod secrets;
 mod shared_tools;
 mod state_machines;
