@@ -254,7 +254,9 @@ async fn a_failure_beside_a_run_that_waits_is_kept() {
         let program = Program { settings: &settings, nodes, ..ORDER };
         let graph = performing(&program, &calls).nesting(performing(&refund, &calls));
         let (run, runtime) = (id(&format!("run-{width}-{}", settings.len())), answering(store.clone(), &people));
-        let list = json!(["no", "always", "never", "once"]);
+        // So much is written that a snapshot would be due.
+        let large = "no".repeat(100_000);
+        let list = json!([large, "always", "never", "once"]);
         let started = runtime.start_as(run.clone(), graph.clone(), inputs(list)).await.unwrap();
         let left = started.await.unwrap_err();
         if settings.contains("fail") {
@@ -280,7 +282,7 @@ async fn a_failure_beside_a_run_that_waits_is_kept() {
                     );
                     assert_eq!(
                         (&finished.output[0]["output"], &finished.output[2]["output"]),
-                        (&json!("no"), &json!("never"))
+                        (&json!(large), &json!("never"))
                     );
                 }
                 Err(error) => assert_eq!(ids(error), ["1.2/2#1"]),
