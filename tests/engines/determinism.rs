@@ -79,8 +79,9 @@ fn settled(body: &str) -> Option<Value> {
 fn remove(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields
-                .retain(|name, _| !matches!(name.as_str(), "at" | "ms" | "seq" | "prev" | "end" | "digest" | "graph"));
+            fields.retain(|name, _| {
+                !matches!(name.as_str(), "at" | "ms" | "seq" | "prev" | "end" | "digest" | "meaning" | "graph")
+            });
             fields.values_mut().for_each(remove);
         }
         Value::Array(list) => list.iter_mut().for_each(remove),
