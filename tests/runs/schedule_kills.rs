@@ -16,10 +16,10 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use graph_model::timestamp;
-use graph_runtime::dynamic::{Interpreted, Library};
+use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::record::{Entry, Follower};
 use graph_runtime::{
-    Builtins, CatchUp, Clock, Overlap, Runtime, Schedule, Sleeping, SqliteStore, Status, Store, SystemClock, Timetable,
+    CatchUp, Clock, Overlap, Runtime, Schedule, Sleeping, SqliteStore, Status, Store, SystemClock, Timetable,
     WorkerOptions, audit_tree,
 };
 use tokio::sync::Notify;
@@ -81,7 +81,7 @@ fn schedule() -> Schedule {
 
 fn graph(directory: &Path) -> Interpreted {
     let tree = directory.join("graphs");
-    let loaded = Library::open(&tree, Builtins).graph(&tree.join("nightly.yaml"));
+    let loaded = Library::open(&tree, Toolbox::new()).graph(&tree.join("nightly.yaml"));
     loaded.map_err(|error| error.to_string()).unwrap()
 }
 

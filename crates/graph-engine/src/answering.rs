@@ -135,6 +135,9 @@ fn asked(
     let secrets = RunSecrets::open(code, run, encryption_key, true);
     let secrets = secrets.map_err(|error| unreadable(ResumeError::Start(error.into())))?;
     let journal = read_journal(code, run, signed, key, secrets.as_deref(), false).map_err(unreadable)?;
+    if let Some(parent) = &journal.start.parent {
+        return Err(AnswerError::Run(SignalError::Nested { run: run.clone(), outer: parent.run.clone() }));
+    }
     let misfit = |reason| unreadable(ResumeError::Journal { run: run.clone(), reason });
     let start = journal.chain.start().ok_or_else(|| misfit(JournalError::Empty))?;
     // A run that has ended asks nothing, unless it is resumed.

@@ -41,7 +41,9 @@ use crate::record::{
     Covered, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, reduced, targets,
 };
 use crate::run_secrets::{SecretLocation, hidden, tool_mask};
+use crate::runtime::Runtime;
 use crate::schedule::is_others_turn;
+use crate::start::nests_waiting;
 use crate::status::Status;
 use crate::step::{
     CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, UNFIT, UNRETURNED,
@@ -432,6 +434,10 @@ impl Engine {
         if !self.dropped.is_empty() && (self.durability == Durability::Sync || ended.is_some() || is_left_waiting) {
             let dropped = std::mem::take(&mut self.dropped);
             Box::pin(self.cancel_inside_of(dropped)).await;
+        }
+        if ended.is_some() && self.is_kept && self.facts.parent.is_none() && nests_waiting(&*self.machine) {
+            let runtime = Runtime { inner: Arc::clone(&self.runtime) };
+            Box::pin(runtime.end_waiting_inside(&self.facts.id)).await;
         }
         if let Some(values) = hook_values
             && let Some(error) = Box::pin(self.tell_step(values, ended.is_some())).await

@@ -9,7 +9,9 @@ use crate::graph::{CompiledTool, GraphTables, Notes, Now, tables};
 use crate::machine::Machine;
 use crate::past::Past;
 use crate::record::{CompletedCalls, Done, Entry, JournalError, SignedRecord, VerifiedJournal, Visit};
-use crate::step::{Env, Planned, Position, graph_of, is_computed, may_begin_runs, nested_id, plan, plan_item};
+use crate::step::{
+    Env, Planned, Position, graph_inside, graph_of, is_computed, may_begin_runs, nested_at, nested_id, plan, plan_item,
+};
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,6 +69,31 @@ pub(crate) async fn verify_inside(
         }
         if has_result && !is_there {
             return Err(misfit("has the result of a run that has no journal"));
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless the nested runs that a run waits for can continue under the graphs that there are. Otherwise their nodes would fail.
+pub(crate) async fn verify_waiting(
+    machine: &Arc<dyn Machine>,
+    run: &RunId,
+    position: &Position,
+    store: &dyn Store,
+    key: &PublicKey,
+) -> Result<(), ResumeError> {
+    let ids = position.waits.iter().flat_map(|wait| &wait.opened.inside).map(|wait| wait.id.as_str());
+    let paths: BTreeSet<&str> = ids.flat_map(|id| id.match_indices('/').map(|(at, _)| &id[..=at])).collect();
+    for inner in paths.into_iter().filter_map(|path| nested_at(run, path)) {
+        let records = store.load(&inner).await.map_err(|source| ResumeError::Store { run: inner.clone(), source })?;
+        let verified = VerifiedJournal::new(&inner, &records, key).and_then(|verified| verified.start());
+        let (_, start) = verified.map_err(|reason| ResumeError::Journal { run: inner.clone(), reason })?;
+        let graph = graph_inside(&**machine, &start.graph);
+        let code = graph.as_deref().map(|graph| tables(graph.graph()));
+        if !code.is_some_and(|code| start.is_under(code)) {
+            let expected = code.map_or_else(|| "a graph that it names".to_owned(), GraphTables::shown);
+            let found = start.shown_graph();
+            return Err(ResumeError::AnotherGraph { run: inner, expected, found, gone: Vec::new() });
         }
     }
     Ok(())

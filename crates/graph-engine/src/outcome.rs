@@ -417,17 +417,39 @@ impl Runtime {
             return Ok(false);
         }
         for inner in inside {
-            match self.end_one(store, &inner).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    tracing::debug!(run = %inner, "a nested run of a run that was cancelled does not wait any more");
-                }
-                Err(error) => {
-                    tracing::warn!(run = %inner, %error, "a nested run of a run that was cancelled cannot be ended");
-                }
+            if let Err(error) = self.end_one(store, &inner).await {
+                tracing::warn!(run = %inner, %error, "a nested run of a run that was cancelled cannot be ended");
             }
         }
         Ok(true)
+    }
+
+    /// Ends the nested runs of a run that has a result which still wait: nothing needs them any more.
+    pub(crate) async fn end_waiting_inside(&self, run: &RunId) {
+        let Some(store) = &self.inner.store else { return };
+        let mut outer = vec![run.clone()];
+        while let Some(run) = outer.pop() {
+            let filter = RunFilter { within: Within::Run(run.clone()), ..RunFilter::default() };
+            let mut page = Page::default();
+            loop {
+                let found = match store.runs(&filter, &page).await {
+                    Ok(found) => found,
+                    Err(error) => return tracing::warn!(%run, %error, "cannot list the nested runs that still wait"),
+                };
+                for RunSummary { run: inner, status, .. } in found.runs {
+                    if status == Status::Waiting
+                        && let Err(error) = self.end_one(&**store, &inner).await
+                    {
+                        tracing::warn!(run = %inner, %error, "a nested run that nothing needs cannot be ended");
+                    }
+                    outer.push(inner);
+                }
+                match found.next {
+                    Some(next) => page.after = Some(next),
+                    None => break,
+                }
+            }
+        }
     }
 
     /// Ends one run that waits as cancelled.

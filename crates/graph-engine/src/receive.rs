@@ -6,6 +6,7 @@ use graph_model::digest::Digest;
 use graph_model::name::{NodeName, RunId};
 
 use crate::address;
+use crate::call::Parent;
 use crate::error::StartError;
 use crate::graph::{GraphTables, tables};
 use crate::machine::{Graph, Machine};
@@ -73,10 +74,10 @@ impl Runtime {
         let (value, start) = match path {
             "" => {
                 let value = conforming(graph, own, signal.value)?;
-                (value, self.inner.start_of(tables(graph.graph()), run).await?)
+                (value, self.inner.start_of_outermost(tables(graph.graph()), run).await?)
             }
             path => {
-                let start = self.inner.start_of(tables(graph.graph()), run).await?;
+                let start = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
                 let inner = self.inner.receiver(graph, run, path).await?;
                 (conforming(&*inner, own, signal.value)?, start)
             }
@@ -177,12 +178,12 @@ impl RuntimeServices {
         Ok(machine)
     }
 
-    /// Returns the link of a run's first record.
+    /// Returns the link of a run's first record, and the visit of the run around it.
     ///
     /// # Errors
     ///
     /// If there is no such run, its journal cannot be verified, or it is another graph's.
-    async fn start_of(&self, code: &GraphTables, run: &RunId) -> Result<Digest, SignalError> {
+    async fn start_of(&self, code: &GraphTables, run: &RunId) -> Result<(Digest, Option<Parent>), SignalError> {
         let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(SignalError::NoStore) };
         let signed = store.load(run).await.map_err(|source| SignalError::Store { run: run.clone(), source })?;
         let misfit = |reason| SignalError::Journal { run: run.clone(), reason };
@@ -192,6 +193,15 @@ impl RuntimeServices {
             let (found, expected) = (start.shown_graph(), code.shown());
             return Err(SignalError::AnotherGraph { run: run.clone(), expected, found });
         }
-        verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))
+        let link = verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))?;
+        Ok((link, start.parent))
+    }
+
+    /// Returns the link of the first record of a run that is not nested.
+    async fn start_of_outermost(&self, code: &GraphTables, run: &RunId) -> Result<Digest, SignalError> {
+        match self.start_of(code, run).await? {
+            (link, None) => Ok(link),
+            (_, Some(parent)) => Err(SignalError::Nested { run: run.clone(), outer: parent.run }),
+        }
     }
 }

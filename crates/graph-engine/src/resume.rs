@@ -5,7 +5,7 @@ use crate::admission::{allowed, granted};
 use crate::engine::{Begin, JournalWriter, Taken, open_waits, waits_inside, waits_to_store};
 use crate::error::{ResumeError, RunError, StartError};
 use crate::graph::{GraphTables, tables};
-use crate::inside::{counts_inside, steps_inside, verify_inside};
+use crate::inside::{counts_inside, steps_inside, verify_inside, verify_waiting};
 use crate::machine::Machine;
 use crate::record::{Chain, Journal, Resume, SignedRecord, VerifiedJournal};
 use crate::replay::{Replayed, add_up, gone, result_of};
@@ -172,6 +172,7 @@ impl RuntimeServices {
             self.recorded(run, machine.graph(), &signed);
             return Ok(Taken::Waiting(Box::new(waiting)));
         }
+        verify_waiting(&machine, run, &replayed.position, &**store, &public).await?;
         verify_inside(&machine, run, &signed, &replayed.done, &**store, &public, encryption_key).await?;
         // A resumed run may not use capabilities that its first caller did not allow.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);

@@ -66,6 +66,16 @@ pub enum SignalError {
         /// The signals that it has.
         signals: Vec<String>,
     },
+    /// The run is nested, and the outermost run around it receives its signals and answers.
+    #[error(
+        "run `{run}` is inside run `{outer}`: send to the outermost run, with the path of the wait, as `graph inbox` shows it"
+    )]
+    Nested {
+        /// The run.
+        run: RunId,
+        /// The run around it.
+        outer: RunId,
+    },
     /// The run has begun no nested run at the path of the signal.
     #[error(
         "run `{run}` has no run inside it at `{path}`: the path is that of a wait of the nested run, as `graph inbox` and `graph show` name it"

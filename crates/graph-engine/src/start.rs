@@ -84,7 +84,7 @@ pub fn start_entry(
 }
 
 /// Whether a graph that this one names, or one inside it, can wait.
-fn waits_inside(machine: &dyn Machine) -> bool {
+pub(crate) fn nests_waiting(machine: &dyn Machine) -> bool {
     let nested = |machine: &dyn Machine| {
         let rows = (0_u16..).zip(&tables(machine.graph()).tools);
         let graphs = rows.filter(|(_, tool)| tool.by == Executor::Graph).filter_map(|(at, _)| machine.nested(at));
@@ -120,7 +120,7 @@ impl RuntimeServices {
         inputs: Value,
     ) -> Result<Engine, StartError> {
         let code = tables(machine.graph());
-        let can_wait = code.can_wait || (begin.address.is_some() && code.can_park && waits_inside(&*machine));
+        let can_wait = code.can_wait || (begin.address.is_some() && code.can_park && nests_waiting(&*machine));
         let begin = Begin { address: begin.address.filter(|_| can_wait), ..begin };
         let allowed = allowed(&*machine, &begin.ceiling)?;
         require_inputs(code, &inputs)?;
@@ -223,7 +223,7 @@ impl RuntimeServices {
         let code = tables(machine.graph());
         let graph = || code.id.to_string();
         if !code.can_wait {
-            return match code.can_park && self.store.is_none() && waits_inside(machine) {
+            return match code.can_park && self.store.is_none() && nests_waiting(machine) {
                 true => Err(StartError::NoStore { graph: graph() }),
                 false => Ok(()),
             };

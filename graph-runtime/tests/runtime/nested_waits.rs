@@ -669,3 +669,186 @@ async fn nested_runs_wait_in_any_order_and_after_any_crash() {
     println!("{cases} cases, {ended} waits ended by signals or answers");
     assert!(cases as u64 > count && ended as u64 > count, "{cases} cases, {ended} waits ended by signals or answers");
 }
+
+/// A call that fails as long as it is told to, and a wait for a signal behind it.
+fn failing_at_first(calls: &Calls, fails: u64, settings: &str, next: &str) -> Interpreted {
+    let inner = Program {
+        id: "test/inner",
+        settings: r#"{"signals":{"ok":{}}}"#,
+        nodes: &[
+            ("begin", r#"{"line":1,"does":{"action":0},"params":{"begin":true},"next":[{"to":"ask"}]}"#),
+            ("ask", r#"{"line":2,"does":"wait","wait":{"signals":["ok"]},"next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":3,"does":"return","output":"inner"}"#),
+        ],
+        ..PROGRAM
+    };
+    let outer =
+        format!(r#"{{"line":1,"does":{{"action":0}},"retry":{{"attempts":4,"delay_ms":0,"on":["any"]}},{next}}}"#);
+    let outer = Program {
+        tools: &[GRAPH],
+        permissions: &["rye.execute.tool.test.tool"],
+        settings,
+        nodes: &[
+            ("run", outer.as_str()),
+            ("done", r#"{"line":2,"does":"return","output":"done"}"#),
+            ("sad", r#"{"line":3,"does":"return","output":"sad"}"#),
+        ],
+        ..PROGRAM
+    };
+    let calls = Arc::clone(calls);
+    let inner = Interpreted::new(&inner, move |call, params| {
+        let mut calls = calls.lock().unwrap();
+        let keys = calls.entry(params.to_string()).or_default();
+        keys.push(call.idempotency_key().to_string());
+        if keys.len() as u64 <= fails { Err(ActionError::permanent("it fails")) } else { Ok(params) }
+    });
+    Interpreted::new(&outer, |_, _| Ok(Value::Null)).nesting(inner)
+}
+
+/// A call that was made again and waits is the one that continues.
+#[tokio::test]
+async fn a_call_that_was_made_again_continues_where_it_waits() {
+    let ((store, _), calls) = (store(), Calls::default());
+    let graph = failing_at_first(&calls, 2, "{}", r#""next":[{"to":"done"}]"#);
+    let (run, runtime) = (id("run"), runtime(store.clone()));
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    assert_eq!(ids(started.await.unwrap_err()), ["1~3/2#1"]);
+    // Woken for nothing, it stays where it is.
+    let proposed = NamedSignal::new("1~3/ok", json!(1));
+    assert_eq!(ids(runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err()), ["1~3/2#1"]);
+    runtime.signal(&graph, &run, proposed, "a").await.unwrap();
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, "done");
+    assert_eq!(calls.lock().unwrap().values().map(Vec::len).collect::<Vec<_>>(), [3]);
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+    assert!(store.inbox(&run).await.unwrap().signals.is_empty());
+}
+
+/// What is sent to a nested run itself would be read by nobody.
+#[tokio::test]
+async fn a_nested_run_receives_nothing_by_itself() {
+    let ((store, _), calls) = (store(), Calls::default());
+    let graph = failing_at_first(&calls, 0, "{}", r#""next":[{"to":"done"}]"#);
+    let (run, runtime) = (id("run"), runtime(store.clone()));
+    runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    let sent = runtime.signal(&graph.inside(), &id("run-1"), NamedSignal::new("ok", json!(1)), "a").await;
+    let expected = "run `run-1` is inside run `run`: send to the outermost run";
+    assert!(sent.unwrap_err().to_string().starts_with(expected));
+    let asked = runtime.questions(&graph.inside(), &id("run-1")).await.unwrap_err();
+    assert!(asked.to_string().starts_with(expected), "{asked}");
+}
+
+/// A nested run whose graph was changed strands nobody: the run around it waits until the old graph is there again.
+#[tokio::test]
+async fn a_changed_nested_graph_fails_no_node() {
+    let ((store, _), calls) = (store(), Calls::default());
+    let next = r#""on_error":2,"next":[{"to":"done"}]"#;
+    let graph = failing_at_first(&calls, 0, "{}", next);
+    let (run, runtime) = (id("run"), runtime(store.clone()));
+    runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    runtime.signal(&graph, &run, NamedSignal::new("1/ok", json!(1)), "a").await.unwrap();
+    let other = Program {
+        id: "test/inner",
+        digest: &"7".repeat(64),
+        nodes: &[("done", r#"{"line":3,"does":"return"}"#)],
+        ..PROGRAM
+    };
+    let changed = graph.clone().nesting(Interpreted::new(&other, |_, _| Ok(Value::Null)));
+    let before = records(&store, &run).await.len();
+    let error = runtime.resume(changed, &run).await.unwrap_err();
+    assert!(matches!(error, ResumeError::AnotherGraph { .. }), "{error}");
+    assert_eq!(records(&store, &run).await.len(), before);
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, "done");
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+/// The end of a nested run whose time is over is a failure of its node, which an audit knows.
+#[tokio::test]
+async fn a_nested_run_whose_time_is_over_fails_its_node() {
+    let ((store, clock), calls) = (store(), Calls::default());
+    let graph = failing_at_first(&calls, 0, "{}", r#""on_error":2,"next":[{"to":"done"}]"#);
+    let inner = Program {
+        id: "test/inner",
+        settings: r#"{"signals":{"ok":{}},"deadline_ms":3000}"#,
+        nodes: &[
+            ("ask", r#"{"line":2,"does":"wait","wait":{"signals":["ok"]},"next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":3,"does":"return","output":"inner"}"#),
+        ],
+        ..PROGRAM
+    };
+    let graph = graph.nesting(Interpreted::new(&inner, |_, _| Ok(Value::Null)));
+    let (run, runtime) = (id("run"), runtime(store.clone()));
+    let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    let mut left = started.await;
+    for call in 1..4 {
+        let path = if call == 1 { "1/".to_owned() } else { format!("1~{call}/") };
+        assert_eq!(ids(left.unwrap_err()), [format!("{path}1#1"), format!("{path}deadline")]);
+        clock.advance(Duration::from_secs(3));
+        left = runtime.resume(graph.clone(), &run).await.unwrap().await;
+    }
+    assert_eq!(ids(left.unwrap_err()), ["1~4/1#1", "1~4/deadline"]);
+    clock.advance(Duration::from_secs(3));
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, "sad");
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+/// Signals that no nested run receives any more leave the inbox, and nested runs that nothing needs end.
+#[tokio::test]
+async fn nothing_is_left_of_nested_runs_that_are_over() {
+    let ((store, _), people, calls) = (store(), People::default(), Calls::default());
+    let ann = people.add(11, "Ann", &["refunds"]);
+    let (graph, run, runtime) = (order(&calls), id("order"), answering(store.clone(), &people));
+    let started = runtime.start_as(run.clone(), graph.clone(), inputs(json!([1, 2]))).await.unwrap();
+    started.await.unwrap_err();
+    // More payments than one wait takes.
+    for number in 0..3 {
+        let paid = NamedSignal::new("1.0/paid", json!(number));
+        runtime.signal(&graph, &run, paid, format!("payment-{number}")).await.unwrap();
+    }
+    let questions = runtime.questions(&graph, &run).await.unwrap();
+    let answer = NamedAnswer::new("approve", json!({"decision": "approve"}));
+    runtime.answer(&graph, &run, &questions[0].sign(answer.clone(), &ann).unwrap()).await.unwrap();
+    assert_eq!(ids(runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err()), ["1.1/2#1"]);
+    assert!(store.inbox(&run).await.unwrap().signals.is_empty(), "nobody takes them any more");
+    runtime.answer(&graph, &run, &questions[1].sign(answer, &ann).unwrap()).await.unwrap();
+    assert_eq!(ids(runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err()), ["1.1/3#1"]);
+}
+
+/// A run that completes although a nested one failed leaves no run that waits.
+#[tokio::test]
+async fn a_run_that_completes_ends_what_still_waits_inside() {
+    let ((store, _), calls) = (store(), Calls::default());
+    let middle = Program { id: "test/middle", digest: &"8".repeat(64), ..ORDER };
+    let refund = Program {
+        nodes: &[
+            ("price", r#"{"line":1,"does":{"action":0},"params":{"fails":"${inputs.n}"},"next":[{"to":"approve"}]}"#),
+            ("approve", REFUND.nodes[1].1),
+            ("money", REFUND.nodes[2].1),
+            ("ship", REFUND.nodes[3].1),
+            ("done", REFUND.nodes[4].1),
+        ],
+        ..REFUND
+    };
+    let outer = Program {
+        tools: &[GRAPH],
+        permissions: &["rye.execute.tool.test.tool"],
+        nodes: &[
+            (
+                "run",
+                r#"{"line":1,"does":{"action":0},"params":{"list":["no","always"]},"on_error":2,"next":[{"to":"done"}]}"#,
+            ),
+            ("done", r#"{"line":2,"does":"return","output":"done"}"#),
+            ("sad", r#"{"line":3,"does":"return","output":"sad"}"#),
+        ],
+        ..PROGRAM
+    };
+    let middle = performing(&middle, &calls).nesting(performing(&refund, &calls));
+    let (graph, run, runtime) = (performing(&outer, &calls).nesting(middle), id("run"), runtime(store.clone()));
+    let finished = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, "sad");
+    let statuses: Vec<Status> = store.list().await.unwrap().into_iter().map(|run| run.status).collect();
+    assert!(statuses.contains(&Status::Cancelled) && !statuses.contains(&Status::Waiting), "{statuses:?}");
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}

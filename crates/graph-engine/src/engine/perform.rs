@@ -37,7 +37,7 @@ impl StepContext {
         if self.redo(visit) {
             return;
         }
-        let mut made = CallResult::default();
+        let mut made = self.calls_before(visit.activation.number, None);
         let planned = self.plan(&visit.activation, &mut made);
         let job = PendingCall { at: &visit.activation, item: None };
         let first = match planned {
@@ -80,6 +80,14 @@ impl StepContext {
             }
         }
         visit.take(made);
+    }
+
+    /// Returns the calls of a visit, or of an item of it, that were made before it waited for a nested run: the next one finds that run.
+    fn calls_before(&self, step: u64, item: Option<u64>) -> CallResult {
+        let left = &self.run_state.position.calls_left;
+        let before = if left.is_empty() { None } else { left.get(&(step, item)).map(|call| call - 1) };
+        let calls = before.unwrap_or_default();
+        CallResult { calls, hook_retries: u32::try_from(calls).unwrap_or(u32::MAX), ..CallResult::default() }
     }
 
     /// Continues after the first call of a visit, which failed.
@@ -492,7 +500,7 @@ impl StepContext {
             let job = PendingCall { at, item: Some((index as u64, &items[index])) };
             let known = self.done(at.number, job.item.map(|(index, _)| index));
             let is_new = known.is_none();
-            let mut made = known.unwrap_or_default();
+            let mut made = known.unwrap_or_else(|| self.calls_before(at.number, job.item.map(|(index, _)| index)));
             if is_new {
                 self.complete(&job, &mut slot, None, &mut made).await;
             }

@@ -8,7 +8,7 @@ use graph_model::digest::Digest;
 use graph_model::program;
 use graph_model::timestamp::unix_milliseconds;
 
-use crate::address::{Address, is_for_nested};
+use crate::address::{self, Address, is_for_nested};
 use crate::answer::Question;
 use crate::engine::run_state::{Engine, VisitState};
 use crate::error::RunError;
@@ -115,8 +115,15 @@ impl Engine {
         // The records that take some of them may be in memory only.
         let new = inbox.signals.into_iter().filter(|one| !self.settled_signals.contains(&one.place.order));
         for received in new {
-            let Some(own) = address.own(&received.name).filter(|own| !is_for_nested(own)) else { continue };
             let order = received.place.order;
+            let Some(own) = address.own(&received.name) else { continue };
+            if is_for_nested(own) {
+                // After a crash, the position may not know yet what they wait for.
+                if self.facts.parent.is_none() && !self.looks_inside && nothing_receives(position, own) {
+                    post.refused.push(order);
+                }
+                continue;
+            }
             if self.run_state.position.received.contains(&order) {
                 tracing::error!(run = %self.facts.id, order, "a signal is left out: it was taken before");
                 post.refused.push(order);
@@ -235,6 +242,20 @@ pub(crate) fn resumed(position: &Position, inbox: &Inbox, address: Option<&Addre
     let can_continue = |wait: &Wait| wait.due.is_some_and(|due| due <= inbox.at) || received(wait);
     let resumed = position.waits.iter().filter(|wait| wait.opened.inside.iter().any(can_continue));
     resumed.map(|wait| wait.step).collect()
+}
+
+/// Whether no nested run receives a signal or an answer any more. In the inbox, it would leave less room for others.
+fn nothing_receives(position: &Position, name: &str) -> bool {
+    let (path, _) = address::split(name);
+    let Some(step) = address::calls(path).and_then(|calls| calls.first().map(|call| call.step)) else { return true };
+    match position.waits.iter().find(|wait| wait.step == step) {
+        // All of its nested runs wait, or are over.
+        Some(wait) => !wait.opened.inside.iter().any(|wait| match answered(name) {
+            Some(question) => wait.id.as_str() == question,
+            None => wait.id.as_str().starts_with(path),
+        }),
+        None => !position.open().any(|at| at.number == step),
+    }
 }
 
 /// Returns the ids that a store knows an open wait by.

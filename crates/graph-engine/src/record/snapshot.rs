@@ -178,6 +178,7 @@ impl Serialize for SnapshotDraft<'_> {
             visited,
             below,
             shared: _,
+            calls_left: _,
             paths: _,
         } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
@@ -338,6 +339,8 @@ impl Snapshot {
             held: self.held.clone(),
             waits: self.waits.clone(),
             taken: self.read_taken(code)?,
+            // No step ends between the end of such a wait and the visit.
+            calls_left: BTreeMap::new(),
             received: self.received.clone(),
             joins: joins.collect::<Result<_, String>>()?,
             returning: self.returning.as_ref().map(stands).transpose()?,

@@ -38,6 +38,9 @@ pub struct Position {
     pub waits: Vec<OpenWait>,
     /// The activations of the next step that have waited, and how that ended, by the numbers of the visits.
     pub taken: BTreeMap<u64, TakenWait>,
+    /// The numbers of the calls with which visits continue that have waited for nested runs, by the numbers of the visits and the
+    /// items, if those are not the first.
+    pub calls_left: BTreeMap<(u64, Option<u64>), u64>,
     /// The places of the signals that waits have taken, among those of the run.
     pub received: BTreeSet<u64>,
     /// The joins that branches have reached or will reach, in the order of their fan-outs.
@@ -199,6 +202,7 @@ impl Position {
             held: Vec::new(),
             waits: Vec::new(),
             taken: BTreeMap::new(),
+            calls_left: BTreeMap::new(),
             received: BTreeSet::new(),
             joins,
             returning: None,
@@ -230,6 +234,7 @@ impl Position {
         self.held.clear();
         self.waits.clear();
         self.taken.clear();
+        self.calls_left.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
         self.made = self.made.max(self.frontier[0].number);
     }
@@ -307,6 +312,9 @@ impl Position {
 
     /// Applies a committed visit.
     pub(super) fn take(&mut self, graph: &GraphTables, visited: &SettledVisit<'_>) {
+        if !self.calls_left.is_empty() {
+            self.calls_left.retain(|(step, _), _| *step != visited.at.number);
+        }
         let Activation { node: at, frame, .. } = visited.at;
         let node = graph.node(*at);
         if let Some(opened) = visited.way.opened() {

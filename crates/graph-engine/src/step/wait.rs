@@ -6,6 +6,7 @@ use graph_model::timestamp;
 use graph_model::value::{AsView, Value, describe};
 
 use crate::activation::Activation;
+use crate::address;
 use crate::failure::Failure;
 use crate::graph::{CompiledWait, GraphTables, Notes};
 use crate::step::context::Env;
@@ -139,7 +140,12 @@ impl Position {
                 }
                 _ => {}
             }
-            let has_waited = !self.waits.remove(place).opened.is_inside();
+            let OpenWait { step, opened } = self.waits.remove(place);
+            let has_waited = !opened.is_inside();
+            let paths = opened.inside.iter().map(|wait| address::split(wait.id.as_str()).0);
+            let calls = paths.filter_map(address::calls).filter_map(|calls| calls.first().copied());
+            let again = calls.filter(|call| call.call > 1 && call.step == step);
+            self.calls_left.extend(again.map(|call| ((step, call.item), call.call)));
             let parked = self.parked.iter().position(|at| at.number == taken.step);
             let parked = parked.ok_or_else(|| format!("visit {} is not parked", taken.step))?;
             self.frontier.push(self.parked.remove(parked));

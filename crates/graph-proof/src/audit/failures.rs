@@ -14,8 +14,8 @@ use graph_engine::graph::{Asks, CompiledNode, tables};
 use graph_engine::machine::Machine;
 use graph_engine::schema;
 use graph_engine::step::{
-    NO_GRAPH, TOO_DEEP, check_shared, exceeded, is_computed, is_nested_id, most_extended, no_spaces, timed_out,
-    too_many_visits,
+    NO_GRAPH, OVERDUE, TOO_DEEP, check_shared, exceeded, is_computed, is_nested_id, most_extended, no_spaces,
+    timed_out, too_many_visits,
 };
 use graph_engine::tool_caller::Request;
 use graph_model::name::RunId;
@@ -341,6 +341,10 @@ impl Replayer<'_> {
         own.push(OwnFailures { says: inside, category: None, holds: Holds::Run(runs.clone()) });
         if inner.fails_at_limit() {
             let (says, category) = (SaidOf::Exceeded(Arc::clone(graph)), Some(Category::Permanent));
+            own.push(OwnFailures { says, category, holds: Holds::Run(runs.clone()) });
+        }
+        if inner.settings.timeout_ms.is_some() || inner.settings.deadline_ms.is_some() {
+            let (says, category) = (SaidOf::Exactly(OVERDUE.to_owned()), Some(Category::Transient));
             own.push(OwnFailures { says, category, holds: Holds::Run(runs.clone()) });
         }
         if inner.settings.visits.is_some() {
