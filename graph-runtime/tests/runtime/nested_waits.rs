@@ -670,7 +670,7 @@ async fn nested_runs_wait_in_any_order_and_after_any_crash() {
     assert!(cases as u64 > count && ended as u64 > count, "{cases} cases, {ended} waits ended by signals or answers");
 }
 
-/// A call that fails as long as it is told to, and a wait for a signal behind it.
+/// A call that fails so many times, and a wait for a signal behind it.
 fn failing_at_first(calls: &Calls, fails: u64, settings: &str, next: &str) -> Interpreted {
     let inner = Program {
         id: "test/inner",
@@ -724,7 +724,7 @@ async fn a_call_that_was_made_again_continues_where_it_waits() {
     assert!(store.inbox(&run).await.unwrap().signals.is_empty());
 }
 
-/// What is sent to a nested run itself would be read by nobody.
+/// Nobody would read a signal to a nested run itself.
 #[tokio::test]
 async fn a_nested_run_receives_nothing_by_itself() {
     let ((store, _), calls) = (store(), Calls::default());
