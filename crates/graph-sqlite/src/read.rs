@@ -340,7 +340,7 @@ pub(super) fn open_waits(
 /// Returns the query of [`open_waits`]: its text and its values. SQLite reads the waits in the order of an index, if one has
 /// those that the filter accepts, and looks each run up.
 pub(super) fn waits_query(filter: &WaitFilter, after: Option<WaitPlace>, size: usize) -> (String, Vec<Value>) {
-    let WaitFilter { graph, run, asks, role, due_before } = filter;
+    let WaitFilter { graph, run, asks, role, due_before, signal } = filter;
     let (mut conditions, mut values) = (vec!["waits.run = runs.number".to_owned()], Vec::<Value>::new());
     if let Some(WaitPlace { opened, run, id }) = after {
         values.extend([Value::Integer(opened), Value::Integer(run), Value::Text(id)]);
@@ -361,6 +361,13 @@ pub(super) fn waits_query(filter: &WaitFilter, after: Option<WaitPlace>, size: u
     }
     if let Some(time) = due_before {
         compare("waits.due < ?", Value::Integer(*time));
+    }
+    if let Some(signal) = signal {
+        let is_named = "heard.value = ? OR substr(heard.value, -length(?) - 1) = '/' || ?";
+        compare(
+            &format!("EXISTS (SELECT 1 FROM json_each(waits.signals) heard WHERE {is_named})"),
+            Value::Text(signal.clone()),
+        );
     }
     if *asks {
         conditions.push("waits.payload IS NOT NULL".to_owned());

@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: &InboxArguments) -> CommandResult {
         graph: arguments.graph.clone(),
         run: arguments.run.clone(),
         due_before: arguments.due_before.map(timestamp::unix_milliseconds),
+        signal: None,
     };
     let page = Page { size: arguments.limit as usize, after: arguments.after.clone().map(Cursor::new) };
     let WaitPage { waits, next } = stored::tokio()?.block_on(async {

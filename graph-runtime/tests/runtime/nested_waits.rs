@@ -544,7 +544,7 @@ async fn played(
 
 /// Checks the runs of a store independent of the engine: a signal or answer was taken once, by the run that it was sent to, and every run
 /// has ended. Returns how many signals and answers ended waits.
-async fn check_runs(played: &Played, may_be_left: bool, what: &str) -> usize {
+async fn check_runs(played: &Played, has_quorum: bool, may_be_left: bool, what: &str) -> usize {
     let key = SecretKey::from_seed(&KEY).public();
     let (mut taken, mut ended) = (BTreeSet::new(), 0);
     for run in played.store.list().await.unwrap() {
@@ -570,7 +570,11 @@ async fn check_runs(played: &Played, may_be_left: bool, what: &str) -> usize {
     for left in played.store.inbox(&id("run")).await.unwrap().signals {
         assert!(taken.insert(left.place.order), "{what}: what was taken is not in the inbox");
     }
-    assert_eq!(taken.len(), played.received.len(), "{what}: nothing is lost");
+    // Only signals that no wait of a nested run took before its end leave the inbox otherwise.
+    for (order, name) in (1..).zip(&played.received).filter(|(order, _)| !taken.contains(order)) {
+        let is_answer = name.ends_with("#1");
+        assert!(name.contains('/') && (!is_answer || has_quorum), "{what}: signal {order}, `{name}`, is lost");
+    }
     ended
 }
 
@@ -632,7 +636,7 @@ async fn check_nest(seed: u64) -> (usize, usize) {
         let signed = records(&played.store, &id("run")).await;
         let replayed = replay(&played.graph, &played.graph, &id("run"), &signed, &key, None).unwrap();
         assert!(replayed.deviations.is_empty() && replayed.stopped.is_none(), "{replayed:?} {what}");
-        ended += check_runs(&played, has_quorum && crash.is_some(), &what).await;
+        ended += check_runs(&played, has_quorum, has_quorum && crash.is_some(), &what).await;
         // A call is made again only if it fails, or if its process died before it was written, and then with the same key.
         let again: usize = played
             .calls

@@ -228,19 +228,28 @@ pub struct WaitFilter {
     pub role: Option<String>,
     /// The time before which they are due.
     pub due_before: Option<i64>,
+    /// The signal that they listen to, by the name that its graph gives it. A wait of a nested run listens to it with the path before
+    /// the name.
+    pub signal: Option<String>,
 }
 
 impl WaitFilter {
     /// Whether a wait passes the filter.
     pub fn accepts(&self, row: &WaitRow) -> bool {
-        let Self { graph, run, asks, role, due_before } = self;
+        let Self { graph, run, asks, role, due_before, signal } = self;
         let ask = row.wait.ask.as_ref();
         graph.as_ref().is_none_or(|graph| *graph == row.graph)
             && run.as_ref().is_none_or(|run| *run == row.run)
             && (!asks || ask.is_some())
             && role.as_ref().is_none_or(|role| ask.and_then(|ask| ask.role.as_ref()) == Some(role))
             && due_before.is_none_or(|time| row.wait.due.is_some_and(|due| due < time))
+            && signal.as_ref().is_none_or(|signal| row.wait.signals.iter().any(|heard| is_named(heard, signal)))
     }
+}
+
+/// Whether what a wait listens to is a signal of this name, of the run itself or of a nested one.
+fn is_named(heard: &str, signal: &str) -> bool {
+    heard.strip_suffix(signal).is_some_and(|path| path.is_empty() || path.ends_with('/'))
 }
 
 /// A wait in a list.

@@ -95,6 +95,7 @@ impl Listing {
             asks: chance.one_in(2),
             role: chance.one_in(3).then(|| chance.one_of(&["a", "\0", "nobody"]).to_owned()),
             due_before: chance.one_in(6).then_some(1_000_000_000),
+            signal: chance.one_in(6).then(|| chance.one_of(&["a", "1#1", ""]).to_owned()),
         };
         let size = usize::try_from(1 + chance.below(5)).unwrap();
         Self { filter, size, after: [None, None] }

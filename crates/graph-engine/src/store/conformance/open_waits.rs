@@ -105,6 +105,10 @@ pub(super) async fn open_waits_are_listed_with_what_they_ask(store: &impl Store)
         (WaitFilter { due_before: Some(500), ..filter.clone() }, vec![&b4]),
         (WaitFilter { due_before: Some(501), ..filter.clone() }, vec![&b4, &a9]),
         (WaitFilter { due_before: Some(i64::MIN), ..filter.clone() }, vec![]),
+        (WaitFilter { signal: Some("answer".to_owned()), ..filter.clone() }, vec![&c1, &a11, &b2, &a3]),
+        (WaitFilter { signal: Some("ü\0\"".to_owned()), run: Some(c.clone()), ..filter.clone() }, vec![&c1]),
+        (WaitFilter { signal: Some("swer".to_owned()), ..filter.clone() }, vec![]),
+        (WaitFilter { signal: Some("%".to_owned()), ..filter.clone() }, vec![]),
     ] {
         let accepted: Vec<_> = whole.iter().filter(|row| filter.accepts(row)).collect();
         assert_eq!(accepted, expected, "the filter accepts these: {filter:?}");
@@ -159,11 +163,15 @@ pub(super) async fn a_wait_is_listed_as_long_as_it_is_open(store: &impl Store) {
     let lease = store.lease(&other).await.expect("a run that waits can be leased");
     let nested = Wait {
         id: WaitId::new("7.2/1#1"),
-        ..asking(1, 3, Some("b")).in_graph(Some(NestedGraph::new("test/ü", digest())))
+        ..asking(1, 3, Some("b"))
+            .listening(vec!["7.2/paid".to_owned()])
+            .in_graph(Some(NestedGraph::new("test/ü", digest())))
     };
     append(store, &lease, 2, Status::Waiting, opens([nested.clone()])).await;
     let nested = row(&other, "test/waits", nested);
-    assert_eq!(all(store).await, [nested, stays[0].clone()], "a wait of a nested run names its graph");
+    assert_eq!(all(store).await, [nested.clone(), stays[0].clone()], "a wait of a nested run names its graph");
+    let filter = WaitFilter { signal: Some("paid".to_owned()), ..WaitFilter::default() };
+    assert_eq!(pages(store, &filter, 5).await, [nested], "it listens to the signals of its graph");
     let lease = store.lease(&other).await.expect("a run that waits can be leased");
     let close = WaitChanges { close: vec![WaitId::new("7.2/1#1")], ..WaitChanges::default() };
     append(store, &lease, 3, Status::Waiting, close).await;
