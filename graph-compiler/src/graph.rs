@@ -60,6 +60,8 @@ pub struct Interface {
     pub inner: Vec<InnerGraph>,
     /// The upper bounds of a run; `None` where mistakes leave them open.
     pub budget: Option<Budget>,
+    /// The contracts that decide what the graph does and that its tables do not have, each as its id and the digest of its text.
+    pub(crate) behind: Vec<String>,
 }
 
 /// A signal that a run can receive, or an answer to an interrupt.

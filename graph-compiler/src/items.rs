@@ -31,6 +31,9 @@ pub struct Items {
     pub shared: BTreeSet<String>,
     /// The tools and graphs that the computed ids of the graph may name.
     pub reachable: Vec<Reachable>,
+    /// The contracts of the tree that decide what the graph does and that its tables do not have, each as its id and the digest of its
+    /// text: those of the tools that its computed ids may name, and those in place of built-in ones.
+    pub behind: Vec<String>,
     /// Whether files without a trusted signature were read too. No graph is compiled from those.
     pub are_for_review: bool,
 }

@@ -100,6 +100,7 @@ impl Meaning<'_> {
         let GraphIr { keys, tools: _, nodes, .. } = self.graph;
         let Interface { inputs, reducers, signals, answers, .. } = self.interface;
         let shows_keys = self.shows_whole_state();
+        let joins: Vec<&String> = nodes.iter().filter(|node| node.body.join.is_some()).map(|node| &node.name).collect();
         Fields::default()
             .set("id", Value::from(id.as_str()))
             .set("start", self.node_named(*start))
@@ -113,6 +114,9 @@ impl Meaning<'_> {
             .list("reducers", sorted(reducers.iter().map(reducer).collect()))
             .list("signals", sorted(signals.iter().map(signal).collect()))
             .list("answers", sorted(answers.iter().map(signal).collect()))
+            .list("behind", texts(&self.interface.behind))
+            // The joins of a fan-out come in the order of the file.
+            .list("joins", if joins.len() > 1 { texts(joins) } else { Vec::new() })
             .done()
     }
 

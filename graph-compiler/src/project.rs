@@ -16,9 +16,10 @@ use graph_definition::source::SourceFile;
 use graph_definition::tree::{self, YamlFile};
 use graph_definition::verify::{DefinitionOrigin, verify};
 use graph_model::capability::Capability;
+use graph_model::digest::Digest;
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
-use graph_signing::KeyRing;
+use graph_signing::{ItemKind, KeyRing, open};
 use proc_macro2::TokenStream;
 
 use crate::builtin;
@@ -337,6 +338,7 @@ impl Project {
             let (mut items, mut contracts) = self.items(&ids, caller, &examined.inner, is_review, diagnostics);
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
+            items.behind = self.behind(&definition, &ids, is_review);
             contracts.extend(files);
             let checked = check::check(&definition, &items, &levels, wanted, diagnostics);
             let examined = Examined { interface: Some(checked.interface), graph: checked.graph, contracts, ..examined };
@@ -465,6 +467,24 @@ impl Project {
             }
         }
         (reachable, files)
+    }
+
+    /// Returns the contracts of the tree that decide what a graph does and that its tables do not have: those of the tools that its
+    /// computed ids may name, and those in place of built-in ones. Each is its id and the digest of the text that its signature covers.
+    fn behind(&self, definition: &Definition, executed: &BTreeSet<&ItemId>, is_review: bool) -> Vec<String> {
+        let beginnings = definition.computed();
+        let is_meant = |id: &ItemId| beginnings.iter().any(|beginning| id.as_str().starts_with(beginning));
+        let own: BTreeSet<ItemId> =
+            self.contract_ids().iter().filter_map(|(id, _)| ItemId::new(id.as_str()).ok()).collect();
+        let shown = |id: &ItemId| {
+            let found = self.found_contract(id, is_review);
+            let contract = found.contract.as_ref().filter(|_| found.file.is_some())?;
+            let decides = is_meant(id) || (executed.contains(id) && contract.builtin());
+            let text = &contract.source.text;
+            let digest = open(ItemKind::YAML, text).map_or_else(|_| Digest::of(text), |opened| opened.digest);
+            decides.then(|| format!("{id} {digest}"))
+        };
+        own.iter().filter_map(shown).collect()
     }
 
     /// Returns the inputs of a graph, as its file declares them. The check of that file reports its mistakes.

@@ -73,11 +73,20 @@ impl Writer {
         match value {
             Value::Object(map) => {
                 let mut fields: Vec<(String, Value)> = map.into_iter().collect();
+                let order: Vec<String> = fields.iter().map(|(name, _)| name.clone()).collect();
                 let has_order = self.shows && part == Part::Condition || self.sees_state && part == Part::Nodes;
                 if part.is_unordered() && !has_order {
                     for at in (1..fields.len()).rev() {
                         let other = usize::try_from(self.random.below(at as u64 + 1)).unwrap();
                         fields.swap(at, other);
+                    }
+                    if part == Part::Nodes {
+                        // The order of the joins among each other counts.
+                        let is_join = |field: &(String, Value)| field.1.get("waits_for").is_some();
+                        let places: Vec<usize> = (0..fields.len()).filter(|at| is_join(&fields[*at])).collect();
+                        let mut joins: Vec<_> = places.iter().map(|at| fields[*at].clone()).collect();
+                        joins.sort_by_key(|(name, _)| order.iter().position(|one| one == name));
+                        places.into_iter().zip(joins).for_each(|(at, join)| fields[at] = join);
                     }
                 }
                 let reworded = fields.into_iter().map(|(name, value)| {

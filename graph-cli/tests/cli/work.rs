@@ -382,3 +382,51 @@ fn runs_continue_after_their_graph_was_changed() {
     let same = place.work(&["old/graphs/g.yaml", "old/graphs/../graphs/g.yaml", "--until-idle"]);
     assert_eq!(same.code, 2, "{}", same.err);
 }
+
+/// Joins come in the order of the file, and a contract behind a computed id or in place of a built-in one decides what a run does.
+#[test]
+fn all_that_decides_what_a_run_does_is_in_the_meaning() {
+    let head = "permissions: [rye.execute.tool.*]\nconfig_schema: { type: object, properties: { kind: { enum: [daily] } }, required: [kind] }\n";
+    let joins = |first: &str, second: &str| {
+        format!(
+            "{head}config:\n  start: f\n  channels: {{ log: append }}\n  nodes:\n    \
+             f: {{ type: gate, next: {{ all: [{{ to: a }}, {{ to: b }}, {{ to: c }}] }} }}\n    \
+             a: {{ type: gate, next: offer }}\n    b: {{ type: gate, next: offer }}\n    c: {{ type: gate, next: done }}\n    \
+             {first}\n    {second}\n"
+        )
+    };
+    let offer = "offer: { type: gate, waits_for: [a, b], assign: { log: offer }, next: done }";
+    let done = "done: { type: return, waits_for: [offer, c], output: { log: \"${state.log}\" } }";
+    let place = Place::with_graph(&joins(offer, done));
+    let meaning = || {
+        let checked = place.graph(&["check", "graphs/g.yaml", "--meaning", "--json"]);
+        let document: Value = serde_json::from_str(&checked.out).unwrap();
+        document["meanings"][0]["meaning"].as_str().unwrap_or_else(|| unreachable!("{}", checked.out)).to_owned()
+    };
+    let before = meaning();
+    place.sign("graphs/g.yaml", &joins(done, offer));
+    assert_ne!(meaning(), before, "the order of joins");
+    for (id, file) in [("my/${inputs.kind}", "graphs/tools/my/daily.yaml"), ("rye/bash", "graphs/tools/rye/bash.yaml")]
+    {
+        let contract = |word: &str| match id {
+            "rye/bash" => format!(
+                "tool_type: builtin\nconfig_schema:\n  type: object\n  properties:\n    command: {{ type: string, x-sink: shell }}\n    \
+                 timeout: {{ type: integer, default: {word} }}\n  required: [command]\n"
+            ),
+            _ => format!(
+                "tool_type: rust\nconfig_schema:\n  type: object\n  properties:\n    command: {{ type: string }}\n    \
+                 timeout: {{ type: integer, default: {word} }}\n"
+            ),
+        };
+        place.sign(file, &format!("version: \"1.0.0\"\n{}", contract("5")));
+        place.sign("graphs/g.yaml", &format!(
+            "{head}config:\n  start: a\n  nodes:\n    a: {{ action: {{ item_id: \"{id}\", params: {{ command: \"true\" }} }}, next: done }}\n    \
+             done: {{ type: return }}\n"
+        ));
+        let before = meaning();
+        place.sign(file, &format!("version: \"1.0.0\"\n{}", contract("6")));
+        assert_ne!(meaning(), before, "{file}");
+        place.sign(file, &format!("version: \"1.0.0\"\n{}", contract("5")));
+        assert_eq!(meaning(), before, "signed again, {file} is the same");
+    }
+}

@@ -204,6 +204,7 @@ impl<'d> Analysis<'d> {
             exits: if self.model.may_end_anywhere() { Vec::new() } else { exits },
             inner: self.model.items.inner.iter().map(InnerGraph::clone).collect(),
             budget: budget::budget(&self.model, self.flow.branches(), &self.coverage, &self.control_flow),
+            behind: self.model.items.behind.clone(),
         }
     }
 }

@@ -181,6 +181,12 @@ impl Library {
         let file = self.find(&id).ok_or_else(|| misfit(&format_args!("there is no graph `{id}`")))?;
         let graph = self.graph(&file)?;
         let ScheduleDefinition { id, graph: name, cron, zone, overlap, catch_up, tick, inputs, .. } = definition;
+        if let Some(fields) = &graph.interface().inputs {
+            let is_known = |name: &&String| fields.iter().any(|field| field.name == **name);
+            if let Some(unknown) = inputs.keys().chain(tick).find(|name| !is_known(name)) {
+                return Err(misfit(&format_args!("the graph `{name}` has no input `{unknown}`")));
+            }
+        }
         let schedule = Schedule::new(id.as_str(), name.as_str(), cron, zone).map_err(|error| misfit(&error))?;
         let schedule = schedule.overlap(*overlap).catch_up(*catch_up).inputs(inputs.clone());
         let schedule = tick.iter().fold(schedule, |schedule, tick| schedule.tick_input(tick));
