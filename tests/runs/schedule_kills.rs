@@ -76,7 +76,7 @@ impl Clock for SharedClock {
 
 fn schedule() -> Schedule {
     let schedule = Schedule::new("nightly", "nightly", CRON, "UTC").unwrap();
-    schedule.overlap(Overlap::Queue).catch_up(CatchUp::All(10_000)).tick_input("at")
+    schedule.overlap(Overlap::Queue).catch_up(CatchUp::All(1000)).tick_input("at")
 }
 
 fn graph(directory: &Path) -> Interpreted {
@@ -103,7 +103,7 @@ fn the_worker_that_is_killed() {
         thread::spawn(move || {
             for line in std::io::stdin().lines() {
                 if line.is_ok_and(|line| line == "end") {
-                    ended.notify_one();
+                    return ended.notify_one();
                 }
             }
             // The test process has ended.
@@ -118,6 +118,7 @@ fn the_worker_that_is_killed() {
 
 fn start(directory: &Path, origin: Duration) -> Worker {
     let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg("--nocapture");
     command
         .args(["--exact", "schedule_kills::the_worker_that_is_killed"])
         .env(DIRECTORY, directory)
