@@ -95,8 +95,8 @@ pub async fn recorded_outcome(
 }
 
 impl Runtime {
-    /// Returns what the journal of a run says about its outcome, without its graph: the chain and the signatures are verified, and
-    /// that the graph allows what they say is not. [`Runtime::outcome`] proves that too, where the graph is there.
+    /// Returns what the journal of a run says about its outcome, without its graph. It verifies the chain and the signatures. It
+    /// does not prove that the graph allows the records: [`Runtime::outcome`] does, with the graph.
     ///
     /// ```
     /// # use graph_engine as graph_runtime;

@@ -13,7 +13,7 @@ use crate::run_secrets::{RunSecrets, SecretLocation};
 use crate::schema;
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
-use crate::step::Position;
+use crate::step::{Position, find_inside};
 use crate::store::StoreError;
 use graph_model::capability::Grants;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 
 use graph_model::digest::{Digest, hex};
 use graph_model::name::RunId;
-use graph_model::program::Executor;
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 use graph_signing::SecretKey;
@@ -85,22 +84,7 @@ pub fn start_entry(
 
 /// Whether a graph that this one names, or one inside it, can wait.
 pub(crate) fn nests_waiting(machine: &dyn Machine) -> bool {
-    let nested = |machine: &dyn Machine| {
-        let rows = (0_u16..).zip(&tables(machine.graph()).tools);
-        let graphs = rows.filter(|(_, tool)| tool.by == Executor::Graph).filter_map(|(at, _)| machine.nested(at));
-        graphs.collect::<Vec<_>>()
-    };
-    let (mut seen, mut left) = (BTreeSet::new(), nested(machine));
-    while let Some(inner) = left.pop() {
-        let code = tables(inner.graph());
-        if code.can_wait {
-            return true;
-        }
-        if seen.insert(code.id.to_string()) {
-            left.extend(nested(&*inner));
-        }
-    }
-    false
+    find_inside(machine, |code| code.can_wait).is_some()
 }
 
 /// The deadline of a run in its store.

@@ -41,6 +41,7 @@ pub use ending::{
 };
 pub use fold::{Candidate, fold, take_plain};
 pub use limit::{Overvisited, most_extended};
+pub(crate) use nested::find_inside;
 pub use nested::{
     MOST_CALLS, TOO_DEEP, failure_inside, graph_inside, graph_of, is_computed, is_nested_id, may_begin_runs, nested_at,
     nested_id, receives_secrets,

@@ -37,6 +37,11 @@ pub fn graph_of(machine: &dyn Machine, tool: u16, id: Option<&ItemId>) -> Option
 
 /// Returns the graph of this id among those that a graph names, and those inside them.
 pub fn graph_inside(machine: &dyn Machine, id: &str) -> Option<Arc<dyn Machine>> {
+    find_inside(machine, |code| code.id.as_str() == id)
+}
+
+/// Returns the first graph with this property among those that a graph names, and those inside them.
+pub(crate) fn find_inside(machine: &dyn Machine, is_wanted: impl Fn(&GraphTables) -> bool) -> Option<Arc<dyn Machine>> {
     let named = |machine: &dyn Machine| {
         let rows = (0_u16..).zip(&tables(machine.graph()).tools);
         let graphs = rows.filter(|(_, tool)| tool.by == Executor::Graph).filter_map(|(at, _)| machine.nested(at));
@@ -45,7 +50,7 @@ pub fn graph_inside(machine: &dyn Machine, id: &str) -> Option<Arc<dyn Machine>>
     let (mut seen, mut left) = (BTreeSet::new(), named(machine));
     while let Some(inner) = left.pop_front() {
         let code = tables(inner.graph());
-        if code.id.as_str() == id {
+        if is_wanted(code) {
             return Some(inner);
         }
         if seen.insert(code.id.to_string()) {

@@ -273,7 +273,7 @@ fn an_answer_that_does_not_count_changes_nothing() {
         ("a stranger", "a-1", eve.clone(), 403),
         ("nobody", "a-1", good.clone().with(Vec::new()), 403),
         ("a stranger who names Ann's key", "a-1", with(ann.clone(), &eve.signatures()[0].sig), 403),
-        ("a signature that is none", "a-1", with(ann.clone(), "?"), 403),
+        ("text in place of a signature", "a-1", with(ann.clone(), "?"), 403),
         ("a signature without a key", "a-1", with(None, &good.signatures()[0].sig), 403),
         ("an answer that was changed", "a-1", changed, 403),
         ("two signatures of one key", "a-1", good.clone().with([good.signatures(), good.signatures()].concat()), 403),
