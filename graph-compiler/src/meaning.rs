@@ -292,7 +292,7 @@ impl Meaning<'_> {
         let Wait { until, timeout_ms, signals, on_timeout, ask } = wait;
         let ask = ask.as_ref().map(|Ask { payload, schema, role, count }| {
             Fields::default()
-                .set("payload", term(payload))
+                .set("payload", payload.as_ref().map(term))
                 .set("schema", schema.clone())
                 .set("role", role.as_deref().map(Value::from))
                 .set("count", Value::from(*count))

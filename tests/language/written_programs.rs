@@ -112,6 +112,7 @@ fn generated_code_holds_what_the_interpreter_is_given() {
         &state_graphs::negotiation::PROGRAM,
         &state_graphs::order::PROGRAM,
         &state_graphs::order_batch::PROGRAM,
+        &state_graphs::payout::PROGRAM,
         &state_graphs::price_check::PROGRAM,
         &state_graphs::project_stats::PROGRAM,
         &state_graphs::reservation::PROGRAM,

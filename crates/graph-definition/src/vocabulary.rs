@@ -10,8 +10,8 @@ pub use crate::definition::hook::{
     CONTROLS, FIELDS as HOOK, INLINE, bounds_of as bounds_of_control, is_useful as is_useful_control,
 };
 pub use crate::definition::node::{
-    ALL, ANSWERED_BY, BY, EDGE, ITEM, MOST_AT_A_TIME, MOST_EDGES, MOST_NODES, MOST_SIGNERS, ON_BRANCH_ERROR, OVER,
-    QUORUM, REST, TYPES as NODE_TYPES, fields_of as fields_of_node,
+    ALL, ANSWERED_BY, BY, EDGE, INTERRUPTS, ITEM, MOST_AT_A_TIME, MOST_EDGES, MOST_NODES, MOST_SIGNERS,
+    ON_BRANCH_ERROR, OVER, QUORUM, REST, TYPES as NODE_TYPES, fields_of as fields_of_node,
 };
 pub use crate::definition::rules::{About, FORMATS, KEYWORDS as RULES, KeywordArgument};
 pub use crate::definition::schema::{KNOWN as SCHEMA, NEEDS, SECRET, SINK, TYPES as SCHEMA_TYPES};

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::timestamp;
@@ -20,9 +19,11 @@ use crate::machine::Machine;
 use crate::record::TakenSignal;
 use crate::schema;
 use crate::signal::{self, SignalError};
+use crate::signed_answer::{decoded, encoded};
 use crate::step::{OpenWait, Position, graph_inside};
 use crate::store::{StoreError, Wait};
-use crate::wait::wait_id;
+
+pub use crate::signed_answer::{Answerer, SignedAnswer};
 
 /// The media type of the statement that people sign.
 pub const ANSWER_TYPE: &str = "application/vnd.state-graphs.answer+json";
@@ -152,47 +153,6 @@ struct AnswerStatement {
     start: Digest,
     v: u32,
     wait: String,
-}
-
-/// The answer that ended an interrupt, with its proof: the value of a signal that has the id of the wait as its name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct SignedAnswer {
-    /// The answer, with its defaults: the `result` of the visit.
-    pub answer: Value,
-    /// The statement, and the signatures of those who answered.
-    pub envelope: Envelope,
-    /// Those who answered, in the order of the signatures.
-    pub by: Vec<Answerer>,
-}
-
-/// One of those who answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Answerer {
-    /// The public key, in base64url.
-    pub key: String,
-    /// Its owner, as the runtime that accepted the answer knew it.
-    pub owner: String,
-    /// The role that the runtime found the key to have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
-}
-
-impl Answerer {
-    /// Returns the fingerprint of the key; `None` if the text is not a key.
-    pub fn fingerprint(&self) -> Option<Fingerprint> {
-        decoded(&self.key).map(|key| key.fingerprint())
-    }
-
-    /// Returns the owner of the key; `None` if the file of the key does not say who that is.
-    fn known_owner(&self) -> Option<&str> {
-        let owner = self.owner.trim();
-        let says_nothing = ["", "unknown", "self"].iter().any(|word| owner.eq_ignore_ascii_case(word));
-        (!says_nothing).then_some(owner)
-    }
 }
 
 /// The outcome of an answer that was not refused.
@@ -355,7 +315,7 @@ impl Question {
         digest: Digest,
         wait: &str,
     ) -> Option<Self> {
-        let open = position.waits.iter().find(|open| wait_id(open.step) == wait)?;
+        let open = position.waits.iter().find(|open| open.id() == wait)?;
         let ask = position.wait_of(code, open.step)?.ask.as_ref()?;
         let at = position.parked.iter().find(|at| at.number == open.step)?;
         let CompiledAsk { role, count, .. } = ask;
@@ -400,7 +360,7 @@ impl Question {
     /// Returns all questions of a run that are open, and those of the runs inside it, in the order of its visits. `digest` is that of the
     /// graph that the run began under.
     pub(crate) fn all(code: &GraphTables, position: &Position, address: &Address, digest: Digest) -> Vec<Self> {
-        let own = |open: &OpenWait| Self::open(code, position, address, digest, &wait_id(open.step));
+        let own = |open: &OpenWait| Self::open(code, position, address, digest, &open.id());
         let inner = |wait: &Wait| Self::of_inner(wait, &address.run, address.start);
         let inside = |open: &OpenWait| open.opened.inside.iter().filter_map(inner).collect::<Vec<_>>();
         position.waits.iter().flat_map(|open| own(open).into_iter().chain(inside(open))).collect()
@@ -605,17 +565,6 @@ impl AnswerStatement {
 }
 
 impl SignedAnswer {
-    /// Reads the value of a signal.
-    pub fn read(value: &Value) -> Option<Self> {
-        let text = serde_json::to_string(value).ok()?;
-        serde_json::from_str(&text).ok()
-    }
-
-    /// Returns the value of the signal.
-    pub(crate) fn to_value(&self) -> Value {
-        serde_json::to_value(self).expect("an answer has only texts as keys")
-    }
-
     /// Checks that each of those who signed it has a key, and is an owner, of their own. If several must sign, all of them are
     /// known.
     fn distinct(&self, count: u32) -> Result<(), AnswerError> {
@@ -657,18 +606,9 @@ fn conforming(machine: &dyn Machine, node: &str, answer: Value, checks: bool) ->
     }
     let answer = machine.answer(node, answer).map_err(|mismatch| misfit(mismatch.to_string()))?;
     let code = tables(machine.graph());
-    let asks = code.nodes.iter().find(|one| one.name == node).and_then(|one| one.kind.wait()?.ask.as_ref());
+    let asks = code.nodes.iter().find(|one| one.name == node).and_then(|one| one.wait()?.ask.as_ref());
     match asks.and_then(|ask| ask.schema.as_ref()).filter(|_| checks).map(|rules| schema::validate(rules, &answer)) {
         Some(Err(invalid)) => Err(misfit(invalid.to_string())),
         _ => Ok(answer),
     }
-}
-
-fn encoded(key: &PublicKey) -> String {
-    Base64UrlUnpadded::encode_string(key.as_bytes())
-}
-
-fn decoded(key: &str) -> Option<PublicKey> {
-    let bytes = Base64UrlUnpadded::decode_vec(key).ok()?;
-    PublicKey::from_bytes(&bytes.try_into().ok()?).ok()
 }

@@ -12,6 +12,7 @@ use graph_model::untrusted::Untrusted;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
+use crate::signed_answer::SignedAnswer;
 use crate::stop::{CancelToken, Stop};
 
 /// The settings that limit a program's tools. They are given to [`Builder::tools`](crate::Builder::tools), and a tool gets
@@ -87,6 +88,8 @@ pub(crate) struct More {
     pub(crate) hook: Option<String>,
     /// The untrusted parts of the hook's parameters.
     pub(crate) untrusted: Untrusted,
+    /// The answers to the questions that the tool has asked.
+    pub(crate) answers: Vec<SignedAnswer>,
 }
 
 /// The facts that all calls of a graph share, in all its runs.
@@ -285,6 +288,12 @@ impl Call {
     /// A run that is resumed counts from 1 again; the [idempotency key](Self::idempotency_key) is the same for all attempts.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Returns the answers of people to the questions that the tool has asked in this visit, in their order: see
+    /// [`ActionError::interrupt`](crate::ActionError::interrupt). Each is verified, and fits the `result_schema` of the node.
+    pub fn answers(&self) -> &[SignedAnswer] {
+        self.more.as_ref().map_or(&[], |more| more.answers.as_slice())
     }
 
     /// Whether the run was cancelled.

@@ -720,8 +720,10 @@ impl Engine {
         let StepContext { run, run_state } = &self.context;
         let (code, run_secrets) = (tables(run.machine.graph()), run.run_secrets.as_deref());
         let (state, position) = (&*run_state.state, &run_state.position);
-        // The finished calls of a visit that is made again are in records before.
-        let is_again = !position.held.is_empty() || position.waits.iter().any(|wait| wait.opened.is_inside());
+        // The finished calls of a visit that is made again, and the answers that it has, are in records before.
+        let is_again = !position.held.is_empty()
+            || !position.answers.is_empty()
+            || position.waits.iter().any(|wait| wait.opened.is_inside());
         let due = |journal_writer: &&mut JournalWriter| !is_again && journal_writer.due.is_now();
         let journal_writer = self.journal.as_mut().filter(due)?;
         journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })

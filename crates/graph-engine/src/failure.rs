@@ -85,9 +85,40 @@ struct Rare {
     code: Option<String>,
     status: Option<u16>,
     retry_after: Option<Duration>,
+    question: Option<Box<Value>>,
 }
 
 impl ActionError {
+    /// Not a failure: the tool asks people something before it is done. The node says who answers, with `interrupts`.
+    ///
+    /// The run shows `payload` to people and waits, in no process. When they have answered, the tool is called again with the same
+    /// parameters and the same [idempotency key](crate::Call::idempotency_key), and the call has the
+    /// [answers](crate::Call::answers) of all its questions so far. Nothing else of the first call is kept, so the tool asks before it
+    /// changes anything. On a node without `interrupts`, the call fails.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn pay_out(_: u64, _: String) -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// use graph_runtime::{ActionError, Call};
+    /// use serde_json::json;
+    ///
+    /// async fn refund(call: &Call, cents: u64) -> Result<String, ActionError> {
+    ///     if cents > 10_000 {
+    ///         match call.answers() {
+    ///             [] => return Err(ActionError::interrupt(json!({ "refund": cents }))),
+    ///             [decided, ..] if decided.answer == json!("refuse") => return Ok("refused".to_owned()),
+    ///             _ => {}
+    ///         }
+    ///     }
+    ///     Ok(pay_out(cents, call.idempotency_key()).await?)
+    /// }
+    /// ```
+    pub fn interrupt(payload: Value) -> Self {
+        let mut error = Self::new(Category::Permanent, "the tool asks people, and the node does not say who answers");
+        error.rare().question = Some(Box::new(payload));
+        error
+    }
+
     /// A failure that a retry does not fix.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::new(Category::Permanent, message)
@@ -217,6 +248,8 @@ pub struct Failure {
     pub status: Option<u16>,
     /// The time for which whatever the tool called asks to be left alone.
     pub retry_after: Option<Duration>,
+    /// The value that the tool asks people to see before it is done, if it has not failed but asks them.
+    pub question: Option<Box<Value>>,
 }
 
 impl Failure {
@@ -239,8 +272,8 @@ impl Failure {
 impl From<ActionError> for Failure {
     fn from(error: ActionError) -> Self {
         let ActionError { category, typed, message, rare } = error;
-        let Rare { data, code, status, retry_after } = rare.map_or_else(Rare::default, |rare| *rare);
-        Self { message, category, typed, data, code, status, retry_after }
+        let Rare { data, code, status, retry_after, question } = rare.map_or_else(Rare::default, |rare| *rare);
+        Self { message, category, typed, data, code, status, retry_after, question }
     }
 }
 
@@ -381,6 +414,7 @@ mod tests {
             code: Some("rate_limit".into()),
             status: Some(429),
             retry_after: Some(Duration::from_secs(7)),
+            question: None,
         };
         assert_eq!(Failure::from(error), expected);
     }

@@ -50,6 +50,7 @@ mod schedules;
 pub mod schema;
 pub mod services;
 pub mod signal;
+mod signed_answer;
 pub mod single;
 pub mod start;
 pub mod state;

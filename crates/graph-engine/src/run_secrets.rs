@@ -167,6 +167,9 @@ impl RunSecrets {
             failure.data = Some(data);
         }
         self.scrub(&mut failure.message);
+        if let Some(question) = &mut failure.question {
+            self.scrub_value(question, None);
+        }
         if let Some(code) = &mut failure.code {
             self.scrub(code);
         }

@@ -212,7 +212,7 @@ impl RuntimeServices {
                 false => Ok(()),
             };
         }
-        let asks = || code.nodes.iter().filter_map(|node| node.kind.wait()?.ask.as_ref());
+        let asks = || code.nodes.iter().filter_map(|node| node.wait()?.ask.as_ref());
         let of_answers = || asks().any(|ask| ask.schema.is_some());
         let of_signals = || code.settings.signals.values().any(|signal| signal.schema.is_some());
         if !schema::IS_THERE && (of_signals() || of_answers()) {

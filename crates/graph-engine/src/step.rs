@@ -54,6 +54,7 @@ pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
 pub use shared::{SHARED, SharedKey, check_shared, shared_values};
 pub use shown::{at_limit, hook_values, keys, state_value};
 pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
+pub(crate) use wait::check_payload;
 pub use writes::{StateWrites, write};
 
 /// The calls that a node asks for, if any.
@@ -88,6 +89,8 @@ pub fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
         CompiledKind::Wait(_) if env.taken.is_some() => Ok(Planned::Compute),
         CompiledKind::Wait(wait) => wait::opening(env, wait, notes).map(Planned::Wait),
         CompiledKind::Return(_) => Ok(Planned::Finish),
+        // Nobody answered its tool in time.
+        CompiledKind::Action(_) if env.taken.is_some_and(|taken| taken.signal.is_none()) => Ok(Planned::Compute),
         CompiledKind::Action(call) => env.graph.request(call, &env.context, None, notes).map(Planned::Call),
         CompiledKind::Foreach(each) => match env.graph.evaluate(each.over(), &env.context, notes) {
             Value::Array(items) => Ok(Planned::Each { items, width: each.width }),

@@ -5,9 +5,9 @@ use std::fmt;
 use graph_model::digest::Digest;
 use serde::{Deserialize, Serialize};
 
-/// Returns the id of the wait of a visit. The answer to an interrupt has it as its name.
-pub fn wait_id(step: u64) -> String {
-    format!("{step}#1")
+/// Returns the id of the wait of a visit after `before` others of that visit. The answer to a question has it as its name.
+pub fn wait_id(step: u64, before: u64) -> String {
+    format!("{step}#{}", before.saturating_add(1))
 }
 
 /// The id of a wait in its run: the number of the visit that waits, and how many waits of that visit there were with it. The id of
@@ -17,9 +17,9 @@ pub fn wait_id(step: u64) -> String {
 pub struct WaitId(String);
 
 impl WaitId {
-    /// The wait of a visit, by the number of the visit.
+    /// The first wait of a visit, by the number of the visit.
     pub fn of_visit(step: u64) -> Self {
-        Self(wait_id(step))
+        Self(wait_id(step, 0))
     }
 
     /// A wait from the text of its id, for stores that read it back.

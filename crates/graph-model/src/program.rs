@@ -612,7 +612,7 @@ impl NodeBody {
     pub fn paths<'b>(&'b self, visit: &mut impl FnMut(&'b Path)) {
         let own = [&self.item, &self.params, &self.output].into_iter().flatten();
         let over = self.each.as_ref().map(|each| &each.over);
-        let wait = self.wait.iter().flat_map(|wait| wait.until.iter().chain(wait.ask.iter().map(|ask| &ask.payload)));
+        let wait = self.wait.iter().flat_map(|wait| wait.until.iter().chain(wait.payload()));
         own.chain(over).chain(wait).chain(self.assign.values()).for_each(|term| term.paths(visit));
     }
 }
@@ -680,7 +680,8 @@ impl NodeFacts {
             && body.join.is_none()
             && body.timeout_ms.is_none()
             && body.remote.is_none()
-            && !body.cached;
+            && !body.cached
+            && body.wait.is_none();
         facts
     }
 
@@ -728,7 +729,7 @@ pub struct Each {
     pub width: Option<u32>,
 }
 
-/// The wait of a node.
+/// The wait of a node, or that of an action whose tool asks people.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wait {
@@ -744,17 +745,25 @@ pub struct Wait {
     /// The index of the node that follows when the time has come without one of these signals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_timeout: Option<u16>,
-    /// Its question, if it is an interrupt, which waits for the answer instead of signals.
+    /// Its question, if it is an interrupt or one of a tool, which waits for the answer instead of signals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ask: Option<Ask>,
 }
 
-/// The question of an interrupt.
+impl Wait {
+    /// Returns the value that people are shown, if the node computes it.
+    pub fn payload(&self) -> Option<&Term> {
+        self.ask.as_ref()?.payload.as_ref()
+    }
+}
+
+/// The question of an interrupt, or of the tool of an action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// The value that people are shown.
-    pub payload: Term,
+    /// The value that people are shown; `None` if the tool that asks gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Term>,
     /// The schema of the answer, if it says more than the type does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,

@@ -36,7 +36,7 @@ pub(crate) fn of_nodes(model: &Model<'_>) -> Vec<NodeFacts> {
 
 /// Whether a node at most calls a tool of the program once, computes, and follows an edge.
 fn is_plain(model: &Model<'_>, node: &NodeDefinition) -> bool {
-    if node.each().is_some() || node.wait().is_some() || node.ends_run() {
+    if node.each().is_some() || node.wait().is_some() || node.interrupts().is_some() || node.ends_run() {
         return false;
     }
     let Some(call) = node.call() else { return true };

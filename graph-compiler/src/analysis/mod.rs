@@ -184,7 +184,7 @@ impl<'d> Analysis<'d> {
             description: signal.schema.description.clone(),
         };
         let answers = definition.nodes.iter().filter_map(|node| {
-            let schema = &node.wait()?.ask.as_ref()?.schema;
+            let schema = &node.ask()?.schema;
             let (name, ty) = (node.name.to_string(), Type::of_schema(schema));
             Some(TypedSignal { name, ty, description: schema.description.clone() })
         });

@@ -165,7 +165,7 @@ pub(crate) fn terms<'n>(node: &'n NodeDefinition) -> Vec<(Site, &'n TermDefiniti
     }
     terms.extend(node.each().map(|each| (Site::Over, &each.over)));
     terms.extend(node.wait().and_then(|wait| wait.until.as_ref()).map(|term| (Site::Until, term)));
-    terms.extend(node.wait().and_then(|wait| wait.ask.as_ref()).map(|ask| (Site::Payload, &ask.payload)));
+    terms.extend(node.ask().and_then(|ask| ask.payload.as_ref()).map(|payload| (Site::Payload, payload)));
     terms.extend(node.output().map(|term| (Site::Output, term)));
     let assign = node.assign().iter().enumerate().map(|(at, assignment)| (Site::Assign(at), &assignment.value));
     terms.extend(assign);

@@ -44,7 +44,7 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
 pub(super) fn check_waits(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let Some(limit) = analysis.model.definition.settings.deadline_ms else { return };
     for node in &analysis.model.definition.nodes {
-        let Some(timeout) = node.wait().and_then(|wait| wait.timeout_ms).filter(|timeout| *timeout > limit) else {
+        let Some(timeout) = node.waits_ms().filter(|timeout| *timeout > limit) else {
             continue;
         };
         let duration = |milliseconds| shown(Duration::from_millis(milliseconds));

@@ -301,12 +301,12 @@ fn build_node(
         item: call.and_then(|call| call.computed()).map(|(term, _)| term.to_program()),
         params: call.map(|call| call.params.to_program()),
         each,
-        wait: node.wait().map(|wait| program::Wait {
-            until: wait.until.as_ref().map(TermDefinition::to_program),
-            timeout_ms: wait.timeout_ms,
-            signals: wait.signals.iter().map(|name| name.value.clone()).collect(),
+        wait: (node.wait().is_some() || node.interrupts().is_some()).then(|| program::Wait {
+            until: node.wait().and_then(|wait| wait.until.as_ref()).map(TermDefinition::to_program),
+            timeout_ms: node.waits_ms(),
+            signals: node.wait().into_iter().flat_map(|wait| &wait.signals).map(|name| name.value.clone()).collect(),
             on_timeout: analysis.model.timeout_successor(at).map(index),
-            ask: wait.ask.as_ref().map(build_ask),
+            ask: node.ask().map(build_ask),
         }),
         assign,
         reset: node.reset().iter().map(ToString::to_string).collect(),
@@ -334,7 +334,7 @@ fn build_node(
 
 fn build_ask(ask: &AskDefinition) -> program::Ask {
     program::Ask {
-        payload: ask.payload.to_program(),
+        payload: ask.payload.as_ref().map(TermDefinition::to_program),
         schema: ask.schema.beyond_types(),
         role: ask.role.as_ref().map(|role| role.value.clone()),
         count: ask.count,

@@ -50,6 +50,8 @@ enum Again {
     Held,
     /// The graph that it runs can wait, and other branches go on meanwhile.
     Waits,
+    /// Its tool can ask people, and other branches go on meanwhile.
+    Asks,
 }
 
 impl Again {
@@ -57,14 +59,19 @@ impl Again {
         match self {
             Self::Held => "`on_branch_error: finish` lets the other branches finish before the call is made again",
             Self::Waits => "the graph that it runs can wait, and the other branches go on meanwhile",
+            Self::Asks => "its tool can ask people, and the other branches go on meanwhile",
         }
     }
 }
 
-/// Whether the graph that a node runs can wait.
-fn waits_inside(analysis: &Analysis<'_>, node: usize) -> bool {
-    let call = analysis.model.definition.nodes[node].call();
-    call.is_some_and(|call| analysis.model.tool(call).graph.is_some_and(|graph| graph.can_wait))
+/// Returns why the call of a node is made again after something else has happened: it waits for that.
+fn waits_inside(analysis: &Analysis<'_>, node: usize) -> Option<Again> {
+    let node = &analysis.model.definition.nodes[node];
+    if node.interrupts().is_some() {
+        return Some(Again::Asks);
+    }
+    let can_wait = analysis.model.tool(node.call()?).graph.is_some_and(|graph| graph.can_wait);
+    can_wait.then_some(Again::Waits)
 }
 
 /// Returns the visits of a node whose calls may be made again in a later step.
@@ -72,7 +79,7 @@ fn made_again<'a>(analysis: &'a Analysis<'_>, node: usize) -> impl Iterator<Item
     let (branches, waits) = (analysis.flow.branches(), waits_inside(analysis, node));
     branches.visits(node).filter_map(move |(at, visit)| match branches.holds(&analysis.model, visit) {
         true => Some((at, Again::Held)),
-        false => waits.then_some((at, Again::Waits)),
+        false => waits.map(|waits| (at, waits)),
     })
 }
 
@@ -296,9 +303,10 @@ fn holds_call(analysis: &Analysis<'_>, read: &PathRead<'_>, writers: &[usize]) -
 fn check_kept(analysis: &Analysis<'_>, read: &PathRead<'_>, key: usize, diagnostics: &mut Diagnostics) {
     let model = &analysis.model;
     let is_kept = model.keys[key].keep() == Some(Keep::Step);
-    let waits = waits_inside(analysis, read.node) && is_of_call(read.site);
-    let again = made_again(analysis, read.node).map(|(_, again)| again).find(|again| *again == Again::Held || waits);
-    let Some(again) = again.or(waits.then_some(Again::Waits)).filter(|_| is_kept) else { return };
+    let waits = waits_inside(analysis, read.node).filter(|_| is_of_call(read.site));
+    let mut all = made_again(analysis, read.node).map(|(_, again)| again);
+    let again = all.find(|again| *again == Again::Held || waits.is_some());
+    let Some(again) = again.or(waits).filter(|_| is_kept) else { return };
     let (node, name) = (&model.definition.nodes[read.node].name, model.keys[key].name);
     let message = format!(
         "node `{node}` depends on `state.{name}`, which has its value for one step, and may be visited again later"
@@ -312,6 +320,10 @@ fn check_kept(analysis: &Analysis<'_>, read: &PathRead<'_>, key: usize, diagnost
         }
         Again::Waits => {
             diagnostic.label("the graph that it runs can wait, and the node is visited again when that is over");
+            diagnostic.help("remove `keep`");
+        }
+        Again::Asks => {
+            diagnostic.label("its tool can ask people, and the node is visited again when they have answered");
             diagnostic.help("remove `keep`");
         }
     }
@@ -364,6 +376,6 @@ fn held_call(
     }
     diagnostic.help(match again {
         Again::Held => "read it in the branch that writes it, or end the run at once: `on_branch_error: stop`",
-        Again::Waits => "read it in the branch that writes it, or behind the join",
+        Again::Waits | Again::Asks => "read it in the branch that writes it, or behind the join",
     });
 }

@@ -28,10 +28,10 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
                 check_texts(analysis, (at, site), term, diagnostics);
             }
         }
-        if let Some(ask) = node.wait().and_then(|wait| wait.ask.as_ref()) {
+        if let Some(payload) = node.ask().and_then(|ask| ask.payload.as_ref()) {
             let promise = Promise::None("people are shown the payload of an interrupt");
             let given = SecretCheck { analysis, node: at, site: Site::Payload, promise };
-            given.check(&ask.payload, &Type::any(), &format_args!("the payload of `{}`", node.name), diagnostics);
+            given.check(payload, &Type::any(), &format_args!("the payload of `{}`", node.name), diagnostics);
         }
         tests(node).into_iter().for_each(|test| check_test(analysis, (at, Site::Next), test, diagnostics));
     }

@@ -1,7 +1,10 @@
 //! Nodes that wait, and nodes that run graphs that wait.
 
-use graph_definition::definition::{AskDefinition, NodeDefinition, TermDefinition, TermKind, WaitDefinition};
+use graph_definition::definition::{
+    AskDefinition, Conduct, InterruptsDefinition, NodeDefinition, TermDefinition, TermKind, WaitDefinition,
+};
 use graph_definition::diagnostic::{Diagnostics, code};
+use graph_model::program::{Executor, THREAD_DIRECTIVE};
 use graph_model::timestamp;
 use graph_model::value::Value;
 
@@ -29,6 +32,65 @@ pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
             }
             check_timeout(analysis, node, wait, diagnostics);
         }
+        if let Some(interrupts) = node.interrupts() {
+            check_interrupts(analysis, node, interrupts, diagnostics);
+        }
+    }
+}
+
+/// Checks what the tool of a node may ask.
+fn check_interrupts(
+    analysis: &Analysis<'_>,
+    node: &NodeDefinition,
+    interrupts: &InterruptsDefinition,
+    diagnostics: &mut Diagnostics,
+) {
+    check_ask(analysis, node, &interrupts.ask, diagnostics);
+    let place = || analysis.model.place(&interrupts.span);
+    let tool = node.call().map(|call| (call.id(), analysis.model.tool(call)));
+    let problem = tool.and_then(|(id, tool)| match (id, tool.by) {
+        (None, _) => Some((
+            "does not know which tool it calls, and the tool that asked is called again",
+            "name the tool, and choose between several with a route: `next: { by: …, to: … }`",
+        )),
+        (_, Executor::Graph) => {
+            Some(("runs a graph, which asks by itself", "remove `interrupts`: the nodes of that graph say who answers"))
+        }
+        (_, Executor::Items) => Some(("acts on items, which asks nothing", "remove `interrupts`")),
+        (Some(id), Executor::Program) if id.as_str() == THREAD_DIRECTIVE => {
+            Some(("begins an agent's thread, which asks nothing", "remove `interrupts`"))
+        }
+        (_, Executor::Program) => None,
+    });
+    if let Some((problem, help)) = problem {
+        let message = format!("node `{}` {problem}", node.name);
+        diagnostics.error(code::BAD_WAIT, place(), message).help(help);
+    }
+    let contract = node.call().and_then(|call| analysis.model.tool(call).contract);
+    if contract.is_some_and(|contract| contract.builtin() || contract.subprocess().is_some()) {
+        let message = format!("`interrupts` does nothing: the tool of node `{}` asks nothing", node.name);
+        diagnostics
+            .lint(code::NO_EFFECT, place(), message)
+            .help("remove it, or ask before the call, in a node of `type: interrupt`");
+    }
+    if node.conduct().is_some_and(Conduct::caches) {
+        let message = format!("the result of node `{}` is cached, and depends on what people answer", node.name);
+        diagnostics.error(code::BAD_WAIT, place(), message).help("remove `cache_result`, or `interrupts`");
+    }
+    match &interrupts.on_timeout {
+        None if interrupts.has_time => {
+            let message = format!("node `{}` does not say what follows if nobody answers its tool in time", node.name);
+            diagnostics
+                .error(code::BAD_WAIT, place(), message)
+                .help("name the node that follows then: `on_timeout: name`");
+        }
+        Some(on_timeout) if !interrupts.has_time => {
+            let message = format!("the questions of node `{}` have no time that they wait for", node.name);
+            diagnostics
+                .error(code::BAD_WAIT, analysis.model.place(&on_timeout.span), message)
+                .help("say how long they wait, `timeout: 2d`, or remove `on_timeout`");
+        }
+        _ => {}
     }
 }
 
@@ -113,6 +175,12 @@ pub(super) fn check_endless(analysis: &Analysis<'_>, diagnostics: &mut Diagnosti
             diagnostics
                 .lint(code::ENDLESS_QUESTION, analysis.model.place(&node.name.span), message)
                 .help("say how long it waits and what follows then: `timeout: 3d` and `on_timeout: name`");
+        }
+        if let Some(interrupts) = node.interrupts().filter(|one| !one.has_time && one.on_timeout.is_none()) {
+            let message = format!("the questions of node `{}` wait forever if nobody answers", node.name);
+            diagnostics
+                .lint(code::ENDLESS_QUESTION, analysis.model.place(&interrupts.span), message)
+                .help("say how long they wait and what follows then: `timeout: 3d` and `on_timeout: name`");
         }
     }
 }

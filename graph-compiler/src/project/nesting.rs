@@ -245,7 +245,7 @@ impl Project {
             shares: shares(&definition),
             inputs: inputs.map_or_else(Type::any, Type::of_schema).not_null(),
             needs: needs(&definition),
-            waits: definition.nodes.iter().any(|node| node.wait().is_some()),
+            waits: definition.nodes.iter().any(|node| node.wait().is_some() || node.interrupts().is_some()),
             schema: inputs.cloned(),
             env: definition.env.clone(),
             steps: Steps::of(&definition).filter(|_| !ignored.has_errors()),

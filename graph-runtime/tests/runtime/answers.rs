@@ -86,18 +86,18 @@ impl AnswerKeys for People {
 }
 
 /// A runtime, and people: Ann and Bo refund, Cy does not.
-struct Office {
-    store: MemoryStore,
-    clock: Arc<ManualClock>,
-    runtime: Runtime,
+pub(crate) struct Office {
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) runtime: Runtime,
     people: People,
-    ann: SecretKey,
-    bo: SecretKey,
-    cy: SecretKey,
+    pub(crate) ann: SecretKey,
+    pub(crate) bo: SecretKey,
+    pub(crate) cy: SecretKey,
 }
 
 impl Office {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ((store, clock), people) = (store(), People::default());
         let [ann, bo] = [(11, "Ann"), (12, "Bo")].map(|(seed, owner)| people.add(seed, owner, &["refunds"]));
         let cy = people.add(13, "Cy", &["shipping"]);
@@ -111,13 +111,13 @@ impl Office {
         self.question(graph, run).await
     }
 
-    async fn question(&self, graph: &Interpreted, run: &RunId) -> Question {
+    pub(crate) async fn question(&self, graph: &Interpreted, run: &RunId) -> Question {
         let mut questions = self.runtime.questions(graph, run).await.unwrap();
         assert_eq!(questions.len(), 1);
         questions.remove(0)
     }
 
-    async fn finish(&self, graph: &Interpreted, run: &RunId) -> Value {
+    pub(crate) async fn finish(&self, graph: &Interpreted, run: &RunId) -> Value {
         let finished = self.runtime.resume(graph.clone(), run).await.unwrap().await.unwrap();
         assert_proven(&self.store, graph, run, Status::Completed).await;
         finished.output

@@ -41,6 +41,9 @@ fn performing(program: &Program<'_>, calls: &Calls) -> Interpreted {
         match params["fails"].as_str() {
             Some("always") => Err(ActionError::permanent("it fails")),
             Some("once") if before.len() == 1 => Err(ActionError::permanent("it fails once")),
+            _ if (call.answers().len() as u64) < params["asks"].as_u64().unwrap_or_default() => {
+                Err(ActionError::interrupt(json!({"after": call.answers().len()})))
+            }
             _ => Ok(params),
         }
     })
@@ -409,7 +412,11 @@ fn node(random: &mut Random, name: &str, next: &str, nests: bool, fails: &str) -
         1 => format!(
             r#"{{"line":1,"does":{{"action":0}},"params":{{"at":"{name}","n":"${{inputs.n}}","fails":"{fails}"}},{tail}}}"#
         ),
-        2 | 3 => format!(r#"{{"line":1,"does":"interrupt","wait":{{"ask":{{"payload":"{name}","count":1}}}},{tail}}}"#),
+        2 => format!(r#"{{"line":1,"does":"interrupt","wait":{{"ask":{{"payload":"{name}","count":1}}}},{tail}}}"#),
+        3 => format!(
+            r#"{{"line":1,"does":{{"action":0}},"params":{{"at":"{name}","n":"${{inputs.n}}","asks":{}}},"wait":{{"ask":{{"count":1}}}},{tail}}}"#,
+            1 + random.below(2)
+        ),
         4 => format!(
             r#"{{"line":1,"does":"wait","wait":{{"timeout_ms":{}}},{tail}}}"#,
             (1 + random.below(3)) * 3_600_000
@@ -572,7 +579,7 @@ async fn check_runs(played: &Played, has_quorum: bool, may_be_left: bool, what: 
     }
     // Only signals that no wait of a nested run took before its end leave the inbox otherwise.
     for (order, name) in (1..).zip(&played.received).filter(|(order, _)| !taken.contains(order)) {
-        let is_answer = name.ends_with("#1");
+        let is_answer = name.contains('#');
         assert!(name.contains('/') && (!is_answer || has_quorum), "{what}: signal {order}, `{name}`, is lost");
     }
     ended
@@ -642,10 +649,12 @@ async fn check_nest(seed: u64) -> (usize, usize) {
             .calls
             .lock()
             .unwrap()
-            .values()
-            .map(|keys| {
+            .iter()
+            .map(|(params, keys)| {
                 let once: BTreeSet<&String> = keys.iter().collect();
-                keys.len() - once.len()
+                // A tool is called again with each answer.
+                let asks = serde_json::from_str::<Value>(params).unwrap()["asks"].as_u64().unwrap_or_default();
+                keys.len().saturating_sub(once.len() * (1 + usize::try_from(asks).unwrap()))
             })
             .sum();
         let fails: usize = played.calls.lock().unwrap().keys().filter(|params| params.contains("once")).count();

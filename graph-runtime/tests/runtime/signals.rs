@@ -310,14 +310,27 @@ struct Awaited {
     signals: Vec<&'static str>,
     hours: Option<u64>,
     asks: bool,
+    /// How many questions the tool of the node asks one after the other, if it does.
+    by_tool: Option<u64>,
 }
 
 impl Awaited {
     /// Whether the wait of a visit receives what came with a name at a time.
-    fn receives(&self, step: u64, due: Option<i64>, name: &str, at: i64) -> bool {
-        let is_named = if self.asks { name == format!("{step}#1") } else { self.signals.contains(&name) };
-        is_named && due.is_none_or(|due| at < due)
+    fn receives(&self, wait: &OpenedWait, name: &str, at: i64) -> bool {
+        let own = format!("{}#{}", wait.step, wait.answered + 1);
+        let is_named = if self.asks { name == own } else { self.signals.contains(&name) };
+        is_named && wait.due.is_none_or(|due| at < due)
     }
+}
+
+/// A wait of a journal that is open.
+struct OpenedWait {
+    step: u64,
+    node: String,
+    at: i64,
+    due: Option<i64>,
+    /// How many questions of the visit were answered before.
+    answered: usize,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -359,18 +372,26 @@ impl Branches {
         let log = format!(r#""assign":{{"log":{{"at":"{name}","got":"${{result}}"}}}},"next":[{{"to":"{next}"}}]"#);
         // The last node of a branch leads to the join when nothing comes, and others lead on.
         let target = if next == "met" { "\"MET\"".to_owned() } else { (self.nodes.len() + 1).to_string() };
-        match random.below(7) {
+        match random.below(9) {
             0 => format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"fail":false}},{log}}}"#),
             1 => format!(r#"{{"line":1,"does":{{"action":0}},"params":{{"fail":{}}},{log}}}"#, random.below(3) == 0),
-            2 | 3 => {
+            2..=5 => {
                 let hours = (random.below(2) == 0).then(|| 1 + random.below(4));
                 let count = 1 + random.below(2);
-                let mut wait = format!(r#""ask":{{"payload":"{name}","count":{count}}}"#);
+                let by_tool = (random.below(2) == 0).then(|| random.below(4));
+                let payload = if by_tool.is_some() { String::new() } else { format!(r#""payload":"{name}","#) };
+                let mut wait = format!(r#""ask":{{{payload}"count":{count}}}"#);
                 if let Some(hours) = hours {
                     write!(wait, r#","timeout_ms":{},"on_timeout":{target}"#, hours * 3_600_000).unwrap();
                 }
-                self.waits.insert(name.to_owned(), Awaited { hours, asks: true, ..Awaited::default() });
-                format!(r#"{{"line":1,"does":"interrupt","wait":{{{wait}}},{log}}}"#)
+                self.waits.insert(name.to_owned(), Awaited { hours, asks: true, by_tool, ..Awaited::default() });
+                let fails = random.below(3) == 0;
+                match by_tool {
+                    Some(asks) => format!(
+                        r#"{{"line":1,"does":{{"action":0}},"params":{{"asks":{asks},"fail":{fails}}},"wait":{{{wait}}},{log}}}"#
+                    ),
+                    None => format!(r#"{{"line":1,"does":"interrupt","wait":{{{wait}}},{log}}}"#),
+                }
             }
             _ => {
                 let mut signals: Vec<&str> = NAMES.into_iter().filter(|_| random.below(2) == 0).collect();
@@ -389,7 +410,7 @@ impl Branches {
                 if !signals.is_empty() && hours.is_some() {
                     wait.push(format!(r#""on_timeout":{target}"#));
                 }
-                self.waits.insert(name.to_owned(), Awaited { signals, hours, asks: false });
+                self.waits.insert(name.to_owned(), Awaited { signals, hours, ..Awaited::default() });
                 format!(r#"{{"line":1,"does":"wait","wait":{{{}}},{log}}}"#, wait.join(","))
             }
         }
@@ -409,9 +430,16 @@ impl Branches {
             let before = calls.entry(call.node().to_owned()).or_default();
             before.push(call.idempotency_key().to_string());
             // A call that fails succeeds when it is made again.
-            match params["fail"] == true && before.len() == 1 {
-                true => Err(ActionError::permanent("it fails")),
-                false => Ok(json!(call.node())),
+            if params["fail"] == true && before.len() == 1 {
+                return Err(ActionError::permanent("it fails"));
+            }
+            let answers: Vec<&Value> = call.answers().iter().map(|signed| &signed.answer).collect();
+            match params["asks"].as_u64() {
+                Some(asks) if (answers.len() as u64) < asks => {
+                    Err(ActionError::interrupt(json!({"node": call.node(), "before": answers})))
+                }
+                Some(_) => Ok(json!(answers)),
+                None => Ok(json!(call.node())),
             }
         })
     }
@@ -546,7 +574,8 @@ async fn played(
 /// Checks the journal of a run against the rules, independent of the engine. Returns how many signals ended waits.
 fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &str) -> usize {
     let sent = &played.received;
-    let mut opened: BTreeMap<u64, (String, i64, Option<i64>)> = BTreeMap::new();
+    let mut opened: BTreeMap<u64, OpenedWait> = BTreeMap::new();
+    let mut answered: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
     let mut taken: BTreeSet<u64> = BTreeSet::new();
     let mut results: BTreeMap<String, Value> = BTreeMap::new();
     for record in journal {
@@ -554,28 +583,32 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
             Entry::Step(step) => {
                 for visit in &step.visits {
                     if let Some(wait) = &visit.opened {
-                        opened.insert(visit.step, (visit.node.clone(), wait.at, wait.due));
+                        let before: &[Value] = answered.get(&visit.step).map_or(&[], Vec::as_slice);
+                        if made.waits[&visit.node].by_tool.is_some() {
+                            let shown = json!({"node": visit.node, "before": before});
+                            assert_eq!(wait.payload.as_ref(), Some(&shown), "{what}");
+                        }
+                        let (node, at, due) = (visit.node.clone(), wait.at, wait.due);
+                        let open = OpenedWait { step: visit.step, node, at, due, answered: before.len() };
+                        assert!(opened.insert(visit.step, open).is_none(), "{what}: it is open once");
                     }
                 }
             }
             Entry::Take(take) => {
-                let mut over: Vec<(u64, String, Option<TakenSignal>, Option<i64>)> = Vec::new();
+                let mut over: Vec<(OpenedWait, Option<TakenSignal>)> = Vec::new();
                 for wait in &take.taken {
-                    let (node, at, due) = opened.remove(&wait.step).expect("a wait is taken once");
-                    let awaited = &made.waits[&node];
-                    assert_eq!(
-                        due,
-                        awaited.hours.map(|hours| at + i64::try_from(hours).unwrap() * 3_600_000),
-                        "{what}"
-                    );
+                    let open = opened.remove(&wait.step).expect("a wait is taken once");
+                    let awaited = &made.waits[&open.node];
+                    let hours = awaited.hours.map(|hours| i64::try_from(hours).unwrap() * 3_600_000);
+                    assert_eq!(open.due, hours.map(|hours| open.at + hours), "{what}");
                     match &wait.signal {
                         Some(signal) => {
                             assert!(taken.insert(signal.order), "{what}: a signal is taken once");
                             let (name, received) = &sent[usize::try_from(signal.order - 1).unwrap()];
                             assert_eq!((name, *received), (&signal.name, signal.at), "{what}");
-                            assert!(awaited.receives(wait.step, due, name, signal.at), "{what}");
-                            let lower = opened.iter().find(|(step, (node, _, due))| {
-                                **step < wait.step && made.waits[node].receives(**step, *due, name, signal.at)
+                            assert!(awaited.receives(&open, name, signal.at), "{what}");
+                            let lower = opened.iter().find(|(step, other)| {
+                                **step < wait.step && made.waits[&other.node].receives(other, name, signal.at)
                             });
                             // A later signal of the same record may end it.
                             let ends = |step: u64| take.taken.iter().any(|other| other.step == step);
@@ -587,23 +620,23 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                                 true => played.answers[name].clone(),
                                 false => json!({"signal": name, name: signal.value}),
                             };
-                            results.insert(node.clone(), result);
+                            answered.entry(wait.step).or_default().push(result.clone());
+                            let all = || json!(answered[&wait.step]);
+                            results.insert(open.node.clone(), if awaited.by_tool.is_some() { all() } else { result });
                         }
-                        None => assert!(due.is_some_and(|due| due <= wait.at), "{what}: too early"),
+                        None => assert!(open.due.is_some_and(|due| due <= wait.at), "{what}: too early"),
                     }
-                    over.push((wait.step, node, wait.signal.clone(), due));
+                    over.push((open, wait.signal.clone()));
                 }
                 // A signal that was there before the last one that was taken, or before a time was over, is left only if no
                 // wait receives it.
-                let last = over.iter().filter_map(|(_, _, signal, _)| Some(signal.as_ref()?.order)).max().unwrap_or(0);
+                let last = over.iter().filter_map(|(_, signal)| Some(signal.as_ref()?.order)).max().unwrap_or(0);
                 for (order, (name, received)) in (1..).zip(sent).filter(|(order, _)| !taken.contains(order)) {
-                    let receives = |step: &u64, node: &str, due: &Option<i64>| {
-                        made.waits[node].receives(*step, *due, name, *received)
-                    };
-                    let open = order < last && opened.iter().any(|(step, (node, _, due))| receives(step, node, due));
-                    let missed = over.iter().any(|(step, node, signal, due)| match signal {
-                        Some(signal) => order < signal.order && receives(step, node, due),
-                        None => receives(step, node, due),
+                    let receives = |wait: &OpenedWait| made.waits[&wait.node].receives(wait, name, *received);
+                    let open = order < last && opened.values().any(receives);
+                    let missed = over.iter().any(|(wait, signal)| match signal {
+                        Some(signal) => order < signal.order && receives(wait),
+                        None => receives(wait),
                     });
                     assert!(!open && !missed, "{what}: `{name}` was left");
                 }
@@ -614,12 +647,18 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
     for record in journal {
         let Entry::Step(step) = &record.entry else { continue };
         for visit in step.visits.iter().filter(|visit| visit.opened.is_none() && made.waits.contains_key(&visit.node)) {
+            let Awaited { signals, asks, by_tool, hours } = &made.waits[&visit.node];
+            if visit.timed_out {
+                assert!(hours.is_some() && visit.changes.is_empty(), "{what}");
+                continue;
+            }
+            if let Some(by_tool) = by_tool {
+                let got = visit.changes["log"]["got"].as_array().map(Vec::len);
+                assert_eq!(got, usize::try_from(*by_tool).ok(), "{what}: each question was answered");
+            }
             match results.get(&visit.node) {
                 Some(result) => assert_eq!(visit.changes["log"]["got"], *result, "{what}"),
-                None => {
-                    let Awaited { signals, asks, .. } = &made.waits[&visit.node];
-                    assert!(visit.timed_out || (signals.is_empty() && !asks), "{what}");
-                }
+                None => assert!((signals.is_empty() && !asks) || *by_tool == Some(0), "{what}"),
             }
         }
     }

@@ -37,7 +37,8 @@ pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{
     Action, AskDefinition, Assignment, ByDefinition, EachDefinition, EdgeDefinition, EdgeList, ForeachDefinition,
-    GateDefinition, NodeDefinition, NodeKind, QuorumDefinition, Return, RouteDefinition, WaitDefinition,
+    GateDefinition, InterruptsDefinition, NodeDefinition, NodeKind, QuorumDefinition, Return, RouteDefinition,
+    WaitDefinition,
 };
 pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};

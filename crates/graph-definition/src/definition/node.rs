@@ -68,6 +68,8 @@ pub struct Action {
     pub call: CallDefinition,
     /// How the call is made.
     pub conduct: Conduct,
+    /// The questions that the tool may ask people before it is done.
+    pub interrupts: Option<Box<InterruptsDefinition>>,
     /// The assignments to the state when the call has returned.
     pub assign: Vec<Assignment>,
     /// The channels that get their first values again before the assignments.
@@ -228,11 +230,26 @@ pub struct EdgeDefinition {
     pub description: Option<String>,
 }
 
+/// The questions that the tool of an action may ask.
+#[derive(Debug)]
+pub struct InterruptsDefinition {
+    /// The place of the field in the file.
+    pub span: Span,
+    /// Its questions, of which each has a payload from the tool.
+    pub ask: AskDefinition,
+    /// How long each waits for its answer, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// Whether the file gives it a time, also one that could not be read.
+    pub has_time: bool,
+    /// Where the run continues when the time has come without an answer. The tool is not called again.
+    pub on_timeout: Option<Spanned<NodeName>>,
+}
+
 /// The question of an interrupt.
 #[derive(Debug)]
 pub struct AskDefinition {
-    /// The value that people are shown.
-    pub payload: TermDefinition,
+    /// The value that people are shown; `None` if the tool that asks gives it.
+    pub payload: Option<TermDefinition>,
     /// The answers that it can have.
     pub schema: ValueSchema,
     /// The role that whoever answers has; `None` for any trusted key.
@@ -303,6 +320,30 @@ impl NodeDefinition {
         match &self.kind {
             NodeKind::Wait(wait) => Some(wait),
             _ => None,
+        }
+    }
+
+    /// Returns what the tool of the node may ask people, if it may.
+    pub fn interrupts(&self) -> Option<&InterruptsDefinition> {
+        match &self.kind {
+            NodeKind::Action(action) => action.interrupts.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the question of the node, or of its tool.
+    pub fn ask(&self) -> Option<&AskDefinition> {
+        match self.interrupts() {
+            Some(interrupts) => Some(&interrupts.ask),
+            None => self.wait()?.ask.as_ref(),
+        }
+    }
+
+    /// Returns how long the node waits for a signal or an answer, or its tool for an answer, in milliseconds.
+    pub fn waits_ms(&self) -> Option<u64> {
+        match self.interrupts() {
+            Some(interrupts) => interrupts.timeout_ms,
+            None => self.wait()?.timeout_ms,
         }
     }
 
@@ -412,9 +453,12 @@ impl NodeDefinition {
         }
     }
 
-    /// Returns the node that follows when a wait for signals has lasted its time.
+    /// Returns the node that follows when the time has come without a signal or an answer.
     pub fn on_timeout(&self) -> Option<&Spanned<NodeName>> {
-        self.wait()?.on_timeout.as_ref()
+        match self.interrupts() {
+            Some(interrupts) => interrupts.on_timeout.as_ref(),
+            None => self.wait()?.on_timeout.as_ref(),
+        }
     }
 
     /// Returns the outcome of the branches that this node does not wait for.
@@ -460,6 +504,9 @@ const WAITING: [&str; 4] = ["signals", "until", "timeout", "on_timeout"];
 /// The fields that only an interrupt has, and the time that it waits.
 const ASKING: [&str; 5] = ["payload", "result_schema", "answered_by", "timeout", "on_timeout"];
 
+/// The fields of `interrupts`.
+pub const INTERRUPTS: [&str; 5] = ["result_schema", "answered_by", "timeout", "on_timeout", "comment"];
+
 /// The fields of `answered_by`.
 pub const ANSWERED_BY: [&str; 3] = ["role", "count", "comment"];
 
@@ -500,7 +547,7 @@ pub const MOST_NODES: usize = 60_000;
 /// Returns the fields of the nodes of a type; for an unknown type, those that every node has.
 pub fn fields_of(kind: &str) -> Vec<&'static str> {
     let own: &[&[&str]] = match kind {
-        "action" => &[&CALLING, &["assign", "reset", "share"]],
+        "action" => &[&CALLING, &["assign", "reset", "share", "interrupts"]],
         "foreach" => &[&CALLING, &EACH],
         "gate" => &[&["assign", "reset", "next"]],
         "wait" => &[&WAITING, &["assign", "reset", "next", "on_error"]],
@@ -684,9 +731,10 @@ fn parse_action(
     let next = parse_next(reader, fields, lost);
     let on_error = parse_target(reader, fields, "on_error", lost);
     let conduct = Conduct { env, ..conduct::parse(reader, fields) };
+    let interrupts = fields.get("interrupts").and_then(|tree| parse_interrupts(reader, tree, lost)).map(Box::new);
     let tree = reader.required(fields, &format!("node `{name}`"), "action")?;
     let call = action::parse(reader, tree, NamesInScope::Node)?;
-    Some(Action { call, conduct, assign, reset, share, next, on_error })
+    Some(Action { call, conduct, interrupts, assign, reset, share, next, on_error })
 }
 
 fn parse_foreach(
@@ -697,7 +745,7 @@ fn parse_foreach(
     lost: &mut bool,
 ) -> Option<ForeachDefinition> {
     let whose = format!("the foreach `{name}`");
-    *lost |= only(reader, fields, &whose, &fields_of("foreach"), &["assign", "share"]);
+    *lost |= only(reader, fields, &whose, &fields_of("foreach"), &["assign", "share", "interrupts"]);
     let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
     let next = parse_next(reader, fields, lost);
     let on_error = parse_target(reader, fields, "on_error", lost);
@@ -815,7 +863,7 @@ fn parse_gate(
     fields: &Fields<'_>,
     lost: &mut bool,
 ) -> GateDefinition {
-    let inert = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").chain(["share"]);
+    let inert = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").chain(["share", "interrupts"]);
     let inert: Vec<&str> = inert.collect();
     *lost |= only(reader, fields, &format!("the gate `{name}`"), &fields_of("gate"), &inert);
     let reset = channel::parse_keys(reader, fields, "`reset`");
@@ -832,7 +880,7 @@ fn parse_waiting(
 ) -> WaitDefinition {
     let known = fields_of(kind);
     let other = if kind == "wait" { &ASKING[..] } else { &WAITING[..] };
-    let inert = CALLING.iter().chain(&EACH).chain(other).copied().chain(["share"]);
+    let inert = CALLING.iter().chain(&EACH).chain(other).copied().chain(["share", "interrupts"]);
     let inert: Vec<&str> = inert.filter(|field| !known.contains(field)).collect();
     *lost |= only(reader, fields, whose, &known, &inert);
     WaitDefinition {
@@ -860,7 +908,14 @@ fn parse_interrupt(
     let waiting = parse_waiting(reader, "interrupt", &whose, fields, lost);
     let payload = reader.required(fields, &whose, "payload");
     let payload = payload.map(|tree| template::parse(reader, tree, NamesInScope::Node));
-    let schema = reader.required(fields, &whose, "result_schema");
+    let ask = parse_answers(reader, &whose, fields);
+    let ask = AskDefinition { payload: Some(payload?), ..ask? };
+    Some(WaitDefinition { ask: Some(ask), listens: true, ..waiting })
+}
+
+/// Reads the answers that a question can have, and who gives them. The question has no payload yet.
+fn parse_answers(reader: &mut DefinitionReader<'_>, whose: &str, fields: &Fields<'_>) -> Option<AskDefinition> {
+    let schema = reader.required(fields, whose, "result_schema");
     // A schema that could not be read was reported. Its consequences are not.
     let schema = schema.map(|tree| {
         let schema = schema::parse(reader, tree, SchemaOwner::Inputs);
@@ -869,8 +924,22 @@ fn parse_interrupt(
     names_nobody(reader, fields, "answered_by");
     let answered_by = fields.get("answered_by").and_then(|tree| parse_answered_by(reader, tree));
     let (role, count) = answered_by.unwrap_or((None, 1));
-    let ask = AskDefinition { payload: payload?, schema: schema?, role, count };
-    Some(WaitDefinition { ask: Some(ask), listens: true, ..waiting })
+    Some(AskDefinition { payload: None, schema: schema?, role, count })
+}
+
+/// Reads `interrupts`, the questions that the tool of an action may ask.
+fn parse_interrupts(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+    lost: &mut bool,
+) -> Option<InterruptsDefinition> {
+    let fields = reader.map(tree, "`interrupts`")?;
+    *lost |= reader.only(&fields, "`interrupts`", &INTERRUPTS, &[]);
+    let on_timeout = parse_target(reader, &fields, "on_timeout", lost);
+    let timeout = fields.get("timeout");
+    let timeout_ms = timeout.and_then(|tree| duration::parse(reader, tree, "`timeout`"));
+    let ask = parse_answers(reader, "`interrupts`", &fields)?;
+    Some(InterruptsDefinition { span: tree.span.clone(), ask, timeout_ms, has_time: timeout.is_some(), on_timeout })
 }
 
 /// Reports a field without a value. Without the field, everybody with a trusted key may answer.
@@ -941,7 +1010,7 @@ fn parse_return(
     fields: &Fields<'_>,
     lost: &mut bool,
 ) -> Return {
-    let inert = [CALLING.as_slice(), &EACH, &["assign", "share"]].concat();
+    let inert = [CALLING.as_slice(), &EACH, &["assign", "share", "interrupts"]].concat();
     *lost |= only(reader, fields, &format!("the return node `{name}`"), &fields_of("return"), &inert);
     let cancels = fields.get("cancels").map(|tree| (reader.boolean(tree, "`cancels`"), &tree.span));
     // A return that is meant to cancel branches would be reported for being beside them.
@@ -965,6 +1034,9 @@ fn only(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, whose: &str, kno
                 match name {
                     "assign" if known.contains(&"collect") => {
                         "name a state key that takes the list of results: `collect: key`"
+                    }
+                    "interrupts" if known.contains(&"collect") => {
+                        "let the foreach run a graph whose node has `interrupts`: its run asks for one element"
                     }
                     "share" if known.contains(&"collect") => {
                         "lead to a node with `share` for each element: `next: { over: …, as: name, to: node }`"

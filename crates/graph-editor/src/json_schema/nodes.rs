@@ -152,15 +152,21 @@ impl SchemaBasis {
             }
             "on_error" | "on_timeout" => reference("target"),
             "signals" => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 }),
-            "answered_by" => {
-                return only(&vocabulary::ANSWERED_BY, |field| {
+            "answered_by" => return answered_by(),
+            "interrupts" => {
+                let mut schema = only(&vocabulary::INTERRUPTS, |field| {
                     let schema = match field {
-                        "role" => json!({ "type": "string", "pattern": patterns::ROLE, "maxLength": 64 }),
-                        "count" => integer(1, vocabulary::MOST_SIGNERS.into()),
+                        "result_schema" => reference("schema"),
+                        "answered_by" => answered_by(),
+                        "timeout" => nullable(duration()),
+                        "on_timeout" => nullable(reference("target")),
                         _ => anything(),
                     };
-                    documented(schema, "`answered_by`", field)
+                    documented(schema, "`interrupts`", field)
                 });
+                schema["required"] = json!(["result_schema"]);
+                schema["dependentRequired"] = json!({ "timeout": ["on_timeout"], "on_timeout": ["timeout"] });
+                schema
             }
             "env_requires" => return env(),
             "retry" => retry(),
@@ -245,6 +251,18 @@ pub(super) fn shown(milliseconds: u64) -> Value {
 fn without(fields: &[&str]) -> Value {
     let required: Vec<Value> = fields.iter().map(|field| json!({ "required": [field] })).collect();
     json!({ "not": { "anyOf": required } })
+}
+
+/// Returns the schema of `answered_by`.
+fn answered_by() -> Value {
+    only(&vocabulary::ANSWERED_BY, |field| {
+        let schema = match field {
+            "role" => json!({ "type": "string", "pattern": patterns::ROLE, "maxLength": 64 }),
+            "count" => integer(1, vocabulary::MOST_SIGNERS.into()),
+            _ => anything(),
+        };
+        documented(schema, "`answered_by`", field)
+    })
 }
 
 /// Returns the schema of `waits_for` as a mapping; `list` is that of a list of names.

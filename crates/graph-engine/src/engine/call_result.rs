@@ -10,7 +10,7 @@ use crate::engine::run_state::VisitState;
 use crate::error::RunError;
 use crate::failure::{Failure, ItemFailure};
 use crate::record::Done;
-use crate::step::items_failed;
+use crate::step::{Opening, items_failed};
 use crate::store::Wait;
 
 /// A call that a visit needs.
@@ -38,6 +38,8 @@ pub(crate) struct CallResult {
     pub(crate) broken: Option<Box<RunError>>,
     /// The waits of the nested run, if it waits: the call is not over.
     pub(crate) waits: Vec<Wait>,
+    /// The value that its tool asks people to see, if it asks them: the call is not over.
+    pub(crate) question: Option<Value>,
     /// The nested run.
     pub(crate) run: Option<RunId>,
     /// Whether it was not made because its result was in the cache.
@@ -54,6 +56,10 @@ impl VisitState {
     pub(crate) fn take(&mut self, made: CallResult) {
         if !made.waits.is_empty() {
             return self.park(ParkedCalls { waits: made.waits, done: Vec::new() });
+        }
+        if made.question.is_some() {
+            (self.waits, self.at, self.opening) = (true, None, Opening { until: None, payload: made.question });
+            return self.warnings.clear();
         }
         self.called = made.failure.is_none();
         self.value = made.value;

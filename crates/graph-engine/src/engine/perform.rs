@@ -13,7 +13,10 @@ use crate::failure::{Category, Failure};
 use crate::graph::{CompiledTool, Notes, Now, tables};
 use crate::hooks::Control;
 use crate::schedule::{STEPS_A_LOOK, TURN};
-use crate::step::{NO_GRAPH, Planned, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out};
+use crate::signed_answer::SignedAnswer;
+use crate::step::{
+    NO_GRAPH, Planned, check_payload, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out,
+};
 use crate::tool_caller::{GuardedCall, Request, unfit_parameters};
 use crate::{backoff, threads};
 use std::future::Future;
@@ -67,7 +70,7 @@ impl StepContext {
             Err(failure) => Err(failure),
         };
         self.complete(&job, slot, Some(first), &mut made).await;
-        if made.failure.is_none() && made.waits.is_empty() {
+        if made.failure.is_none() && made.waits.is_empty() && made.question.is_none() {
             let outcome = || slot.tool_caller.outcome().to_plain_value();
             visit.returned = (!is_alone && made.value.is_none()).then(outcome);
             let result = made.value.as_ref().or(visit.returned.as_ref());
@@ -135,7 +138,16 @@ impl StepContext {
                     made.failure = None;
                     return;
                 }
-                Err(failure) => made.failure = Some(readable(failure)),
+                Err(mut failure) => match failure.question.take().filter(|_| self.graph().tool_may_ask(job.at.node)) {
+                    Some(question) => match check_payload(&question) {
+                        Ok(()) => {
+                            (made.question, made.failure) = (Some(*question), None);
+                            return;
+                        }
+                        Err(failure) => made.failure = Some(failure),
+                    },
+                    None => made.failure = Some(readable(failure)),
+                },
             }
             if made.broken.is_some() || made.is_interrupted || !Box::pin(self.tries_again(job, made)).await {
                 return;
@@ -234,7 +246,7 @@ impl StepContext {
                 slot.call.step = job.at.number;
                 slot.call.attempt = u32::try_from(made.calls).unwrap_or(u32::MAX);
                 slot.call.item = job.item.map(|(index, _)| index);
-                slot.call.more = more(request.id.take(), node.remote.clone());
+                slot.call.more = more(request.id.take(), node.remote.clone(), self.answers(job.at.number));
                 let calling = slot
                     .tool_caller
                     .call(request.tool, &mut request.arguments, &slot.call)
@@ -250,6 +262,12 @@ impl StepContext {
                 Ok(answer)
             }
         }
+    }
+
+    /// Returns the answers of people to the questions that the tool of a visit has asked.
+    fn answers(&self, step: u64) -> Vec<SignedAnswer> {
+        let answers = self.run_state.position.answers(step).iter();
+        answers.filter_map(|signal| SignedAnswer::read(&signal.value)).collect()
     }
 
     /// Learns the secrets in the result of a call, and removes all known secrets from the rest of it.
@@ -562,6 +580,7 @@ impl StepContext {
 }
 
 /// Returns the rarely used parts of a call, if it has any.
-fn more(id: Option<ItemId>, remote: Option<std::sync::Arc<str>>) -> Option<Box<More>> {
-    (id.is_some() || remote.is_some()).then(|| Box::new(More { id, remote, ..More::default() }))
+fn more(id: Option<ItemId>, remote: Option<std::sync::Arc<str>>, answers: Vec<SignedAnswer>) -> Option<Box<More>> {
+    let has_any = id.is_some() || remote.is_some() || !answers.is_empty();
+    has_any.then(|| Box::new(More { id, remote, answers, ..More::default() }))
 }

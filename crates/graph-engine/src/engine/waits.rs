@@ -60,8 +60,9 @@ impl Engine {
         for visit in visits.iter_mut().filter(|visit| visit.waits && visit.way.opened().is_some()) {
             if let Some(parked) = &mut visit.parked {
                 visit.way = Way::Waits(Opened::of_inside(take(&mut parked.waits), at));
-            } else if let Some(wait) = self.graph().node(visit.activation.node).kind.wait() {
-                visit.way = Way::Waits(Opened::new(wait, take(&mut visit.opening), at));
+            } else if let Some(wait) = self.graph().node(visit.activation.node).wait() {
+                let answered = self.run_state.position.answers(visit.activation.number).len() as u64;
+                visit.way = Way::Waits(Opened::new(wait, take(&mut visit.opening), at).behind(answered));
             }
         }
         Ok(())
@@ -262,7 +263,7 @@ fn nothing_receives(position: &Position, name: &str) -> bool {
 fn ids(wait: &OpenWait) -> Vec<WaitId> {
     match wait.opened.is_inside() {
         true => wait.opened.inside.iter().map(|wait| wait.id.clone()).collect(),
-        false => vec![WaitId::of_visit(wait.step)],
+        false => vec![WaitId::new(wait.id())],
     }
 }
 
@@ -304,8 +305,8 @@ fn stored(graph: &GraphTables, position: &Position, wait: &OpenWait) -> Vec<Wait
     let at = position.parked.iter().find(|at| at.number == wait.step);
     let node = at.map_or("", |at| graph.node(at.node).name.as_str());
     let OpenWait { step, opened } = wait;
-    let signals = position.awaited(graph, *step);
-    let known = Wait::new(WaitId::of_visit(*step), node, opened.at, opened.due).listening(signals);
+    let signals = position.awaited(graph, wait);
+    let known = Wait::new(WaitId::new(wait.id()), node, opened.at, opened.due).listening(signals);
     let known = match position.wait_of(graph, *step).and_then(|wait| wait.ask.as_ref()) {
         Some(ask) => {
             let payload = opened.payload.as_ref().map_or_else(String::new, ToString::to_string);

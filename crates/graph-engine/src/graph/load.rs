@@ -65,7 +65,7 @@ pub(super) fn load(graph: GraphIr) -> Result<GraphTables, String> {
         by_branch: settings.by_branch.contains(&key.name),
         keep: settings.keep.get(&key.name).copied(),
     };
-    let waits = |node: &CompiledNode| node.kind.wait().is_some();
+    let waits = |node: &CompiledNode| node.wait().is_some();
     let can_park = nodes.iter().any(waits) || tools.iter().any(CompiledTool::may_begin_runs);
     let mut loaded = GraphTables {
         id,
@@ -126,11 +126,51 @@ struct Loader<'p> {
 impl Loader<'_> {
     fn ask(&self, ask: &program::Ask) -> Result<CompiledAsk, String> {
         let program::Ask { payload, schema, role, count } = ask.clone();
-        Ok(CompiledAsk { payload: self.term(&payload)?, schema, role, count: count.max(1) })
+        let payload = payload.map(|payload| self.term(&payload)).transpose()?;
+        Ok(CompiledAsk { payload, schema, role, count: count.max(1) })
+    }
+
+    /// Resolves what a node waits for, or an action whose tool asks people.
+    fn wait(&self, name: &str, wait: &program::Wait, settings: &Settings) -> Result<CompiledWait, String> {
+        check_wait(name, wait, settings)?;
+        Ok(CompiledWait {
+            until: wait.until.as_ref().map(|until| self.term(until)).transpose()?,
+            timeout_ms: wait.timeout_ms,
+            signals: wait.signals.clone(),
+            on_timeout: wait.on_timeout,
+            ask: wait.ask.as_ref().map(|ask| self.ask(ask)).transpose()?,
+        })
+    }
+
+    /// Resolves what the tool of a node may ask people.
+    fn interrupts(
+        &self,
+        name: &str,
+        body: &NodeBody,
+        settings: &Settings,
+    ) -> Result<Option<Box<CompiledWait>>, String> {
+        let Some(wait) =
+            body.wait.as_ref().filter(|_| !matches!(body.does, program::Kind::Wait | program::Kind::Interrupt))
+        else {
+            return Ok(None);
+        };
+        let program::Kind::Action(tool) = body.does else {
+            return Err(format!("node `{name}` calls no tool that can ask"));
+        };
+        let is_named = self.tools.get(usize::from(tool)).is_some_and(|tool| tool.by == program::Executor::Program);
+        if !is_named || body.item.is_some() || body.cached {
+            return Err(format!("node `{name}` calls something else than one tool of the program, and cannot ask"));
+        }
+        let asks = wait.ask.as_ref().is_some_and(|ask| ask.payload.is_none());
+        if !asks || wait.until.is_some() {
+            return Err(format!("the questions of node `{name}` come from its tool"));
+        }
+        Ok(Some(Box::new(self.wait(name, wait, settings)?)))
     }
 
     fn node(&self, name: &str, body: NodeBody, settings: &Settings) -> Result<(CompiledNode, Untrusted), String> {
         let facts = self.facts(name, &body, settings)?;
+        let interrupts = self.interrupts(name, &body, settings)?;
         let kind = match body.does {
             program::Kind::Gate => CompiledKind::Gate,
             program::Kind::Start => CompiledKind::Start,
@@ -139,14 +179,10 @@ impl Loader<'_> {
                 if wait.ask.is_some() != (body.does == program::Kind::Interrupt) {
                     return Err(format!("node `{name}` asks people exactly if it is an interrupt"));
                 }
-                check_wait(name, wait, settings)?;
-                CompiledKind::Wait(CompiledWait {
-                    until: wait.until.as_ref().map(|until| self.term(until)).transpose()?,
-                    timeout_ms: wait.timeout_ms,
-                    signals: wait.signals.clone(),
-                    on_timeout: wait.on_timeout,
-                    ask: wait.ask.as_ref().map(|ask| self.ask(ask)).transpose()?,
-                })
+                if wait.ask.as_ref().is_some_and(|ask| ask.payload.is_none()) {
+                    return Err(format!("node `{name}` shows people nothing"));
+                }
+                CompiledKind::Wait(self.wait(name, wait, settings)?)
             }
             program::Kind::Return => {
                 CompiledKind::Return(body.output.as_ref().map(|output| self.term(output)).transpose()?)
@@ -180,6 +216,7 @@ impl Loader<'_> {
         let node = CompiledNode {
             name: name.to_owned(),
             kind,
+            interrupts,
             assign,
             reset: body.reset.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?,
             share: body.share.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?,

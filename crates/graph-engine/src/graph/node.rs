@@ -97,6 +97,8 @@ pub struct CompiledNode {
     pub name: String,
     /// Its kind, with its calls.
     pub kind: CompiledKind,
+    /// How it waits for an answer if its tool asks people, which it may then.
+    pub interrupts: Option<Box<CompiledWait>>,
     pub(super) assign: Vec<(usize, CompiledTerm)>,
     /// The channels that have their first values again before it writes.
     pub reset: Vec<usize>,
@@ -149,9 +151,15 @@ impl CompiledNode {
         self.targets().flatten().chain(self.on_error).chain(self.on_timeout()).chain(fewer)
     }
 
-    /// Returns the node that follows if it waits for signals, and none comes in time.
+    /// Returns the node that follows if it waits for signals or an answer, and none comes in time.
     pub fn on_timeout(&self) -> Option<u16> {
-        self.kind.wait()?.on_timeout
+        self.wait()?.on_timeout
+    }
+
+    /// Returns what it waits for, or what it waits for if its tool asks people.
+    #[inline]
+    pub fn wait(&self) -> Option<&CompiledWait> {
+        self.kind.wait().or(self.interrupts.as_deref())
     }
 
     /// Returns how many branches it waits for, if not for all.
@@ -203,7 +211,7 @@ impl CompiledKind {
         }
     }
 
-    /// Returns what it waits for, if it waits.
+    /// Returns what it waits for, if the node itself waits.
     #[inline]
     pub fn wait(&self) -> Option<&CompiledWait> {
         match self {
@@ -385,15 +393,15 @@ pub struct CompiledWait {
     pub signals: Vec<String>,
     /// The node that follows when the time has come without one of these signals, or without an answer.
     pub on_timeout: Option<u16>,
-    /// Its question, if it is an interrupt, which waits for the answer instead of signals.
+    /// Its question, if it is an interrupt or one of a tool, which waits for the answer instead of signals.
     pub ask: Option<CompiledAsk>,
 }
 
 /// The question of an interrupt.
 #[derive(Debug)]
 pub struct CompiledAsk {
-    /// The value that people are shown.
-    pub payload: CompiledTerm,
+    /// The value that people are shown; `None` if the tool that asks gives it.
+    pub payload: Option<CompiledTerm>,
     /// The rules for the answer beyond its type.
     pub schema: Option<Value>,
     /// The role that whoever answers has; `None` for any trusted key.

@@ -85,7 +85,7 @@ impl Reads {
                 self.of_term(&each.over);
             }
             CompiledKind::Wait(wait) => {
-                let payload = wait.ask.iter().map(|ask| &ask.payload);
+                let payload = wait.ask.iter().filter_map(|ask| ask.payload.as_ref());
                 wait.until.iter().chain(payload).for_each(|term| self.of_term(term));
             }
             CompiledKind::Gate | CompiledKind::Return(_) | CompiledKind::Start => {}

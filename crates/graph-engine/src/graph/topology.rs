@@ -171,7 +171,7 @@ impl CompiledGraph {
                     CompiledRoute::By(_) => TopologyRoute::By,
                 },
                 on_error: node.on_error.map(&name),
-                signals: node.kind.wait().map(|wait| wait.signals.clone()).unwrap_or_default(),
+                signals: node.wait().map(|wait| wait.signals.clone()).unwrap_or_default(),
                 on_timeout: node.on_timeout().map(&name),
                 join: node.join.as_ref().map(joins),
                 cancels: node.cancels,

@@ -99,7 +99,10 @@ fn waits_once(graph: &GraphTables, position: &Position, at: &Activation, visit: 
     match &visit.opened {
         // As often as they wait.
         Some(opened) if opened.is_inside() => taken.is_none() && graph.may_nest(at.node),
-        Some(_) => is_to_wait,
+        Some(opened) if graph.tool_may_ask(at.node) => {
+            !has_lasted && opened.answered == position.answers(at.number).len() as u64
+        }
+        Some(opened) => is_to_wait && opened.answered == 0,
         None => !is_to_wait || visit.error.is_some() || visit.cancelled,
     }
 }
@@ -324,14 +327,17 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
                 false => Err(format!("node `{name}` waits for nested runs, and says something else")),
             };
         }
-        let Some(wait) = node.kind.wait() else { return Err(format!("node `{name}` does not wait")) };
+        let Some(wait) = node.wait() else { return Err(format!("node `{name}` does not wait")) };
+        if node.interrupts.is_some() && (visit.now.is_some() || !visit.warnings.is_empty()) {
+            return Err(format!("the tool of node `{name}` asks people, and the visit says something else"));
+        }
         let until = opened.due.filter(|_| wait.until.is_some());
         let payload = opened.payload.clone().filter(|_| wait.ask.is_some());
         if wait.ask.is_some() != payload.is_some() {
             return Err(format!("node `{name}` asks people if it is an interrupt, and shows them what it asks"));
         }
         if wait.until.is_some() != until.is_some()
-            || Opened::new(wait, Opening { until, payload }, opened.at) != *opened
+            || Opened::new(wait, Opening { until, payload }, opened.at).behind(opened.answered) != *opened
         {
             return Err(format!("node `{name}` waits until another time"));
         }

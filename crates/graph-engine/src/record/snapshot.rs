@@ -179,6 +179,7 @@ impl Serialize for SnapshotDraft<'_> {
             below,
             shared: _,
             calls_left: _,
+            answers: _,
             paths: _,
         } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
@@ -341,6 +342,8 @@ impl Snapshot {
             taken: self.read_taken(code)?,
             // No step ends between the end of such a wait and the visit.
             calls_left: BTreeMap::new(),
+            // There is no snapshot between an answer to a tool and what it returns.
+            answers: BTreeMap::new(),
             received: self.received.clone(),
             joins: joins.collect::<Result<_, String>>()?,
             returning: self.returning.as_ref().map(stands).transpose()?,
@@ -369,6 +372,7 @@ impl Snapshot {
         let waits = |at: &Activation| self.waits.iter().find(|wait| wait.step == at.number);
         let is_other = |at: &&Activation| match waits(at) {
             Some(wait) if wait.opened.is_inside() => !code.may_nest(at.node),
+            Some(wait) if code.tool_may_ask(at.node) => wait.opened.answered > 0,
             Some(_) => !code.waits(at.node),
             None => false,
         };

@@ -4,8 +4,9 @@ use graph_model::value::{Map, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::address;
+use crate::failure::is_zero;
 use crate::graph::CompiledWait;
-use crate::wait::Wait;
+use crate::wait::{Wait, wait_id};
 
 /// The opening of a wait. Its times are those of the store, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,9 @@ pub struct Opened {
     /// The value that people are shown, if it asks them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
+    /// How many questions of the visit's tool people have answered before this one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub answered: u64,
     /// The waits of the nested runs that the visit waits for; empty if the node itself waits. Their own journals prove them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<Wait>,
@@ -42,6 +46,13 @@ pub struct OpenWait {
     /// When it was opened, and when it is due.
     #[serde(flatten)]
     pub opened: Opened,
+}
+
+impl OpenWait {
+    /// Returns the id of the wait. The answer to a question has it as its name.
+    pub fn id(&self) -> String {
+        wait_id(self.step, self.opened.answered)
+    }
 }
 
 /// A wait that is over. Its activation is visited in the next step.
@@ -115,12 +126,18 @@ impl Opened {
     pub fn new(wait: &CompiledWait, opening: Opening, at: i64) -> Self {
         let Opening { until, payload } = opening;
         let timeout = wait.timeout_ms.map(|timeout| at.saturating_add(i64::try_from(timeout).unwrap_or(i64::MAX)));
-        Self { at, due: until.or(timeout), payload, inside: Vec::new() }
+        Self { at, due: until.or(timeout), payload, answered: 0, inside: Vec::new() }
+    }
+
+    /// The opening of a question after `answered` others of the same visit.
+    #[must_use]
+    pub fn behind(self, answered: u64) -> Self {
+        Self { answered, ..self }
     }
 
     /// The opening, at a time of the store, of a visit that waits for nested runs.
     pub fn of_inside(inside: Vec<Wait>, at: i64) -> Self {
-        Self { at, due: None, payload: None, inside }
+        Self { at, due: None, payload: None, answered: 0, inside }
     }
 
     /// Returns the earliest time at which the wait, or one of the nested runs, is over.

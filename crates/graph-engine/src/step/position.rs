@@ -11,7 +11,7 @@ use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, f
 use crate::failure::{HeldFailure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
-use crate::step::opened::{OpenWait, TakenWait};
+use crate::step::opened::{OpenWait, TakenSignal, TakenWait};
 use crate::step::order::ElementPaths;
 use crate::step::shared::SharedKey;
 use crate::step::visited::SettledVisit;
@@ -41,6 +41,8 @@ pub struct Position {
     /// The numbers of the calls with which visits continue that have waited for nested runs, by the numbers of the visits and the
     /// items, if those are not the first.
     pub calls_left: BTreeMap<(u64, Option<u64>), u64>,
+    /// The answers that people gave the tools of visits that have not returned yet, by the numbers of the visits.
+    pub answers: BTreeMap<u64, Vec<TakenSignal>>,
     /// The places of the signals that waits have taken, among those of the run.
     pub received: BTreeSet<u64>,
     /// The joins that branches have reached or will reach, in the order of their fan-outs.
@@ -203,6 +205,7 @@ impl Position {
             waits: Vec::new(),
             taken: BTreeMap::new(),
             calls_left: BTreeMap::new(),
+            answers: BTreeMap::new(),
             received: BTreeSet::new(),
             joins,
             returning: None,
@@ -235,6 +238,7 @@ impl Position {
         self.waits.clear();
         self.taken.clear();
         self.calls_left.clear();
+        self.answers.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
         self.made = self.made.max(self.frontier[0].number);
     }
@@ -322,6 +326,8 @@ impl Position {
             let place = self.waits.partition_point(|other| other.step < wait.step);
             self.waits.insert(place, wait);
             self.parked.push(visited.at.clone());
+            // The tool asks again.
+            self.taken.remove(&visited.at.number);
             return;
         }
         if visited.way.is_held() {
@@ -334,6 +340,7 @@ impl Position {
         }
         if !self.taken.is_empty() {
             self.taken.remove(&visited.at.number);
+            self.answers.remove(&visited.at.number);
         }
         self.steps += 1;
         self.count(graph, *at);

@@ -77,15 +77,15 @@ pub fn settle(
 ) -> Settled {
     let received;
     let outcome = match (outcome, env.taken) {
-        (Outcome::None, Some(taken)) => match after_wait(env, taken) {
-            AfterWait::Way(way) => return Settled { way, unfit: None },
-            AfterWait::Received(value) => {
+        (outcome, Some(taken)) => match (after_wait(env, taken), outcome) {
+            (AfterWait::Way(way), _) => return Settled { way, unfit: None },
+            (AfterWait::Received(value), Outcome::None) => {
                 received = value;
                 Outcome::Returned(received.view())
             }
-            AfterWait::Nothing => Outcome::None,
+            (_, outcome) => outcome,
         },
-        (outcome, _) => outcome,
+        (outcome, None) => outcome,
     };
     // Most visits make at most one call, which succeeds, and write to no channel.
     let is_usual = facts.calls <= 1 && !env.graph.node(env.at.node).combines_writes;
@@ -116,7 +116,7 @@ enum AfterWait {
 
 #[cold]
 fn after_wait(env: &Env<'_>, taken: &TakenWait) -> AfterWait {
-    let Some(wait) = env.graph.node(env.at.node).kind.wait() else { return AfterWait::Nothing };
+    let Some(wait) = env.graph.node(env.at.node).wait() else { return AfterWait::Nothing };
     match (&taken.signal, wait.on_timeout) {
         (Some(signal), _) => AfterWait::Received(signal.result(wait)),
         (None, Some(target)) => AfterWait::Way(Way::TimedOut(target)),

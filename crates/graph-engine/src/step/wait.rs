@@ -12,7 +12,6 @@ use crate::graph::{CompiledWait, GraphTables, Notes};
 use crate::step::context::Env;
 use crate::step::opened::{OpenWait, Opening, TakenSignal, TakenWait};
 use crate::step::position::Position;
-use crate::wait::wait_id;
 
 /// The most levels of what people are shown, so that their answer can hold it.
 const MOST_LEVELS_OF_PAYLOADS: usize = 50;
@@ -24,11 +23,18 @@ const MOST_LEVELS_OF_PAYLOADS: usize = 50;
 /// If a time is not one, or a payload has too many levels: a failure of the node.
 pub(super) fn opening(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Opening, Box<Failure>> {
     let until = until(env, wait, notes)?;
-    let payload = wait.ask.as_ref().map(|ask| env.graph.evaluate(&ask.payload, &env.context, notes));
-    if payload.as_ref().is_some_and(|payload| !payload.view().is_within(MOST_LEVELS_OF_PAYLOADS)) {
-        return Err(Failure::permanent(format!("`payload` has more than {MOST_LEVELS_OF_PAYLOADS} levels")).into());
-    }
+    let payload = wait.ask.as_ref().and_then(|ask| ask.payload.as_ref());
+    let payload = payload.map(|payload| env.graph.evaluate(payload, &env.context, notes));
+    payload.as_ref().map_or(Ok(()), check_payload)?;
     Ok(Opening { until, payload })
+}
+
+/// Fails if a value has too many levels to be shown to people.
+pub(crate) fn check_payload(payload: &Value) -> Result<(), Box<Failure>> {
+    if payload.view().is_within(MOST_LEVELS_OF_PAYLOADS) {
+        return Ok(());
+    }
+    Err(Failure::permanent(format!("`payload` has more than {MOST_LEVELS_OF_PAYLOADS} levels")).into())
 }
 
 fn until(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Option<i64>, Box<Failure>> {
@@ -80,14 +86,14 @@ impl Position {
 
     /// Whether a wait receives a signal, which came before its time was over.
     fn receives(&self, graph: &GraphTables, wait: &OpenWait, signal: &TakenSignal) -> bool {
-        self.awaited(graph, wait.step).iter().any(|name| name == signal.own_name())
+        self.awaited(graph, wait).iter().any(|name| name == signal.own_name())
             && wait.opened.due.is_none_or(|due| signal.at < due)
     }
 
-    /// Returns the names of the signals that can end the wait of a visit. An interrupt has the id of its wait for its answer.
-    pub fn awaited(&self, graph: &GraphTables, step: u64) -> Vec<String> {
-        match self.wait_of(graph, step) {
-            Some(CompiledWait { ask: Some(_), .. }) => vec![wait_id(step)],
+    /// Returns the names of the signals that can end the wait of a visit. A question has the id of its wait for its answer.
+    pub fn awaited(&self, graph: &GraphTables, wait: &OpenWait) -> Vec<String> {
+        match self.wait_of(graph, wait.step) {
+            Some(CompiledWait { ask: Some(_), .. }) => vec![wait.id()],
             Some(wait) => wait.signals.clone(),
             None => Vec::new(),
         }
@@ -96,7 +102,12 @@ impl Position {
     /// Returns what a visit waits for.
     pub fn wait_of<'g>(&self, graph: &'g GraphTables, step: u64) -> Option<&'g CompiledWait> {
         let at = self.parked.iter().find(|at| at.number == step)?;
-        graph.node(at.node).kind.wait()
+        graph.node(at.node).wait()
+    }
+
+    /// Returns the answers that people gave the tool of a visit that has not returned yet, in the order of its questions.
+    pub fn answers(&self, step: u64) -> &[TakenSignal] {
+        if self.answers.is_empty() { &[] } else { self.answers.get(&step).map_or(&[], Vec::as_slice) }
     }
 
     /// Whether an open wait waits for signals.
@@ -148,7 +159,11 @@ impl Position {
             self.calls_left.extend(again.map(|call| ((step, call.item), call.call)));
             let parked = self.parked.iter().position(|at| at.number == taken.step);
             let parked = parked.ok_or_else(|| format!("visit {} is not parked", taken.step))?;
-            self.frontier.push(self.parked.remove(parked));
+            let parked = self.parked.remove(parked);
+            if let Some(signal) = taken.signal.as_ref().filter(|_| graph.node(parked.node).interrupts.is_some()) {
+                self.answers.entry(step).or_default().push(signal.clone());
+            }
+            self.frontier.push(parked);
             if has_waited {
                 self.taken.insert(taken.step, taken.clone());
             }
@@ -169,5 +184,11 @@ impl GraphTables {
     #[inline]
     pub fn waits(&self, node: u16) -> bool {
         self.can_wait && self.node(node).kind.wait().is_some()
+    }
+
+    /// Whether the tool of a node may ask people before it returns.
+    #[inline]
+    pub fn tool_may_ask(&self, node: u16) -> bool {
+        self.can_wait && self.node(node).interrupts.is_some()
     }
 }

@@ -91,6 +91,9 @@ impl Replayer<'_> {
         }
         if let Some(opened) = &visit.opened {
             let makes_calls = matches!(planned, Ok(Planned::Call(_) | Planned::Each { .. }));
+            if makes_calls && !opened.is_inside() && self.code.tool_may_ask(activation.node) {
+                return Ok(Way::Waits(opened.clone()));
+            }
             return match opened.is_inside() && makes_calls && self.may_wait_inside(activation.node) {
                 true => Ok(Way::Waits(opened.clone())),
                 false => Err(format!("node `{}` has waited, or does not wait", node.name)),

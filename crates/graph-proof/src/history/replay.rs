@@ -16,11 +16,10 @@ use graph_engine::record::{
 use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
-    CallFacts, Env, FoldError, NO_WAY, Outcome, Planned, Position, SHARED, Settled, SettledVisit, UNFIT, Way, fold,
-    items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
+    CallFacts, Env, FoldError, NO_WAY, Opening, Outcome, Planned, Position, SHARED, Settled, SettledVisit, UNFIT, Way,
+    fold, items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
 };
 use graph_engine::tool_caller::Request;
-use graph_engine::wait::wait_id;
 use graph_engine::{EncryptionKey, Status};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::RunId;
@@ -732,8 +731,8 @@ impl ChangedRun<'_> {
         // The journal of a nested run names it from the outermost run.
         signal.name = signal.own_name().to_owned();
         // The answer to an interrupt is one however the visits are numbered now.
-        if signal.name == wait_id(recorded.step) {
-            signal.name = wait_id(number);
+        if let Some(ordinal) = signal.name.strip_prefix(&format!("{}#", recorded.step)) {
+            signal.name = format!("{number}#{ordinal}");
         }
         let ask = self.position.wait_of(self.code, number).and_then(|wait| wait.ask.as_ref());
         let node = self.position.parked.iter().find(|at| at.number == number);
@@ -741,7 +740,7 @@ impl ChangedRun<'_> {
         let answers = |ask| {
             SignedAnswer::read(&signal.value).is_some_and(|signed| would_accept(self.machine, node, ask, &signed))
         };
-        if !ask.is_none_or(answers) || !self.position.awaited(self.code, number).contains(&signal.name) {
+        if !ask.is_none_or(answers) || !self.position.awaited(self.code, wait).contains(&signal.name) {
             return wait.opened.due.map(|due| TakenWait::new(number, recorded.at.max(due)));
         }
         // It may have been due before.
@@ -861,13 +860,21 @@ impl ChangedRun<'_> {
         let said = self.replay.deviations.len();
         let clock = move || at;
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
-        if let Ok(Planned::Wait(opening)) = plan(&self.env(activation, &now), &mut Notes::default())
-            && let Some(wait) = node.kind.wait()
-        {
-            let recorded = pair.map(|pair| &self.recorded.visits[pair].visit);
+        let recorded = pair.map(|pair| &self.recorded.visits[pair].visit);
+        // A tool asks what it asked in the recorded run.
+        let asked = recorded.and_then(|visit| visit.opened.as_ref()?.payload.clone());
+        let opening = match plan(&self.env(activation, &now), &mut Notes::default()) {
+            Ok(Planned::Wait(opening)) => Some(opening),
+            Ok(Planned::Call(_)) if self.code.tool_may_ask(activation.node) && asked.is_some() => {
+                Some(Opening { until: None, payload: asked })
+            }
+            _ => None,
+        };
+        if let (Some(opening), Some(wait)) = (opening, node.wait()) {
             let recorded = recorded.map(|visit| (visit.step, visit.opened.clone()));
             let opened_at = recorded.as_ref().and_then(|(_, opened)| opened.as_ref()).map(|opened| opened.at);
-            let opened = Opened::new(wait, opening, opened_at.unwrap_or_else(|| timestamp::unix_milliseconds(at)));
+            let opened = Opened::new(wait, opening, opened_at.unwrap_or_else(|| timestamp::unix_milliseconds(at)))
+                .behind(self.position.answers(activation.number).len() as u64);
             if let Some((step, before)) = recorded {
                 self.waiting.insert(step, activation.number);
                 let before = before.unwrap_or_default();
