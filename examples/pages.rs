@@ -7,8 +7,8 @@ use std::path::Path;
 
 use graph_runtime::answer::KeyRing;
 use graph_runtime::{
-    Builder, CatchUp, Edges, Finished, Graph, Overlap, ProjectFiles, Run, Runtime, Schedule, SecretKey, Spaces,
-    SqliteStore, ToolConfig, Worker, WorkerOptions,
+    Builder, CatchUp, Edges, Finished, Graph, Options, Overlap, ProjectFiles, Run, RunId, Runtime, Schedule, SecretKey,
+    Spaces, SqliteStore, ToolConfig, Worker, WorkerOptions,
 };
 use state_graphs::{order, selective_feedback, tool_router};
 
@@ -59,6 +59,22 @@ fn edges(finished: &Finished<tool_router::Output>) {
     for fired in edges.fired(&finished.history) {
         println!("{} × {} → {}", fired.times, fired.from, fired.edge);
     }
+}
+
+/// A run that pauses: `docs/embedding.md`.
+async fn pauses<G: Graph + Clone>(
+    runtime: &Runtime,
+    graph: G,
+    run: RunId,
+    inputs: G::Inputs,
+) -> Result<(), Box<dyn Error>> {
+    let options = Options { run: Some(run.clone()), pause_before: vec!["charge".to_owned()], ..Options::default() };
+    let paused = runtime.start_with(options, graph.clone(), inputs).await?.await;
+    println!("{:?}", paused.err());
+    for wait in runtime.release(&graph, &run).await? {
+        println!("node {} is visited now", wait.node);
+    }
+    Ok(())
 }
 
 /// A worker: `docs/embedding.md`.

@@ -20,7 +20,7 @@ use crate::record::TakenSignal;
 use crate::schema;
 use crate::signal::{self, SignalError};
 use crate::signed_answer::{decoded, encoded};
-use crate::step::{OpenWait, Position, graph_inside};
+use crate::step::{CONTINUE, Escalation, OpenWait, Position, graph_inside};
 use crate::store::{StoreError, Wait};
 
 pub use crate::signed_answer::{Answerer, SignedAnswer};
@@ -136,6 +136,8 @@ pub struct Question {
     start: Digest,
     graph: String,
     digest: Digest,
+    /// Whether a hook asks to release the visit, so that the only answer is [`CONTINUE`].
+    is_escalation: bool,
 }
 
 /// The statement that people sign.
@@ -316,9 +318,15 @@ impl Question {
         wait: &str,
     ) -> Option<Self> {
         let open = position.waits.iter().find(|open| open.id() == wait)?;
-        let ask = position.wait_of(code, open.step)?.ask.as_ref()?;
+        let (role, count) = match (&open.opened.pause, &open.opened.escalated) {
+            (Some(_), None) => return None,
+            (_, Some(Escalation { role, count })) => (role, count),
+            (None, None) => {
+                let CompiledAsk { role, count, .. } = position.wait_of(code, open.step)?.ask.as_ref()?;
+                (role, count)
+            }
+        };
         let at = position.parked.iter().find(|at| at.number == open.step)?;
-        let CompiledAsk { role, count, .. } = ask;
         Some(Self {
             run: address.run.clone(),
             wait: address.whole(wait),
@@ -331,6 +339,7 @@ impl Question {
             start: address.start,
             graph: code.id.to_string(),
             digest,
+            is_escalation: open.opened.escalated.is_some(),
         })
     }
 
@@ -349,6 +358,7 @@ impl Question {
             start,
             graph: graph.id.clone(),
             digest: graph.digest,
+            is_escalation: false,
         })
     }
 
@@ -388,7 +398,7 @@ impl Question {
     pub fn check(&self, machine: &dyn Machine, envelope: &Envelope) -> Result<Value, AnswerError> {
         let inner = (self.graph != tables(machine.graph()).id.as_str()).then(|| graph_inside(machine, &self.graph));
         let asking = inner.as_ref().and_then(Option::as_deref).unwrap_or(machine);
-        conforming(asking, &self.node, self.answer_in(envelope)?, true)
+        self.conforming(asking, self.answer_in(envelope)?, true)
     }
 
     /// Returns the payload as canonical JSON: the text of which people sign the digest. A program that shows it to a person compares
@@ -462,6 +472,20 @@ impl Question {
         }
     }
 
+    /// Returns an answer as the run sees it.
+    fn conforming(&self, machine: &dyn Machine, answer: Value, checks: bool) -> Result<Value, AnswerError> {
+        if !self.is_escalation {
+            return conforming(machine, &self.node, answer, checks);
+        }
+        match answer.as_str() == Some(CONTINUE) {
+            true => Ok(answer),
+            false => Err(AnswerError::Value {
+                node: self.node.clone(),
+                reason: format!("a hook suspended the run: sign `{CONTINUE}`, or cancel the run"),
+            }),
+        }
+    }
+
     /// Verifies the signatures of an answer with the keys of people.
     ///
     /// # Errors
@@ -512,7 +536,7 @@ impl Question {
         }
         let said = self.answer_in(&signed.envelope).map_err(|error| error.to_string())?;
         // A program without the feature cannot check values against a schema.
-        let answer = conforming(machine, &self.node, said, schema::IS_THERE).map_err(|error| error.to_string())?;
+        let answer = self.conforming(machine, said, schema::IS_THERE).map_err(|error| error.to_string())?;
         if answer != signed.answer {
             return Err("those who signed it said something else".to_owned());
         }

@@ -27,7 +27,7 @@ mod walk;
 use crate::activation::{Activation, Change, TakenEdges};
 use crate::cache::Fresh;
 use crate::call::Call;
-use crate::engine::hooks::HookValues;
+use crate::engine::hooks::{HookValues, Steered};
 use crate::engine::run_state::{CallSlot, VisitState, alone};
 use crate::engine::visits::StepVisits;
 use crate::error::RunError;
@@ -46,8 +46,8 @@ use crate::schedule::is_others_turn;
 use crate::start::nests_waiting;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, UNFIT, UNRETURNED,
-    Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, Suspension, UNFIT,
+    UNRETURNED, Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -96,8 +96,8 @@ impl Engine {
     async fn drive_to_end(&mut self) -> Result<Ended, RunError> {
         if self.is_new {
             let start = self.run_state.position.next_node(self.graph());
-            let ended = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
-            if let Some(error) = ended {
+            let told = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
+            if let Some(error) = told.and_then(|told| self.heed(told)) {
                 return Err(Box::pin(self.end_at(start, 0, Failure::permanent(error), false)).await);
             }
         }
@@ -149,7 +149,7 @@ impl Engine {
                 return Err(error);
             }
             self.settle(&mut visits);
-            if self.graph().can_park {
+            if self.graph().can_park || visits.iter().any(|visit| visit.waits) {
                 Box::pin(self.open_waits(&mut visits)).await?;
             }
             let fatal = visits.iter().enumerate().filter(|(_, visit)| visit.way.is_fatal());
@@ -238,6 +238,22 @@ impl Engine {
         let (taken, most) = (self.run_state.position.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
+                if let Some(wanted) = self.run_state.position.extended(self.graph(), additional_steps) {
+                    self.run_state().position.limit = Some(wanted);
+                    if !self.is_exhausted() {
+                        return None;
+                    }
+                }
+            }
+            Some(Control::Suspend { reason, escalated, additional_steps }) => {
+                let suspension = Suspension { reason, escalated };
+                let error = match self.cannot_wait(&suspension) {
+                    Some(why) => Some(why.to_owned()),
+                    None => self.heed(Steered::Suspends(suspension)),
+                };
+                if let Some(error) = error {
+                    return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
+                }
                 if let Some(wanted) = self.run_state.position.extended(self.graph(), additional_steps) {
                     self.run_state().position.limit = Some(wanted);
                     if !self.is_exhausted() {
@@ -374,7 +390,9 @@ impl Engine {
         if self.is_observed() {
             self.note_new_keys(visits);
         }
-        let waits = self.graph().can_park.then(|| self.run_state.position.waits.clone());
+        let can_park = self.graph().can_park || visits.iter().any(|visit| visit.waits);
+        let waits =
+            (can_park || !self.run_state.position.waits.is_empty()).then(|| self.run_state.position.waits.clone());
         let kept = self.history.is_some().then(|| self.owned(visits));
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
@@ -520,12 +538,25 @@ impl Engine {
     /// a run that is over.
     async fn tell_step(&mut self, values: HookValues, is_over: bool) -> Option<RunError> {
         for (node, values) in values {
-            let refused = self.tell(program::Event::AfterStep, node, values, Status::Running).await;
-            if let Some(error) = refused.filter(|_| !is_over) {
+            let told = self.tell(program::Event::AfterStep, node, values, Status::Running).await;
+            if let Some(error) = told.filter(|_| !is_over).and_then(|told| self.heed(told)) {
                 let step = self.run_state.position.steps;
                 return Some(self.end_at(node, step, Failure::permanent(error), false).await);
             }
         }
+        None
+    }
+
+    /// Does what a hook wants. Returns the error if the run ends.
+    fn heed(&mut self, told: Steered) -> Option<String> {
+        let suspension = match told {
+            Steered::Ends(error) => return Some(error),
+            Steered::Suspends(suspension) => suspension,
+        };
+        if self.run_state.position.frontier.is_empty() {
+            return Some("a hook asked to suspend the run, and all of its visits wait".to_owned());
+        }
+        self.run_state().position.suspend(suspension);
         None
     }
 
@@ -720,10 +751,8 @@ impl Engine {
         let StepContext { run, run_state } = &self.context;
         let (code, run_secrets) = (tables(run.machine.graph()), run.run_secrets.as_deref());
         let (state, position) = (&*run_state.state, &run_state.position);
-        // The finished calls of a visit that is made again, and the answers that it has, are in records before.
-        let is_again = !position.held.is_empty()
-            || !position.answers.is_empty()
-            || position.waits.iter().any(|wait| wait.opened.is_inside());
+        // The finished calls of a visit that is made again are in records before.
+        let is_again = !position.held.is_empty() || position.waits.iter().any(|wait| wait.opened.is_inside());
         let due = |journal_writer: &&mut JournalWriter| !is_again && journal_writer.due.is_now();
         let journal_writer = self.journal.as_mut().filter(due)?;
         journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })

@@ -101,6 +101,14 @@ pub enum StartError {
         /// Why not.
         reason: String,
     },
+    /// The run cannot pause at the nodes that were named.
+    #[error("the run of the graph `{graph}` cannot begin: {reason}")]
+    Pauses {
+        /// The graph.
+        graph: String,
+        /// Why not.
+        reason: String,
+    },
     /// A nested run cannot share the keys that the run around it shares.
     #[error("the run of the graph `{graph}` cannot begin: {reason}")]
     Shared {

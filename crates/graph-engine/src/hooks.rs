@@ -13,6 +13,7 @@ use graph_model::program::{Event, UNSUPPORTED_CONTROLS};
 use graph_model::value::{AsView, Value, View};
 
 use crate::status::Status;
+use crate::step::Escalation;
 
 /// How a hook steers a run.
 ///
@@ -32,6 +33,17 @@ pub enum Control {
     },
     /// The run ends.
     Abort,
+    /// The run waits until somebody [releases](crate::Runtime::release) it: after an error, with the call to be made again; else before its
+    /// next visits. It cannot be suspended when it has ended.
+    Suspend {
+        /// Why, for the people who look at it; empty if the hook does not say.
+        reason: String,
+        /// The people who release it, if not anybody who can: the hook escalates. They sign the answer `continue` to the
+        /// [question](crate::Runtime::questions) of each visit. A nested run does not ask so.
+        escalated: Option<Escalation>,
+        /// How many more steps it may take then. Only at its limit.
+        additional_steps: u32,
+    },
     /// The run may take more steps. Only at its limit.
     Continue {
         /// How many.
@@ -41,6 +53,8 @@ pub enum Control {
 
 /// How many times a hook has a call made again if it does not say (R134).
 const MAX_RETRIES: u32 = 3;
+/// How many people at most release a run that a hook escalates: an answer has no more signatures.
+const MOST_SIGNERS: u32 = 20;
 /// How many more steps a hook allows if it does not say (R131).
 const ADDITIONAL_STEPS: u32 = 50;
 
@@ -48,12 +62,12 @@ impl Control {
     /// Reads the answer of a hook's tool, or the answer that the graph gives in its place.
     ///
     /// Returns `None` unless the answer asks for control: an object whose `action` is `retry`, `fail`, `abort` or `continue`
-    /// (R150, R151), or one in which a field of such a name is `true` (R137). `suspend`, `escalate` and `skip` are not
+    /// (R150, R151), `suspend` or `escalate`, or one in which a field of such a name is `true` (R137). `skip` is not
     /// supported. The run ends with an error then, because continuing could do what the hook wanted to prevent.
     pub fn read(answer: View<'_>) -> Option<Self> {
         let action = match answer.step("action") {
             View::Text(action) => action,
-            _ => ["retry", "fail", "abort", "continue"]
+            _ => ["retry", "fail", "abort", "continue", "suspend", "escalate"]
                 .into_iter()
                 .chain(UNSUPPORTED_CONTROLS)
                 .find(|name| matches!(answer.step(name), View::Boolean(true)))?,
@@ -73,6 +87,21 @@ impl Control {
                 Some(Self::Fail { error })
             }
             "abort" => Some(Self::Abort),
+            "suspend" | "escalate" => {
+                let mut reason = String::new();
+                answer.step("reason").write_text(&mut reason);
+                let role = match answer.step("role") {
+                    View::Text(role) => Some(role.to_owned()),
+                    _ => None,
+                };
+                let escalated =
+                    (action == "escalate").then(|| Escalation::new(role, number("count", 1).min(MOST_SIGNERS)));
+                Some(Self::Suspend {
+                    reason,
+                    escalated,
+                    additional_steps: number("additional_steps", ADDITIONAL_STEPS),
+                })
+            }
             "continue" => Some(Self::Continue { additional_steps: number("additional_steps", ADDITIONAL_STEPS) }),
             _ if UNSUPPORTED_CONTROLS.contains(&action) => {
                 Some(Self::Fail { error: format!("a hook asked to `{action}` the run, which is not supported") })
@@ -219,6 +248,14 @@ mod tests {
         assert_eq!(read(json!({"action": "fail", "error": "no"})), Some(Control::Fail { error: "no".into() }));
         assert_eq!(read(json!({"abort": true})), Some(Control::Abort));
         assert_eq!(read(json!({"continue": true})), Some(Control::Continue { additional_steps: 50 }));
+        let suspended = |reason: &str, escalated| {
+            Some(Control::Suspend { reason: reason.to_owned(), escalated, additional_steps: 50 })
+        };
+        assert_eq!(read(json!({"suspend": true})), suspended("", None));
+        assert_eq!(read(json!({"action": "suspend", "reason": "late"})), suspended("late", None));
+        let ops = Escalation::new(Some("ops".to_owned()), 2);
+        assert_eq!(read(json!({"escalate": true, "role": "ops", "count": 2})), suspended("", Some(ops)));
+        assert_eq!(read(json!({"action": "escalate"})), suspended("", Some(Escalation::new(None, 1))));
         for word in UNSUPPORTED_CONTROLS {
             let fails =
                 Some(Control::Fail { error: format!("a hook asked to `{word}` the run, which is not supported") });

@@ -279,7 +279,7 @@ fn begun(
 fn computed(past: &Past<'_>, activation: &Activation, now: Option<i64>, item: Option<u64>) -> Option<ItemId> {
     let clock = || now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
-    let env = Env::new(past.graph(), &past.position, past.state()?, activation, &now);
+    let env = Env::new(past.graph(), &past.position, past.state()?, activation, &now).made();
     let notes = &mut Notes::default();
     match (plan(&env, notes).ok()?, item) {
         (Planned::Call(request), None) => request.id,
@@ -296,7 +296,7 @@ fn items(past: &Past<'_>, activation: &Activation, visit: &Visit) -> u64 {
     let clock = || visit.now.map_or(SystemTime::UNIX_EPOCH, timestamp::from_unix_milliseconds);
     let now = Now::new(&clock);
     let planned = past.state().and_then(|state| {
-        plan(&Env::new(past.graph(), &past.position, state, activation, &now), &mut Notes::default()).ok()
+        plan(&Env::new(past.graph(), &past.position, state, activation, &now).made(), &mut Notes::default()).ok()
     });
     match planned {
         Some(Planned::Each { items, .. }) => items.len() as u64,

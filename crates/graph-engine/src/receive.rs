@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::{NodeName, RunId};
+use graph_model::value::Value;
 
 use crate::address;
 use crate::call::Parent;
@@ -17,7 +18,7 @@ use crate::services::RuntimeServices;
 use crate::signal::{NamedSignal, SignalError, answered, conforming, payload, seal};
 use crate::status::Status;
 use crate::step::{graph_inside, nested_at};
-use crate::store::{Received, Signal, StoreError};
+use crate::store::{Page, Received, Signal, StoreError, Wait, WaitFilter, WaitPage};
 
 /// Whether a text can be the id of a signal. It is seen by people, as a node's name is, and is not the id of an answer.
 fn is_id(id: &str) -> bool {
@@ -86,6 +87,60 @@ impl Runtime {
         let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
         let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
         store.receive(run, signal, seal).await.map_err(failed)
+    }
+}
+
+impl Runtime {
+    /// Releases the visits at which a run, or one inside it, is paused: because of [`Options::pause_before`](crate::Options::pause_before) or
+    /// `pause_after`, or because a hook suspended it. Returns what they were waits for. When this returns, the release is as durable as a
+    /// record of the run. The run continues when a [worker](Runtime::worker) notices, or when it is resumed.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph + Clone>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// #     inputs: G::Inputs,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::{Options, RunId};
+    ///
+    /// let run = RunId::new("order-17")?;
+    /// let options = Options { run: Some(run.clone()), pause_before: vec!["charge".to_owned()], ..Options::default() };
+    /// let paused = runtime.start_with(options, graph.clone(), inputs).await?.await;
+    /// println!("{:?}", paused.err());
+    /// for wait in runtime.release(&graph, &run).await? {
+    ///     println!("node {} is visited now", wait.node);
+    /// }
+    /// let finished = runtime.resume(graph, &run).await?.await?;
+    /// # drop(finished);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, its journal cannot be verified, it is another graph's or was begun by another version of the graph, or
+    /// the store cannot be written. Visits that were released before the error stay so.
+    pub async fn release<G: Machine>(&self, graph: &G, run: &RunId) -> Result<Vec<Wait>, SignalError> {
+        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(SignalError::NoStore) };
+        let failed = |source| SignalError::Store { run: run.clone(), source };
+        let start = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
+        let (filter, mut page) = (WaitFilter { run: Some(run.clone()), ..WaitFilter::default() }, Page::default());
+        let mut released = Vec::new();
+        loop {
+            let WaitPage { waits, next } = store.open_waits(&filter, &page).await.map_err(failed)?;
+            for wait in waits.into_iter().map(|row| row.wait).filter(Wait::is_pause) {
+                let signal = Signal::new(wait.id.as_str(), wait.id.as_str(), payload(&Value::Null));
+                let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
+                let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
+                store.receive(run, signal, seal).await.map_err(failed)?;
+                released.push(wait);
+            }
+            match next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(released),
+            }
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::record::{Entry, Journal, Visit};
 use crate::run::{Run, Task, Work, spawn};
 use crate::run_secrets::{RunSecrets, hide_encrypted};
 use crate::services::RuntimeServices;
+use crate::step::PausedNodes;
 use crate::store::{Store, StoreError};
 use crate::threads::Threads;
 use std::future::Future;
@@ -575,6 +576,7 @@ impl Runtime {
         begin.entry = options.entry;
         begin.durability = options.durability;
         begin.ignores_cancel = options.ignore_cancel;
+        begin.pauses = PausedNodes::new(options.pause_before, options.pause_after);
         begin.deadline = options.timeout.map(|timeout| self.inner.began() + timeout);
         begin
     }
@@ -682,6 +684,12 @@ pub struct Options {
     /// Whether a run that is resumed continues although somebody [cancelled](Store::cancel) it before. Otherwise it
     /// ends as cancelled at once. It does not affect a run that begins.
     pub ignore_cancel: bool,
+    /// The nodes before which the run pauses, for somebody who debugs it: a visit of one of them is made when it is
+    /// [released](Runtime::release). The run waits in its store meanwhile, and other branches continue. Its journal has these nodes;
+    /// they are not changed when it is resumed. The runs inside it do not pause.
+    pub pause_before: Vec<String>,
+    /// The nodes after which the run pauses: the visits that follow a visit of one of them are made when they are released.
+    pub pause_after: Vec<String>,
 }
 
 /// How long a runtime that shuts down waits for runs whose calls it dropped.

@@ -13,7 +13,7 @@ use crate::run_secrets::{RunSecrets, SecretLocation};
 use crate::schema;
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
-use crate::step::{Position, find_inside};
+use crate::step::{PausedNodes, Position, find_inside};
 use crate::store::StoreError;
 use graph_model::capability::Grants;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -79,6 +79,7 @@ pub fn start_entry(
         steps: None,
         capabilities: None,
         deadline: None,
+        pauses: PausedNodes::default(),
     }
 }
 
@@ -117,6 +118,8 @@ impl RuntimeServices {
         let mut position = Position::at_entry(code, begin.entry.as_deref(), inputs.as_ref())
             .map_err(|reason| StartError::Entry { graph: code.id.to_string(), reason })?;
         position.limit = begin.max_steps.map(u64::from);
+        let unpaused = |reason| StartError::Pauses { graph: code.id.to_string(), reason };
+        position.pauses = begin.pauses.resolve(code).map_err(unpaused)?;
         let unshared = |reason| StartError::Shared { graph: code.id.to_string(), reason };
         position.share(code, Some(&mut *state), &begin.shared).map_err(unshared)?;
         let failed = |source| StartError::Store { run: begin.run.clone(), source };
@@ -126,6 +129,7 @@ impl RuntimeServices {
                 let mut chain = Chain::new(begin.run.clone());
                 let entry = Start {
                     deadline: deadline.map(|deadline| deadline.at),
+                    pauses: begin.pauses.clone(),
                     parent: begin.parent.clone(),
                     address: begin.address.clone(),
                     depth: begin.depth,
@@ -206,7 +210,7 @@ impl RuntimeServices {
     pub(crate) async fn can_wait(&self, machine: &dyn Machine, begin: &Begin) -> Result<(), StartError> {
         let code = tables(machine.graph());
         let graph = || code.id.to_string();
-        if !code.can_wait {
+        if !code.can_wait && begin.pauses.is_empty() {
             return match code.can_park && self.store.is_none() && nests_waiting(machine) {
                 true => Err(StartError::NoStore { graph: graph() }),
                 false => Ok(()),

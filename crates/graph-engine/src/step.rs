@@ -18,6 +18,8 @@ mod nested;
 mod next;
 mod opened;
 mod order;
+mod paused;
+mod pauses;
 mod position;
 mod quorum;
 mod settle;
@@ -46,8 +48,10 @@ pub use nested::{
     MOST_CALLS, TOO_DEEP, failure_inside, graph_inside, graph_of, is_computed, is_nested_id, may_begin_runs, nested_at,
     nested_id, receives_secrets,
 };
-pub use opened::{ANSWER, OpenWait, Opened, Opening, TakenSignal, TakenWait};
+pub use opened::{ANSWER, OpenWait, Opened, Opening, TakenSignal, TakenWait, Waited};
 pub use order::{ElementPaths, Reordered};
+pub use paused::{CONTINUE, Escalation, Pause, PausedNodes, Pauses, ToPause};
+pub(crate) use pauses::Suspension;
 pub use position::{Branch, Memory, OpenJoin, Position};
 pub use quorum::{Decision, Tally};
 pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
@@ -84,6 +88,9 @@ pub enum Planned {
 /// If a foreach has no list to go over, an item's id is not one, or a time is not one: a failure of the node.
 #[inline]
 pub fn plan(env: &Env<'_>, notes: &mut Notes) -> Result<Planned, Box<Failure>> {
+    if let Some(opening) = &env.pause {
+        return Ok(Planned::Wait(opening.clone()));
+    }
     match &env.graph.node(env.at.node).kind {
         CompiledKind::Gate | CompiledKind::Start => Ok(Planned::Compute),
         CompiledKind::Wait(_) if env.taken.is_some() => Ok(Planned::Compute),

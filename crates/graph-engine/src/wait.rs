@@ -70,6 +70,12 @@ impl Wait {
         Self { id, node: node.into(), graph: None, opened, due, signals: Vec::new(), ask: None }
     }
 
+    /// Whether it is a visit that is left before it is made: [`Runtime::release`](crate::Runtime::release) ends it. Nothing else is
+    /// awaited.
+    pub fn is_pause(&self) -> bool {
+        matches!(self.signals.as_slice(), [only] if only == self.id.as_str()) && self.ask.is_none()
+    }
+
     /// Sets the graph of the nested run that waits.
     #[must_use]
     pub fn in_graph(mut self, graph: Option<NestedGraph>) -> Self {

@@ -31,7 +31,7 @@ pub const THREAD_DIRECTIVE: &str = "rye/agent/threads/thread_directive";
 pub const CONTROL: &str = "rye/agent/threads/internal/control";
 
 /// The controls of the original format that neither the compiler nor the runtime supports: they are refused, never ignored (R151).
-pub const UNSUPPORTED_CONTROLS: [&str; 3] = ["skip", "escalate", "suspend"];
+pub const UNSUPPORTED_CONTROLS: [&str; 1] = ["skip"];
 
 /// A checked graph.
 #[derive(Debug, Clone, Copy)]

@@ -69,6 +69,15 @@ pub(crate) struct RunArguments {
     /// Resume the run although it was cancelled before; otherwise it ends as cancelled
     #[arg(long, requires = "resume")]
     ignore_cancel: bool,
+    /// Release the run that is resumed where it is paused, or where a hook suspended it
+    #[arg(long, requires = "resume", conflicts_with = "node")]
+    release: bool,
+    /// Pause before each visit of this node, until the run is resumed with `--release`; may be given several times
+    #[arg(long, value_name = "NODE", requires = "store", conflicts_with_all = ["resume", "node"])]
+    pause_before: Vec<String>,
+    /// Pause after each visit of this node; may be given several times
+    #[arg(long, value_name = "NODE", requires = "store", conflicts_with_all = ["resume", "node"])]
+    pause_after: Vec<String>,
     /// When a step must be in the store: before the next one (sync), soon after it (async), or at the end of the run (exit)
     #[arg(long, value_name = "MODE", value_enum, default_value = "sync", requires = "store")]
     durability: DurabilityMode,
@@ -260,6 +269,8 @@ async fn go(
         timeout: arguments.timeout.0,
         durability: arguments.durability.into(),
         ignore_cancel: arguments.ignore_cancel,
+        pause_before: arguments.pause_before.clone(),
+        pause_after: arguments.pause_after.clone(),
     };
     if let Some(node) = &arguments.node {
         return single::perform(arguments, &runtime, graph, begun, node, options, authority).await;
@@ -386,6 +397,12 @@ async fn perform(
     let mut signals = Signals::new().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
     let run = match begun {
         Beginning::Resume(run) => {
+            if arguments.release {
+                let released = runtime.release(&graph, &run).await;
+                for wait in released.map_err(|error| RunCommandFailure::of(UNDONE, error))? {
+                    voice.note(format_args!("`{}` is released: {}", wait.id, wait.node));
+                }
+            }
             let resumed = runtime.resume_with(options, graph.clone(), &run).await;
             resumed.map_err(|error| authority.explain(unresumed(error, arguments, &graph)))?
         }

@@ -18,6 +18,7 @@ mod output;
 mod page;
 #[cfg(unix)]
 mod pages;
+mod pause;
 mod place;
 #[cfg(unix)]
 mod run;

@@ -33,6 +33,7 @@ mod late;
 mod limits;
 mod meaning;
 mod nested_waits;
+mod pauses;
 mod pinned;
 #[path = "../../../tests/support/random.rs"]
 mod random;

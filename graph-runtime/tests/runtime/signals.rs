@@ -302,6 +302,8 @@ struct Branches {
     nodes: Vec<(String, String)>,
     /// The waits by their names.
     waits: BTreeMap<String, Awaited>,
+    /// The nodes before and after which the run pauses.
+    pauses: [Vec<String>; 2],
 }
 
 /// The events that a wait waits for.
@@ -317,9 +319,19 @@ struct Awaited {
 impl Awaited {
     /// Whether the wait of a visit receives what came with a name at a time.
     fn receives(&self, wait: &OpenedWait, name: &str, at: i64) -> bool {
-        let own = format!("{}#{}", wait.step, wait.answered + 1);
+        let own = format!("{}#{}", wait.step, wait.before + 1);
         let is_named = if self.asks { name == own } else { self.signals.contains(&name) };
         is_named && wait.due.is_none_or(|due| at < due)
+    }
+}
+
+impl Branches {
+    /// Whether a wait of a journal receives what came with a name at a time.
+    fn receives(&self, wait: &OpenedWait, name: &str, at: i64) -> bool {
+        match wait.is_paused {
+            true => name == format!("{}#{}", wait.step, wait.before + 1),
+            false => self.waits[&wait.node].receives(wait, name, at),
+        }
     }
 }
 
@@ -329,8 +341,10 @@ struct OpenedWait {
     node: String,
     at: i64,
     due: Option<i64>,
-    /// How many questions of the visit were answered before.
-    answered: usize,
+    /// How many waits of the visit were over before, as its id counts them.
+    before: u64,
+    /// Whether the visit is paused.
+    is_paused: bool,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -338,7 +352,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 impl Branches {
     fn random(random: &mut Random) -> Self {
         let count = 1 + random.below(4);
-        let mut made = Self { nodes: Vec::new(), waits: BTreeMap::new() };
+        let mut made = Self { nodes: Vec::new(), waits: BTreeMap::new(), pauses: Default::default() };
         let mut lasts = Vec::new();
         let firsts: Vec<String> = (0..count).map(|branch| format!(r#"{{"to":"n{branch}x0"}}"#)).collect();
         made.nodes
@@ -363,6 +377,13 @@ impl Branches {
         made.nodes.push(("done".to_owned(), r#"{"line":1,"does":"return","output":"${state.log}"}"#.to_owned()));
         for (_, body) in &mut made.nodes {
             *body = body.replace("\"MET\"", &met.to_string());
+        }
+        if random.below(3) == 0 {
+            let mut some = |count: usize| {
+                let names = made.nodes[..count].iter().map(|(name, _)| name.clone());
+                names.filter(|_| random.below(4) == 0).collect::<Vec<_>>()
+            };
+            made.pauses = [some(met + 2), some(met + 1)];
         }
         made
     }
@@ -454,6 +475,8 @@ enum Happening {
     Signal(&'static str, u64),
     /// One of two people answers one of the questions.
     Answer(String, u8, u64),
+    /// Somebody releases the run.
+    Release,
     Minutes(u64),
 }
 
@@ -526,7 +549,8 @@ async fn played(
     };
     let failing = crash.map(|(writes, is_written)| runtime(Failing::after(&memory, writes, is_written)));
     let mut crashing = failing.as_ref();
-    let options = Options { run: Some(id("run")), durability, ..Options::default() };
+    let [pause_before, pause_after] = made.pauses.clone();
+    let options = Options { run: Some(id("run")), durability, pause_before, pause_after, ..Options::default() };
     let mut is_new = true;
     for happening in std::iter::once(None).chain(happenings.iter().map(Some)).chain([None]) {
         match happening {
@@ -539,6 +563,14 @@ async fn played(
             }
             Some(Happening::Answer(node, who, number)) => {
                 played.answer(&plain, node, *who, *number, milliseconds(&clock)).await;
+            }
+            Some(Happening::Release) => {
+                for wait in plain.release(&graph, &id("run")).await.unwrap() {
+                    let is_new = played.received.iter().all(|(name, _)| name != wait.id.as_str());
+                    if is_new {
+                        played.received.push((wait.id.to_string(), milliseconds(&clock)));
+                    }
+                }
             }
             Some(Happening::Minutes(minutes)) => clock.advance(Duration::from_secs(60 * minutes)),
             None => {}
@@ -576,6 +608,7 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
     let sent = &played.received;
     let mut opened: BTreeMap<u64, OpenedWait> = BTreeMap::new();
     let mut answered: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
+    let mut over_before: BTreeMap<u64, u64> = BTreeMap::new();
     let mut taken: BTreeSet<u64> = BTreeSet::new();
     let mut results: BTreeMap<String, Value> = BTreeMap::new();
     for record in journal {
@@ -584,12 +617,14 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                 for visit in &step.visits {
                     if let Some(wait) = &visit.opened {
                         let before: &[Value] = answered.get(&visit.step).map_or(&[], Vec::as_slice);
-                        if made.waits[&visit.node].by_tool.is_some() {
+                        let is_paused = wait.pause.is_some();
+                        if !is_paused && made.waits[&visit.node].by_tool.is_some() {
                             let shown = json!({"node": visit.node, "before": before});
                             assert_eq!(wait.payload.as_ref(), Some(&shown), "{what}");
                         }
                         let (node, at, due) = (visit.node.clone(), wait.at, wait.due);
-                        let open = OpenedWait { step: visit.step, node, at, due, answered: before.len() };
+                        let before = over_before.get(&visit.step).copied().unwrap_or_default();
+                        let open = OpenedWait { step: visit.step, node, at, due, before, is_paused };
                         assert!(opened.insert(visit.step, open).is_none(), "{what}: it is open once");
                     }
                 }
@@ -598,6 +633,16 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                 let mut over: Vec<(OpenedWait, Option<TakenSignal>)> = Vec::new();
                 for wait in &take.taken {
                     let open = opened.remove(&wait.step).expect("a wait is taken once");
+                    *over_before.entry(wait.step).or_default() += 1;
+                    if open.is_paused {
+                        let signal = wait.signal.as_ref().expect("somebody released it");
+                        assert!(taken.insert(signal.order), "{what}: a release is taken once");
+                        let (name, received) = &sent[usize::try_from(signal.order - 1).unwrap()];
+                        assert_eq!((name, *received), (&signal.name, signal.at), "{what}");
+                        assert!(made.receives(&open, name, signal.at), "{what}");
+                        over.push((open, wait.signal.clone()));
+                        continue;
+                    }
                     let awaited = &made.waits[&open.node];
                     let hours = awaited.hours.map(|hours| i64::try_from(hours).unwrap() * 3_600_000);
                     assert_eq!(open.due, hours.map(|hours| open.at + hours), "{what}");
@@ -607,9 +652,9 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                             let (name, received) = &sent[usize::try_from(signal.order - 1).unwrap()];
                             assert_eq!((name, *received), (&signal.name, signal.at), "{what}");
                             assert!(awaited.receives(&open, name, signal.at), "{what}");
-                            let lower = opened.iter().find(|(step, other)| {
-                                **step < wait.step && made.waits[&other.node].receives(other, name, signal.at)
-                            });
+                            let lower = opened
+                                .iter()
+                                .find(|(step, other)| **step < wait.step && made.receives(other, name, signal.at));
                             // A later signal of the same record may end it.
                             let ends = |step: u64| take.taken.iter().any(|other| other.step == step);
                             assert!(
@@ -632,7 +677,7 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                 // wait receives it.
                 let last = over.iter().filter_map(|(_, signal)| Some(signal.as_ref()?.order)).max().unwrap_or(0);
                 for (order, (name, received)) in (1..).zip(sent).filter(|(order, _)| !taken.contains(order)) {
-                    let receives = |wait: &OpenedWait| made.waits[&wait.node].receives(wait, name, *received);
+                    let receives = |wait: &OpenedWait| made.receives(wait, name, *received);
                     let open = order < last && opened.values().any(receives);
                     let missed = over.iter().any(|(wait, signal)| match signal {
                         Some(signal) => order < signal.order && receives(wait),
@@ -681,7 +726,13 @@ async fn check_branches(seed: u64) -> (usize, usize) {
             _ => Happening::Signal(NAMES[usize::try_from(random.below(3)).unwrap()], number),
         });
     }
-    let mut what = format!("SEED={seed}\n{happenings:?}\n");
+    if made.pauses.iter().any(|nodes| !nodes.is_empty()) {
+        for at in (0..happenings.len()).rev().filter(|_| random.below(2) == 0) {
+            happenings.insert(at, Happening::Release);
+        }
+        happenings.extend((0..8).map(|_| Happening::Release));
+    }
+    let mut what = format!("SEED={seed}\n{happenings:?}\n{:?}\n", made.pauses);
     made.nodes.iter().for_each(|(name, body)| writeln!(what, "{name}: {body}").unwrap());
     let key = SecretKey::from_seed(&KEY).public();
     let whole = played(Durability::Sync, &made, &happenings, None).await;

@@ -6,6 +6,7 @@ use graph_model::value::Value;
 
 use super::action::{self, CallDefinition};
 use super::condition::{self, TestDefinition};
+use super::node::MOST_SIGNERS;
 use super::reader::{DefinitionReader, Fields, Spanned};
 use super::template::{self, NamesInScope, TermDefinition, TermKind};
 use crate::diagnostic::{SourcePlace, code};
@@ -42,11 +43,17 @@ pub enum Reaction {
 pub const FIELDS: [&str; 6] = ["event", "condition", "action", "id", "description", "comment"];
 
 /// The names of the controls.
-pub const CONTROLS: [&str; 4] = ["retry", "fail", "abort", "continue"];
+pub const CONTROLS: [&str; 6] = ["retry", "fail", "abort", "continue", "suspend", "escalate"];
 
 /// The controls that can be written as a field of an action, each with the fields that are allowed beside it.
-pub const INLINE: [(&str, &[&str]); 4] =
-    [("retry", &["max_retries"]), ("fail", &["error"]), ("abort", &[]), ("continue", &["additional_steps"])];
+pub const INLINE: [(&str, &[&str]); 6] = [
+    ("retry", &["max_retries"]),
+    ("fail", &["error"]),
+    ("abort", &[]),
+    ("continue", &["additional_steps"]),
+    ("suspend", &["reason", "additional_steps"]),
+    ("escalate", &["role", "count", "reason", "additional_steps"]),
+];
 
 /// Reads `config.hooks`.
 pub(super) fn parse_all(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Vec<HookDefinition> {
@@ -208,7 +215,7 @@ fn unsupported(reader: &mut DefinitionReader<'_>, control: &str, span: &Span) {
         .diagnostics
         .error(code::NOT_SUPPORTED, place, format!("the control `{control}` is not supported by this version"))
         .note(format!("the controls are {}", CONTROLS.map(|name| format!("`{name}`")).join(", ")))
-        .help("to hold a run back, end it with `abort`, and begin another one when it may go on");
+        .help("lead around the node with `next`, or end the run with `abort`");
 }
 
 /// Whether a control has an effect on an event: only a failure is retried, only a limit is raised, and a run that has
@@ -245,6 +252,7 @@ pub fn bounds_of(parameter: &str) -> Option<(i64, i64)> {
     match parameter {
         "max_retries" => Some((1, 100)),
         "additional_steps" => Some((1, i64::from(u32::MAX))),
+        "count" => Some((1, i64::from(MOST_SIGNERS))),
         _ => None,
     }
 }

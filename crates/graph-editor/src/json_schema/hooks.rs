@@ -91,6 +91,7 @@ pub(super) fn control(event: Event) -> Value {
                     "action": if controls.is_empty() { json!(false) } else { json!({ "enum": controls }) },
                     "max_retries": control_value("max_retries", names),
                     "additional_steps": control_value("additional_steps", names),
+                    "count": control_value("count", names),
                 },
                 "required": ["action"],
             } },

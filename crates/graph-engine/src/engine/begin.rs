@@ -15,6 +15,7 @@ use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::Engine;
 use crate::error::RunError;
 use crate::meter::StepMeter;
+use crate::step::PausedNodes;
 use crate::stop::Stop;
 use crate::store::ScheduleChange;
 
@@ -32,6 +33,8 @@ pub(crate) struct Begin {
     pub(crate) max_steps: Option<u32>,
     /// The entry at which it begins, if not at the start.
     pub(crate) entry: Option<String>,
+    /// The nodes at which it pauses.
+    pub(crate) pauses: PausedNodes,
     /// The keys that it shares with the run around it, with their values there.
     pub(crate) shared: Map<String, Value>,
     /// Counts the steps of the runs of the visit that calls it.
@@ -57,6 +60,7 @@ impl Begin {
             stop,
             max_steps: None,
             entry: None,
+            pauses: PausedNodes::default(),
             shared: Map::new(),
             meter: None,
             capabilities: None,

@@ -10,7 +10,7 @@ use crate::engine::run_state::VisitState;
 use crate::error::RunError;
 use crate::failure::{Failure, ItemFailure};
 use crate::record::Done;
-use crate::step::{Opening, items_failed};
+use crate::step::{Opening, Suspension, items_failed};
 use crate::store::Wait;
 
 /// A call that a visit needs.
@@ -40,6 +40,8 @@ pub(crate) struct CallResult {
     pub(crate) waits: Vec<Wait>,
     /// The value that its tool asks people to see, if it asks them: the call is not over.
     pub(crate) question: Option<Value>,
+    /// How a hook suspends the run after a failure of the call: it is made again when the run is released.
+    pub(crate) suspended: Option<Suspension>,
     /// The nested run.
     pub(crate) run: Option<RunId>,
     /// Whether it was not made because its result was in the cache.
@@ -51,6 +53,13 @@ pub(crate) struct CallResult {
     pub(crate) at: Option<std::time::SystemTime>,
 }
 
+impl CallResult {
+    /// Whether the call has come to its end, in a result or a failure.
+    pub(crate) fn is_over(&self) -> bool {
+        self.waits.is_empty() && self.question.is_none() && self.suspended.is_none()
+    }
+}
+
 impl VisitState {
     /// Takes over the result of the visit's call.
     pub(crate) fn take(&mut self, made: CallResult) {
@@ -58,7 +67,12 @@ impl VisitState {
             return self.park(ParkedCalls { waits: made.waits, done: Vec::new() });
         }
         if made.question.is_some() {
-            (self.waits, self.at, self.opening) = (true, None, Opening { until: None, payload: made.question });
+            (self.waits, self.at, self.opening) =
+                (true, None, Opening { payload: made.question, ..Opening::default() });
+            return self.warnings.clear();
+        }
+        if let Some(suspension) = made.suspended {
+            (self.waits, self.at, self.opening) = (true, None, suspension.opening());
             return self.warnings.clear();
         }
         self.called = made.failure.is_none();

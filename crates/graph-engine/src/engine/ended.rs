@@ -137,6 +137,8 @@ fn wait_value(wait: &Wait) -> Value {
         }
         value.insert("count".into(), (*count).into());
         value.insert("payload".into(), serde_json::from_str(payload).unwrap_or_default());
+    } else if wait.is_pause() {
+        value.insert("paused".into(), true.into());
     } else if !wait.signals.is_empty() {
         value.insert("signals".into(), wait.signals.iter().map(String::as_str).map(Value::from).collect());
     }

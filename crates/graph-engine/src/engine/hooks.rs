@@ -17,7 +17,7 @@ use crate::future::catch_panic;
 use crate::graph::{CompiledHook, Notes, Now, Steering};
 use crate::hooks::{Control, HookContext, Layer};
 use crate::status::Status;
-use crate::step::{at_limit, failed, hook_values};
+use crate::step::{Suspension, at_limit, failed, hook_values};
 use crate::tool_caller::{GuardedCall, Request, panic_text};
 
 /// Returns the `error` of a failure as hooks see it: all that the tool said (R147), and the message under each of its names.
@@ -42,6 +42,14 @@ pub(super) const ABORTED: &str = "aborted by a hook";
 
 /// The time limit of a hook, so that a run does not wait forever for one.
 const HOOK_TIME: Duration = Duration::from_secs(60);
+
+/// How a hook steers a run at an event without a decision of its own.
+pub(super) enum Steered {
+    /// The run ends with this error.
+    Ends(String),
+    /// The run waits until somebody releases it.
+    Suspends(Suspension),
+}
 
 impl StepContext {
     /// Whether an event has hooks.
@@ -101,22 +109,29 @@ impl StepContext {
         self.heeded(control, program::Event::Limit)
     }
 
-    /// Notifies the hooks that the run began or ended, or that a node is done. Returns an error if a hook ends the run.
+    /// Notifies the hooks that the run began or ended, or that a node is done. Returns how a hook steers the run.
     pub(super) async fn tell<const N: usize>(
         &self,
         event: program::Event,
         node: u16,
         values: [(&'static str, Value); N],
         status: Status,
-    ) -> Option<String> {
+    ) -> Option<Steered> {
         if !self.has_hooks(event) {
             return None;
         }
         let control = self.ask(event, node, self.run_state.position.steps, values, status).await;
-        match self.heeded(control, event) {
-            Some(Control::Fail { error }) => Some(error),
-            Some(Control::Abort) => Some(ABORTED.to_owned()),
-            _ => None,
+        match self.heeded(control, event)? {
+            Control::Fail { error } => Some(Steered::Ends(error)),
+            Control::Abort => Some(Steered::Ends(ABORTED.to_owned())),
+            Control::Suspend { reason, escalated, .. } => {
+                let suspension = Suspension { reason, escalated };
+                match self.cannot_wait(&suspension) {
+                    Some(why) => Some(Steered::Ends(why.to_owned())),
+                    None => Some(Steered::Suspends(suspension)),
+                }
+            }
+            Control::Retry { .. } | Control::Continue { .. } => None,
         }
     }
 
@@ -125,7 +140,7 @@ impl StepContext {
         let heeded = match control.as_ref()? {
             Control::Retry { .. } => event == program::Event::Error,
             Control::Continue { .. } => event == program::Event::Limit,
-            Control::Fail { .. } | Control::Abort => event != program::Event::GraphCompleted,
+            Control::Fail { .. } | Control::Abort | Control::Suspend { .. } => event != program::Event::GraphCompleted,
         };
         if !heeded {
             tracing::warn!(run = %self.facts.id, event = event.name(), ?control, "a hook asked for what this event does not allow");
@@ -172,8 +187,10 @@ impl StepContext {
                 control = control.or(answer);
             }
         }
-        if let (Some(Control::Fail { error }), Some(run_secrets)) = (&mut control, &self.run_secrets) {
-            run_secrets.scrub(error);
+        if let (Some(Control::Fail { error: text } | Control::Suspend { reason: text, .. }), Some(run_secrets)) =
+            (&mut control, &self.run_secrets)
+        {
+            run_secrets.scrub(text);
         }
         control
     }

@@ -13,7 +13,9 @@ use crate::machine::Machine;
 use crate::record::Journal;
 use crate::schedule::in_run;
 use crate::status::Status;
-use crate::step::{TOO_DEEP, check_shared, failure_inside, is_computed, nested_id, receives_secrets, shared_values};
+use crate::step::{
+    PausedNodes, TOO_DEEP, check_shared, failure_inside, is_computed, nested_id, receives_secrets, shared_values,
+};
 use crate::stop::Stop;
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitId, Within};
 use crate::tool_caller::Request;
@@ -107,6 +109,7 @@ impl StepContext {
             stop: self.facts.stop.clone(),
             max_steps: None,
             entry: None,
+            pauses: PausedNodes::default(),
             shared: Map::new(),
             meter: None,
             capabilities: None,

@@ -15,7 +15,8 @@ use crate::hooks::Control;
 use crate::schedule::{STEPS_A_LOOK, TURN};
 use crate::signed_answer::SignedAnswer;
 use crate::step::{
-    NO_GRAPH, Planned, check_payload, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out,
+    NO_GRAPH, Planned, Suspension, check_payload, denied, element, failed, judge, no_spaces, plan, plan_item, readable,
+    timed_out,
 };
 use crate::tool_caller::{GuardedCall, Request, unfit_parameters};
 use crate::{backoff, threads};
@@ -30,6 +31,18 @@ use graph_model::program::{Executor, THREAD_DIRECTIVE};
 use graph_model::value::{AsView, Map, Value, View};
 use tokio::task::yield_now;
 use tracing::{Instrument, Span};
+
+/// The error of a run that a hook suspends for the call of one element of a list.
+const SUSPENDED_ITEM: &str =
+    "a hook asked to suspend the run, which is not supported for the call of one element of a list";
+
+/// The error of a nested run that a hook leaves to people.
+const CANNOT_ESCALATE: &str =
+    "a hook asked to escalate the run, which is nested: ask people in a node of `type: interrupt`";
+
+/// The error of a run that a hook suspends, and that cannot wait.
+const CANNOT_WAIT: &str =
+    "a hook asked to suspend the run, which cannot wait: it has no store, or is nested in a node that does not wait";
 
 impl StepContext {
     /// Visits a node: decides what it does, and does it.
@@ -57,7 +70,7 @@ impl StepContext {
             }
             Ok(Planned::Wait(opening)) => {
                 visit.warnings.append(&mut made.warnings);
-                visit.at = made.at;
+                visit.at = made.at.filter(|_| opening.pause.is_none());
                 (visit.waits, visit.opening) = (true, opening);
                 return;
             }
@@ -70,7 +83,7 @@ impl StepContext {
             Err(failure) => Err(failure),
         };
         self.complete(&job, slot, Some(first), &mut made).await;
-        if made.failure.is_none() && made.waits.is_empty() && made.question.is_none() {
+        if made.failure.is_none() && made.is_over() {
             let outcome = || slot.tool_caller.outcome().to_plain_value();
             visit.returned = (!is_alone && made.value.is_none()).then(outcome);
             let result = made.value.as_ref().or(visit.returned.as_ref());
@@ -413,6 +426,15 @@ impl StepContext {
                 self.end_by_hook(made, |_| error);
                 false
             }
+            Some(Control::Suspend { reason, escalated, .. }) => {
+                let suspension = Suspension { reason, escalated };
+                match (self.cannot_wait(&suspension), job.item) {
+                    (None, None) => (made.suspended, made.failure) = (Some(suspension), None),
+                    (None, Some(_)) => self.end_by_hook(made, |_| SUSPENDED_ITEM.to_owned()),
+                    (Some(why), _) => self.end_by_hook(made, |_| why.to_owned()),
+                }
+                false
+            }
             Some(Control::Abort) => {
                 self.end_by_hook(made, |message| format!("aborted by a hook: {message}"));
                 false
@@ -422,6 +444,14 @@ impl StepContext {
                 false
             }
         }
+    }
+
+    /// Returns why the run cannot be suspended so, if it cannot.
+    pub(super) fn cannot_wait(&self, suspension: &Suspension) -> Option<&'static str> {
+        if self.runtime.store.is_none() || !self.is_kept || self.facts.address().is_none() {
+            return Some(CANNOT_WAIT);
+        }
+        (suspension.escalated.is_some() && self.facts.parent.is_some()).then_some(CANNOT_ESCALATE)
     }
 
     /// Sets the category that a final failure was classified as; the journal keeps it.

@@ -16,8 +16,8 @@ use crate::graph::{GraphTables, tables};
 use crate::record::{End, Take, TakenSignal};
 use crate::signal::{self, answered};
 use crate::status::Status;
-use crate::step::{GIVEN_UP, OpenWait, Opened, Position, Way};
-use crate::store::{Ask, Inbox, NestedGraph, StoreError, Wait, WaitChanges, WaitId};
+use crate::step::{Escalation, GIVEN_UP, OpenWait, Opened, Position, Way};
+use crate::store::{Ask, Inbox, NestedGraph, ReceivedSignal, StoreError, Wait, WaitChanges, WaitId};
 
 /// The signals of a run in its store, at a time.
 struct Post {
@@ -60,9 +60,14 @@ impl Engine {
         for visit in visits.iter_mut().filter(|visit| visit.waits && visit.way.opened().is_some()) {
             if let Some(parked) = &mut visit.parked {
                 visit.way = Way::Waits(Opened::of_inside(take(&mut parked.waits), at));
-            } else if let Some(wait) = self.graph().node(visit.activation.node).wait() {
-                let answered = self.run_state.position.answers(visit.activation.number).len() as u64;
-                visit.way = Way::Waits(Opened::new(wait, take(&mut visit.opening), at).behind(answered));
+                continue;
+            }
+            let (opening, node) = (take(&mut visit.opening), self.graph().node(visit.activation.node));
+            let before = self.run_state.position.waits_before(visit.activation.number);
+            if let Some(pause) = opening.pause {
+                visit.way = Way::Waits(Opened::of_pause(pause, opening.payload, opening.escalated, at).behind(before));
+            } else if let Some(wait) = node.wait() {
+                visit.way = Way::Waits(Opened::new(wait, opening, at).behind(before));
             }
         }
         Ok(())
@@ -131,6 +136,16 @@ impl Engine {
                 continue;
             }
             let wait = answered(own);
+            if wait.is_some_and(|wait| is_released(position, wait)) {
+                match self.release(&address, received) {
+                    Ok(signal) => post.signals.push(signal),
+                    Err(reason) => {
+                        tracing::error!(run = %self.facts.id, order, "a release is left out: {reason}");
+                        post.refused.push(order);
+                    }
+                }
+                continue;
+            }
             let question = wait.and_then(|wait| self.question(wait, &address));
             if wait.is_some() && question.is_none() {
                 tracing::debug!(run = %self.facts.id, order, "an answer came after its question was over");
@@ -155,6 +170,16 @@ impl Engine {
             }
         }
         Ok(post)
+    }
+
+    /// Returns the release of a visit that is paused.
+    fn release(&self, address: &Address, received: ReceivedSignal) -> Result<TakenSignal, String> {
+        let key = self.runtime.key.as_ref().ok_or("the runtime has no key")?.public();
+        let signal = signal::read(&*self.machine, address, &key, received, true)?;
+        match signal.id == signal.name && signal.value.is_null() {
+            true => Ok(signal),
+            false => Err("it says something".to_owned()),
+        }
     }
 
     /// Returns what the run asks in a wait that is open.
@@ -259,6 +284,12 @@ fn nothing_receives(position: &Position, name: &str) -> bool {
     }
 }
 
+/// Whether a wait is a visit that is paused, and that nobody signs for.
+fn is_released(position: &Position, wait: &str) -> bool {
+    let open = position.waits.iter().find(|open| open.id() == wait);
+    open.is_some_and(|open| open.opened.pause.is_some() && open.opened.escalated.is_none())
+}
+
 /// Returns the ids that a store knows an open wait by.
 fn ids(wait: &OpenWait) -> Vec<WaitId> {
     match wait.opened.is_inside() {
@@ -308,6 +339,13 @@ fn stored(graph: &GraphTables, position: &Position, wait: &OpenWait) -> Vec<Wait
     let signals = position.awaited(graph, wait);
     let known = Wait::new(WaitId::new(wait.id()), node, opened.at, opened.due).listening(signals);
     let known = match position.wait_of(graph, *step).and_then(|wait| wait.ask.as_ref()) {
+        _ if opened.pause.is_some() => match &opened.escalated {
+            Some(Escalation { role, count }) => {
+                let payload = opened.payload.as_ref().map_or_else(|| "null".to_owned(), ToString::to_string);
+                known.asking(Ask::new(role.clone(), *count, payload))
+            }
+            None => known,
+        },
         Some(ask) => {
             let payload = opened.payload.as_ref().map_or_else(String::new, ToString::to_string);
             known.asking(Ask::new(ask.role.clone(), ask.count, payload))

@@ -22,7 +22,7 @@ use crate::graph::{GraphTables, MOST_BRANCHES};
 use crate::record::version_2;
 use crate::state::StateFields;
 use crate::status::Status;
-use crate::step::{OpenWait, Opened, Position, TakenWait};
+use crate::step::{OpenWait, Opened, PausedNodes, Position, TakenWait, ToPause, Waited};
 
 /// The members of every record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -190,6 +190,9 @@ pub struct Start {
     /// The time of the store at which it must have ended, in milliseconds since the Unix epoch, if its graph has a deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<i64>,
+    /// The nodes at which it pauses, if the caller named any.
+    #[serde(default, skip_serializing_if = "PausedNodes::is_empty")]
+    pub pauses: PausedNodes,
 }
 
 impl Start {
@@ -218,6 +221,7 @@ impl Start {
         let inputs = state.as_deref().filter(|_| self.entry.is_some()).map(|state| state.inputs().to_plain_value());
         let mut position = Position::at_entry(code, self.entry.as_deref(), inputs.as_ref())?;
         position.limit = self.limit.map(u64::from);
+        position.pauses = self.pauses.resolve(code)?;
         position.share(code, state, &self.shared)?;
         Ok(position)
     }
@@ -863,6 +867,15 @@ pub struct Snapshot {
     /// The places of the signals that waits have taken.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub received: BTreeSet<u64>,
+    /// The nodes at which the run pauses.
+    #[serde(default, skip_serializing_if = "PausedNodes::is_empty")]
+    pub pauses: PausedNodes,
+    /// The visits of the next step that are left before they are made, by their numbers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub to_pause: BTreeMap<u64, ToPause>,
+    /// The waits of visits that were paused or whose tools ask people, by the numbers of the visits.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waited: BTreeMap<u64, Waited>,
     /// The fan-outs whose branches are not over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fans: Vec<FanOut>,

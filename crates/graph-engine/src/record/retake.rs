@@ -13,7 +13,7 @@ use crate::record::recorded_state::RecordedState;
 use crate::record::written::{new_orders, open_joins, reduced, targets};
 use crate::state::StateFields;
 use crate::step::{
-    FoldError, NO_WAY, Opened, Opening, Position, SettledVisit, StateWrites, Way, fold, may_begin_runs, write,
+    FoldError, NO_WAY, Opened, Opening, Pause, Position, SettledVisit, StateWrites, Way, fold, may_begin_runs, write,
 };
 
 /// Applies a step of a journal to a position, and to a state if there is one.
@@ -92,17 +92,22 @@ pub fn retake(
 fn waits_once(graph: &GraphTables, position: &Position, at: &Activation, visit: &Visit) -> bool {
     let taken = position.taken(at);
     let is_to_wait = graph.waits(at.node) && taken.is_none();
+    let paused = position.pause_of(at).and_then(|opening| opening.pause);
+    let before = position.waits_before(at.number);
     let has_lasted = graph.node(at.node).on_timeout().is_some() && taken.is_some_and(|taken| taken.signal.is_none());
     if visit.timed_out != has_lasted && !visit.cancelled {
         return false;
     }
     match &visit.opened {
+        Some(opened) if opened.pause.is_some() => {
+            // A hook may suspend any visit that is not made yet.
+            opened.before == before && (opened.pause == Some(Pause::Hook) || opened.pause == paused)
+        }
+        _ if paused.is_some() => visit.cancelled,
         // As often as they wait.
         Some(opened) if opened.is_inside() => taken.is_none() && graph.may_nest(at.node),
-        Some(opened) if graph.tool_may_ask(at.node) => {
-            !has_lasted && opened.answered == position.answers(at.number).len() as u64
-        }
-        Some(opened) => is_to_wait && opened.answered == 0,
+        Some(opened) if graph.tool_may_ask(at.node) => !has_lasted && opened.before == before,
+        Some(opened) => is_to_wait && opened.before == before,
         None => !is_to_wait || visit.error.is_some() || visit.cancelled,
     }
 }
@@ -327,6 +332,15 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
                 false => Err(format!("node `{name}` waits for nested runs, and says something else")),
             };
         }
+        if let Some(pause) = opened.pause {
+            let reason = opened.payload.clone().filter(|_| pause == Pause::Hook);
+            let escalated = opened.escalated.clone().filter(|_| pause == Pause::Hook);
+            let bare = Opened::of_pause(pause, reason, escalated, opened.at).behind(opened.before);
+            return match *opened == bare && visit.now.is_none() && visit.warnings.is_empty() {
+                true => is_bare(name, visit),
+                false => Err(format!("the visit of node `{name}` is paused, and says something else")),
+            };
+        }
         let Some(wait) = node.wait() else { return Err(format!("node `{name}` does not wait")) };
         if node.interrupts.is_some() && (visit.now.is_some() || !visit.warnings.is_empty()) {
             return Err(format!("the tool of node `{name}` asks people, and the visit says something else"));
@@ -337,7 +351,8 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
             return Err(format!("node `{name}` asks people if it is an interrupt, and shows them what it asks"));
         }
         if wait.until.is_some() != until.is_some()
-            || Opened::new(wait, Opening { until, payload }, opened.at).behind(opened.answered) != *opened
+            || Opened::new(wait, Opening { until, payload, ..Opening::default() }, opened.at).behind(opened.before)
+                != *opened
         {
             return Err(format!("node `{name}` waits until another time"));
         }

@@ -5,7 +5,7 @@
 //! once so much was written since the last snapshot that this one adds at most a quarter. So a step costs no more in a long
 //! run with a large state than in a short run with a small one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use graph_model::secret::Mask;
@@ -20,7 +20,7 @@ use crate::record::entry::{BranchMemory, FanOut, InBranch, Join, Snapshot, Targe
 use crate::record::written::{open_joins, targets};
 use crate::run_secrets::{RunSecrets, SecretLocation, is_encrypted, result_mask};
 use crate::state::StateFields;
-use crate::step::{Branch, ElementPaths, Memory, OpenJoin, Position, SharedKey, TakenWait};
+use crate::step::{Branch, ElementPaths, Memory, OpenJoin, PausedNodes, Position, SharedKey, TakenWait};
 
 /// The minimum number of bytes that are written between two snapshots.
 const LEAST: usize = 64 * 1024;
@@ -179,7 +179,9 @@ impl Serialize for SnapshotDraft<'_> {
             below,
             shared: _,
             calls_left: _,
-            answers: _,
+            pauses,
+            to_pause,
+            waited,
             paths: _,
         } = self.position;
         let Memory { last_error, retries, visits, previous } = root;
@@ -202,6 +204,9 @@ impl Serialize for SnapshotDraft<'_> {
         map.entry_if("waits", !waits.is_empty(), waits)?;
         map.entry_if("taken", !taken.is_empty(), &taken.values().collect::<Vec<_>>())?;
         map.entry_if("received", !received.is_empty(), received)?;
+        map.entry_if("pauses", pauses.is_some(), &PausedNodes::of(self.code, pauses.as_deref()))?;
+        map.entry_if("to_pause", !to_pause.is_empty(), to_pause)?;
+        map.entry_if("waited", !waited.is_empty(), waited)?;
         let fans = self.fans();
         map.entry_if("fans", !fans.is_empty(), &fans)?;
         map.entry_if("joins", !joins.is_empty(), &open_joins(self.code, joins))?;
@@ -266,6 +271,14 @@ fn previous_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
 }
 
 impl Snapshot {
+    /// As [`Position::ask_again`], in the snapshot of a fork.
+    pub fn ask_again(&mut self) {
+        self.pauses = PausedNodes::default();
+        self.to_pause.clear();
+        self.waited.clear();
+        self.waits.iter_mut().for_each(|wait| wait.opened.before = 0);
+    }
+
     /// Opens the secrets in the snapshot.
     pub fn decrypt(
         &mut self,
@@ -342,8 +355,9 @@ impl Snapshot {
             taken: self.read_taken(code)?,
             // No step ends between the end of such a wait and the visit.
             calls_left: BTreeMap::new(),
-            // There is no snapshot between an answer to a tool and what it returns.
-            answers: BTreeMap::new(),
+            pauses: self.pauses.resolve(code)?,
+            to_pause: self.to_pause.clone(),
+            waited: self.waited.clone(),
             received: self.received.clone(),
             joins: joins.collect::<Result<_, String>>()?,
             returning: self.returning.as_ref().map(stands).transpose()?,
@@ -369,11 +383,16 @@ impl Snapshot {
         if all != numbers || !held.is_sorted() || !waiting.is_sorted() {
             return Err(format!("the visits {all:?} wait or have failed, and {numbers:?} are parked"));
         }
+        let open: BTreeSet<u64> = self.next.iter().map(|next| next.number).chain(numbers.iter().copied()).collect();
+        if let Some(step) = self.waited.keys().chain(self.to_pause.keys()).find(|step| !open.contains(step)) {
+            return Err(format!("visit {step} is over, and is said to wait"));
+        }
         let waits = |at: &Activation| self.waits.iter().find(|wait| wait.step == at.number);
+        let before = |step: u64| self.waited.get(&step).map_or(0, |waited| waited.waits);
         let is_other = |at: &&Activation| match waits(at) {
             Some(wait) if wait.opened.is_inside() => !code.may_nest(at.node),
-            Some(wait) if code.tool_may_ask(at.node) => wait.opened.answered > 0,
-            Some(_) => !code.waits(at.node),
+            Some(wait) if wait.opened.before != before(wait.step) => true,
+            Some(wait) => wait.opened.pause.is_none() && !code.waits(at.node) && !code.tool_may_ask(at.node),
             None => false,
         };
         match parked.iter().find(is_other) {

@@ -3,7 +3,7 @@
 use crate::activation::Activation;
 use crate::graph::{EvalContext, GraphTables, Now, RetriesSeen};
 use crate::state::StateFields;
-use crate::step::opened::TakenWait;
+use crate::step::opened::{Opening, TakenWait};
 use crate::step::position::Position;
 
 /// A visit that is planned or settled: its node, and the values that its expressions see.
@@ -14,6 +14,8 @@ pub struct Env<'a> {
     pub at: &'a Activation,
     /// The end of its wait, if it has waited.
     pub taken: Option<&'a TakenWait>,
+    /// Why it is left before it is made, if it is.
+    pub pause: Option<Opening>,
     /// The values that its expressions see.
     pub context: EvalContext<'a>,
 }
@@ -32,12 +34,19 @@ impl<'a> Env<'a> {
     ) -> Self {
         let mut env = Self::plain(graph, position, state, at, now);
         env.taken = position.taken(at);
+        env.pause = position.pause_of(at);
         if graph.counts_visits {
             let memory = position.memory(at);
             env.context.visit = memory.visits.get(&at.node).map_or(1, |count| count + 1);
             env.context.previous = memory.previous.get(&at.node);
         }
         env
+    }
+
+    /// Returns the environment of a visit that was made, wherever the run was paused before.
+    #[must_use]
+    pub fn made(self) -> Self {
+        Self { pause: None, ..self }
     }
 
     /// As [`Env::new`], for a graph in which no node asks about visits.
@@ -54,7 +63,7 @@ impl<'a> Env<'a> {
         let retries = RetriesSeen { all, own };
         let (last_error, frame) = (position.last_error(at), at.frame.as_ref());
         let context = EvalContext { state, last_error, retries, visit: 0, previous: None, frame, now };
-        Self { graph, at, taken: None, context }
+        Self { graph, at, taken: None, pause: None, context }
     }
 
     /// Returns the context after several calls: the node's assignments and edges see how often the call was repeated (R136).

@@ -80,8 +80,10 @@ impl Candidate {
         mut self,
         graph: &GraphTables,
         position: &mut Position,
-        visits: impl Iterator<Item = SettledVisit<'v>>,
+        visits: impl Iterator<Item = SettledVisit<'v>> + Clone,
     ) -> Option<StateWrites> {
+        let before = position.made;
+        let paths = position.pauses_after(visits.clone().map(|visited| (visited.at, visited.way.leads_on())));
         visits.for_each(|visited| position.take(graph, &visited));
         let Behind { frontier, parked, joins, returning, made, met, closed, joined } = self.behind;
         position.release(parked);
@@ -90,6 +92,9 @@ impl Candidate {
         closed.iter().for_each(|fan| position.close(fan));
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
         position.returning = returning;
+        if !paths.is_empty() {
+            position.pause_behind(&paths, before);
+        }
         self.ordered.take(&mut position.paths);
         self.writes.map(|writes| writes.and_reorder(self.ordered.reordered))
     }
@@ -106,7 +111,7 @@ pub fn take_plain(
     way: &Way,
     changes: &mut Vec<Change>,
 ) -> bool {
-    if !position.shared.is_empty() {
+    if !position.shared.is_empty() || position.pauses.is_some() {
         return false;
     }
     let [at] = position.frontier.as_mut_slice() else { return false };

@@ -46,7 +46,8 @@ pub(super) fn follow<'v>(
     };
     let mut returned = None;
     visits.try_for_each(|visited| {
-        if graph.node(visited.at.node).kind.ends_run() && !visited.way.is_fatal() {
+        let is_made = !visited.way.is_fatal() && visited.way.opened().is_none();
+        if graph.node(visited.at.node).kind.ends_run() && is_made {
             returned = Some(visited.at.node);
         }
         ways.lead(&visited)

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::address;
 use crate::failure::is_zero;
 use crate::graph::CompiledWait;
+use crate::step::paused::{Escalation, Pause};
 use crate::wait::{Wait, wait_id};
 
 /// The opening of a wait. Its times are those of the store, in milliseconds since the Unix epoch.
@@ -17,12 +18,18 @@ pub struct Opened {
     /// When it is over, if nothing else ends it before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<i64>,
-    /// The value that people are shown, if it asks them.
+    /// The value that people are shown, if it asks them, or the reason of a hook that suspends the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
-    /// How many questions of the visit's tool people have answered before this one.
+    /// How many other waits of the visit are over: it was paused, or people answered its tool.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub answered: u64,
+    pub before: u64,
+    /// Why the visit is left before it is made, if it neither waits nor asks by itself. It is made when it is released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
+    /// The people who release it, if a hook left it to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalated: Option<Escalation>,
     /// The waits of the nested runs that the visit waits for; empty if the node itself waits. Their own journals prove them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<Wait>,
@@ -33,8 +40,12 @@ pub struct Opened {
 pub struct Opening {
     /// The time until which it waits, if it computes one, in milliseconds since the Unix epoch.
     pub until: Option<i64>,
-    /// The value that people are shown, if it asks them.
+    /// The value that people are shown, if it asks them, or the reason of a hook that suspends the run.
     pub payload: Option<Value>,
+    /// Why the visit is left before it is made, if it is.
+    pub pause: Option<Pause>,
+    /// The people who release it, if a hook left it to them.
+    pub escalated: Option<Escalation>,
 }
 
 /// A visit that waits. Its activation is parked.
@@ -51,7 +62,7 @@ pub struct OpenWait {
 impl OpenWait {
     /// Returns the id of the wait. The answer to a question has it as its name.
     pub fn id(&self) -> String {
-        wait_id(self.step, self.opened.answered)
+        wait_id(self.step, self.opened.before)
     }
 }
 
@@ -79,6 +90,21 @@ impl TakenWait {
     pub fn with(self, signal: TakenSignal) -> Self {
         Self { signal: Some(signal), ..self }
     }
+}
+
+/// The waits of a visit that is not made yet, if it was paused or its tool asks people.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Waited {
+    /// How many waits of it are over.
+    pub waits: u64,
+    /// Whether it was paused by whoever began the run, and was released.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
+    /// The answers that people gave its tool, in the order of the questions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<TakenSignal>,
 }
 
 /// A signal that ended a wait, as the store received it. An answer to an interrupt is a signal with the id of the wait as its name
@@ -124,20 +150,25 @@ pub const ANSWER: &str = "answer";
 impl Opened {
     /// Returns the opening of a wait at a time of the store.
     pub fn new(wait: &CompiledWait, opening: Opening, at: i64) -> Self {
-        let Opening { until, payload } = opening;
+        let Opening { until, payload, .. } = opening;
         let timeout = wait.timeout_ms.map(|timeout| at.saturating_add(i64::try_from(timeout).unwrap_or(i64::MAX)));
-        Self { at, due: until.or(timeout), payload, answered: 0, inside: Vec::new() }
+        Self { at, due: until.or(timeout), payload, before: 0, pause: None, escalated: None, inside: Vec::new() }
     }
 
-    /// The opening of a question after `answered` others of the same visit.
+    /// The opening after so many other waits of the same visit.
     #[must_use]
-    pub fn behind(self, answered: u64) -> Self {
-        Self { answered, ..self }
+    pub fn behind(self, before: u64) -> Self {
+        Self { before, ..self }
+    }
+
+    /// The opening, at a time of the store, of a visit that is paused.
+    pub fn of_pause(pause: Pause, reason: Option<Value>, escalated: Option<Escalation>, at: i64) -> Self {
+        Self { at, due: None, payload: reason, before: 0, pause: Some(pause), escalated, inside: Vec::new() }
     }
 
     /// The opening, at a time of the store, of a visit that waits for nested runs.
     pub fn of_inside(inside: Vec<Wait>, at: i64) -> Self {
-        Self { at, due: None, payload: None, answered: 0, inside }
+        Self { at, due: None, payload: None, before: 0, pause: None, escalated: None, inside }
     }
 
     /// Returns the earliest time at which the wait, or one of the nested runs, is over.

@@ -11,8 +11,9 @@ use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, f
 use crate::failure::{HeldFailure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
-use crate::step::opened::{OpenWait, TakenSignal, TakenWait};
+use crate::step::opened::{OpenWait, TakenWait, Waited};
 use crate::step::order::ElementPaths;
+use crate::step::paused::{Pauses, ToPause};
 use crate::step::shared::SharedKey;
 use crate::step::visited::SettledVisit;
 
@@ -41,8 +42,12 @@ pub struct Position {
     /// The numbers of the calls with which visits continue that have waited for nested runs, by the numbers of the visits and the
     /// items, if those are not the first.
     pub calls_left: BTreeMap<(u64, Option<u64>), u64>,
-    /// The answers that people gave the tools of visits that have not returned yet, by the numbers of the visits.
-    pub answers: BTreeMap<u64, Vec<TakenSignal>>,
+    /// The nodes at which the run pauses, if whoever began it said so.
+    pub pauses: Option<Box<Pauses>>,
+    /// Why visits of the frontier are left before they are made, with the reason of a hook, by the numbers of the visits.
+    pub to_pause: BTreeMap<u64, ToPause>,
+    /// The waits of visits that were paused or whose tools ask people, until they are made, by the numbers of the visits.
+    pub waited: BTreeMap<u64, Waited>,
     /// The places of the signals that waits have taken, among those of the run.
     pub received: BTreeSet<u64>,
     /// The joins that branches have reached or will reach, in the order of their fan-outs.
@@ -205,7 +210,9 @@ impl Position {
             waits: Vec::new(),
             taken: BTreeMap::new(),
             calls_left: BTreeMap::new(),
-            answers: BTreeMap::new(),
+            pauses: None,
+            to_pause: BTreeMap::new(),
+            waited: BTreeMap::new(),
             received: BTreeSet::new(),
             joins,
             returning: None,
@@ -238,7 +245,8 @@ impl Position {
         self.waits.clear();
         self.taken.clear();
         self.calls_left.clear();
-        self.answers.clear();
+        self.to_pause.clear();
+        self.waited.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
         self.made = self.made.max(self.frontier[0].number);
     }
@@ -326,8 +334,11 @@ impl Position {
             let place = self.waits.partition_point(|other| other.step < wait.step);
             self.waits.insert(place, wait);
             self.parked.push(visited.at.clone());
-            // The tool asks again.
-            self.taken.remove(&visited.at.number);
+            match opened.pause {
+                Some(_) => drop(self.to_pause.remove(&visited.at.number)),
+                // The tool asks again.
+                None => drop(self.taken.remove(&visited.at.number)),
+            }
             return;
         }
         if visited.way.is_held() {
@@ -340,7 +351,9 @@ impl Position {
         }
         if !self.taken.is_empty() {
             self.taken.remove(&visited.at.number);
-            self.answers.remove(&visited.at.number);
+        }
+        if !self.waited.is_empty() {
+            self.waited.remove(&visited.at.number);
         }
         self.steps += 1;
         self.count(graph, *at);

@@ -106,6 +106,11 @@ impl Way {
         }
     }
 
+    /// Whether the visit was made, and other visits may follow it.
+    pub fn leads_on(&self) -> bool {
+        matches!(self, Self::Along { .. } | Self::OnError(_) | Self::TimedOut(_))
+    }
+
     /// Whether it waited for signals, and none came in time.
     #[inline]
     pub fn is_timed_out(&self) -> bool {

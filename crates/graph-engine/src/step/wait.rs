@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::graph::{CompiledWait, GraphTables, Notes};
 use crate::step::context::Env;
 use crate::step::opened::{OpenWait, Opening, TakenSignal, TakenWait};
+use crate::step::paused::Pause;
 use crate::step::position::Position;
 
 /// The most levels of what people are shown, so that their answer can hold it.
@@ -26,7 +27,7 @@ pub(super) fn opening(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> 
     let payload = wait.ask.as_ref().and_then(|ask| ask.payload.as_ref());
     let payload = payload.map(|payload| env.graph.evaluate(payload, &env.context, notes));
     payload.as_ref().map_or(Ok(()), check_payload)?;
-    Ok(Opening { until, payload })
+    Ok(Opening { until, payload, ..Opening::default() })
 }
 
 /// Fails if a value has too many levels to be shown to people.
@@ -93,6 +94,7 @@ impl Position {
     /// Returns the names of the signals that can end the wait of a visit. A question has the id of its wait for its answer.
     pub fn awaited(&self, graph: &GraphTables, wait: &OpenWait) -> Vec<String> {
         match self.wait_of(graph, wait.step) {
+            _ if wait.opened.pause.is_some() => vec![wait.id()],
             Some(CompiledWait { ask: Some(_), .. }) => vec![wait.id()],
             Some(wait) => wait.signals.clone(),
             None => Vec::new(),
@@ -107,14 +109,14 @@ impl Position {
 
     /// Returns the answers that people gave the tool of a visit that has not returned yet, in the order of its questions.
     pub fn answers(&self, step: u64) -> &[TakenSignal] {
-        if self.answers.is_empty() { &[] } else { self.answers.get(&step).map_or(&[], Vec::as_slice) }
+        if self.waited.is_empty() { &[] } else { self.waited.get(&step).map_or(&[], |waited| &waited.answers) }
     }
 
     /// Whether an open wait waits for signals.
     pub fn listens(&self, graph: &GraphTables) -> bool {
         let inside = |wait: &OpenWait| wait.opened.inside.iter().any(|wait| !wait.signals.is_empty());
         let own = |wait: &OpenWait| self.wait_of(graph, wait.step).is_some_and(CompiledWait::listens);
-        self.waits.iter().any(|wait| inside(wait) || own(wait))
+        self.waits.iter().any(|wait| wait.opened.pause.is_some() || inside(wait) || own(wait))
     }
 
     /// Returns the earliest time at which a wait is due.
@@ -160,11 +162,16 @@ impl Position {
             let parked = self.parked.iter().position(|at| at.number == taken.step);
             let parked = parked.ok_or_else(|| format!("visit {} is not parked", taken.step))?;
             let parked = self.parked.remove(parked);
-            if let Some(signal) = taken.signal.as_ref().filter(|_| graph.node(parked.node).interrupts.is_some()) {
-                self.answers.entry(step).or_default().push(signal.clone());
-            }
+            let has_paused = opened.pause.is_some();
+            let asks = graph.node(parked.node).interrupts.is_some() && has_waited && !has_paused;
             self.frontier.push(parked);
-            if has_waited {
+            if has_paused || asks {
+                let waited = self.waited.entry(step).or_default();
+                waited.waits = waited.waits.saturating_add(1);
+                waited.released |= opened.pause.is_some_and(|pause| pause != Pause::Hook);
+                waited.answers.extend(taken.signal.clone().filter(|_| asks));
+            }
+            if has_waited && !has_paused {
                 self.taken.insert(taken.step, taken.clone());
             }
         }

@@ -425,6 +425,8 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
     // A fork is not inside another run, and has received no signals.
     stood.shared.clear();
     stood.received.clear();
+    // It pauses nowhere, and asks again.
+    stood.ask_again();
     for key in changed {
         for snapshot in [&mut begins, &mut stood] {
             snapshot.keys.shift_remove(key);

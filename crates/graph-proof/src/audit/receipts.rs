@@ -119,6 +119,12 @@ impl Receipts {
                 let signed = proven.map_err(|reason| format!("the answer to `{name}` is not proven: {reason}"))?;
                 self.approvals.push(Approval::of(&question, &signed, *at));
             }
+            // The release of a visit has no value.
+            None if position.waits.iter().any(|wait| wait.opened.pause.is_some() && wait.id() == own) => {
+                if signal.id != *name || !signal.value.is_null() {
+                    return Err(format!("the release of `{name}` says something"));
+                }
+            }
             None => {
                 Self::fits(machine, signal)?;
                 let (name, id, value) = (name.clone(), signal.id.clone(), digest_of(&signal.value));

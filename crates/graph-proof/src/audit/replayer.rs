@@ -626,6 +626,10 @@ impl<'m> Replayer<'m> {
         if !self.position.shared.is_empty() {
             return Err("it is in no other run, and shares keys with one".to_owned());
         }
+        let Position { pauses, to_pause, waited, .. } = &self.position;
+        if pauses.is_some() || !(to_pause.is_empty() && waited.is_empty()) {
+            return Err("it begins with the pauses and answers of another run".to_owned());
+        }
         if !self.position.counts_its_visits(self.code) {
             return Err("it counts the visits of its nodes otherwise than its steps".to_owned());
         }

@@ -84,6 +84,10 @@ impl Replayer<'_> {
         let mut notes = Notes::default();
         let planned = plan(&env, &mut notes);
         let before = notes.take();
+        if let Some(opened) = visit.opened.as_ref().filter(|opened| opened.pause.is_some()) {
+            // Its place was checked with the shape of the step. A hook may suspend any visit.
+            return Ok(Way::Waits(opened.clone()));
+        }
         if let (Ok(Planned::Wait(opening)), Some(wait)) = (&planned, node.kind.wait()) {
             self.asks_for_time(visit, node, &asked)?;
             self.warned(visit, node, before, &CallsOfVisit::default(), Vec::new())?;
@@ -649,7 +653,7 @@ fn is_kept_failure(done: &Done, failed: Option<&ItemFailure>) -> bool {
 /// Returns where a visit leads whose node waits. Fails unless the visit does.
 fn waits(visit: &Visit, wait: &CompiledWait, opening: Opening) -> Result<Way, String> {
     let opened = visit.opened.as_ref().ok_or_else(|| format!("node `{}` waits before it is made", visit.node))?;
-    let again = Opened::new(wait, opening, opened.at);
+    let again = Opened::new(wait, opening, opened.at).behind(opened.before);
     if *opened != again {
         let other = if opened.payload == again.payload { "waits until another time" } else { "asks something else" };
         return Err(format!("node `{}` {other}", visit.node));

@@ -165,6 +165,7 @@ async fn begin_fork(
     position.shared.clear();
     // The signals that it receives have places of their own.
     position.received.clear();
+    position.ask_again();
     changes.apply(code, &mut position, Some(&mut *state))?;
     let capabilities = begun.capabilities.clone();
     let ceiling: Vec<Grants> =

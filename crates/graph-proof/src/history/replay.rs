@@ -16,8 +16,8 @@ use graph_engine::record::{
 use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
-    CallFacts, Env, FoldError, NO_WAY, Opening, Outcome, Planned, Position, SHARED, Settled, SettledVisit, UNFIT, Way,
-    fold, items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
+    CallFacts, Env, FoldError, NO_WAY, Opening, Outcome, PausedNodes, Planned, Position, SHARED, Settled, SettledVisit,
+    UNFIT, Way, fold, items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
 };
 use graph_engine::tool_caller::Request;
 use graph_engine::{EncryptionKey, Status};
@@ -241,6 +241,9 @@ pub fn replay(
     let code = tables(changed.graph());
     let mut position = Position::new(code);
     let state = opened(changed, start.inputs.clone()).and_then(|mut state| {
+        // The visits are left where they were in the recorded run.
+        let mut start = start.clone();
+        start.pauses = PausedNodes::default();
         position = start.begin(code, Some(&mut *state))?;
         if let Some(snapshot) = &begun {
             position = snapshot.restore(code, &mut *state)?;
@@ -382,10 +385,12 @@ impl RecordedCalls {
         at: SystemTime,
     ) -> Vec<Option<RecordedCall>> {
         // A visit that waits for nested runs is recorded again with their results.
-        let Some(state) = past.state().filter(|_| visit.opened.is_none()) else { return Vec::new() };
+        let Some(state) = past.state().filter(|_| visit.opened.is_none() && !visit.timed_out) else {
+            return Vec::new();
+        };
         let (code, clock) = (past.graph(), || at);
         let now = Now::known_at(&clock, visit.now.map(timestamp::from_unix_milliseconds));
-        let env = Env::new(code, &past.position, state, activation, &now);
+        let env = Env::new(code, &past.position, state, activation, &now).made();
         let mut notes = Notes::default();
         let mut known = |request: Request, answer: RecordedAnswer| {
             let (tool, arguments) = named_call(code, request);
@@ -734,6 +739,9 @@ impl ChangedRun<'_> {
         if let Some(ordinal) = signal.name.strip_prefix(&format!("{}#", recorded.step)) {
             signal.name = format!("{number}#{ordinal}");
         }
+        if wait.opened.pause.is_some() {
+            return Some(TakenWait::new(number, recorded.at).with(signal));
+        }
         let ask = self.position.wait_of(self.code, number).and_then(|wait| wait.ask.as_ref());
         let node = self.position.parked.iter().find(|at| at.number == number);
         let node = node.map_or("", |at| self.code.node(at.node).name.as_str());
@@ -846,7 +854,9 @@ impl ChangedRun<'_> {
             return Ok(AnsweredCall { visit, way: Way::Cancelled, changes: Vec::new() });
         }
         let opened = pair.and_then(|pair| self.recorded.visits[pair].visit.opened.clone());
-        if let Some(opened) = opened.filter(|opened| opened.is_inside() && self.code.may_nest(activation.node)) {
+        let is_again =
+            |opened: &Opened| opened.pause.is_some() || (opened.is_inside() && self.code.may_nest(activation.node));
+        if let Some(opened) = opened.filter(is_again) {
             let step = pair.map_or(activation.number, |pair| self.recorded.visits[pair].visit.step);
             self.waiting.insert(step, activation.number);
             let mut visit = Visit::default();
@@ -866,7 +876,7 @@ impl ChangedRun<'_> {
         let opening = match plan(&self.env(activation, &now), &mut Notes::default()) {
             Ok(Planned::Wait(opening)) => Some(opening),
             Ok(Planned::Call(_)) if self.code.tool_may_ask(activation.node) && asked.is_some() => {
-                Some(Opening { until: None, payload: asked })
+                Some(Opening { payload: asked, ..Opening::default() })
             }
             _ => None,
         };
@@ -874,7 +884,7 @@ impl ChangedRun<'_> {
             let recorded = recorded.map(|visit| (visit.step, visit.opened.clone()));
             let opened_at = recorded.as_ref().and_then(|(_, opened)| opened.as_ref()).map(|opened| opened.at);
             let opened = Opened::new(wait, opening, opened_at.unwrap_or_else(|| timestamp::unix_milliseconds(at)))
-                .behind(self.position.answers(activation.number).len() as u64);
+                .behind(self.position.waits_before(activation.number));
             if let Some((step, before)) = recorded {
                 self.waiting.insert(step, activation.number);
                 let before = before.unwrap_or_default();
