@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH + 20_000 * DAY));
     let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
     let builder = Runtime::builder().store(store).clock(Arc::clone(&clock) as _).sign_with(SecretKey::generate()?);
-    let runtime = builder.grant("rye.execute.tool.shop.*")?.build()?;
+    let runtime = builder.grant("rye.execute.tool.shop.*")?.grants(awaited_payment::SIGNAL_CAPABILITIES)?.build()?;
     let graph = AwaitedPayment::new(Shop);
     let order = RunId::new("order-17")?;
     let worker = runtime.worker(WorkerOptions::default().graph(graph.clone()))?;

@@ -34,6 +34,8 @@ pub struct Items {
     /// The contracts of the tree that decide what the graph does and that its tables do not have, each as its id and the digest of its
     /// text: those of the tools that its computed ids may name, and those in place of built-in ones.
     pub behind: Vec<String>,
+    /// How many owners of keys have each of the roles that the keys of the tree give; empty if they give none.
+    pub roles: BTreeMap<String, usize>,
     /// Whether files without a trusted signature were read too. No graph is compiled from those.
     pub are_for_review: bool,
 }

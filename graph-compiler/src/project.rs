@@ -402,8 +402,9 @@ impl Project {
         let ids: Vec<&ItemId> = ids.iter().copied().collect();
         let inner = inner.iter().map(|path| self.inner(path, caller)).collect();
         let shared = self.shared_keys(caller);
+        let roles = self.ring.roles().into_iter().map(|(role, owners)| (role.to_owned(), owners)).collect();
         let (mut items, mut files) =
-            (Items { inner, shared, are_for_review: is_review, ..Items::default() }, Vec::new());
+            (Items { inner, shared, roles, are_for_review: is_review, ..Items::default() }, Vec::new());
         for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.found_contract(id, is_review))) {
             let graphs = self.graphs_called(id);
             if let ([graph], None, None) = (graphs.as_slice(), &found.contract, &found.file) {

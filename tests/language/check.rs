@@ -16,6 +16,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use crate::clerk::trust_a_clerk;
 use crate::expected::{Expected, difference, yaml_files};
 use crate::support::sign;
 use crate::tree::Tree;
@@ -52,6 +53,7 @@ struct Fixtures {
 impl Fixtures {
     fn new() -> Self {
         let tree = Tree::new();
+        trust_a_clerk(&tree);
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check");
         let mut files = Vec::new();
         for file in yaml_files(&directory) {

@@ -21,6 +21,7 @@ mod bad_input;
 mod catalogue;
 mod check;
 mod clean_corpus;
+mod clerk;
 mod conformance_page;
 mod engine_graphs;
 mod errors_page;

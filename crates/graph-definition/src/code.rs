@@ -604,6 +604,10 @@ codes! {
     ENDLESS_QUESTION = "G0227"(Warn), "a question that may never be answered",
         "The interrupt has no `timeout`: a run waits forever if nobody answers it, or if whoever could has lost the role. Say how \
          long it waits, `timeout: 3d`, and where the run continues then: `on_timeout: name`.";
+    RARE_ROLE = "G0228"(Warn), "a role that too few people have",
+        "The question asks for answers of people with a role, and fewer owners of trusted keys have it than must sign. Give the \
+         role to more people: `graph keys trust --role`. Keys that are revoked, whose owner is not known, or whose file names the \
+         role without another trusted key that signed the file do not count. The lint concerns only trees whose keys have roles.";
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::schema;
 use crate::signal::{self, SignalError};
 use crate::signed_answer::{decoded, encoded};
 use crate::step::{CONTINUE, Escalation, OpenWait, Position, graph_inside};
-use crate::store::{StoreError, Wait};
+use crate::store::{Inbox, StoreError, Wait};
 
 pub use crate::signed_answer::{Answerer, SignedAnswer};
 
@@ -155,6 +155,51 @@ struct AnswerStatement {
     start: Digest,
     v: u32,
     wait: String,
+}
+
+/// An answer that too few people have signed, as the inbox of a run has it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Proposal {
+    /// The answer. Whether it fits the graph was checked when it was sent.
+    pub answer: Value,
+    /// The statement with the signatures of all those who have signed it. Another person signs it with [`Envelope::signed_by`], after
+    /// [`Question::check`].
+    pub envelope: Envelope,
+}
+
+impl Proposal {
+    /// Returns the answers to a question that too few have signed, in the order in which they were first sent. `wait` is the id of the
+    /// question. The list shows what a store has; [`Runtime::answer`](crate::Runtime::answer) verifies every signature again.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// use graph_runtime::answer::Proposal;
+    /// use graph_runtime::{RunId, Store};
+    ///
+    /// # async fn example(store: impl Store) -> Result<(), Box<dyn std::error::Error>> {
+    /// for proposal in Proposal::all(&store.inbox(&RunId::new("refund-17")?).await?, "3#1") {
+    ///     println!("{} people have signed {}", proposal.envelope.signatures().len(), proposal.answer);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn all(inbox: &Inbox, wait: &str) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for one in inbox.signals.iter().filter(|one| signal::proposal_of(&one.name) == Some(wait)) {
+            let Some(envelope) = one.payload.parse::<Envelope>().ok() else { continue };
+            let Ok(AnswerStatement { answer, .. }) = AnswerStatement::of(&envelope) else { continue };
+            match all.iter_mut().find(|known| known.envelope.says_the_same(&envelope)) {
+                Some(known) => {
+                    let signatures = known.envelope.signatures().iter().chain(envelope.signatures());
+                    let signatures = signatures.cloned().collect();
+                    known.envelope = known.envelope.clone().with(signatures);
+                }
+                None => all.push(Self { answer, envelope }),
+            }
+        }
+        all
+    }
 }
 
 /// The outcome of an answer that was not refused.

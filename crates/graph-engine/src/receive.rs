@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use graph_model::capability::Capability;
 use graph_model::digest::Digest;
 use graph_model::name::{NodeName, RunId};
 use graph_model::value::Value;
@@ -32,6 +33,9 @@ impl Runtime {
     ///
     /// The run continues when a [worker](Runtime::worker) notices, or when it is resumed. A run that ended with an error, or as
     /// cancelled, receives the signal if it is resumed.
+    ///
+    /// The runtime must be granted the capability `rye.signal.<graph id with dots>.<signal>`: a graph's module has those of its signals in
+    /// `SIGNAL_CAPABILITIES`.
     ///
     /// A signal of a nested run is sent to the outermost run around it. Its name begins with the path to the nested run, as the ids of
     /// its waits do: `5/paid` for the run that visit 5 began. The nested run has begun then, and has not completed.
@@ -74,12 +78,14 @@ impl Runtime {
         let (path, own) = address::split(&signal.name);
         let (value, start) = match path {
             "" => {
+                self.inner.may_signal(graph, own)?;
                 let value = conforming(graph, own, signal.value)?;
                 (value, self.inner.start_of_outermost(tables(graph.graph()), run).await?)
             }
             path => {
                 let start = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
                 let inner = self.inner.receiver(graph, run, path).await?;
+                self.inner.may_signal(&*inner, own)?;
                 (conforming(&*inner, own, signal.value)?, start)
             }
         };
@@ -182,7 +188,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As of [`Runtime::signal`], or if the run cannot be started. If the id or the value is refused, no run is started.
+    /// As of [`Runtime::signal`], or if the run cannot be started. If the id or the value is refused, or the signal is not granted, no run is started.
     pub async fn signal_or_start<G: Graph + Clone>(
         &self,
         graph: &G,
@@ -195,6 +201,7 @@ impl Runtime {
         if !is_id(&id) {
             return Err(SignalError::Id { id });
         }
+        self.inner.may_signal(graph, &signal.name)?;
         conforming(graph, &signal.name, signal.value.clone())?;
         match self.signal(graph, run, signal.clone(), id.clone()).await {
             Err(SignalError::Store { source: StoreError::NotFound(_), .. }) => {}
@@ -212,6 +219,18 @@ impl Runtime {
 }
 
 impl RuntimeServices {
+    /// Fails if the runtime was not granted to send a signal to runs of a graph.
+    fn may_signal(&self, machine: &dyn Machine, name: &str) -> Result<(), SignalError> {
+        let code = tables(machine.graph());
+        // A graph without that signal says so.
+        let is_known = code.settings.signals.contains_key(name);
+        let capability = Capability::signal(&code.id, name);
+        match !is_known || self.grants.allow(&capability) {
+            true => Ok(()),
+            false => Err(SignalError::Denied { capability }),
+        }
+    }
+
     /// Returns the graph of the nested run at a path, which receives signals.
     async fn receiver(&self, graph: &dyn Machine, run: &RunId, path: &str) -> Result<Arc<dyn Machine>, SignalError> {
         let Some(store) = &self.store else { return Err(SignalError::NoStore) };

@@ -1,6 +1,7 @@
 //! Signals: the messages that others send to a run.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
+use graph_model::capability::Capability;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
 use graph_model::value::{AsView, Mismatch, Value};
@@ -85,6 +86,14 @@ pub enum SignalError {
         run: RunId,
         /// The path.
         path: String,
+    },
+    /// The runtime is not granted to send it.
+    #[error(
+        "Permission denied: '{capability}' not covered by capabilities: grant it to the runtime that sends the signal"
+    )]
+    Denied {
+        /// The capability that it needs.
+        capability: Capability,
     },
     /// The value does not fit the graph.
     #[error("the signal `{name}` does not fit the graph `{graph}`: {mismatch}")]

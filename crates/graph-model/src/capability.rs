@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::name::ItemId;
+use crate::name::{GraphId, ItemId};
 use crate::program::{ItemType, Verb};
 
 /// The right that an action needs: `rye.<primary>.<item type>.<item id with dots>` (R169).
@@ -19,6 +19,11 @@ impl Capability {
             Some(id) => format!("rye.{verb}.{item}.{}", id.dotted()),
             None => format!("rye.{verb}.{item}"),
         })
+    }
+
+    /// The capability to send a signal to runs of a graph: `rye.signal.<graph id with dots>.<signal>`.
+    pub fn signal(graph: &GraphId, name: &str) -> Self {
+        Self(format!("rye.signal.{}.{name}", graph.dotted()))
     }
 
     /// Reads a capability; `None` if the text is not a capability, such as a pattern that grants several.

@@ -149,6 +149,11 @@ impl ItemId {
 }
 
 impl GraphId {
+    /// Returns the id with dots in place of slashes, as capabilities write it.
+    pub fn dotted(&self) -> String {
+        self.0.replace('/', ".")
+    }
+
     /// Returns the last segment: `project_stats` of `workflows/test/project_stats`.
     pub fn stem(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or(&self.0)

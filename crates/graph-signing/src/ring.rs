@@ -270,6 +270,12 @@ impl KeyRing {
         self.keys().filter(|file| self.has_role(&file.fingerprint, role)).filter_map(KeyFile::known_owner).collect()
     }
 
+    /// Returns how many distinct known owners have each of the roles that the files of the keys name.
+    pub fn roles(&self) -> BTreeMap<&str, usize> {
+        let named = self.keys().flat_map(|file| &file.roles);
+        named.map(|role| (role.as_str(), self.owners_of_role(role).len())).collect()
+    }
+
     /// Returns the trusted key that signed `file`, unless it is the key in the file.
     fn vouching(&self, file: &KeyFile) -> Option<&KeyFile> {
         let by = file.signed_by.as_ref().filter(|by| **by != file.fingerprint)?;

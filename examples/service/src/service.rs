@@ -81,6 +81,7 @@ impl Service {
             .answer_keys(people(directory.join("people"), role_roots.clone()))
             .grants(fulfil::CAPABILITIES)?
             .grants(invoice::CAPABILITIES)?
+            .grants(invoice::SIGNAL_CAPABILITIES)?
             .observer(Arc::clone(&metrics))
             .build()?;
         let shop = Arc::new(Shop::open(&directory.join("shop.db"), *latency)?);

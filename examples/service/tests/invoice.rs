@@ -121,7 +121,7 @@ async fn order(plan: Plan) -> Ended {
         .clock(clock)
         .sign_with(SecretKey::generate().unwrap())
         .answer_keys(move || known.clone())
-        .grants(invoice::CAPABILITIES)
+        .grants(invoice::CAPABILITIES.iter().chain(invoice::SIGNAL_CAPABILITIES))
         .unwrap()
         .build()
         .unwrap();

@@ -1,10 +1,11 @@
 //! `graph inbox`: list what the runs of a store ask people.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
 use graph_model::timestamp;
+use graph_runtime::answer::Proposal;
 use graph_runtime::store::{Ask, Cursor, Page, WaitFilter, WaitPage, WaitRow};
 use graph_runtime::{RunId, Store, Value};
 use serde_json::json;
@@ -55,20 +56,24 @@ pub(crate) fn run(arguments: &InboxArguments) -> CommandResult {
         signal: None,
     };
     let page = Page { size: arguments.limit as usize, after: arguments.after.clone().map(Cursor::new) };
-    let WaitPage { waits, next } = stored::tokio()?.block_on(async {
+    let (WaitPage { waits, next, .. }, proposed) = stored::tokio()?.block_on(async {
         let store = stored::open(&arguments.store, Access::Read).await?;
-        Ok::<_, Error>(store.open_waits(&filter, &page).await?)
+        let page = store.open_waits(&filter, &page).await?;
+        let proposed = proposals(&arguments.store, &page.waits).await;
+        Ok::<_, Error>((page, proposed))
     })?;
+    let waits = || waits.iter().zip(&proposed);
     if arguments.json {
-        let open: Vec<Value> = waits.iter().filter_map(shown).collect();
+        let open: Vec<Value> = waits().filter_map(|(row, proposed)| shown(row, proposed)).collect();
         out!(
             "{:#}",
-            json!({"success": true, "open": open, "count": waits.len(), "next": next.as_ref().map(Cursor::as_str)})
+            json!({"success": true, "open": open, "count": open.len(), "next": next.as_ref().map(Cursor::as_str)})
         );
         return Ok(CommandOutcome::Well);
     }
     let head = ["run", "wait", "node", "graph", "role", "sign", "until", "asks"].map(str::to_owned);
-    let rows: Vec<[String; 8]> = std::iter::once(head).chain(waits.iter().filter_map(row)).collect();
+    let rows: Vec<[String; 8]> =
+        std::iter::once(head).chain(waits().filter_map(|(one, proposed)| row(one, proposed))).collect();
     let widths: [usize; 8] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
     for row in &rows {
@@ -81,11 +86,28 @@ pub(crate) fn run(arguments: &InboxArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
+/// Returns the answers to the questions of several people that too few have signed, for each of these waits. An inbox is read with the
+/// time of the store, which is written; in a store that can only be read, none are known.
+async fn proposals(path: &Path, waits: &[WaitRow]) -> Vec<Vec<Proposal>> {
+    let is_of_several = |row: &WaitRow| row.wait.ask.as_ref().is_some_and(|ask| ask.count > 1);
+    let mut all = vec![Vec::new(); waits.len()];
+    if !waits.iter().any(is_of_several) {
+        return all;
+    }
+    let Ok(store) = stored::open(path, Access::Write).await else { return all };
+    for (found, row) in all.iter_mut().zip(waits).filter(|(_, row)| is_of_several(row)) {
+        if let Ok(inbox) = store.inbox(&row.run).await {
+            *found = Proposal::all(&inbox, row.wait.id.as_str());
+        }
+    }
+    all
+}
+
 fn shown_time(at: i64) -> String {
     timestamp::milliseconds(timestamp::from_unix_milliseconds(at))
 }
 
-fn shown(row: &WaitRow) -> Option<Value> {
+fn shown(row: &WaitRow, proposed: &[Proposal]) -> Option<Value> {
     let WaitRow { run, graph, wait, .. } = row;
     let Ask { role, count, payload, .. } = wait.ask.as_ref()?;
     Some(json!({
@@ -99,10 +121,24 @@ fn shown(row: &WaitRow) -> Option<Value> {
         "opened": shown_time(wait.opened),
         "due": wait.due.map(shown_time),
         "payload": serde_json::from_str::<Value>(payload).unwrap_or_default(),
+        "proposed": proposed.iter().map(proposal).collect::<Vec<Value>>(),
     }))
 }
 
-fn row(row: &WaitRow) -> Option<[String; 8]> {
+fn proposal(proposal: &Proposal) -> Value {
+    let keys: Vec<_> = proposal.envelope.signatures().iter().map(|signature| &signature.keyid).collect();
+    json!({"answer": proposal.answer, "keys": keys})
+}
+
+/// Returns how many sign, and how many have signed the answer that most of them have signed.
+fn signers(count: u32, proposed: &[Proposal]) -> String {
+    match proposed.iter().map(|proposal| proposal.envelope.signatures().len()).max() {
+        Some(have) => format!("{have} of {count}"),
+        None => count.to_string(),
+    }
+}
+
+fn row(row: &WaitRow, proposed: &[Proposal]) -> Option<[String; 8]> {
     let WaitRow { run, graph, wait, .. } = row;
     let Ask { role, count, payload, .. } = wait.ask.as_ref()?;
     Some([
@@ -111,7 +147,7 @@ fn row(row: &WaitRow) -> Option<[String; 8]> {
         wait.node.clone(),
         graph.clone(),
         role.clone().unwrap_or_else(|| "anybody".to_owned()),
-        count.to_string(),
+        signers(*count, proposed),
         wait.due.map_or_else(String::new, shown_time),
         super::plain(payload),
     ])

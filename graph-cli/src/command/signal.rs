@@ -54,7 +54,8 @@ pub(crate) fn run(arguments: &SignalArguments) -> CommandResult {
         let store = stored::open(&arguments.store, Access::Write).await?;
         let records = store.load(&arguments.run).await?;
         let graph = own_graph(&records, arguments.graph.as_deref(), "--graph FILE")?;
-        let runtime = Runtime::builder().store(store).sign_with(key).build()?;
+        // The caller has the store and the key of its journals.
+        let runtime = Runtime::builder().store(store).sign_with(key).grant("rye.signal.*")?.build()?;
         let signal = NamedSignal::new(&arguments.name, value);
         Ok::<_, Error>(runtime.signal(&graph, &arguments.run, signal, &id).await?)
     })?;

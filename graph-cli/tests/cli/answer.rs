@@ -74,6 +74,12 @@ fn two_people_answer_a_run() {
     let proposed = json!({"success": true, "run_id": "r", "result": "proposed", "have": 1, "need": 2});
     assert_eq!(result(&answer(&place, &ann)), proposed);
     assert_eq!(result(&answer(&place, &ann)), proposed, "sent again, it changes nothing");
+    let inbox = result(&place.stored(&["inbox", "--json"]));
+    let proposed = &inbox["open"][0]["proposed"];
+    let said: Value = serde_json::from_str(APPROVE).unwrap();
+    assert_eq!((proposed.as_array().map(Vec::len), &proposed[0]["answer"]), (Some(1), &said), "{inbox}");
+    assert_eq!(proposed[0]["keys"].as_array().map(Vec::len), Some(1), "{inbox}");
+    assert!(place.stored(&["inbox"]).out.contains("1 of 2"));
     let bo = ["1#1", "--json", APPROVE, "--key", "bo/private_key.pem"];
     let accepted = json!({"success": true, "run_id": "r", "result": "accepted"});
     assert_eq!(result(&answer(&place, &bo)), accepted);

@@ -139,6 +139,7 @@ const LINTS: &[CheckRule] = &[
     unread_inputs::check,
     waits::check_unreceived,
     waits::check_endless,
+    waits::check_roles,
     conducts::check_waits,
     dollars::check,
     variables::check,

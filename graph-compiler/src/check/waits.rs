@@ -185,6 +185,28 @@ pub(super) fn check_endless(analysis: &Analysis<'_>, diagnostics: &mut Diagnosti
     }
 }
 
+/// Reports questions to people with a role that fewer owners of keys have than must sign.
+pub(super) fn check_roles(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
+    // A program may know its people otherwise than by the keys of the tree.
+    let roles = &analysis.model.items.roles;
+    if roles.is_empty() {
+        return;
+    }
+    for ask in analysis.model.definition.nodes.iter().filter_map(NodeDefinition::ask) {
+        let Some(role) = &ask.role else { continue };
+        let owners = roles.get(&role.value).copied().unwrap_or_default();
+        if owners < ask.count as usize {
+            let people =
+                |count: usize| if count == 1 { "1 person has".to_owned() } else { format!("{count} people have") };
+            let message = format!("{} the role `{}`, and {} must sign", people(owners), role.value, ask.count);
+            diagnostics
+                .lint(code::RARE_ROLE, analysis.model.place(&role.span), message)
+                .note("owners of keys below `graphs/keys` that are trusted, and that another trusted key gave the role")
+                .help(format!("give it to more people, `graph keys trust --role {}`, or ask for fewer", role.value));
+        }
+    }
+}
+
 /// Checks that `until` is a time.
 fn check_until(
     analysis: &Analysis<'_>,

@@ -14,6 +14,8 @@ mod signals;
 mod state;
 mod types;
 
+use graph_model::capability::Capability;
+use graph_model::name::GraphId;
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 
@@ -328,6 +330,7 @@ fn constants(graph: &CheckedGraph) -> TokenStream {
     let env = graph.environment();
     let Interface { id, version, .. } = &graph.interface;
     let capabilities = graph.capabilities();
+    let signals = signal_capabilities(&graph.interface);
     let mut scope = Scope::new();
     let entries = graph.settings.entries.iter().map(|(entry, at)| {
         let name = snake_text(entry);
@@ -355,8 +358,19 @@ fn constants(graph: &CheckedGraph) -> TokenStream {
         pub const CAPABILITIES: &[&str] = &[#(#capabilities),*];
         /// The environment variables that must be set, those of the graphs inside it too.
         pub const ENV: &[&str] = &[#(#env),*];
+        #signals
         #(#entries)*
     }
+}
+
+/// Expands the capabilities to send signals to runs of the graph, if it has any.
+fn signal_capabilities(interface: &Interface) -> Option<TokenStream> {
+    let id = GraphId::new(interface.id.as_str()).ok().filter(|_| !interface.signals.is_empty())?;
+    let all = interface.signals.iter().map(|signal| Capability::signal(&id, &signal.name).to_string());
+    Some(quote! {
+        /// The capabilities that a runtime needs to send the signals of the graph to its runs.
+        pub const SIGNAL_CAPABILITIES: &[&str] = &[#(#all),*];
+    })
 }
 
 /// Makes rustc compile again when one of the files changes. The bytes do not reach the program.

@@ -203,7 +203,8 @@ async fn signals_that_do_not_fit_change_nothing() {
         let error = runtime.signal(&graph, &run, paid(1), bad).await.unwrap_err();
         assert!(matches!(error, SignalError::Id { .. }), "{error}");
     }
-    let foreign = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[9; 32])).build().unwrap();
+    let foreign = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[9; 32]));
+    let foreign = foreign.grant("*").unwrap().build().unwrap();
     let error = foreign.signal(&graph, &run, paid(1), "a").await.unwrap_err();
     assert!(matches!(error, SignalError::Journal { .. }), "{error}");
     let error = Runtime::builder().build().unwrap().signal(&graph, &run, paid(1), "a").await.unwrap_err();
@@ -274,6 +275,32 @@ async fn a_run_that_failed_receives_its_signals_when_it_is_resumed() {
     let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
     assert_eq!(finished.output[1], json!({"signal": "paid", "paid": {"cents": 3}}));
     assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+/// A runtime sends only the signals that it was granted. Nothing is changed otherwise.
+#[tokio::test]
+async fn a_signal_that_was_not_granted_is_refused() {
+    let ((store, _), graph, run) = (store(), order(), id("order"));
+    waiting(&runtime(store.clone()), &graph, &run).await;
+    let sender = |grants: &[&str]| {
+        let builder = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY));
+        builder.grants(grants).unwrap().build().unwrap()
+    };
+    for grants in [&[][..], &["rye.execute.*"], &["rye.signal.test.graph.withdrawn"], &["rye.signal.test.other.paid"]] {
+        let poor = sender(grants);
+        let error = poor.signal(&graph, &run, paid(1), "a").await.unwrap_err().to_string();
+        let expected = "Permission denied: 'rye.signal.test.graph.paid' not covered by capabilities: grant it to the runtime that sends the \
+                        signal";
+        assert_eq!(error, expected);
+        let error = poor.signal_or_start(&graph, &id("other"), Map::new(), paid(1), "a").await.unwrap_err().to_string();
+        assert_eq!(error, expected);
+    }
+    assert!(store.inbox(&run).await.unwrap().signals.is_empty());
+    assert!(store.find(&id("other")).await.is_err());
+    for (number, grants) in ["rye.signal.test.graph.paid", "rye.signal.test.*", "rye.signal.*"].into_iter().enumerate()
+    {
+        sender(&[grants]).signal(&graph, &run, paid(1), format!("granted-{number}")).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -893,7 +920,8 @@ async fn a_signal_starts_a_run_that_does_not_exist() {
     assert!(again.started.is_none() && matches!(again.received, Received::Already { .. }));
     assert!(matches!(send(5, "e").await, Err(SignalError::Store { source: StoreError::Ended { .. }, .. })));
     // A run that may not begin.
-    let poor = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY)).build().unwrap();
+    let poor = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY));
+    let poor = poor.grant("rye.signal.*").unwrap().build().unwrap();
     let refused = poor.signal_or_start(&graph, &id("poor"), Map::new(), paid(5), "a").await;
     assert!(matches!(refused, Err(SignalError::Start(_))), "{refused:?}");
 }
