@@ -4,8 +4,8 @@
 //! Two to four processes open one SQLite store, each with a worker that knows the same schedule, and two more send what the runs wait
 //! for. All share a clock that is 1,200 times as fast as that of the machine. The test process kills random ones of both kinds and starts
 //! others in their place. In the end, each tick since the schedule began has one run, none began before its tick, and each has
-//! completed with a journal that is proven. No wait was over before its time, each signal and each answer ended at most one, and each
-//! that a sender was told to be accepted in time did.
+//! completed with a journal that is proven. No wait was over before its time. Each signal and each answer ended at most one wait. None that
+//! was accepted in time is lost.
 //!
 //! `SCHEDULE_KILLS=1000 cargo test --release --test runs schedule_kills -- --nocapture` takes minutes. `SEED` sets the seed of all
 //! choices, which is random by default.
