@@ -248,7 +248,9 @@ fn begun(
                 continue;
             }
             let failed = |index| visit.items.iter().any(|failed| failed.item == index);
-            let items = (0..items(&past, activation, visit)).map(|index| one(Some(index), !failed(index)));
+            // A list that stops at a failure does not begin the runs of the other items.
+            let is_whole = visit.error.is_none() || !code.stops_at_failure(activation.node);
+            let items = (0..items(&past, activation, visit)).map(|index| one(Some(index), is_whole && !failed(index)));
             all.extend(items.filter(is_graph));
         }
         past.go_on()?;

@@ -865,3 +865,76 @@ async fn a_run_that_completes_ends_what_still_waits_inside() {
     assert!(statuses.contains(&Status::Cancelled) && !statuses.contains(&Status::Waiting), "{statuses:?}");
     assert_proven(&store, &graph, &run, Status::Completed).await;
 }
+
+/// An audit of a visit that is left many times takes time in proportion, and not twice as long for each time.
+#[tokio::test]
+async fn a_visit_is_left_many_times() {
+    let chain: Vec<(String, String)> = (0..40)
+        .map(|at| {
+            let wait = r#"{"line":1,"does":"wait","wait":{"timeout_ms":3600000},"next":[{"to":"NEXT"}]}"#;
+            let next = if at == 39 { "done".to_owned() } else { format!("wait{}", at + 1) };
+            (format!("wait{at}"), wait.replace("NEXT", &next))
+        })
+        .chain([("done".to_owned(), r#"{"line":2,"does":"return","output":1}"#.to_owned())])
+        .collect();
+    let chain: Vec<(&str, &str)> = chain.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
+    let inner = Interpreted::new(&Program { id: "test/inner", nodes: &chain, ..PROGRAM }, |_, _| Ok(Value::Null));
+    let nodes = [
+        ("run", r#"{"line":1,"does":{"action":0},"params":{},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":2,"does":"return","output":"done"}"#),
+    ];
+    let outer = Program { tools: &[GRAPH], permissions: &["rye.execute.tool.test.tool"], nodes: &nodes, ..PROGRAM };
+    let graph = Interpreted::new(&outer, |_, _| Ok(Value::Null)).nesting(inner);
+    let ((store, clock), run) = (store(), id("run"));
+    let runtime = runtime(store.clone());
+    let mut left = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await;
+    for _ in 0..40 {
+        assert!(matches!(left, Err(RunError::Waiting { .. })), "{left:?}");
+        clock.advance(Duration::from_secs(3600));
+        left = runtime.resume(graph.clone(), &run).await.unwrap().await;
+        let key = SecretKey::from_seed(&KEY).public();
+        audit_tree(Arc::new(graph.clone()), &run, &store, &key, None).await.unwrap();
+    }
+    assert_eq!(left.unwrap().output, json!("done"));
+}
+
+/// A list that stopped at a failure, so that the other items began no runs, does not keep a run from continuing.
+#[tokio::test]
+async fn a_list_that_stopped_in_a_branch_is_no_obstacle() {
+    let inner = Program {
+        id: "test/inner",
+        nodes: &[
+            ("call", r#"{"line":1,"does":{"action":0},"params":"${inputs.n}","next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":2,"does":"return","output":1}"#),
+        ],
+        ..PROGRAM
+    };
+    let inner = Interpreted::new(&inner, |_, _| Err(ActionError::permanent("it fails")));
+    let nodes = [
+        ("all", r#"{"line":1,"does":"gate","next":{"all":[{"to":"list"},{"to":"wait"}],"on_branch_error":"collect"}}"#),
+        (
+            "list",
+            r#"{"line":2,"does":{"foreach":0},"params":{"n":"${n}"},"each":{"over":[1,2,3],"as":"n","collect":"list","width":1},"next":[{"to":"met"}]}"#,
+        ),
+        ("wait", r#"{"line":3,"does":"wait","wait":{"timeout_ms":3600000},"next":[{"to":"met"}]}"#),
+        ("met", r#"{"line":4,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":5,"does":"return","output":"done"}"#),
+    ];
+    let outer = Program {
+        tools: &[GRAPH],
+        permissions: &["rye.execute.tool.test.tool"],
+        keys: &[Key { name: "list", initial: None }],
+        nodes: &nodes,
+        ..PROGRAM
+    };
+    let graph = Interpreted::new(&outer, |_, _| Ok(Value::Null)).nesting(inner);
+    let ((store, clock), run) = (store(), id("run"));
+    let runtime = runtime(store.clone());
+    let left = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await;
+    assert!(matches!(left, Err(RunError::Waiting { .. })), "{left:?}");
+    clock.advance(Duration::from_secs(3600));
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, json!("done"));
+    let key = SecretKey::from_seed(&KEY).public();
+    audit_tree(Arc::new(graph.clone()), &run, &store, &key, None).await.unwrap();
+}

@@ -462,7 +462,10 @@ impl Replayer<'_> {
         let left = self.openings.iter().filter(move |(step, _)| !is_next(**step));
         let last = left.filter_map(|(_, openings)| openings.last()).flatten();
         let said = |call: &CallInside| self.done_before(call.parent.step, call.parent.item);
-        last.map(move |call| CallInside { sessions: self.sessions.clone(), said: said(call), ..call.clone() })
+        last.map(move |call| {
+            let call = self.with_openings(call.clone());
+            CallInside { sessions: self.sessions.clone(), said: said(&call), ..call }
+        })
     }
 
     /// Returns the calls of graphs that a visit made. The run that the visit names is one that the graph allows; `visit` is

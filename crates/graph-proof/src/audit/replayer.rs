@@ -476,13 +476,12 @@ impl<'m> Replayer<'m> {
             self.list(visit, &way)?;
             if let Some(mut inside) = self.inside.take() {
                 let calls = self.calls_of_graphs(seq, visit.step, Some(visit), activation, at);
-                let calls = calls.into_iter().map(|call| self.with_openings(call)).collect::<Vec<_>>();
                 if visit.opened.is_some() {
+                    // Each without those before it: a visit may be left many times.
                     self.openings.entry(visit.step).or_default().push(calls);
-                } else if visit.held {
-                    self.held_inside.extend(calls);
                 } else {
-                    inside.extend(calls);
+                    let calls = calls.into_iter().map(|call| self.with_openings(call)).collect::<Vec<_>>();
+                    if visit.held { &mut self.held_inside } else { &mut inside }.extend(calls);
                 }
                 self.inside = Some(inside);
                 if visit.opened.is_none() {
