@@ -92,7 +92,7 @@ impl ActionError {
     /// Not a failure: the tool asks people something before it is done. The node says who answers, with `interrupts`.
     ///
     /// The run shows `payload` to people and waits, in no process. When they have answered, the tool is called again with the same
-    /// parameters and the same [idempotency key](crate::Call::idempotency_key), and the call has the
+    /// parameters, except those that hold the time, and the same [idempotency key](crate::Call::idempotency_key), and the call has the
     /// [answers](crate::Call::answers) of all its questions so far. Nothing else of the first call is kept, so the tool asks before it
     /// changes anything. On a node without `interrupts`, the call fails.
     ///

@@ -125,7 +125,8 @@ pub(crate) fn check(
             return unset(format!("`{node}` reads it without a fallback"));
         }
     }
-    keeps_calls(edit, graph, position, |step| done.keys().any(|(number, _)| *number == step))
+    let is_done = |step| done.keys().any(|(number, _)| *number == step);
+    keeps_calls(edit, graph, position, |step| is_done(step) || position.has_asked(graph, step))
 }
 
 /// Fails if it changes a key that the parameters of a call of the next step depend on, for the visits whose calls

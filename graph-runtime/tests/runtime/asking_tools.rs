@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use graph_runtime::__private::{CompiledGraph, Key, Program};
 use graph_runtime::answer::Answered;
-use graph_runtime::history::replay;
+use graph_runtime::history::{StateEdit, replay};
 use graph_runtime::{
-    ActionError, Call, EncryptionKey, Map, MemoryStore, NamedAnswer, RunError, Runtime, SecretKey, Value, audit,
+    ActionError, Call, EditRun, EncryptionKey, Map, MemoryStore, NamedAnswer, RunError, RunOutcome, Runtime, SecretKey,
+    Value, audit,
 };
 use serde_json::json;
 
@@ -350,4 +351,29 @@ async fn a_snapshot_has_the_answers_of_a_tool_that_asks_again() {
     answer(&office.bo).await;
     let output = office.finish(&graph, &run).await;
     assert_eq!(output, json!([{"paid": 1, "by": ["Ann", "Bo"]}]));
+}
+
+/// People have approved a call with its parameters: an edit that would change these is refused.
+#[tokio::test]
+async fn an_edit_does_not_change_the_call_of_a_tool_that_has_asked() {
+    let keys = [Key { name: "log", initial: Some("[]") }, Key { name: "cents", initial: Some("5") }];
+    let nodes: Vec<(&str, String)> =
+        PAYMENT.nodes.iter().map(|(name, body)| (*name, body.replace("inputs.cents", "state.cents"))).collect();
+    let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    let (office, calls, run) = (Office::new(), Calls::default(), id("payment"));
+    let graph = Interpreted::new(&Program { nodes: &nodes, keys: &keys, ..PAYMENT }, asking(2, &calls));
+    let started = office.runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+    waits(started.await.unwrap_err());
+    for _ in 0..2 {
+        let set = Map::from_iter([("cents".to_owned(), json!(999_999))]);
+        let edit = StateEdit { by: "Cy".to_owned(), why: "more".to_owned(), set, write: Map::new() };
+        let refused = office.runtime.edit(&graph, &run, edit).await.map(drop).unwrap_err().to_string();
+        assert!(refused.contains("cents") && refused.contains("pay"), "{refused}");
+        let question = office.question(&graph, &run).await;
+        office.runtime.answer(&graph, &run, &question.sign(decided("approve"), &office.ann).unwrap()).await.unwrap();
+        let left = office.runtime.resume(graph.clone(), &run).await.unwrap().await;
+        assert!(left.is_ok() || matches!(left, Err(RunError::Waiting { .. })), "{left:?}");
+    }
+    let found = office.runtime.outcome(&graph, &run).await.unwrap();
+    assert!(matches!(&found, RunOutcome::Done(finished) if finished.output[1]["paid"] == 5), "{found:?}");
 }

@@ -349,3 +349,28 @@ async fn a_paused_run_can_be_cancelled() {
     let resumed = runtime.resume(graph.clone(), &run).await;
     assert!(!matches!(resumed, Err(ResumeError::Store { .. })));
 }
+
+/// Where one hook leaves a run to people and another one suspends it, people decide.
+#[tokio::test]
+async fn an_escalation_is_not_undone_by_another_hook() {
+    let escalate = json!({"escalate": true, "role": "ops"});
+    let escalate = Control::read(graph_model::value::AsView::view(&escalate)).unwrap();
+    for hooks in [
+        [("after_step", "a", escalate.clone()), ("after_step", "b", suspend("look"))],
+        [("after_step", "a", suspend("look")), ("after_step", "b", escalate)],
+    ] {
+        let (store, run, graph, people) = (MemoryStore::new(), id("run"), branches(), People::default());
+        let ann = people.add(11, "Ann", &["ops"]);
+        let runtime = suspending(&store, Once::new(hooks), &people);
+        let left = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await;
+        assert_eq!(waits(left.unwrap_err()).len(), 2);
+        assert!(released(&runtime, &graph, &run).await.is_empty());
+        for question in runtime.questions(&graph, &run).await.unwrap() {
+            let answer = NamedAnswer::new(question.node.as_str(), json!("continue"));
+            runtime.answer(&graph, &run, &question.sign(answer, &ann).unwrap()).await.unwrap();
+        }
+        let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+        assert_eq!(finished.output.as_array().map(Vec::len), Some(5));
+        assert_proven(&store, &graph, &run, Status::Completed).await;
+    }
+}

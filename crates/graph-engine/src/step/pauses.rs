@@ -64,8 +64,14 @@ impl Position {
     /// Leaves the visits of the next step before they are made: a hook suspends the run.
     pub(crate) fn suspend(&mut self, suspension: Suspension) {
         let Opening { payload: reason, escalated, .. } = suspension.opening();
-        let to_pause = ToPause { pause: Pause::Hook, reason, escalated };
-        self.to_pause.extend(self.frontier.iter().map(|at| (at.number, to_pause.clone())));
+        for at in &self.frontier {
+            // One hook may leave the run to people, and another one suspend it: the people decide, and of several roles the first.
+            let known = self.to_pause.get(&at.number).filter(|known| known.pause == Pause::Hook);
+            if known.is_none_or(|known| known.escalated.is_none() && escalated.is_some()) {
+                let (reason, escalated) = (reason.clone(), escalated.clone());
+                self.to_pause.insert(at.number, ToPause { pause: Pause::Hook, reason, escalated });
+            }
+        }
     }
 
     /// Returns how many waits of a visit are over, as far as that is counted.

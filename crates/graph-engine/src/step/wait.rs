@@ -107,6 +107,14 @@ impl Position {
         graph.node(at.node).wait()
     }
 
+    /// Whether the tool of a visit has asked people, and has not returned.
+    pub fn has_asked(&self, graph: &GraphTables, step: u64) -> bool {
+        let asks = |at: &&Activation| at.number == step && graph.tool_may_ask(at.node);
+        let is_open = |wait: &OpenWait| wait.step == step && wait.opened.pause.is_none();
+        let has_asked = || self.waits.iter().any(is_open) || !self.answers(step).is_empty();
+        self.open().find(asks).is_some() && has_asked()
+    }
+
     /// Returns the answers that people gave the tool of a visit that has not returned yet, in the order of its questions.
     pub fn answers(&self, step: u64) -> &[TakenSignal] {
         if self.waited.is_empty() { &[] } else { self.waited.get(&step).map_or(&[], |waited| &waited.answers) }
