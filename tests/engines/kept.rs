@@ -134,6 +134,9 @@ fn the_engine_writes_the_stored_journals() {
     let is_kept_now = std::env::var_os("KEEP").is_some();
     let mut journals = std::collections::BTreeMap::<String, String>::new();
     each(|stage, machine, case, name| {
+        if case.former {
+            return Vec::new();
+        }
         let log = Log::default();
         stage.set(case);
         let end = run(case, stage, machine, Some(&log)).end;
@@ -210,7 +213,8 @@ fn a_stored_journal_resumes_from_any_cut() {
     for directory in versions() {
         each(|stage, machine, case, name| {
             let all = read(&directory, name);
-            let Some(stored) = all.into_iter().find(|stored| stored.case == case.name && case.resumes) else {
+            let continues = case.resumes && !case.former;
+            let Some(stored) = all.into_iter().find(|stored| stored.case == case.name && continues) else {
                 return Vec::new();
             };
             stage.set(case);

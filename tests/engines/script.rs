@@ -62,6 +62,9 @@ pub(crate) struct Case {
     /// Whether a run that was cut and resumed has the same end; false where time begins again.
     #[serde(default = "yes")]
     pub(crate) resumes: bool,
+    /// Whether only older engines come to that end; such a case is one of stored journals.
+    #[serde(default)]
+    pub(crate) former: bool,
     pub(crate) expect: Expect,
 }
 

@@ -46,8 +46,8 @@ use crate::schedule::is_others_turn;
 use crate::start::nests_waiting;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, Suspension, UNFIT,
-    UNRETURNED, Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, UNFIT, UNRETURNED,
+    Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -238,27 +238,17 @@ impl Engine {
         let (taken, most) = (self.run_state.position.steps, self.most_steps());
         match self.limit_hooks(node, taken, most).await {
             Some(Control::Continue { additional_steps }) => {
-                if let Some(wanted) = self.run_state.position.extended(self.graph(), additional_steps) {
-                    self.run_state().position.limit = Some(wanted);
-                    if !self.is_exhausted() {
-                        return None;
-                    }
+                if self.goes_on(additional_steps) {
+                    return None;
                 }
             }
             Some(Control::Suspend { reason, escalated, additional_steps }) => {
-                let suspension = Suspension { reason, escalated };
-                let error = match self.cannot_wait(&suspension) {
-                    Some(why) => Some(why.to_owned()),
-                    None => self.heed(Steered::Suspends(suspension)),
-                };
-                if let Some(error) = error {
+                let told = self.suspended(&reason, escalated);
+                if let Some(error) = self.heed(told) {
                     return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
                 }
-                if let Some(wanted) = self.run_state.position.extended(self.graph(), additional_steps) {
-                    self.run_state().position.limit = Some(wanted);
-                    if !self.is_exhausted() {
-                        return None;
-                    }
+                if self.goes_on(additional_steps) {
+                    return None;
                 }
             }
             Some(Control::Fail { error }) => {
@@ -278,6 +268,13 @@ impl Engine {
                 Some(self.end_exhausted(flag).await)
             }
         }
+    }
+
+    /// Lets the run take more steps. Returns whether it may take another one then.
+    fn goes_on(&mut self, additional_steps: u32) -> bool {
+        let Some(wanted) = self.run_state.position.extended(self.graph(), additional_steps) else { return false };
+        self.run_state().position.limit = Some(wanted);
+        !self.is_exhausted()
     }
 
     /// Counts the steps that are about to begin, with those of the runs around this one.
@@ -549,14 +546,14 @@ impl Engine {
 
     /// Does what a hook wants. Returns the error if the run ends.
     fn heed(&mut self, told: Steered) -> Option<String> {
-        let suspension = match told {
+        let to_pause = match told {
             Steered::Ends(error) => return Some(error),
-            Steered::Suspends(suspension) => suspension,
+            Steered::Suspends(to_pause) => to_pause,
         };
         if self.run_state.position.frontier.is_empty() {
             return Some("a hook asked to suspend the run, and all of its visits wait".to_owned());
         }
-        self.run_state().position.suspend(suspension);
+        self.run_state().position.suspend(&to_pause);
         None
     }
 

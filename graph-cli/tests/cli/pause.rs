@@ -56,7 +56,7 @@ fn a_hook_of_the_graph_suspends_its_run() {
 }
 
 #[test]
-fn a_run_does_not_begin_that_pauses_nowhere() {
+fn a_run_does_not_begin_that_cannot_pause_so() {
     let place = place("");
     let ran = place.graph(&["run", "graphs/g.yaml", "--store", "runs.db", "--pause-before", "nowhere"]);
     assert!(ran.code != 0 && ran.err.contains("it has no node `nowhere` to pause at"), "{} {}", ran.code, ran.err);

@@ -52,6 +52,14 @@ fn asking(questions: usize, calls: &Calls) -> impl Fn(&Call, Value) -> Result<Va
     }
 }
 
+/// What is made of the payment with another text in its nodes.
+fn with_changed<T>(from: &str, to: &str, make: impl FnOnce(&Program<'_>) -> T) -> T {
+    assert!(PAYMENT.nodes.iter().any(|(_, body)| body.contains(from)), "{from}");
+    let nodes: Vec<(&str, String)> = PAYMENT.nodes.iter().map(|(name, body)| (*name, body.replace(from, to))).collect();
+    let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    make(&Program { nodes: &nodes, ..PAYMENT })
+}
+
 fn payment(questions: usize, calls: &Calls) -> Interpreted {
     Interpreted::new(&PAYMENT, asking(questions, calls))
 }
@@ -238,13 +246,8 @@ async fn a_replay_names_other_questions_of_a_tool() {
     let question = office.question(&graph, &run).await;
     office.runtime.answer(&graph, &run, &question.sign(decided("approve"), &office.ann).unwrap()).await.unwrap();
     office.finish(&graph, &run).await;
-    let changed = |from: &str, to: &str| {
-        let nodes: Vec<(&str, String)> =
-            PAYMENT.nodes.iter().map(|(name, body)| (*name, body.replace(from, to))).collect();
-        assert!(nodes.iter().any(|(_, body)| body.contains(to)), "{to}");
-        let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
-        Interpreted::new(&Program { nodes: &nodes, ..PAYMENT }, |_, params| Ok(params))
-    };
+    let changed =
+        |from: &str, to: &str| with_changed(from, to, |program| Interpreted::new(program, |_, params| Ok(params)));
     let (signed, key) = (records(&office.store, &run).await, SecretKey::from_seed(&KEY).public());
     let deviations = |changed: &Interpreted| {
         let replayed = replay(&graph, changed, &run, &signed, &key, None).unwrap();
@@ -266,12 +269,8 @@ async fn a_replay_names_other_questions_of_a_tool() {
 
 #[test]
 fn only_a_call_of_one_tool_can_ask() {
-    let refused = |from: &str, to: &str| {
-        let nodes: Vec<(&str, String)> =
-            PAYMENT.nodes.iter().map(|(name, body)| (*name, body.replace(from, to))).collect();
-        let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
-        CompiledGraph::load(&Program { nodes: &nodes, ..PAYMENT }).unwrap_err().to_string()
-    };
+    let refused =
+        |from: &str, to: &str| with_changed(from, to, |program| CompiledGraph::load(program).unwrap_err().to_string());
     for (from, to, expected) in [
         (r#""does":{"action":0},"params""#, r#""does":"gate","params""#, "node `pay` calls no tool that can ask"),
         (
@@ -357,11 +356,10 @@ async fn a_snapshot_has_the_answers_of_a_tool_that_asks_again() {
 #[tokio::test]
 async fn an_edit_does_not_change_the_call_of_a_tool_that_has_asked() {
     let keys = [Key { name: "log", initial: Some("[]") }, Key { name: "cents", initial: Some("5") }];
-    let nodes: Vec<(&str, String)> =
-        PAYMENT.nodes.iter().map(|(name, body)| (*name, body.replace("inputs.cents", "state.cents"))).collect();
-    let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
     let (office, calls, run) = (Office::new(), Calls::default(), id("payment"));
-    let graph = Interpreted::new(&Program { nodes: &nodes, keys: &keys, ..PAYMENT }, asking(2, &calls));
+    let graph = with_changed("inputs.cents", "state.cents", |program| {
+        Interpreted::new(&Program { keys: &keys, ..*program }, asking(2, &calls))
+    });
     let started = office.runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
     waits(started.await.unwrap_err());
     for _ in 0..2 {

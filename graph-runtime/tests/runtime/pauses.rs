@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use graph_model::value::AsView;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::answer::Answered;
 use graph_runtime::history::{Fork, ForkRun, replay};
 use graph_runtime::hooks::{Control, HookContext, Hooks, Layer};
 use graph_runtime::{
     ActionError, Map, MemoryStore, NamedAnswer, Options, ResumeError, RunError, RunId, Runtime, SecretKey, StartError,
-    Status, Value, audit,
+    Status, Store, Value, audit,
 };
 use serde_json::json;
 
@@ -88,17 +89,7 @@ async fn a_run_pauses_before_and_after_nodes_and_continues_when_it_is_released()
         let (signed, key) = (records(&store, &run).await, SecretKey::from_seed(&KEY).public());
         let replayed = replay(&graph, &graph, &run, &signed, &key, None).unwrap();
         assert!(replayed.deviations.is_empty() && replayed.stopped.is_none(), "{replayed:?}");
-        assert!(store.inbox_is_empty(&run).await);
-    }
-}
-
-trait InboxOf {
-    async fn inbox_is_empty(&self, run: &RunId) -> bool;
-}
-
-impl InboxOf for MemoryStore {
-    async fn inbox_is_empty(&self, run: &RunId) -> bool {
-        graph_runtime::Store::inbox(self, run).await.unwrap().signals.is_empty()
+        assert!(store.inbox(&run).await.unwrap().signals.is_empty());
     }
 }
 
@@ -217,8 +208,12 @@ impl Suspending {
     }
 }
 
+fn control(answer: &Value) -> Control {
+    Control::read(answer.view()).unwrap()
+}
+
 fn suspend(reason: &str) -> Control {
-    Control::read(graph_model::value::AsView::view(&json!({"action": "suspend", "reason": reason}))).unwrap()
+    control(&json!({"action": "suspend", "reason": reason}))
 }
 
 fn suspending(store: &MemoryStore, hooks: Arc<Once>, people: &People) -> Runtime {
@@ -278,9 +273,8 @@ async fn a_hook_escalates_a_run() {
     let (store, run, graph, people) = (MemoryStore::new(), id("run"), branches(), People::default());
     let [ann, bo] = [(11, "Ann"), (12, "Bo")].map(|(seed, owner)| people.add(seed, owner, &["ops"]));
     let cy = people.add(13, "Cy", &[]);
-    let escalate = json!({"escalate": true, "role": "ops", "count": 2, "reason": "a large sum"});
-    let control = Control::read(graph_model::value::AsView::view(&escalate)).unwrap();
-    let runtime = suspending(&store, Once::new([("after_step", "met", control)]), &people);
+    let escalate = control(&json!({"escalate": true, "role": "ops", "count": 2, "reason": "a large sum"}));
+    let runtime = suspending(&store, Once::new([("after_step", "met", escalate)]), &people);
     let left = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await;
     assert_eq!(waits(left.unwrap_err())[0].0, "done");
     assert!(released(&runtime, &graph, &run).await.is_empty(), "whoever operates the store does not release it");
@@ -353,8 +347,7 @@ async fn a_paused_run_can_be_cancelled() {
 /// Where one hook leaves a run to people and another one suspends it, people decide.
 #[tokio::test]
 async fn an_escalation_is_not_undone_by_another_hook() {
-    let escalate = json!({"escalate": true, "role": "ops"});
-    let escalate = Control::read(graph_model::value::AsView::view(&escalate)).unwrap();
+    let escalate = control(&json!({"escalate": true, "role": "ops"}));
     for hooks in [
         [("after_step", "a", escalate.clone()), ("after_step", "b", suspend("look"))],
         [("after_step", "a", suspend("look")), ("after_step", "b", escalate)],

@@ -661,24 +661,16 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                 for wait in &take.taken {
                     let open = opened.remove(&wait.step).expect("a wait is taken once");
                     *over_before.entry(wait.step).or_default() += 1;
-                    if open.is_paused {
-                        let signal = wait.signal.as_ref().expect("somebody released it");
-                        assert!(taken.insert(signal.order), "{what}: a release is taken once");
-                        let (name, received) = &sent[usize::try_from(signal.order - 1).unwrap()];
-                        assert_eq!((name, *received), (&signal.name, signal.at), "{what}");
-                        assert!(made.receives(&open, name, signal.at), "{what}");
-                        over.push((open, wait.signal.clone()));
-                        continue;
-                    }
-                    let awaited = &made.waits[&open.node];
-                    let hours = awaited.hours.map(|hours| i64::try_from(hours).unwrap() * 3_600_000);
+                    let awaited = (!open.is_paused).then(|| &made.waits[&open.node]);
+                    let hours = awaited.and_then(|awaited| awaited.hours);
+                    let hours = hours.map(|hours| i64::try_from(hours).unwrap() * 3_600_000);
                     assert_eq!(open.due, hours.map(|hours| open.at + hours), "{what}");
                     match &wait.signal {
                         Some(signal) => {
                             assert!(taken.insert(signal.order), "{what}: a signal is taken once");
                             let (name, received) = &sent[usize::try_from(signal.order - 1).unwrap()];
                             assert_eq!((name, *received), (&signal.name, signal.at), "{what}");
-                            assert!(awaited.receives(&open, name, signal.at), "{what}");
+                            assert!(made.receives(&open, name, signal.at), "{what}");
                             let lower = opened
                                 .iter()
                                 .find(|(step, other)| **step < wait.step && made.receives(other, name, signal.at));
@@ -688,13 +680,16 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                                 lower.is_none_or(|(step, _)| ends(*step)),
                                 "{what}: a wait before it receives `{name}`"
                             );
-                            let result = match awaited.asks {
-                                true => played.answers[name].clone(),
-                                false => json!({"signal": name, name: signal.value}),
-                            };
-                            answered.entry(wait.step).or_default().push(result.clone());
-                            let all = || json!(answered[&wait.step]);
-                            results.insert(open.node.clone(), if awaited.by_tool.is_some() { all() } else { result });
+                            if let Some(awaited) = awaited {
+                                let result = match awaited.asks {
+                                    true => played.answers[name].clone(),
+                                    false => json!({"signal": name, name: signal.value}),
+                                };
+                                answered.entry(wait.step).or_default().push(result.clone());
+                                let all = || json!(answered[&wait.step]);
+                                let is_by_tool = awaited.by_tool.is_some();
+                                results.insert(open.node.clone(), if is_by_tool { all() } else { result });
+                            }
                         }
                         None => assert!(open.due.is_some_and(|due| due <= wait.at), "{what}: too early"),
                     }
@@ -716,6 +711,12 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
             _ => {}
         }
     }
+    check_results(made, journal, &results, what);
+    taken.len()
+}
+
+/// Checks that each visit has what its waits received.
+fn check_results(made: &Branches, journal: &[Record], results: &BTreeMap<String, Value>, what: &str) {
     for record in journal {
         let Entry::Step(step) = &record.entry else { continue };
         for visit in step.visits.iter().filter(|visit| visit.opened.is_none() && made.waits.contains_key(&visit.node)) {
@@ -734,7 +735,6 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
             }
         }
     }
-    taken.len()
 }
 
 async fn check_branches(seed: u64) -> (usize, usize) {

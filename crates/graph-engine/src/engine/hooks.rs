@@ -17,7 +17,7 @@ use crate::future::catch_panic;
 use crate::graph::{CompiledHook, Notes, Now, Steering};
 use crate::hooks::{Control, HookContext, Layer};
 use crate::status::Status;
-use crate::step::{Suspension, at_limit, failed, hook_values};
+use crate::step::{Escalation, ToPause, at_limit, failed, hook_values};
 use crate::tool_caller::{GuardedCall, Request, panic_text};
 
 /// Returns the `error` of a failure as hooks see it: all that the tool said (R147), and the message under each of its names.
@@ -40,6 +40,14 @@ pub(super) type HookValues = Vec<(u16, [(&'static str, Value); 3])>;
 /// The error of a run that a hook aborts.
 pub(super) const ABORTED: &str = "aborted by a hook";
 
+/// The error of a nested run that a hook leaves to people.
+const CANNOT_ESCALATE: &str =
+    "a hook asked to escalate the run, which is nested: ask people in a node of `type: interrupt`";
+
+/// The error of a run that a hook suspends, and that cannot wait.
+const CANNOT_WAIT: &str =
+    "a hook asked to suspend the run, which cannot wait: it has no store, or is nested in a node that does not wait";
+
 /// The time limit of a hook, so that a run does not wait forever for one.
 const HOOK_TIME: Duration = Duration::from_secs(60);
 
@@ -48,7 +56,7 @@ pub(super) enum Steered {
     /// The run ends with this error.
     Ends(String),
     /// The run waits until somebody releases it.
-    Suspends(Suspension),
+    Suspends(ToPause),
 }
 
 impl StepContext {
@@ -124,15 +132,20 @@ impl StepContext {
         match self.heeded(control, event)? {
             Control::Fail { error } => Some(Steered::Ends(error)),
             Control::Abort => Some(Steered::Ends(ABORTED.to_owned())),
-            Control::Suspend { reason, escalated, .. } => {
-                let suspension = Suspension { reason, escalated };
-                match self.cannot_wait(&suspension) {
-                    Some(why) => Some(Steered::Ends(why.to_owned())),
-                    None => Some(Steered::Suspends(suspension)),
-                }
-            }
+            Control::Suspend { reason, escalated, .. } => Some(self.suspended(&reason, escalated)),
             Control::Retry { .. } | Control::Continue { .. } => None,
         }
+    }
+
+    /// Returns how a hook that suspends the run steers it. A run that cannot wait ends.
+    pub(super) fn suspended(&self, reason: &str, escalated: Option<Escalation>) -> Steered {
+        if self.runtime.store.is_none() || !self.is_kept || self.facts.address().is_none() {
+            return Steered::Ends(CANNOT_WAIT.to_owned());
+        }
+        if escalated.is_some() && self.facts.parent.is_some() {
+            return Steered::Ends(CANNOT_ESCALATE.to_owned());
+        }
+        Steered::Suspends(ToPause::by_hook(reason, escalated))
     }
 
     /// Returns a control that has an effect at an event; any other control is reported and dropped.

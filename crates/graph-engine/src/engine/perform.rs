@@ -7,6 +7,7 @@ use crate::call::More;
 use crate::classify::{Classifier, Evidence};
 use crate::engine::cache_key::Asked;
 use crate::engine::call_result::{CallResult, ItemCalls, PendingCall};
+use crate::engine::hooks::Steered;
 use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::{CallSlot, StepContext, VisitState};
 use crate::failure::{Category, Failure};
@@ -15,8 +16,7 @@ use crate::hooks::Control;
 use crate::schedule::{STEPS_A_LOOK, TURN};
 use crate::signed_answer::SignedAnswer;
 use crate::step::{
-    NO_GRAPH, Planned, Suspension, check_payload, denied, element, failed, judge, no_spaces, plan, plan_item, readable,
-    timed_out,
+    NO_GRAPH, Planned, check_payload, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out,
 };
 use crate::tool_caller::{GuardedCall, Request, unfit_parameters};
 use crate::{backoff, threads};
@@ -35,14 +35,6 @@ use tracing::{Instrument, Span};
 /// The error of a run that a hook suspends for the call of one element of a list.
 const SUSPENDED_ITEM: &str =
     "a hook asked to suspend the run, which is not supported for the call of one element of a list";
-
-/// The error of a nested run that a hook leaves to people.
-const CANNOT_ESCALATE: &str =
-    "a hook asked to escalate the run, which is nested: ask people in a node of `type: interrupt`";
-
-/// The error of a run that a hook suspends, and that cannot wait.
-const CANNOT_WAIT: &str =
-    "a hook asked to suspend the run, which cannot wait: it has no store, or is nested in a node that does not wait";
 
 impl StepContext {
     /// Visits a node: decides what it does, and does it.
@@ -427,11 +419,10 @@ impl StepContext {
                 false
             }
             Some(Control::Suspend { reason, escalated, .. }) => {
-                let suspension = Suspension { reason, escalated };
-                match (self.cannot_wait(&suspension), job.item) {
-                    (None, None) => (made.suspended, made.failure) = (Some(suspension), None),
-                    (None, Some(_)) => self.end_by_hook(made, |_| SUSPENDED_ITEM.to_owned()),
-                    (Some(why), _) => self.end_by_hook(made, |_| why.to_owned()),
+                match (self.suspended(&reason, escalated), job.item) {
+                    (Steered::Suspends(to_pause), None) => (made.suspended, made.failure) = (Some(to_pause), None),
+                    (Steered::Suspends(_), Some(_)) => self.end_by_hook(made, |_| SUSPENDED_ITEM.to_owned()),
+                    (Steered::Ends(error), _) => self.end_by_hook(made, |_| error),
                 }
                 false
             }
@@ -444,14 +435,6 @@ impl StepContext {
                 false
             }
         }
-    }
-
-    /// Returns why the run cannot be suspended so, if it cannot.
-    pub(super) fn cannot_wait(&self, suspension: &Suspension) -> Option<&'static str> {
-        if self.runtime.store.is_none() || !self.is_kept || self.facts.address().is_none() {
-            return Some(CANNOT_WAIT);
-        }
-        (suspension.escalated.is_some() && self.facts.parent.is_some()).then_some(CANNOT_ESCALATE)
     }
 
     /// Sets the category that a final failure was classified as; the journal keeps it.

@@ -17,7 +17,7 @@ use crate::record::{End, Take, TakenSignal};
 use crate::signal::{self, answered};
 use crate::status::Status;
 use crate::step::{Escalation, GIVEN_UP, OpenWait, Opened, Position, Way};
-use crate::store::{Ask, Inbox, NestedGraph, ReceivedSignal, StoreError, Wait, WaitChanges, WaitId};
+use crate::store::{Ask, Inbox, NestedGraph, StoreError, Wait, WaitChanges, WaitId};
 
 /// The signals of a run in its store, at a time.
 struct Post {
@@ -136,18 +136,9 @@ impl Engine {
                 continue;
             }
             let wait = answered(own);
-            if wait.is_some_and(|wait| is_released(position, wait)) {
-                match self.release(&address, received) {
-                    Ok(signal) => post.signals.push(signal),
-                    Err(reason) => {
-                        tracing::error!(run = %self.facts.id, order, "a release is left out: {reason}");
-                        post.refused.push(order);
-                    }
-                }
-                continue;
-            }
+            let is_release = wait.is_some_and(|wait| is_released(position, wait));
             let question = wait.and_then(|wait| self.question(wait, &address));
-            if wait.is_some() && question.is_none() {
+            if wait.is_some() && !is_release && question.is_none() {
                 tracing::debug!(run = %self.facts.id, order, "an answer came after its question was over");
                 post.refused.push(order);
                 continue;
@@ -156,9 +147,12 @@ impl Engine {
             if question.as_ref().is_some_and(|question| question.wait != received.name) {
                 continue;
             }
-            let read = signal::read(&*self.machine, &address, &key.public(), received, question.is_some());
+            // It has the id of a wait as its name, and not the name of a signal.
+            let is_of_wait = wait.is_some();
+            let read = signal::read(&*self.machine, &address, &key.public(), received, is_of_wait);
             let proven = read.and_then(|signal| match &question {
                 Some(question) => question.proves(&*self.machine, &signal).map(|_| signal),
+                None if is_release && !signal.is_release() => Err("a release says something".to_owned()),
                 None => Ok(signal),
             });
             match proven {
@@ -170,16 +164,6 @@ impl Engine {
             }
         }
         Ok(post)
-    }
-
-    /// Returns the release of a visit that is paused.
-    fn release(&self, address: &Address, received: ReceivedSignal) -> Result<TakenSignal, String> {
-        let key = self.runtime.key.as_ref().ok_or("the runtime has no key")?.public();
-        let signal = signal::read(&*self.machine, address, &key, received, true)?;
-        match signal.id == signal.name && signal.value.is_null() {
-            true => Ok(signal),
-            false => Err("it says something".to_owned()),
-        }
     }
 
     /// Returns what the run asks in a wait that is open.

@@ -132,6 +132,11 @@ impl TakenSignal {
         address::split(&self.name).1
     }
 
+    /// Whether it is what releases a visit that is paused: it says nothing but the name of the wait.
+    pub fn is_release(&self) -> bool {
+        self.id == self.name && self.value.is_null()
+    }
+
     /// Returns the `result` of the visit that received it: the answer of an interrupt; else its name, and its value in the field
     /// of that name.
     pub fn result(&self, wait: &CompiledWait) -> Value {

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use graph_model::value::Value;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::graph::GraphTables;
+use crate::step::opened::Opening;
 
 /// The nodes at which a run pauses, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +90,24 @@ pub struct ToPause {
     /// The people who release it, if not anybody who can write to the store with the key of the journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated: Option<Escalation>,
+}
+
+impl ToPause {
+    /// A visit that is left because of a node that the caller named.
+    pub(super) fn at_node(pause: Pause) -> Self {
+        Self { pause, reason: None, escalated: None }
+    }
+
+    /// A visit that a hook leaves. The reason is empty if the hook does not say.
+    pub(crate) fn by_hook(reason: &str, escalated: Option<Escalation>) -> Self {
+        let reason = (!reason.is_empty()).then(|| json!({ "reason": reason }));
+        Self { pause: Pause::Hook, reason, escalated }
+    }
+
+    /// Returns the opening of the visit.
+    pub(crate) fn opening(self) -> Opening {
+        Opening { until: None, payload: self.reason, pause: Some(self.pause), escalated: self.escalated }
+    }
 }
 
 /// The people who release a visit that a hook left to them: they sign the answer [`CONTINUE`].

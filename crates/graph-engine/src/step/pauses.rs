@@ -1,30 +1,11 @@
-//! Pauses: visits that are left before they are made, because whoever began the run or a hook wants it so.
+//! Pauses: visits that are left before they are made, because the caller who began the run or a hook wants it so.
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use crate::activation::{Activation, path};
 use crate::step::opened::Opening;
-use crate::step::paused::{Escalation, Pause, ToPause};
+use crate::step::paused::{Pause, ToPause};
 use crate::step::position::Position;
-
-/// How a hook suspends a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Suspension {
-    /// Why, for the people who look at it; empty if the hook does not say.
-    pub(crate) reason: String,
-    /// The people who release it, if not anybody who can.
-    pub(crate) escalated: Option<Escalation>,
-}
-
-impl Suspension {
-    /// Returns the opening of a visit.
-    pub(crate) fn opening(self) -> Opening {
-        let reason = (!self.reason.is_empty()).then(|| json!({ "reason": self.reason }));
-        Opening { until: None, payload: reason, pause: Some(Pause::Hook), escalated: self.escalated }
-    }
-}
 
 impl Position {
     /// Returns why a visit is left before it is made, if it is.
@@ -36,9 +17,8 @@ impl Position {
     #[cold]
     fn find_pause(&self, at: &Activation) -> Option<Opening> {
         let to_pause = self.to_pause.get(&at.number);
-        if let Some(ToPause { pause: Pause::Hook, reason, escalated }) = to_pause {
-            let (payload, escalated) = (reason.clone(), escalated.clone());
-            return Some(Opening { until: None, payload, pause: Some(Pause::Hook), escalated });
+        if let Some(by_hook) = to_pause.filter(|to_pause| to_pause.pause == Pause::Hook) {
+            return Some(by_hook.clone().opening());
         }
         if self.waited.get(&at.number).is_some_and(|waited| waited.released) {
             return None;
@@ -49,7 +29,7 @@ impl Position {
             None if is_before => Pause::Before,
             None => return None,
         };
-        Some(Opening { pause: Some(pause), ..Opening::default() })
+        Some(ToPause::at_node(pause).opening())
     }
 
     /// Forgets the nodes at which the run pauses, and the answers to the tools of visits that are not made yet. A fork does not pause
@@ -62,14 +42,12 @@ impl Position {
     }
 
     /// Leaves the visits of the next step before they are made: a hook suspends the run.
-    pub(crate) fn suspend(&mut self, suspension: Suspension) {
-        let Opening { payload: reason, escalated, .. } = suspension.opening();
+    pub(crate) fn suspend(&mut self, by_hook: &ToPause) {
         for at in &self.frontier {
             // One hook may leave the run to people, and another one suspend it: the people decide, and of several roles the first.
             let known = self.to_pause.get(&at.number).filter(|known| known.pause == Pause::Hook);
-            if known.is_none_or(|known| known.escalated.is_none() && escalated.is_some()) {
-                let (reason, escalated) = (reason.clone(), escalated.clone());
-                self.to_pause.insert(at.number, ToPause { pause: Pause::Hook, reason, escalated });
+            if known.is_none_or(|known| known.escalated.is_none() && by_hook.escalated.is_some()) {
+                self.to_pause.insert(at.number, by_hook.clone());
             }
         }
     }
@@ -93,10 +71,8 @@ impl Position {
             let own = path(at.frame.as_ref());
             paths.iter().any(|path| own.starts_with(path) || path.starts_with(&own))
         };
-        let behind: BTreeMap<_, _> = new
-            .filter(follows)
-            .map(|at| (at.number, ToPause { pause: Pause::After, reason: None, escalated: None }))
-            .collect();
+        let behind: BTreeMap<_, _> =
+            new.filter(follows).map(|at| (at.number, ToPause::at_node(Pause::After))).collect();
         self.to_pause.extend(behind);
     }
 }

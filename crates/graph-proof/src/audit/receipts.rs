@@ -121,7 +121,7 @@ impl Receipts {
             }
             // The release of a visit has no value.
             None if position.waits.iter().any(|wait| wait.opened.pause.is_some() && wait.id() == own) => {
-                if signal.id != *name || !signal.value.is_null() {
+                if !signal.is_release() {
                     return Err(format!("the release of `{name}` says something"));
                 }
             }

@@ -849,19 +849,15 @@ impl ChangedRun<'_> {
     fn visit(&mut self, activation: &Activation, pair: Option<usize>) -> Result<AnsweredCall, Halt> {
         let node = self.code.node(activation.node);
         if pair.is_some_and(|pair| self.recorded.visits[pair].visit.cancelled) {
-            let mut visit = Visit::default();
-            (visit.step, visit.node, visit.cancelled) = (activation.number, node.name.clone(), true);
+            let mut visit = self.bare(activation);
+            visit.cancelled = true;
             return Ok(AnsweredCall { visit, way: Way::Cancelled, changes: Vec::new() });
         }
         let opened = pair.and_then(|pair| self.recorded.visits[pair].visit.opened.clone());
         let is_again =
             |opened: &Opened| opened.pause.is_some() || (opened.is_inside() && self.code.may_nest(activation.node));
         if let Some(opened) = opened.filter(is_again) {
-            let step = pair.map_or(activation.number, |pair| self.recorded.visits[pair].visit.step);
-            self.waiting.insert(step, activation.number);
-            let mut visit = Visit::default();
-            (visit.step, visit.node, visit.opened) = (activation.number, node.name.clone(), Some(opened.clone()));
-            return Ok(AnsweredCall { visit, way: Way::Waits(opened), changes: Vec::new() });
+            return Ok(self.left(activation, pair, opened));
         }
         let (at, told_now) = match pair {
             Some(pair) => (self.recorded.visits[pair].at, self.recorded.visits[pair].visit.now),
@@ -870,36 +866,8 @@ impl ChangedRun<'_> {
         let said = self.replay.deviations.len();
         let clock = move || at;
         let now = Now::known_at(&clock, told_now.map(timestamp::from_unix_milliseconds));
-        let recorded = pair.map(|pair| &self.recorded.visits[pair].visit);
-        // A tool asks what it asked in the recorded run.
-        let asked = recorded.and_then(|visit| visit.opened.as_ref()?.payload.clone());
-        let opening = match plan(&self.env(activation, &now), &mut Notes::default()) {
-            Ok(Planned::Wait(opening)) => Some(opening),
-            Ok(Planned::Call(_)) if self.code.tool_may_ask(activation.node) && asked.is_some() => {
-                Some(Opening { payload: asked, ..Opening::default() })
-            }
-            _ => None,
-        };
-        if let (Some(opening), Some(wait)) = (opening, node.wait()) {
-            let recorded = recorded.map(|visit| (visit.step, visit.opened.clone()));
-            let opened_at = recorded.as_ref().and_then(|(_, opened)| opened.as_ref()).map(|opened| opened.at);
-            let opened = Opened::new(wait, opening, opened_at.unwrap_or_else(|| timestamp::unix_milliseconds(at)))
-                .behind(self.position.waits_before(activation.number));
-            if let Some((step, before)) = recorded {
-                self.waiting.insert(step, activation.number);
-                let before = before.unwrap_or_default();
-                let (recorded, now) = (before.due, opened.due);
-                if recorded != now {
-                    self.deviate(activation.number, &node.name, pair, Departure::Waits { recorded, now });
-                }
-                if before.payload != opened.payload {
-                    let (recorded, now) = (before.payload, opened.payload.clone());
-                    self.deviate(activation.number, &node.name, pair, Departure::Asks { recorded, now });
-                }
-            }
-            let mut visit = Visit::default();
-            (visit.step, visit.node, visit.opened) = (activation.number, node.name.clone(), Some(opened.clone()));
-            return Ok(AnsweredCall { visit, way: Way::Waits(opened), changes: Vec::new() });
+        if let Some(opened) = self.opened(activation, pair, at, &now) {
+            return Ok(self.left(activation, pair, opened));
         }
         let Answered { answer, mut results, items } = self.answers(activation.number, activation, pair, &now)?;
         let failure = match (&answer, items.as_slice()) {
@@ -921,8 +889,7 @@ impl ChangedRun<'_> {
         if let Some(key) = node.share.iter().find(unshared).filter(|_| failure.is_none()) {
             return Err(Halt::Stopped(format!("its run did not share `{}`", self.code.keys[*key].name)));
         }
-        let mut visit = Visit::default();
-        (visit.step, visit.node) = (activation.number, node.name.clone());
+        let mut visit = self.bare(activation);
         // The same call is made as often as it was in the recording.
         if let Some(pair) = pair.filter(|_| self.replay.deviations.len() == said) {
             visit.calls = self.recorded.visits[pair].visit.calls;
@@ -953,6 +920,59 @@ impl ChangedRun<'_> {
         let change = |change: &Change| (self.code.keys[change.key].name.clone(), change.value.clone());
         visit.changes = changes.iter().map(change).collect();
         Ok(AnsweredCall { visit, way, changes })
+    }
+
+    /// Returns the record of a visit without anything that it did.
+    fn bare(&self, activation: &Activation) -> Visit {
+        let mut visit = Visit::default();
+        (visit.step, visit.node) = (activation.number, self.code.node(activation.node).name.clone());
+        visit
+    }
+
+    /// Returns a visit that waits.
+    fn left(&mut self, activation: &Activation, pair: Option<usize>, opened: Opened) -> AnsweredCall {
+        if let Some(pair) = pair {
+            self.waiting.insert(self.recorded.visits[pair].visit.step, activation.number);
+        }
+        let mut visit = self.bare(activation);
+        visit.opened = Some(opened.clone());
+        AnsweredCall { visit, way: Way::Waits(opened), changes: Vec::new() }
+    }
+
+    /// Returns the opening of the wait of a visit if its node, or its tool, waits. Compares it with the recorded one.
+    fn opened(
+        &mut self,
+        activation: &Activation,
+        pair: Option<usize>,
+        at: SystemTime,
+        now: &Now<'_>,
+    ) -> Option<Opened> {
+        let recorded = pair.map(|pair| &self.recorded.visits[pair].visit);
+        // A tool asks what it asked in the recorded run.
+        let asked = recorded.and_then(|visit| visit.opened.as_ref()?.payload.clone());
+        let opening = match plan(&self.env(activation, now), &mut Notes::default()) {
+            Ok(Planned::Wait(opening)) => opening,
+            Ok(Planned::Call(_)) if self.code.tool_may_ask(activation.node) && asked.is_some() => {
+                Opening { payload: asked, ..Opening::default() }
+            }
+            _ => return None,
+        };
+        let node = self.code.node(activation.node);
+        let before = recorded.map(|visit| visit.opened.clone());
+        let opened_at = before.as_ref().and_then(|opened| opened.as_ref()).map(|opened| opened.at);
+        let opened = Opened::new(node.wait()?, opening, opened_at.unwrap_or_else(|| timestamp::unix_milliseconds(at)))
+            .behind(self.position.waits_before(activation.number));
+        if let Some(before) = before.map(Option::unwrap_or_default) {
+            let (recorded, now) = (before.due, opened.due);
+            if recorded != now {
+                self.deviate(activation.number, &node.name, pair, Departure::Waits { recorded, now });
+            }
+            if before.payload != opened.payload {
+                let (recorded, now) = (before.payload, opened.payload.clone());
+                self.deviate(activation.number, &node.name, pair, Departure::Asks { recorded, now });
+            }
+        }
+        Some(opened)
     }
 
     /// Plans a visit, and finds the recorded answers to its calls.
