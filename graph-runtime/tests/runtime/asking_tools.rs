@@ -52,7 +52,7 @@ fn asking(questions: usize, calls: &Calls) -> impl Fn(&Call, Value) -> Result<Va
     }
 }
 
-/// What is made of the payment with another text in its nodes.
+/// The program of the payment with another text in its nodes.
 fn with_changed<T>(from: &str, to: &str, make: impl FnOnce(&Program<'_>) -> T) -> T {
     assert!(PAYMENT.nodes.iter().any(|(_, body)| body.contains(from)), "{from}");
     let nodes: Vec<(&str, String)> = PAYMENT.nodes.iter().map(|(name, body)| (*name, body.replace(from, to))).collect();
