@@ -38,7 +38,8 @@ use crate::meter::Refused;
 use crate::observer::Event;
 use crate::record;
 use crate::record::{
-    Covered, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, reduced, targets,
+    Calls, Covered, Done, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, reduced,
+    targets,
 };
 use crate::run_secrets::{SecretLocation, hidden, tool_mask};
 use crate::runtime::Runtime;
@@ -46,8 +47,8 @@ use crate::schedule::is_others_turn;
 use crate::start::nests_waiting;
 use crate::status::Status;
 use crate::step::{
-    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, UNFIT, UNRETURNED,
-    Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
+    CANCELLED, CallFacts, Candidate, Env, FoldError, OVERDUE, Opened, Outcome, Overvisited, Settled, Suspension, UNFIT,
+    UNRETURNED, Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -97,8 +98,8 @@ impl Engine {
         if self.is_new {
             let start = self.run_state.position.next_node(self.graph());
             let told = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
-            if let Some(error) = told.and_then(|told| self.heed(told)) {
-                return Err(Box::pin(self.end_at(start, 0, Failure::permanent(error), false)).await);
+            if let Some(told) = told {
+                Box::pin(self.heed(told, start, 0)).await?;
             }
         }
         // Visits are reused from step to step.
@@ -236,21 +237,17 @@ impl Engine {
     async fn at_limit(&mut self) -> Option<Result<Ended, RunError>> {
         let node = self.run_state.position.next_node(self.graph());
         let (taken, most) = (self.run_state.position.steps, self.most_steps());
-        match self.limit_hooks(node, taken, most).await {
-            Some(Control::Continue { additional_steps }) => {
-                if self.goes_on(additional_steps) {
-                    return None;
-                }
+        let control = self.limit_hooks(node, taken, most).await;
+        if let Some(Control::Suspend { reason, escalated, .. }) = &control {
+            let told = self.suspended(reason, escalated.clone());
+            if let Err(error) = self.heed(told, node, taken).await {
+                return Some(Err(error));
             }
-            Some(Control::Suspend { reason, escalated, additional_steps }) => {
-                let told = self.suspended(&reason, escalated);
-                if let Some(error) = self.heed(told) {
-                    return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
-                }
-                if self.goes_on(additional_steps) {
-                    return None;
-                }
-            }
+        }
+        if control.as_ref().and_then(Control::additional_steps).is_some_and(|additional| self.goes_on(additional)) {
+            return None;
+        }
+        match control {
             Some(Control::Fail { error }) => {
                 return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
             }
@@ -258,7 +255,7 @@ impl Engine {
                 let failure = Failure::permanent(hooks::ABORTED);
                 return Some(Err(self.end_at(node, taken, failure, false).await));
             }
-            Some(Control::Retry { .. }) | None => {}
+            Some(Control::Retry { .. } | Control::Continue { .. } | Control::Suspend { .. }) | None => {}
         }
         match self.graph().settings.on_max_steps {
             OnMaxSteps::Fail => Some(Err(self.exceed().await)),
@@ -367,7 +364,7 @@ impl Engine {
     /// all of it fits. If the store fails, the run stops, and a resumed run continues from what the store has.
     async fn commit(&mut self, visits: &mut [&mut VisitState]) -> Result<Option<Result<Ended, RunError>>, RunError> {
         let first = self.run_state.position.steps + 1;
-        let is_over = |visit: &&mut &mut VisitState| visit.parked.is_none();
+        let is_over = |visit: &&mut &mut VisitState| !visit.waits;
         let over = visits.iter_mut().filter(is_over);
         self.meters.close(over.map(|visit| (visit.activation.number, &mut visit.below)));
         let (last, at) = visits.last().map_or((0, None), |visit| (visit.activation.node, visit.at));
@@ -536,25 +533,46 @@ impl Engine {
     async fn tell_step(&mut self, values: HookValues, is_over: bool) -> Option<RunError> {
         for (node, values) in values {
             let told = self.tell(program::Event::AfterStep, node, values, Status::Running).await;
-            if let Some(error) = told.filter(|_| !is_over).and_then(|told| self.heed(told)) {
-                let step = self.run_state.position.steps;
-                return Some(self.end_at(node, step, Failure::permanent(error), false).await);
+            if let Some(told) = told.filter(|_| !is_over)
+                && let Err(error) = self.heed(told, node, self.run_state.position.steps).await
+            {
+                return Some(error);
             }
         }
         None
     }
 
-    /// Does what a hook wants. Returns the error if the run ends.
-    fn heed(&mut self, told: Steered) -> Option<String> {
-        let to_pause = match told {
-            Steered::Ends(error) => return Some(error),
-            Steered::Suspends(to_pause) => to_pause,
-        };
-        if self.run_state.position.frontier.is_empty() {
-            return Some("a hook asked to suspend the run, and all of its visits wait".to_owned());
+    /// Does what a hook wants that was asked at a node and a step.
+    async fn heed(&mut self, told: Steered, node: u16, step: u64) -> Result<(), RunError> {
+        match told {
+            Steered::Ends(error) => Err(self.end_at(node, step, Failure::permanent(error), false).await),
+            Steered::Suspends(suspension) => self.suspend(&suspension).await,
         }
-        self.run_state().position.suspend(&to_pause);
-        None
+    }
+
+    /// Leaves the visits of the next step before they are made; if all visits wait, each of them when its wait is over. The journal
+    /// says so before anything else happens.
+    async fn suspend(&mut self, suspension: &Suspension) -> Result<(), RunError> {
+        let RunState { position, done, .. } = &*self.run_state;
+        let left = if position.frontier.is_empty() { &position.parked } else { &position.frontier };
+        let by_hook = |step: u64| position.waits.iter().find(|wait| wait.step == step)?.opened.suspension();
+        let is_left = |at: &&Activation| match (done.get(&(at.number, None)), by_hook(at.number)) {
+            (Some(Done { suspended: Some(known), .. }), _) => suspension.replaces(known),
+            // Its call is made already.
+            (Some(_), _) => false,
+            (None, Some(known)) => suspension.replaces(&known),
+            (None, None) => true,
+        };
+        let name = |at: &Activation| self.graph().node(at.node).name.as_str();
+        let suspended = |at: &Activation| Done::of_suspended(at.number, name(at), suspension.clone());
+        let left: Vec<Done> = left.iter().filter(is_left).map(suspended).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        self.run_state().done.extend(left.iter().map(|one| ((one.step, None), one.clone())));
+        let record = self.sign("calls", &Calls { done: left });
+        let step = self.run_state.position.steps + 1;
+        self.append(vec![record], step, Status::Running).await
     }
 
     /// Notifies the hooks that the run ended (R155).
@@ -749,7 +767,9 @@ impl Engine {
         let (code, run_secrets) = (tables(run.machine.graph()), run.run_secrets.as_deref());
         let (state, position) = (&*run_state.state, &run_state.position);
         // The finished calls of a visit that is made again are in records before.
-        let is_again = !position.held.is_empty() || position.waits.iter().any(|wait| wait.opened.is_inside());
+        let is_left = !(run_state.done.is_empty() && position.calls_left.is_empty());
+        let is_inside = || position.waits.iter().any(|wait| wait.opened.is_inside());
+        let is_again = is_left || !position.held.is_empty() || is_inside();
         let due = |journal_writer: &&mut JournalWriter| !is_again && journal_writer.due.is_now();
         let journal_writer = self.journal.as_mut().filter(due)?;
         journal_writer.snapshot(SnapshotDraft { code, state, position, run_secrets })

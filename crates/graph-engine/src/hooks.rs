@@ -15,6 +15,14 @@ use graph_model::value::{AsView, Value, View};
 use crate::status::Status;
 use crate::step::Escalation;
 
+/// The error of a nested run that a hook leaves to people.
+pub const CANNOT_ESCALATE: &str =
+    "a hook asked to escalate the run, which is nested: ask people in a node of `type: interrupt`";
+
+/// The error of a run that a hook suspends, and that cannot wait.
+pub const CANNOT_WAIT: &str =
+    "a hook asked to suspend the run, which cannot wait: it has no store, or is nested in a node that does not wait";
+
 /// How a hook steers a run.
 ///
 /// The example of [`Hooks`] ends a run.
@@ -107,6 +115,14 @@ impl Control {
                 Some(Self::Fail { error: format!("a hook asked to `{action}` the run, which is not supported") })
             }
             _ => None,
+        }
+    }
+
+    /// Returns how many more steps the run may take at its limit, if the control lets it take some.
+    pub fn additional_steps(&self) -> Option<u32> {
+        match self {
+            Self::Continue { additional_steps } | Self::Suspend { additional_steps, .. } => Some(*additional_steps),
+            Self::Retry { .. } | Self::Fail { .. } | Self::Abort => None,
         }
     }
 }

@@ -107,8 +107,9 @@ pub(crate) fn counts_inside(code: &GraphTables, position: &Position, is_inside: 
         let tool = code.asks(at.node).tool().and_then(|tool| code.tool(tool));
         tool.is_some_and(may_begin_runs) && (is_counting || code.node(at.node).limits.steps.is_some())
     };
-    let waits = |at: &&Activation| position.waits.iter().any(|wait| wait.step == at.number && wait.opened.is_inside());
-    let parked = position.parked.iter().filter(waits);
+    let has_called =
+        |at: &&Activation| position.waits.iter().any(|wait| wait.step == at.number && wait.opened.may_have_called());
+    let parked = position.parked.iter().filter(has_called);
     position.frontier.iter().chain(parked).filter(counts).map(|at| at.number).collect()
 }
 
@@ -255,7 +256,7 @@ fn begun(
         }
         past.go_on()?;
     }
-    let mut done: Vec<&Done> = done.values().collect();
+    let mut done: Vec<&Done> = done.values().filter(|done| done.suspended.is_none()).collect();
     done.sort_unstable_by_key(|done| (done.step, done.item));
     for Done { step, item, calls, run: named, now, failure, .. } in done {
         let Some(activation) = past.position.open().find(|at| at.number == *step) else { continue };

@@ -50,7 +50,7 @@ pub use nested::{
 };
 pub use opened::{ANSWER, OpenWait, Opened, Opening, TakenSignal, TakenWait, Waited};
 pub use order::{ElementPaths, Reordered};
-pub use paused::{CONTINUE, Escalation, Pause, PausedNodes, Pauses, ToPause};
+pub use paused::{CONTINUE, Escalation, Pause, PausedNodes, Pauses, Suspension};
 pub use position::{Branch, Memory, OpenJoin, Position};
 pub use quorum::{Decision, Tally};
 pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};

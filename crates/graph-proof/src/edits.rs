@@ -125,7 +125,8 @@ pub(crate) fn check(
             return unset(format!("`{node}` reads it without a fallback"));
         }
     }
-    let is_done = |step| done.keys().any(|(number, _)| *number == step);
+    // The call of a visit that a hook suspended is made again.
+    let is_done = |step| done.values().any(|done| done.step == step && done.suspended.is_none());
     keeps_calls(edit, graph, position, |step| is_done(step) || position.has_asked(graph, step))
 }
 

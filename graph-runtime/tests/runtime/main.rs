@@ -45,5 +45,6 @@ mod shared;
 mod signals;
 mod single;
 mod support;
+mod suspensions;
 mod tools;
 mod waits;

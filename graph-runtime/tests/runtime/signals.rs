@@ -9,7 +9,7 @@ use std::time::Duration;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::answer::Answered;
 use graph_runtime::history::Fork;
-use graph_runtime::record::{Entry, Follower, Record, SignedRecord, TakenSignal};
+use graph_runtime::record::{Entry, Follower, Record, SignedRecord, TakenSignal, Visit};
 use graph_runtime::store::{Received, Signal, StoreError};
 use graph_runtime::{
     ActionError, AnswerError, Call, Clock, Digest, Durability, ForkRun, ManualClock, Map, MemoryStore, NamedAnswer,
@@ -331,6 +331,8 @@ struct Branches {
     waits: BTreeMap<String, Awaited>,
     /// The nodes before and after which the run pauses.
     pauses: [Vec<String>; 2],
+    /// The nodes after which hooks suspend the run, and after whose failures.
+    suspends: [Vec<String>; 2],
 }
 
 /// The events that a wait waits for.
@@ -379,7 +381,8 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 impl Branches {
     fn random(random: &mut Random) -> Self {
         let count = 1 + random.below(4);
-        let mut made = Self { nodes: Vec::new(), waits: BTreeMap::new(), pauses: Default::default() };
+        let (pauses, suspends) = Default::default();
+        let mut made = Self { nodes: Vec::new(), waits: BTreeMap::new(), pauses, suspends };
         let mut lasts = Vec::new();
         let firsts: Vec<String> = (0..count).map(|branch| format!(r#"{{"to":"n{branch}x0"}}"#)).collect();
         made.nodes
@@ -405,12 +408,16 @@ impl Branches {
         for (_, body) in &mut made.nodes {
             *body = body.replace("\"MET\"", &met.to_string());
         }
-        if random.below(3) == 0 {
-            let mut some = |count: usize| {
-                let names = made.nodes[..count].iter().map(|(name, _)| name.clone());
-                names.filter(|_| random.below(4) == 0).collect::<Vec<_>>()
-            };
+        let kind = random.below(6);
+        let mut some = |count: usize| {
+            let names = made.nodes[..count].iter().map(|(name, _)| name.clone());
+            names.filter(|_| random.below(4) == 0).collect::<Vec<_>>()
+        };
+        if kind < 3 {
             made.pauses = [some(met + 2), some(met + 1)];
+        }
+        if kind == 2 || kind == 3 {
+            made.suspends = [some(met + 1), made.nodes[1..met].iter().map(|(name, _)| name.clone()).collect()];
         }
         made
     }
@@ -464,11 +471,24 @@ impl Branches {
         }
     }
 
+    fn has_hooks(&self) -> bool {
+        self.suspends.iter().any(|nodes| !nodes.is_empty())
+    }
+
     fn graph(&self, calls: &Calls) -> Interpreted {
         let nodes: Vec<(&str, &str)> = self.nodes.iter().map(|(name, body)| (name.as_str(), body.as_str())).collect();
+        let hook = |event: &str, nodes: &[String]| {
+            let condition = json!({"path": "node", "op": "in", "value": nodes});
+            json!({"event": event, "params": {"action": "suspend", "reason": event}, "condition": condition})
+        };
+        let hooks = [hook("after_step", &self.suspends[0]), hook("error", &self.suspends[1])];
+        let mut settings = json!({"signals": {"a": {}, "b": {}, "c": {}}, "channels": {"log": "append"}});
+        if self.has_hooks() {
+            settings["hooks"] = json!(hooks);
+        }
         let program = Program {
             keys: &[Key { name: "log", initial: Some("[]") }],
-            settings: r#"{"signals":{"a":{},"b":{},"c":{}},"channels":{"log":"append"}}"#,
+            settings: &settings.to_string(),
             nodes: &nodes,
             ..PROGRAM
         };
@@ -712,7 +732,45 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
         }
     }
     check_results(made, journal, &results, what);
+    check_suspensions(made, journal, what);
     taken.len()
+}
+
+/// Checks that the visits behind those after which a hook suspends the run are left, and that they are released once each time.
+/// A process that dies before the hook has answered does not ask it again.
+fn check_suspensions(made: &Branches, journal: &[Record], what: &str) {
+    // The visits that are left when they are next.
+    let (mut to_leave, mut parked) = (BTreeSet::new(), BTreeSet::new());
+    for (at, record) in journal.iter().enumerate() {
+        let Entry::Step(step) = &record.entry else { continue };
+        for visit in &step.visits {
+            let is_left = visit.opened.as_ref().is_some_and(|opened| opened.suspension().is_some());
+            if to_leave.remove(&visit.step) {
+                assert!(is_left, "{what}: visit {} is left", visit.step);
+            }
+            parked.remove(&visit.step);
+            parked.extend(visit.opened.iter().map(|_| visit.step));
+        }
+        let suspends = |visit: &&Visit| visit.opened.is_none() && made.suspends[0].contains(&visit.node);
+        let is_followed = matches!(
+            journal.get(at + 1).map(|record| &record.entry),
+            Some(Entry::Calls(calls)) if calls.done.iter().all(|done| done.suspended.is_some())
+        );
+        let has_died = journal.get(at + 1).is_none_or(|record| matches!(record.entry, Entry::Resume(_)));
+        let suspended = step.visits.iter().find(suspends);
+        let is_over = step.next.is_empty() && parked.is_empty();
+        if suspended.is_some() && !is_over {
+            let all_paused = step.next.is_empty() && !is_followed;
+            assert!(is_followed || has_died || all_paused, "{what}: visit {suspended:?} suspends the run");
+        }
+        if is_followed {
+            to_leave.extend(step.next.iter().map(|target| target.number));
+            if step.next.is_empty() {
+                let Entry::Calls(calls) = &journal[at + 1].entry else { unreachable!() };
+                to_leave.extend(calls.done.iter().map(|done| done.step));
+            }
+        }
+    }
 }
 
 /// Checks that each visit has what its waits received.
@@ -753,13 +811,13 @@ async fn check_branches(seed: u64) -> (usize, usize) {
             _ => Happening::Signal(NAMES[usize::try_from(random.below(3)).unwrap()], number),
         });
     }
-    if made.pauses.iter().any(|nodes| !nodes.is_empty()) {
+    if made.pauses.iter().any(|nodes| !nodes.is_empty()) || made.has_hooks() {
         for at in (0..happenings.len()).rev().filter(|_| random.below(2) == 0) {
             happenings.insert(at, Happening::Release);
         }
         happenings.extend((0..8).map(|_| Happening::Release));
     }
-    let mut what = format!("SEED={seed}\n{happenings:?}\n{:?}\n", made.pauses);
+    let mut what = format!("SEED={seed}\n{happenings:?}\n{:?} {:?}\n", made.pauses, made.suspends);
     made.nodes.iter().for_each(|(name, body)| writeln!(what, "{name}: {body}").unwrap());
     let key = SecretKey::from_seed(&KEY).public();
     let whole = played(Durability::Sync, &made, &happenings, None).await;
@@ -773,8 +831,11 @@ async fn check_branches(seed: u64) -> (usize, usize) {
             [Durability::Sync, Durability::Async, Durability::Exit][usize::try_from(random.below(3)).unwrap()];
         let what = format!("{durability:?} {what}");
         let played = played(durability, &made, &happenings, crash).await;
-        assert_eq!(sorted(played.output.as_ref()), sorted(whole.output.as_ref()), "{what}");
-        assert_eq!((&played.received, &played.answers), (&whole.received, &whole.answers), "{what}");
+        // A process that dies between a step and the answer of a hook does not ask it again.
+        if !made.has_hooks() {
+            assert_eq!(sorted(played.output.as_ref()), sorted(whole.output.as_ref()), "{what}");
+            assert_eq!((&played.received, &played.answers), (&whole.received, &whole.answers), "{what}");
+        }
         let (signed, graph) = (records(&played.store, &id("run")).await, &played.graph);
         let proven = audit(graph, &id("run"), &signed, &key, None);
         assert!(proven.is_ok(), "{proven:?} {what}");
@@ -783,7 +844,7 @@ async fn check_branches(seed: u64) -> (usize, usize) {
         let journal = Follower::new(id("run"), key.clone()).read(&signed).unwrap();
         ended += check_signals(&made, &journal, &played, &what);
         // A call is made again only if its process died before it was written, and then with the same key.
-        for (node, before) in whole.calls.lock().unwrap().iter() {
+        for (node, before) in whole.calls.lock().unwrap().iter().filter(|_| !made.has_hooks()) {
             let called = played.calls.lock().unwrap();
             let again = called[node].len() - before.len();
             assert!(

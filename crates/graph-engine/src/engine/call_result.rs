@@ -10,7 +10,7 @@ use crate::engine::run_state::VisitState;
 use crate::error::RunError;
 use crate::failure::{Failure, ItemFailure};
 use crate::record::Done;
-use crate::step::{Opening, ToPause, items_failed};
+use crate::step::{Opening, Suspension, items_failed};
 use crate::store::Wait;
 
 /// A call that a visit needs.
@@ -41,7 +41,7 @@ pub(crate) struct CallResult {
     /// The value that its tool asks people to see, if it asks them: the call is not over.
     pub(crate) question: Option<Value>,
     /// How a hook suspends the run after a failure of the call: it is made again when the run is released.
-    pub(crate) suspended: Option<ToPause>,
+    pub(crate) suspended: Option<Suspension>,
     /// The nested run.
     pub(crate) run: Option<RunId>,
     /// Whether it was not made because its result was in the cache.
@@ -71,8 +71,8 @@ impl VisitState {
                 (true, None, Opening { payload: made.question, ..Opening::default() });
             return self.warnings.clear();
         }
-        if let Some(to_pause) = made.suspended {
-            (self.waits, self.at, self.opening) = (true, None, to_pause.opening());
+        if let Some(suspension) = made.suspended {
+            (self.waits, self.at, self.opening) = (true, None, suspension.opening());
             return self.warnings.clear();
         }
         self.called = made.failure.is_none();

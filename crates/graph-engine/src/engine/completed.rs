@@ -1,5 +1,6 @@
 //! Calls that finish before the rest of their step: they are written to the journal and not made again.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -106,6 +107,7 @@ impl StepContext {
             item: job.item.map(|(index, _)| index),
             result: result.cloned().unwrap_or_default(),
             failure: None,
+            suspended: None,
             calls: if made.calls > 1 { made.calls } else { 0 },
             run: made.run.clone(),
             cached: made.cached,
@@ -142,8 +144,9 @@ impl StepContext {
             Box::new(Failure { code: code.clone(), data: data.clone(), ..Failure::of(category, error.clone()) })
         };
         Some(CallResult {
-            value: done.failure.is_none().then(|| done.result.clone()),
+            value: (done.failure.is_none() && done.suspended.is_none()).then(|| done.result.clone()),
             failure: done.failure.as_ref().map(failed),
+            suspended: done.suspended.clone(),
             calls: done.calls.max(1),
             run: done.run.clone(),
             cached: done.cached,
@@ -153,7 +156,7 @@ impl StepContext {
         })
     }
 
-    /// Takes over the result of a visit that was done before the run was resumed. Returns whether it was.
+    /// Takes over the result of a visit that was done before the run was resumed, or that a hook suspended. Returns whether it was.
     pub(super) fn redo(&self, visit: &mut VisitState) -> bool {
         let done = self.done(visit.activation.number, None);
         let is_done = done.is_some();
@@ -185,7 +188,13 @@ impl Engine {
         let RunState { done, position, .. } = self.run_state();
         if !(done.is_empty() && position.waits.is_empty()) {
             let waits = |step: u64| position.waits.iter().any(|wait| wait.step == step && wait.opened.is_inside());
-            done.retain(|(step, _), _| waits(*step));
+            let keeps = |visit: &&mut VisitState| visit.way.opened().is_some_and(Opened::may_have_called);
+            let visited: BTreeMap<u64, bool> =
+                visits.iter().map(|visit| (visit.activation.number, keeps(visit))).collect();
+            done.retain(|(step, _), done| match visited.get(step) {
+                Some(is_left) => *is_left && done.suspended.is_none(),
+                None => position.parked.iter().any(|at| at.number == *step),
+            });
             let parked = visits.iter_mut().filter(|visit| waits(visit.activation.number));
             let kept = parked.filter_map(|visit| visit.parked.take()).flat_map(|parked| parked.done);
             done.extend(kept.map(|done| ((done.step, done.item), done)));

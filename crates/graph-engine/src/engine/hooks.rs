@@ -15,9 +15,9 @@ use crate::engine::run_state::StepContext;
 use crate::failure::Failure;
 use crate::future::catch_panic;
 use crate::graph::{CompiledHook, Notes, Now, Steering};
-use crate::hooks::{Control, HookContext, Layer};
+use crate::hooks::{CANNOT_ESCALATE, CANNOT_WAIT, Control, HookContext, Layer};
 use crate::status::Status;
-use crate::step::{Escalation, ToPause, at_limit, failed, hook_values};
+use crate::step::{Escalation, Suspension, at_limit, failed, hook_values};
 use crate::tool_caller::{GuardedCall, Request, panic_text};
 
 /// Returns the `error` of a failure as hooks see it: all that the tool said (R147), and the message under each of its names.
@@ -40,14 +40,6 @@ pub(super) type HookValues = Vec<(u16, [(&'static str, Value); 3])>;
 /// The error of a run that a hook aborts.
 pub(super) const ABORTED: &str = "aborted by a hook";
 
-/// The error of a nested run that a hook leaves to people.
-const CANNOT_ESCALATE: &str =
-    "a hook asked to escalate the run, which is nested: ask people in a node of `type: interrupt`";
-
-/// The error of a run that a hook suspends, and that cannot wait.
-const CANNOT_WAIT: &str =
-    "a hook asked to suspend the run, which cannot wait: it has no store, or is nested in a node that does not wait";
-
 /// The time limit of a hook, so that a run does not wait forever for one.
 const HOOK_TIME: Duration = Duration::from_secs(60);
 
@@ -56,7 +48,7 @@ pub(super) enum Steered {
     /// The run ends with this error.
     Ends(String),
     /// The run waits until somebody releases it.
-    Suspends(ToPause),
+    Suspends(Suspension),
 }
 
 impl StepContext {
@@ -145,7 +137,7 @@ impl StepContext {
         if escalated.is_some() && self.facts.parent.is_some() {
             return Steered::Ends(CANNOT_ESCALATE.to_owned());
         }
-        Steered::Suspends(ToPause::by_hook(reason, escalated))
+        Steered::Suspends(Suspension::new(reason, escalated))
     }
 
     /// Returns a control that has an effect at an event; any other control is reported and dropped.

@@ -13,10 +13,12 @@ use crate::engine::run_state::{CallSlot, StepContext, VisitState};
 use crate::failure::{Category, Failure};
 use crate::graph::{CompiledTool, Notes, Now, tables};
 use crate::hooks::Control;
+use crate::record::Done;
 use crate::schedule::{STEPS_A_LOOK, TURN};
 use crate::signed_answer::SignedAnswer;
 use crate::step::{
-    NO_GRAPH, Planned, check_payload, denied, element, failed, judge, no_spaces, plan, plan_item, readable, timed_out,
+    NO_GRAPH, Planned, Suspension, check_payload, denied, element, failed, judge, no_spaces, plan, plan_item, readable,
+    timed_out,
 };
 use crate::tool_caller::{GuardedCall, Request, unfit_parameters};
 use crate::{backoff, threads};
@@ -86,6 +88,12 @@ impl StepContext {
             if let Some(result) = result.filter(|_| !is_alone && self.is_kept) {
                 (_, visit.woke) = self.push(&job, &made, result);
             }
+        }
+        // If the rest of the step is not committed, the visit is left all the same.
+        if let Some(suspension) = made.suspended.clone().filter(|_| !is_alone) {
+            let node = &self.graph().node(visit.activation.node).name;
+            let done = Done::of_suspended(visit.activation.number, node, suspension);
+            (_, visit.woke) = self.pending_calls.push(done);
         }
         visit.take(made);
     }
@@ -420,7 +428,11 @@ impl StepContext {
             }
             Some(Control::Suspend { reason, escalated, .. }) => {
                 match (self.suspended(&reason, escalated), job.item) {
-                    (Steered::Suspends(to_pause), None) => (made.suspended, made.failure) = (Some(to_pause), None),
+                    (Steered::Suspends(suspension), None) => {
+                        let is_again = made.run.is_some() && made.calls > 1;
+                        let call = if is_again { made.calls } else { 0 };
+                        (made.suspended, made.failure) = (Some(Suspension { call, ..suspension }), None);
+                    }
                     (Steered::Suspends(_), Some(_)) => self.end_by_hook(made, |_| SUSPENDED_ITEM.to_owned()),
                     (Steered::Ends(error), _) => self.end_by_hook(made, |_| error),
                 }

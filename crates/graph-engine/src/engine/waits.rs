@@ -64,8 +64,8 @@ impl Engine {
             }
             let (opening, node) = (take(&mut visit.opening), self.graph().node(visit.activation.node));
             let before = self.run_state.position.waits_before(visit.activation.number);
-            if let Some(pause) = opening.pause {
-                visit.way = Way::Waits(Opened::of_pause(pause, opening.payload, opening.escalated, at).behind(before));
+            if opening.pause.is_some() {
+                visit.way = Way::Waits(Opened::of_pause(opening, at).behind(before));
             } else if let Some(wait) = node.wait() {
                 visit.way = Way::Waits(Opened::new(wait, opening, at).behind(before));
             }

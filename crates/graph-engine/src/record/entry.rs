@@ -22,7 +22,7 @@ use crate::graph::{GraphTables, MOST_BRANCHES};
 use crate::record::version_2;
 use crate::state::StateFields;
 use crate::status::Status;
-use crate::step::{OpenWait, Opened, PausedNodes, Position, TakenWait, ToPause, Waited};
+use crate::step::{OpenWait, Opened, PausedNodes, Position, Suspension, TakenWait, Waited};
 
 /// The members of every record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -289,9 +289,9 @@ impl Step {
 
     /// Forgets the finished calls of the step, which is committed, except those that are kept for a visit that is made again.
     pub fn keep_calls(&self, done: &mut CompletedCalls) {
-        let ended = self.visits.iter().filter(|visit| !visit.keeps_calls());
-        let ended: BTreeSet<u64> = ended.map(|visit| visit.step).collect();
-        done.retain(|(step, _), _| !ended.contains(step));
+        let visits: BTreeMap<u64, &Visit> = self.visits.iter().map(|visit| (visit.step, visit)).collect();
+        let is_kept = |visit: &&Visit, done: &Done| visit.keeps_calls() && done.suspended.is_none();
+        done.retain(|(step, _), done| visits.get(step).is_none_or(|visit| is_kept(visit, done)));
     }
 }
 
@@ -553,6 +553,9 @@ pub struct Done {
     /// Its failure, if it has no result: it is kept for a foreach that does not end at a failure, and waits for runs of other items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<DoneFailure>,
+    /// How a hook suspended the visit, if it did: its call is not done, and the visit is left before it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<Suspension>,
     /// How often it was made, if more than once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub calls: u64,
@@ -568,6 +571,32 @@ pub struct Done {
     /// Its warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+impl Calls {
+    /// Whether it only says which visits a hook suspended.
+    pub fn only_suspend(&self) -> bool {
+        self.done.iter().all(|done| done.suspended.is_some())
+    }
+}
+
+impl Done {
+    /// A visit that a hook suspends.
+    pub fn of_suspended(step: u64, node: &str, suspension: Suspension) -> Self {
+        Self {
+            step,
+            node: node.to_owned(),
+            item: None,
+            result: Value::Null,
+            failure: None,
+            suspended: Some(suspension),
+            calls: 0,
+            run: None,
+            cached: false,
+            now: None,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// The failure of a call that finished before its step was done.
@@ -799,9 +828,9 @@ impl Visit {
     }
 
     /// Whether the calls of it that finished are not made again with the visit: its failure is held, and it is that of the
-    /// other items of a foreach; or runs of the other items wait.
+    /// other items of a foreach; or runs of the other items wait; or the visit is paused.
     pub fn keeps_calls(&self) -> bool {
-        (self.held && !self.items.is_empty()) || self.opened.as_ref().is_some_and(Opened::is_inside)
+        (self.held && !self.items.is_empty()) || self.opened.as_ref().is_some_and(Opened::may_have_called)
     }
 
     /// Returns the edge that was taken, if there is exactly one.
@@ -870,10 +899,13 @@ pub struct Snapshot {
     /// The nodes at which the run pauses.
     #[serde(default, skip_serializing_if = "PausedNodes::is_empty")]
     pub pauses: PausedNodes,
-    /// The visits of the next step that are left before they are made, by their numbers.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub to_pause: BTreeMap<u64, ToPause>,
-    /// The waits of visits that were paused or whose tools ask people, by the numbers of the visits.
+    /// The visits that are left before they are made because they follow others, by their numbers; 0 is that of `returning`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub to_pause: BTreeSet<u64>,
+    /// The visits after which the run pauses and that came to open joins, by their numbers.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub paused_after: BTreeSet<u64>,
+    /// The waits of visits that are not made yet, by the numbers of the visits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waited: BTreeMap<u64, Waited>,
     /// The fan-outs whose branches are not over.

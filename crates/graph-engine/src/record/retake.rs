@@ -95,7 +95,8 @@ fn waits_once(graph: &GraphTables, position: &Position, at: &Activation, visit: 
     let paused = position.pause_of(at).and_then(|opening| opening.pause);
     let before = position.waits_before(at.number);
     let has_lasted = graph.node(at.node).on_timeout().is_some() && taken.is_some_and(|taken| taken.signal.is_none());
-    if visit.timed_out != has_lasted && !visit.cancelled {
+    let is_paused = visit.opened.as_ref().is_some_and(|opened| opened.pause.is_some());
+    if visit.timed_out != has_lasted && !visit.cancelled && !is_paused {
         return false;
     }
     match &visit.opened {
@@ -333,10 +334,14 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
             };
         }
         if let Some(pause) = opened.pause {
-            let reason = opened.payload.clone().filter(|_| pause == Pause::Hook);
-            let escalated = opened.escalated.clone().filter(|_| pause == Pause::Hook);
-            let bare = Opened::of_pause(pause, reason, escalated, opened.at).behind(opened.before);
-            return match *opened == bare && visit.now.is_none() && visit.warnings.is_empty() {
+            let mut opening = Opening { pause: Some(pause), ..Opening::default() };
+            if pause == Pause::Hook {
+                let Opened { payload, escalated, call, .. } = opened.clone();
+                opening = Opening { payload, escalated, call, ..opening };
+            }
+            let is_call = opening.call == 0 || (opening.call > 1 && graph.may_nest(at));
+            let bare = Opened::of_pause(opening, opened.at).behind(opened.before);
+            return match *opened == bare && is_call && visit.now.is_none() && visit.warnings.is_empty() {
                 true => is_bare(name, visit),
                 false => Err(format!("the visit of node `{name}` is paused, and says something else")),
             };

@@ -54,7 +54,7 @@ impl RunSecrets {
         let secrets = &code.settings.secrets;
         let opened = match &mut record.entry {
             Entry::Step(step) => step.visits.iter_mut().try_for_each(|visit| self.decrypt_visit(code, visit)),
-            Entry::Calls(calls) => calls.done.iter_mut().try_for_each(|done| {
+            Entry::Calls(calls) => calls.done.iter_mut().filter(|done| done.suspended.is_none()).try_for_each(|done| {
                 let mask = called_mask(code, &done.node);
                 self.decrypt(mask, SecretLocation::call(done.step, &item_text(done.item)), &mut done.result)
             }),

@@ -181,6 +181,7 @@ impl Serialize for SnapshotDraft<'_> {
             calls_left: _,
             pauses,
             to_pause,
+            paused_after,
             waited,
             paths: _,
         } = self.position;
@@ -206,6 +207,7 @@ impl Serialize for SnapshotDraft<'_> {
         map.entry_if("received", !received.is_empty(), received)?;
         map.entry_if("pauses", pauses.is_some(), &PausedNodes::of(self.code, pauses.as_deref()))?;
         map.entry_if("to_pause", !to_pause.is_empty(), to_pause)?;
+        map.entry_if("paused_after", !paused_after.is_empty(), paused_after)?;
         map.entry_if("waited", !waited.is_empty(), waited)?;
         let fans = self.fans();
         map.entry_if("fans", !fans.is_empty(), &fans)?;
@@ -275,8 +277,9 @@ impl Snapshot {
     pub fn ask_again(&mut self) {
         self.pauses = PausedNodes::default();
         self.to_pause.clear();
+        self.paused_after.clear();
         self.waited.clear();
-        self.waits.iter_mut().for_each(|wait| wait.opened.before = 0);
+        self.waits.iter_mut().for_each(|wait| (wait.opened.before, wait.opened.call) = (0, 0));
     }
 
     /// Opens the secrets in the snapshot.
@@ -357,6 +360,7 @@ impl Snapshot {
             calls_left: BTreeMap::new(),
             pauses: self.pauses.resolve(code)?,
             to_pause: self.to_pause.clone(),
+            paused_after: self.paused_after.clone(),
             waited: self.waited.clone(),
             received: self.received.clone(),
             joins: joins.collect::<Result<_, String>>()?,
@@ -384,8 +388,13 @@ impl Snapshot {
             return Err(format!("the visits {all:?} wait or have failed, and {numbers:?} are parked"));
         }
         let open: BTreeSet<u64> = self.next.iter().map(|next| next.number).chain(numbers.iter().copied()).collect();
-        if let Some(step) = self.waited.keys().chain(self.to_pause.keys()).find(|step| !open.contains(step)) {
+        let to_pause = self.to_pause.iter().filter(|step| **step > 0 || self.returning.is_none());
+        if let Some(step) = self.waited.keys().chain(to_pause).find(|step| !open.contains(step)) {
             return Err(format!("visit {step} is over, and is said to wait"));
+        }
+        let arrived = |visit: &u64| self.joins.iter().flat_map(|join| &join.arrived).any(|one| one.visit == *visit);
+        if let Some(step) = self.paused_after.iter().find(|visit| !arrived(visit)) {
+            return Err(format!("visit {step} has come to no join, and the run is said to pause behind it"));
         }
         let waits = |at: &Activation| self.waits.iter().find(|wait| wait.step == at.number);
         let before = |step: u64| self.waited.get(&step).map_or(0, |waited| waited.waits);

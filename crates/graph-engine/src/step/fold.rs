@@ -82,18 +82,16 @@ impl Candidate {
         position: &mut Position,
         visits: impl Iterator<Item = SettledVisit<'v>> + Clone,
     ) -> Option<StateWrites> {
-        let before = position.made;
-        let paths = position.pauses_after(visits.clone().map(|visited| (visited.at, visited.way.leads_on())));
         visits.for_each(|visited| position.take(graph, &visited));
-        let Behind { frontier, parked, joins, returning, made, met, closed, joined } = self.behind;
+        let Behind { frontier, parked, joins, returning, made, met, closed, joined, followed } = self.behind;
         position.release(parked);
         joined.iter().for_each(|(frame, arrived)| position.join(frame, arrived));
         met.iter().for_each(|fan| position.meet(fan));
         closed.iter().for_each(|fan| position.close(fan));
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
         position.returning = returning;
-        if !paths.is_empty() {
-            position.pause_behind(&paths, before);
+        if let Some(followed) = followed {
+            position.follow(followed);
         }
         self.ordered.take(&mut position.paths);
         self.writes.map(|writes| writes.and_reorder(self.ordered.reordered))

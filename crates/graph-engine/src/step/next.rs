@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::activation::{Activation, Arrival, Fan, Frame, TakenEdges, frames, is_inside};
 use crate::graph::GraphTables;
+use crate::step::pauses::PausedAfter;
 use crate::step::position::{OpenJoin, Position, is_late};
 use crate::step::quorum::{Decision, Tally};
 use crate::step::visited::{FoldError, SettledVisit, Way};
@@ -23,6 +26,8 @@ pub(super) struct Behind {
     pub(super) closed: Vec<Arc<Fan>>,
     /// The branches behind partial joins that were visited, each with what came to the join.
     pub(super) joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
+    /// The visits after which the run pauses, if there can be any.
+    pub(super) followed: Option<PausedAfter>,
 }
 
 /// Follows where the visits of a step lead.
@@ -42,13 +47,18 @@ pub(super) fn follow<'v>(
         met: Vec::new(),
         closed: Vec::new(),
         joined: Vec::new(),
+        followed: PausedAfter::begin(base),
         is_last: false,
     };
+    let pauses_after = |at: &Activation| base.pauses.as_ref().is_some_and(|pauses| pauses.after.contains(&at.node));
     let mut returned = None;
     visits.try_for_each(|visited| {
         let is_made = !visited.way.is_fatal() && visited.way.opened().is_none();
         if graph.node(visited.at.node).kind.ends_run() && is_made {
             returned = Some(visited.at.node);
+        }
+        if let Some(followed) = ways.followed.as_mut().filter(|_| visited.way.leads_on() && pauses_after(visited.at)) {
+            followed.note(visited.at.number);
         }
         ways.lead(&visited)
     })?;
@@ -61,7 +71,7 @@ pub(super) fn follow<'v>(
     }
     ways.all_decided()?;
     ways.wait_to_return();
-    let Ways { mut alive, parked, joins, returning, met, closed, joined, .. } = ways;
+    let Ways { mut alive, parked, joins, returning, met, closed, joined, followed, .. } = ways;
     if let Some(node) = returned.filter(|_| !(alive.is_empty() && parked.is_empty() && joins.is_empty())) {
         return Err(FoldError::Alive { node });
     }
@@ -83,7 +93,7 @@ pub(super) fn follow<'v>(
         made += 1;
         activation.number = made;
     }
-    Ok(Behind { frontier: alive, parked, joins, returning, made, met, closed, joined })
+    Ok(Behind { frontier: alive, parked, joins, returning, made, met, closed, joined, followed })
 }
 
 /// The state of following a step's visits.
@@ -101,6 +111,7 @@ struct Ways<'g> {
     met: Vec<Arc<Fan>>,
     closed: Vec<Arc<Fan>>,
     joined: Vec<(Arc<Frame>, Vec<Arrival>)>,
+    followed: Option<PausedAfter>,
     /// Whether a return cancelled all other activations.
     is_last: bool,
 }
@@ -132,7 +143,10 @@ impl Ways<'_> {
     /// Lets a return wait until the late branches are done, if nothing else is active.
     fn wait_to_return(&mut self) {
         if !self.joins.iter().any(|join| join.is_over) {
-            self.alive.extend(self.returning.take());
+            if let Some(returning) = self.returning.take() {
+                self.followed.iter_mut().for_each(|followed| followed.set_returning(&returning, false));
+                self.alive.push(returning);
+            }
             return;
         }
         let is_late = |frame| is_late(&self.joins, frame, None);
@@ -140,7 +154,9 @@ impl Ways<'_> {
         let (Some(at), None) = (others.next(), others.next()) else { return };
         let ends_run = self.graph.node(self.alive[at].node).kind.ends_run();
         if ends_run && !self.is_last && self.returning.is_none() {
-            self.returning = Some(self.alive.remove(at));
+            let returning = self.alive.remove(at);
+            self.followed.iter_mut().for_each(|followed| followed.set_returning(&returning, true));
+            self.returning = Some(returning);
         }
     }
 
@@ -191,16 +207,25 @@ impl Ways<'_> {
             if self.graph.joined(node).is_some() {
                 self.go(node, Some(&frame), at.number)?;
             } else {
-                self.alive.push(Activation { number: 0, node, frame: Some(frame) });
+                self.activate(node, Some(frame), [at.number].into_iter());
             }
         }
         Ok(())
     }
 
+    /// Activates a node that visits lead to.
+    fn activate(&mut self, node: u16, frame: Option<Arc<Frame>>, from: impl Iterator<Item = u64>) {
+        let activation = Activation { number: 0, node, frame };
+        if let Some(followed) = &mut self.followed {
+            followed.lead(&activation, from);
+        }
+        self.alive.push(activation);
+    }
+
     /// Activates a node. If the node is a join, it waits for the other branches that can still reach it.
     fn go(&mut self, node: u16, frame: Option<&Arc<Frame>>, visit: u64) -> Result<(), FoldError> {
         let Some(fan) = self.graph.joined(node) else {
-            self.alive.push(Activation { number: 0, node, frame: frame.cloned() });
+            self.activate(node, frame.cloned(), [visit].into_iter());
             return Ok(());
         };
         let inside = frames(frame).find(|frame| frame.fan.node == fan);
@@ -226,11 +251,12 @@ impl Ways<'_> {
                 self.closed.push(fan);
                 continue;
             }
+            let from: SmallVec<[u64; 4]> = arrived.iter().map(|arrival| arrival.visit).collect();
             if self.graph.closing_join(fan.node) != Some(node) {
                 let branch = self.graph.branch_behind(fan.node, node);
                 let frame = Arc::new(Frame { fan, branch });
                 self.joined.push((Arc::clone(&frame), arrived));
-                self.alive.push(Activation { number: 0, node, frame: Some(frame) });
+                self.activate(node, Some(frame), from.into_iter());
                 continue;
             }
             self.met.push(Arc::clone(&fan));
@@ -247,10 +273,15 @@ impl Ways<'_> {
             }
             let frame = fan.outer.clone();
             match self.graph.quorum(fan.node).filter(|_| decision == Decision::Short) {
-                None => self.alive.push(Activation { number: 0, node, frame }),
+                None => self.activate(node, frame, from.into_iter()),
                 // The compiler proves that a quorum without a target is always met.
                 Some(quorum) => match quorum.fewer {
-                    Some(target) => self.go(target, frame.as_ref(), fan.visit)?,
+                    Some(target) => {
+                        // It follows the branches, and is recorded as what follows their fan-out.
+                        let follows = |followed: &&mut PausedAfter| followed.follows(from.iter().copied());
+                        self.followed.as_mut().filter(follows).into_iter().for_each(|one| one.note(fan.visit));
+                        self.go(target, frame.as_ref(), fan.visit)?;
+                    }
                     None => return Err(FoldError::Stuck { node }),
                 },
             }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::address;
 use crate::failure::is_zero;
 use crate::graph::CompiledWait;
-use crate::step::paused::{Escalation, Pause};
+use crate::step::paused::{Escalation, Pause, Suspension};
 use crate::wait::{Wait, wait_id};
 
 /// The opening of a wait. Its times are those of the store, in milliseconds since the Unix epoch.
@@ -30,6 +30,9 @@ pub struct Opened {
     /// The people who release it, if a hook left it to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated: Option<Escalation>,
+    /// The number of the call of a graph with which the visit continues then, if it is not the first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub call: u64,
     /// The waits of the nested runs that the visit waits for; empty if the node itself waits. Their own journals prove them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<Wait>,
@@ -46,6 +49,8 @@ pub struct Opening {
     pub pause: Option<Pause>,
     /// The people who release it, if a hook left it to them.
     pub escalated: Option<Escalation>,
+    /// The number of the call of a graph with which the visit continues then, if it is not the first.
+    pub call: u64,
 }
 
 /// A visit that waits. Its activation is parked.
@@ -92,7 +97,7 @@ impl TakenWait {
     }
 }
 
-/// The waits of a visit that is not made yet, if it was paused or its tool asks people.
+/// The waits of a visit that is not made yet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -157,7 +162,7 @@ impl Opened {
     pub fn new(wait: &CompiledWait, opening: Opening, at: i64) -> Self {
         let Opening { until, payload, .. } = opening;
         let timeout = wait.timeout_ms.map(|timeout| at.saturating_add(i64::try_from(timeout).unwrap_or(i64::MAX)));
-        Self { at, due: until.or(timeout), payload, before: 0, pause: None, escalated: None, inside: Vec::new() }
+        Self { due: until.or(timeout), payload, ..Self::of_inside(Vec::new(), at) }
     }
 
     /// The opening after so many other waits of the same visit.
@@ -167,18 +172,31 @@ impl Opened {
     }
 
     /// The opening, at a time of the store, of a visit that is paused.
-    pub fn of_pause(pause: Pause, reason: Option<Value>, escalated: Option<Escalation>, at: i64) -> Self {
-        Self { at, due: None, payload: reason, before: 0, pause: Some(pause), escalated, inside: Vec::new() }
+    pub fn of_pause(opening: Opening, at: i64) -> Self {
+        let Opening { payload, pause, escalated, call, .. } = opening;
+        Self { payload, pause, escalated, call, ..Self::of_inside(Vec::new(), at) }
     }
 
     /// The opening, at a time of the store, of a visit that waits for nested runs.
     pub fn of_inside(inside: Vec<Wait>, at: i64) -> Self {
-        Self { at, due: None, payload: None, before: 0, pause: None, escalated: None, inside }
+        Self { at, due: None, payload: None, before: 0, pause: None, escalated: None, call: 0, inside }
     }
 
     /// Returns the earliest time at which the wait, or one of the nested runs, is over.
     pub fn next_due(&self) -> Option<i64> {
         self.due.or_else(|| self.inside.iter().filter_map(|wait| wait.due).min())
+    }
+
+    /// Returns how a hook suspended the visit, if it did.
+    pub fn suspension(&self) -> Option<Suspension> {
+        let Self { payload, pause, escalated, call, .. } = self;
+        let by_hook = || Suspension { reason: payload.clone(), escalated: escalated.clone(), call: *call };
+        (*pause == Some(Pause::Hook)).then(by_hook)
+    }
+
+    /// Whether calls of the visit may have been made before it was left: nested runs wait, or it is paused.
+    pub fn may_have_called(&self) -> bool {
+        self.is_inside() || self.pause.is_some()
     }
 
     /// Whether nested runs wait, and not the node itself.

@@ -6,6 +6,7 @@ use graph_model::value::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::failure::is_zero;
 use crate::graph::GraphTables;
 use crate::step::opened::Opening;
 
@@ -77,36 +78,39 @@ pub enum Pause {
     Hook,
 }
 
-/// A visit that is left before it is made, once it is next.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The suspension of a visit by a hook: the visit is left before it is made, or before its call is made again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
-pub struct ToPause {
-    /// Why.
-    pub pause: Pause,
-    /// The reason of a hook.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+pub struct Suspension {
+    /// The reason that the hook gave.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Value>,
     /// The people who release it, if not anybody who can write to the store with the key of the journals.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub escalated: Option<Escalation>,
+    /// The number of the call of a graph that is made again, if it is not the first.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub call: u64,
 }
 
-impl ToPause {
-    /// A visit that is left because of a node that the caller named.
-    pub(super) fn at_node(pause: Pause) -> Self {
-        Self { pause, reason: None, escalated: None }
+impl Suspension {
+    /// The reason is empty if the hook does not say.
+    pub(crate) fn new(reason: &str, escalated: Option<Escalation>) -> Self {
+        let reason = (!reason.is_empty()).then(|| json!({ "reason": reason }));
+        Self { reason, escalated, call: 0 }
     }
 
-    /// A visit that a hook leaves. The reason is empty if the hook does not say.
-    pub(crate) fn by_hook(reason: &str, escalated: Option<Escalation>) -> Self {
-        let reason = (!reason.is_empty()).then(|| json!({ "reason": reason }));
-        Self { pause: Pause::Hook, reason, escalated }
+    /// Whether it takes the place of another one of the same visit. One hook may leave a visit to people, and another one suspend
+    /// it: the people decide, and of several roles the first.
+    pub fn replaces(&self, other: &Self) -> bool {
+        self.escalated.is_some() && other.escalated.is_none()
     }
 
     /// Returns the opening of the visit.
     pub(crate) fn opening(self) -> Opening {
-        Opening { until: None, payload: self.reason, pause: Some(self.pause), escalated: self.escalated }
+        let Self { reason, escalated, call } = self;
+        Opening { until: None, payload: reason, pause: Some(Pause::Hook), escalated, call }
     }
 }
 

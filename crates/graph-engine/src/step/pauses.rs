@@ -1,35 +1,31 @@
-//! Pauses: visits that are left before they are made, because the caller who began the run or a hook wants it so.
+//! Pauses: visits that are left before they are made, because the caller who began the run wants it so.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use crate::activation::{Activation, path};
+use crate::activation::{Activation, BranchKey};
 use crate::step::opened::Opening;
-use crate::step::paused::{Pause, ToPause};
-use crate::step::position::Position;
+use crate::step::paused::Pause;
+use crate::step::position::{OpenJoin, Position};
 
 impl Position {
-    /// Returns why a visit is left before it is made, if it is.
+    /// Returns the opening of a visit that is left before it is made, if it is.
     #[inline]
     pub fn pause_of(&self, at: &Activation) -> Option<Opening> {
-        if self.pauses.is_none() && self.to_pause.is_empty() { None } else { self.find_pause(at) }
+        if self.pauses.is_none() { None } else { self.find_pause(at) }
     }
 
     #[cold]
     fn find_pause(&self, at: &Activation) -> Option<Opening> {
-        let to_pause = self.to_pause.get(&at.number);
-        if let Some(by_hook) = to_pause.filter(|to_pause| to_pause.pause == Pause::Hook) {
-            return Some(by_hook.clone().opening());
-        }
         if self.waited.get(&at.number).is_some_and(|waited| waited.released) {
             return None;
         }
         let is_before = self.pauses.as_ref().is_some_and(|pauses| pauses.before.contains(&at.node));
-        let pause = match to_pause {
-            Some(ToPause { pause, .. }) => *pause,
-            None if is_before => Pause::Before,
-            None => return None,
+        let pause = match self.to_pause.contains(&at.number) {
+            true => Pause::After,
+            false if is_before => Pause::Before,
+            false => return None,
         };
-        Some(ToPause::at_node(pause).opening())
+        Some(Opening { pause: Some(pause), ..Opening::default() })
     }
 
     /// Forgets the nodes at which the run pauses, and the answers to the tools of visits that are not made yet. A fork does not pause
@@ -37,42 +33,84 @@ impl Position {
     pub fn ask_again(&mut self) {
         self.pauses = None;
         self.to_pause.clear();
+        self.paused_after.clear();
         self.waited.clear();
-        self.waits.iter_mut().for_each(|wait| wait.opened.before = 0);
+        self.calls_left.clear();
+        self.waits.iter_mut().for_each(|wait| (wait.opened.before, wait.opened.call) = (0, 0));
     }
 
-    /// Leaves the visits of the next step before they are made: a hook suspends the run.
-    pub(crate) fn suspend(&mut self, by_hook: &ToPause) {
-        for at in &self.frontier {
-            // One hook may leave the run to people, and another one suspend it: the people decide, and of several roles the first.
-            let known = self.to_pause.get(&at.number).filter(|known| known.pause == Pause::Hook);
-            if known.is_none_or(|known| known.escalated.is_none() && by_hook.escalated.is_some()) {
-                self.to_pause.insert(at.number, by_hook.clone());
-            }
-        }
+    /// Notes the visits of the next step that are left.
+    pub(super) fn follow(&mut self, followed: PausedAfter) {
+        let (left, after) = followed.end(&self.frontier, &self.joins);
+        self.to_pause.retain(|visit| self.parked.iter().any(|at| at.number == *visit));
+        self.to_pause.extend(left);
+        self.paused_after = after;
     }
 
-    /// Returns how many waits of a visit are over, as far as that is counted.
+    /// Returns how many waits of a visit are over.
     pub fn waits_before(&self, step: u64) -> u64 {
         self.waited.get(&step).map_or(0, |waited| waited.waits)
     }
+}
 
-    /// Returns the paths of the visits after which the run pauses; `visits` are those of a step, each with whether it leads on.
-    pub(super) fn pauses_after<'v>(&self, visits: impl Iterator<Item = (&'v Activation, bool)>) -> Vec<Vec<u32>> {
-        let Some(pauses) = &self.pauses else { return Vec::new() };
-        let of_pause = visits.filter(|(at, leads_on)| *leads_on && pauses.after.contains(&at.node));
-        of_pause.map(|(at, _)| path(at.frame.as_ref())).collect()
+/// The visits of a step after which the run pauses, and the activations that they lead to.
+#[derive(Debug, Default)]
+pub(super) struct PausedAfter {
+    /// The visits, those among them that came to joins in earlier steps, by their numbers.
+    after: BTreeSet<u64>,
+    /// The nodes that are visited next behind one of them, each with its branch.
+    next: BTreeSet<(u16, Option<BranchKey>)>,
+    /// Whether the return that waits for late branches is behind one of them.
+    is_returning: bool,
+}
+
+/// The number that stands for the return that waits for late branches, which has none yet.
+const RETURNING: u64 = 0;
+
+impl PausedAfter {
+    /// Returns those of earlier steps; `None` if the run pauses after no node.
+    pub(super) fn begin(base: &Position) -> Option<Self> {
+        let pauses = base.pauses.as_ref().is_some_and(|pauses| !pauses.after.is_empty());
+        let is_returning = base.to_pause.contains(&RETURNING);
+        pauses.then(|| Self { after: base.paused_after.clone(), next: BTreeSet::new(), is_returning })
     }
 
-    /// Notes the new visits of the frontier that follow those with these paths. `made` is how many activations there were before.
-    pub(super) fn pause_behind(&mut self, paths: &[Vec<u32>], made: u64) {
-        let new = self.frontier.iter().filter(|at| at.number > made);
-        let follows = |at: &&Activation| {
-            let own = path(at.frame.as_ref());
-            paths.iter().any(|path| own.starts_with(path) || path.starts_with(&own))
-        };
-        let behind: BTreeMap<_, _> =
-            new.filter(follows).map(|at| (at.number, ToPause::at_node(Pause::After))).collect();
-        self.to_pause.extend(behind);
+    /// Notes a visit after which the run pauses.
+    pub(super) fn note(&mut self, visit: u64) {
+        self.after.insert(visit);
+    }
+
+    /// Whether the run pauses after one of these visits.
+    pub(super) fn follows(&self, mut visits: impl Iterator<Item = u64>) -> bool {
+        visits.any(|visit| self.after.contains(&visit))
+    }
+
+    /// Notes an activation that visits lead to.
+    pub(super) fn lead(&mut self, to: &Activation, visits: impl Iterator<Item = u64>) {
+        if self.follows(visits) {
+            self.next.insert((to.node, to.branch()));
+        }
+    }
+
+    /// Notes that a return is active, or waits until late branches are done.
+    pub(super) fn set_returning(&mut self, to: &Activation, waits: bool) {
+        let key = (to.node, to.branch());
+        if waits {
+            self.is_returning = self.next.remove(&key);
+        } else if std::mem::take(&mut self.is_returning) {
+            self.next.insert(key);
+        }
+    }
+
+    /// Returns the numbers of the activations of the next step that are left, and those of the visits that came to joins which
+    /// are not visited yet.
+    pub(super) fn end(self, frontier: &[Activation], joins: &[OpenJoin]) -> (BTreeSet<u64>, BTreeSet<u64>) {
+        let Self { mut after, next, is_returning } = self;
+        let left = frontier.iter().filter(|at| next.contains(&(at.node, at.branch()))).map(|at| at.number);
+        let left = left.chain(is_returning.then_some(RETURNING)).collect();
+        let arrived = joins.iter().filter(|join| !join.is_over).flat_map(|join| &join.arrived);
+        let arrived: BTreeSet<u64> = arrived.map(|arrival| arrival.visit).collect();
+        after.retain(|visit| arrived.contains(visit));
+        (left, after)
     }
 }

@@ -11,9 +11,9 @@ use crate::activation::{Activation, Arrival, BranchKey, Fan, Frame, branch_in, f
 use crate::failure::{HeldFailure, LastError, SuppressedError};
 use crate::graph::{GraphTables, Retries};
 use crate::status::Status;
-use crate::step::opened::{OpenWait, TakenWait, Waited};
+use crate::step::opened::{OpenWait, Opened, TakenWait, Waited};
 use crate::step::order::ElementPaths;
-use crate::step::paused::{Pauses, ToPause};
+use crate::step::paused::{Pause, Pauses};
 use crate::step::shared::SharedKey;
 use crate::step::visited::SettledVisit;
 
@@ -44,8 +44,10 @@ pub struct Position {
     pub calls_left: BTreeMap<(u64, Option<u64>), u64>,
     /// The nodes at which the run pauses, if whoever began it said so.
     pub pauses: Option<Box<Pauses>>,
-    /// Why visits of the frontier are left before they are made, with the reason of a hook, by the numbers of the visits.
-    pub to_pause: BTreeMap<u64, ToPause>,
+    /// The visits that are left before they are made because they follow others, by their numbers; 0 is that of `returning`.
+    pub to_pause: BTreeSet<u64>,
+    /// The visits after which the run pauses and that came to open joins, by their numbers.
+    pub paused_after: BTreeSet<u64>,
     /// The waits of visits that were paused or whose tools ask people, until they are made, by the numbers of the visits.
     pub waited: BTreeMap<u64, Waited>,
     /// The places of the signals that waits have taken, among those of the run.
@@ -211,7 +213,8 @@ impl Position {
             taken: BTreeMap::new(),
             calls_left: BTreeMap::new(),
             pauses: None,
-            to_pause: BTreeMap::new(),
+            to_pause: BTreeSet::new(),
+            paused_after: BTreeSet::new(),
             waited: BTreeMap::new(),
             received: BTreeSet::new(),
             joins,
@@ -246,6 +249,7 @@ impl Position {
         self.taken.clear();
         self.calls_left.clear();
         self.to_pause.clear();
+        self.paused_after.clear();
         self.waited.clear();
         self.frontier.push(known.unwrap_or(Activation { number: self.steps + 1, node, frame: None }));
         self.made = self.made.max(self.frontier[0].number);
@@ -324,17 +328,16 @@ impl Position {
 
     /// Applies a committed visit.
     pub(super) fn take(&mut self, graph: &GraphTables, visited: &SettledVisit<'_>) {
-        if !self.calls_left.is_empty() {
-            self.calls_left.retain(|(step, _), _| *step != visited.at.number);
-        }
         let Activation { node: at, frame, .. } = visited.at;
         let node = graph.node(*at);
+        self.leave_calls(visited);
         if let Some(opened) = visited.way.opened() {
             let wait = OpenWait { step: visited.at.number, opened: opened.clone() };
             let place = self.waits.partition_point(|other| other.step < wait.step);
             self.waits.insert(place, wait);
             self.parked.push(visited.at.clone());
             match opened.pause {
+                Some(Pause::Hook) => {}
                 Some(_) => drop(self.to_pause.remove(&visited.at.number)),
                 // The tool asks again.
                 None => drop(self.taken.remove(&visited.at.number)),
@@ -383,6 +386,18 @@ impl Position {
             if node.facts.previous && visited.error.is_none() {
                 memory.previous.insert(*at, visited.returned(node));
             }
+        }
+    }
+
+    /// Notes with which call a visit continues that is left, and forgets those of a visit that is over or waits for nested runs.
+    #[inline]
+    fn leave_calls(&mut self, visited: &SettledVisit<'_>) {
+        let step = visited.at.number;
+        match visited.way.opened() {
+            Some(Opened { pause: Some(_), call: 0, .. }) => {}
+            Some(Opened { pause: Some(_), call, .. }) => drop(self.calls_left.insert((step, None), *call)),
+            _ if self.calls_left.is_empty() => {}
+            _ => self.calls_left.retain(|(other, _), _| *other != step),
         }
     }
 

@@ -173,7 +173,7 @@ impl Position {
             let has_paused = opened.pause.is_some();
             let asks = graph.node(parked.node).interrupts.is_some() && has_waited && !has_paused;
             self.frontier.push(parked);
-            if has_paused || asks {
+            if has_waited {
                 let waited = self.waited.entry(step).or_default();
                 waited.waits = waited.waits.saturating_add(1);
                 waited.released |= opened.pause.is_some_and(|pause| pause != Pause::Hook);

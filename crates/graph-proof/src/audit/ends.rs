@@ -323,11 +323,10 @@ impl Replayer<'_> {
     fn may_extend(&self, needed: u64) -> bool {
         match self.outcome_at_limit() {
             HookOutcome::Any => self.is_extension(needed),
-            HookOutcome::Sure(Control::Continue { additional_steps }) => {
-                let limit = self.most_steps().saturating_add(u64::from(additional_steps)).min(most_extended(self.code));
+            HookOutcome::Sure(control) => control.additional_steps().is_some_and(|additional| {
+                let limit = self.most_steps().saturating_add(u64::from(additional)).min(most_extended(self.code));
                 limit >= needed && self.is_extension(limit)
-            }
-            HookOutcome::Sure(_) => false,
+            }),
         }
     }
 
@@ -336,7 +335,7 @@ impl Replayer<'_> {
         let needed = self.position.steps_needed();
         match self.outcome_at_limit() {
             HookOutcome::Any => true,
-            HookOutcome::Sure(Control::Continue { .. }) => !self.may_extend(needed),
+            HookOutcome::Sure(Control::Continue { .. } | Control::Suspend { .. }) => !self.may_extend(needed),
             HookOutcome::Sure(Control::Retry { .. }) => true,
             HookOutcome::Sure(_) => false,
         }
@@ -347,7 +346,10 @@ impl Replayer<'_> {
         if !self.is_exhausted() || !self.code.fails_at_limit() || !self.may_be_over() {
             return false;
         }
-        let is_raised = |hook_outcome| matches!(hook_outcome, HookOutcome::Sure(Control::Continue { additional_steps }) if additional_steps > 0);
+        let is_raised = |hook_outcome| match hook_outcome {
+            HookOutcome::Sure(control) => control.additional_steps().is_some_and(|additional| additional > 0),
+            HookOutcome::Any => false,
+        };
         let holds = self.most_steps() >= most_extended(self.code) || !is_raised(self.outcome_at_limit());
         if holds && error == exceeded(self.most_steps()) {
             return true;

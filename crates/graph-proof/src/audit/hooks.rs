@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use graph_engine::activation::Activation;
 use graph_engine::graph::{Notes, Now, Steering};
-use graph_engine::hooks::Control;
+use graph_engine::hooks::{CANNOT_ESCALATE, CANNOT_WAIT, Control};
 use graph_engine::record::Visit;
 use graph_engine::run_secrets::{hidden, tool_mask};
 use graph_engine::step::{Env, Overvisited, at_limit, hook_values, most_extended};
@@ -28,6 +28,9 @@ impl HookOutcome {
     pub(super) fn may_end(&self, error: &str) -> bool {
         match self {
             Self::Any => true,
+            Self::Sure(Control::Suspend { escalated, .. }) => {
+                error == CANNOT_WAIT || (escalated.is_some() && error == CANNOT_ESCALATE)
+            }
             Self::Sure(_) => self.error() == Some(error),
         }
     }
@@ -78,10 +81,9 @@ impl Replayer<'_> {
         }
         match self.outcome_at_limit() {
             HookOutcome::Any => limit - most <= u64::from(u32::MAX),
-            HookOutcome::Sure(Control::Continue { additional_steps }) => {
-                self.position.extended(self.code, additional_steps) == Some(limit)
-            }
-            HookOutcome::Sure(_) => false,
+            HookOutcome::Sure(control) => control
+                .additional_steps()
+                .is_some_and(|additional| self.position.extended(self.code, additional) == Some(limit)),
         }
     }
 

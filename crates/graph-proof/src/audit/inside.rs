@@ -640,7 +640,7 @@ impl Replayer<'_> {
             Some(Done { failure: Some(failure), .. }) => {
                 SaidInside::Failure { error: failure.error.clone(), data: failure.data.clone() }
             }
-            Some(done) if self.state.is_some() => SaidInside::Result(done.result.clone()),
+            Some(done) if self.state.is_some() && done.suspended.is_none() => SaidInside::Result(done.result.clone()),
             _ => SaidInside::Nothing,
         }
     }

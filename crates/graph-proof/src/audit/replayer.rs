@@ -16,12 +16,12 @@ use graph_engine::hooks::Control;
 use graph_engine::machine::Machine;
 use graph_engine::past::position_of;
 use graph_engine::record::{
-    Calls, CompletedCalls, Edit, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Take,
+    Calls, CompletedCalls, Done, Edit, End, Entry, JournalError, Resume, Snapshot, SnapshotDraft, Start, Step, Take,
     TakenSignal, Visit, combines_as_recorded, retake,
 };
 use graph_engine::schema;
 use graph_engine::state::StateFields;
-use graph_engine::step::{Overvisited, Position, Way, denied, graph_of, state_value};
+use graph_engine::step::{Opened, Overvisited, Position, Suspension, Way, denied, graph_of, state_value};
 use graph_engine::tool_caller::{Request, ToolCaller};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
@@ -262,7 +262,11 @@ impl<'m> Replayer<'m> {
             Entry::Resume(resume) => self.resume(resume).map(|()| Before::Resume)?,
             Entry::Edit(edit) => self.edit(edit).map(|()| Before::Edit)?,
             Entry::Step(step) => self.step(seq, step, at).map(|()| Before::Step)?,
-            Entry::Calls(calls) => self.calls(calls).map(|()| Before::Calls)?,
+            Entry::Calls(calls) => {
+                self.calls(calls)?;
+                // A hook suspends visits between two steps too.
+                if calls.only_suspend() { self.before } else { Before::Calls }
+            }
             Entry::Take(take) => self.take_waits(take).map(|()| Before::Take)?,
             Entry::Snapshot(snapshot) => self.snapshot(snapshot).map(|()| Before::Snapshot)?,
             Entry::End(end) => self.end(end, at).map(|()| Before::End)?,
@@ -277,10 +281,11 @@ impl<'m> Replayer<'m> {
         let is_end = matches!(entry, Entry::End(end) if end.status == Status::Error && end.node.is_some());
         match self.before {
             _ if is_end => Ok(()),
-            Before::Start => self.outcome_at_start().goes_on(),
+            _ if matches!(entry, Entry::Calls(calls) if calls.only_suspend()) => Ok(()),
+            Before::Start => self.is_heeded(&self.outcome_at_start()),
             // A snapshot is written with its step, and a run that has a result is not ended again.
             Before::Step | Before::Snapshot if !matches!(entry, Entry::Snapshot(_)) && !self.position.is_over() => {
-                self.visited.iter().try_for_each(|(_, hook_outcome)| hook_outcome.goes_on())
+                self.visited.iter().try_for_each(|(_, hook_outcome)| self.is_heeded(hook_outcome))
             }
             _ => Ok(()),
         }
@@ -472,6 +477,7 @@ impl<'m> Replayer<'m> {
             }
             self.permitted(activation.node)?;
             self.used.extend(self.code.node(activation.node).kind.calls().filter(|_| !visit.cached));
+            self.is_left(visit)?;
             let way = self.visit(visit, activation, at, frontier.len() == 1)?;
             self.list(visit, &way)?;
             if let Some(mut inside) = self.inside.take() {
@@ -554,8 +560,15 @@ impl<'m> Replayer<'m> {
         if calls.done.is_empty() {
             return Err("it names no call".to_owned());
         }
-        self.can_visit()?;
+        if !calls.only_suspend() {
+            self.can_visit()?;
+        }
         for done in &calls.done {
+            if let Some(suspension) = &done.suspended {
+                self.suspended(done, suspension)?;
+                self.done.insert((done.step, done.item), done.clone());
+                continue;
+            }
             let activation = self.position.frontier.iter().find(|at| at.number == done.step);
             let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
             self.permitted(activation.node)?;
@@ -575,6 +588,58 @@ impl<'m> Replayer<'m> {
             }
         }
         Ok(())
+    }
+
+    /// Fails unless a hook can have suspended a visit of the next step, or one that waits if all visits do.
+    fn suspended(&self, done: &Done, suspension: &Suspension) -> Result<(), String> {
+        let Position { frontier, parked, waits, .. } = &self.position;
+        let left = if frontier.is_empty() { parked } else { frontier };
+        let activation = left.iter().find(|at| at.number == done.step);
+        let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
+        let name = self.code.node(activation.node).name.as_str();
+        let is_call = suspension.call == 0 || (suspension.call > 1 && self.code.may_nest(activation.node));
+        if *done != Done::of_suspended(done.step, name, suspension.clone()) || !is_call {
+            return Err(format!("a hook suspended visit {} of node `{name}`, and it says something else", done.step));
+        }
+        let open = waits.iter().find(|wait| wait.step == done.step).and_then(|wait| wait.opened.suspension());
+        let is_other = match (self.done.get(&(done.step, None)), open) {
+            (Some(known), _) => known.suspended.as_ref().is_some_and(|known| suspension.replaces(known)),
+            (None, Some(known)) => suspension.replaces(&known),
+            (None, None) => true,
+        };
+        if is_other { Ok(()) } else { Err(format!("a hook suspended node `{name}`, whose call was done or suspended")) }
+    }
+
+    /// Fails if a run certainly ends because of a hook, or if a hook certainly suspended it and a visit is not left.
+    fn is_heeded(&self, hook_outcome: &HookOutcome) -> Result<(), String> {
+        hook_outcome.goes_on()?;
+        let HookOutcome::Sure(Control::Suspend { escalated, .. }) = hook_outcome else { return Ok(()) };
+        let Position { frontier, parked, waits, .. } = &self.position;
+        let suspends = |known: &Suspension| escalated.is_none() || known.escalated.is_some();
+        let is_left = |at: &&Activation| {
+            let open = waits.iter().find(|wait| wait.step == at.number).and_then(|wait| wait.opened.suspension());
+            let done = self.done.get(&(at.number, None));
+            let is_made = done.is_some_and(|done| done.suspended.as_ref().is_none_or(suspends));
+            is_made || open.as_ref().is_some_and(suspends)
+        };
+        match if frontier.is_empty() { parked } else { frontier }.iter().find(|at| !is_left(at)) {
+            None => Ok(()),
+            Some(at) => {
+                Err(format!("a hook of the graph suspends the run before visit {}, which is not left", at.number))
+            }
+        }
+    }
+
+    /// Fails if a hook suspended a visit and the visit is not left.
+    fn is_left(&self, visit: &Visit) -> Result<(), String> {
+        let suspended = self.done.get(&(visit.step, None)).and_then(|done| done.suspended.as_ref());
+        let opened = visit.opened.as_ref().and_then(Opened::suspension);
+        match suspended {
+            Some(suspension) if opened.as_ref() != Some(suspension) && !visit.cancelled => {
+                Err(format!("a hook suspended node `{}`, and its visit is made", visit.node))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a node runs a graph that can wait.
