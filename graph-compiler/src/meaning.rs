@@ -290,12 +290,13 @@ impl Meaning<'_> {
 
     fn wait(&self, wait: &Wait) -> Value {
         let Wait { until, timeout_ms, signals, on_timeout, ask } = wait;
-        let ask = ask.as_ref().map(|Ask { payload, schema, role, count }| {
+        let ask = ask.as_ref().map(|Ask { payload, schema, role, count, by_word }| {
             Fields::default()
                 .set("payload", payload.as_ref().map(term))
                 .set("schema", schema.clone())
                 .set("role", role.as_deref().map(Value::from))
                 .set("count", Value::from(*count))
+                .set("by_word", by_word.as_ref().map(plain))
                 .done()
         });
         Fields::default()

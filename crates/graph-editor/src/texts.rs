@@ -275,7 +275,11 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     ),
     ("`interrupts`", "comment", "for readers"),
     ("`answered_by`", "role", "a word that the files of trusted keys name in `roles`"),
-    ("`answered_by`", "count", "how many people sign the answer, each with a key of their own, 1 to 20: 1 by default"),
+    (
+        "`answered_by`",
+        "count",
+        "how many people sign the answer, each with a key of their own, 1 to 20: 1 by default; or how many for each word of the answer, as `{ approve: 2, refuse: 1 }`",
+    ),
     ("`answered_by`", "comment", "for readers"),
     ("action", "params", "the parameters; values may hold templates at any depth, and what is null is left out"),
     ("schema", "type", "the type of the value: a type, or a list of one and `null`"),

@@ -126,7 +126,8 @@ pub struct Question {
     pub payload: Value,
     /// The role that whoever answers has; `None` for any trusted key.
     pub role: Option<String>,
-    /// How many people sign the answer, each with a key of their own.
+    /// How many people sign the answer, each with a key of their own. If that depends on the answer, it is the greatest number, and
+    /// [`count_of`](Self::count_of) says how many sign one of them.
     pub count: u32,
     /// When it was asked, by the time of the store, in milliseconds since the Unix epoch.
     pub opened: i64,
@@ -565,8 +566,20 @@ impl Question {
         }
         let envelope = envelope.clone().with(signatures).normalised()?;
         let signed = SignedAnswer { answer, envelope, by };
-        signed.distinct(self.count)?;
+        signed.distinct(self.count_of(machine, &signed.answer))?;
         Ok(signed)
+    }
+
+    /// Returns how many people sign an answer. `machine` is the graph of the run, also if a nested run asks.
+    pub fn count_of(&self, machine: &dyn Machine, answer: &Value) -> u32 {
+        if self.is_escalation {
+            return self.count;
+        }
+        let inner = (self.graph != tables(machine.graph()).id.as_str()).then(|| graph_inside(machine, &self.graph));
+        let asking = inner.as_ref().and_then(Option::as_deref).unwrap_or(machine);
+        let node = tables(asking.graph()).nodes.iter().find(|node| node.name == self.node);
+        let ask = node.and_then(|node| node.wait()?.ask.as_ref());
+        ask.map_or(self.count, |ask| ask.count_of(answer))
     }
 
     /// Verifies that a signal is the answer to this question, with the keys that it names.
@@ -586,8 +599,9 @@ impl Question {
             return Err("those who signed it said something else".to_owned());
         }
         let signatures = signed.envelope.signatures();
-        if signatures.len() != signed.by.len() || signed.by.len() < self.count as usize {
-            return Err(format!("{} signed it, and {} must", signed.by.len(), self.count));
+        let count = self.count_of(machine, &answer);
+        if signatures.len() != signed.by.len() || signed.by.len() < count as usize {
+            return Err(format!("{} signed it, and {count} must", signed.by.len()));
         }
         for (signature, by) in signatures.iter().zip(&signed.by) {
             let key = decoded(&by.key).ok_or("it names something else than a key")?;
@@ -596,7 +610,7 @@ impl Question {
                 return Err(format!("the key {} did not sign it so", key.fingerprint()));
             }
         }
-        signed.distinct(self.count).map_err(|error| error.to_string())?;
+        signed.distinct(count).map_err(|error| error.to_string())?;
         Ok(signed)
     }
 }
@@ -662,8 +676,9 @@ impl SignedAnswer {
 /// it fits.
 pub fn would_accept(machine: &dyn Machine, node: &str, ask: &CompiledAsk, signed: &SignedAnswer) -> bool {
     let has_role = |by: &&Answerer| ask.role.is_none() || by.role == ask.role;
-    signed.by.iter().filter(has_role).count() >= ask.count as usize
-        && signed.distinct(ask.count).is_ok()
+    let count = ask.count_of(&signed.answer);
+    signed.by.iter().filter(has_role).count() >= count as usize
+        && signed.distinct(count).is_ok()
         && conforming(machine, node, signed.answer.clone(), schema::IS_THERE).is_ok()
 }
 

@@ -181,11 +181,11 @@ impl AnswerReceiver<'_> {
             return self.accept(&joint).await;
         }
         let have = u32::try_from(joint.by.len()).unwrap_or(u32::MAX);
-        Ok(Answered::Proposed { have, need: self.question.count })
+        Ok(Answered::Proposed { have, need: self.question.count_of(self.machine, &joint.answer) })
     }
 
     fn is_enough(&self, joint: &SignedAnswer) -> bool {
-        joint.by.len() >= self.question.count as usize
+        joint.by.len() >= self.question.count_of(self.machine, &joint.answer) as usize
     }
 
     /// Returns an answer with the signatures of all those who have proposed the same and may still answer.

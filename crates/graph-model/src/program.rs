@@ -770,8 +770,22 @@ pub struct Ask {
     /// The role that whoever answers has; `None` for any trusted key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// How many keys of different owners sign the answer, at least 1.
+    /// How many keys of different owners sign the answer, at least 1; the greatest number if that depends on the answer.
     pub count: u32,
+    /// The numbers for the words that an answer can have, if they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_word: Option<CountByWord>,
+}
+
+/// How many people sign an answer, by a word in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CountByWord {
+    /// The field of the answer that has the word; `None` if the answer is the word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The numbers, each at least 1.
+    pub words: BTreeMap<String, u32>,
 }
 
 /// A signal that a run can receive.

@@ -338,7 +338,8 @@ fn build_ask(ask: &AskDefinition) -> program::Ask {
         payload: ask.payload.as_ref().map(TermDefinition::to_program),
         schema: ask.schema.beyond_types(),
         role: ask.role.as_ref().map(|role| role.value.clone()),
-        count: ask.count,
+        count: ask.count.most,
+        by_word: waits::by_word(ask),
     }
 }
 

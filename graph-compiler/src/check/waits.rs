@@ -1,10 +1,13 @@
 //! Nodes that wait, and nodes that run graphs that wait.
 
+use std::collections::BTreeSet;
+
 use graph_definition::definition::{
-    AskDefinition, Conduct, InterruptsDefinition, NodeDefinition, TermDefinition, TermKind, WaitDefinition,
+    AskDefinition, Conduct, InterruptsDefinition, NodeDefinition, SchemaKind, TermDefinition, TermKind, ValueSchema,
+    WaitDefinition,
 };
 use graph_definition::diagnostic::{Diagnostics, code};
-use graph_model::program::{Executor, THREAD_DIRECTIVE};
+use graph_model::program::{CountByWord, Executor, THREAD_DIRECTIVE};
 use graph_model::timestamp;
 use graph_model::value::Value;
 
@@ -157,8 +160,49 @@ fn check_timeout(analysis: &Analysis<'_>, node: &NodeDefinition, wait: &WaitDefi
     }
 }
 
+/// Returns the places in an answer that have exactly the words of `count`: the answer itself, or fields that it needs.
+fn places_of_words(ask: &AskDefinition) -> Vec<Option<&str>> {
+    let words: BTreeSet<&str> = ask.count.words.iter().map(|(word, _)| word.value.as_str()).collect();
+    let has_words = |schema: &ValueSchema| match &schema.kind {
+        SchemaKind::Enum(all) => !schema.nullable && all.iter().map(String::as_str).collect::<BTreeSet<_>>() == words,
+        _ => false,
+    };
+    match &ask.schema.kind {
+        SchemaKind::Enum(_) if has_words(&ask.schema) => vec![None],
+        SchemaKind::Object(fields) => {
+            let fields = fields.iter().filter(|field| field.required && has_words(&field.schema));
+            fields.map(|field| Some(field.name.value.as_str())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns how many people sign an answer by its word, if `count` names words.
+pub(super) fn by_word(ask: &AskDefinition) -> Option<CountByWord> {
+    let field = places_of_words(ask).first().copied().filter(|_| !ask.count.words.is_empty())?;
+    let words = ask.count.words.iter().map(|(word, number)| (word.value.clone(), *number)).collect();
+    Some(CountByWord { field: field.map(str::to_owned), words })
+}
+
+/// Checks that the words of `count` are those of one part of the answer.
+fn check_words(analysis: &Analysis<'_>, ask: &AskDefinition, diagnostics: &mut Diagnostics) {
+    let (Some((first, _)), places) = (ask.count.words.first(), places_of_words(ask)) else { return };
+    let problem = match places.len() {
+        1 => return,
+        0 if matches!(ask.schema.kind, SchemaKind::Any) => return,
+        0 => "no needed field of `result_schema` has exactly these words as its `enum`",
+        _ => "several fields of `result_schema` have these words",
+    };
+    let words: Vec<String> = ask.count.words.iter().map(|(word, _)| format!("`{}`", word.value)).collect();
+    let message = format!("`count` names the words {}, and {problem}", words.join(", "));
+    diagnostics.error(code::BAD_WAIT, analysis.model.place(&first.span), message).help(
+        "name each word that decides, as `decision: { enum: [approve, refuse] }` with `required: [decision]` has them",
+    );
+}
+
 /// Checks the question of an interrupt.
 fn check_ask(analysis: &Analysis<'_>, node: &NodeDefinition, ask: &AskDefinition, diagnostics: &mut Diagnostics) {
+    check_words(analysis, ask, diagnostics);
     if Type::of_schema(&ask.schema).has_secret() {
         let message = format!("the answers to `{}` have secrets, which this version does not support", node.name);
         diagnostics
@@ -195,10 +239,10 @@ pub(super) fn check_roles(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics
     for ask in analysis.model.definition.nodes.iter().filter_map(NodeDefinition::ask) {
         let Some(role) = &ask.role else { continue };
         let owners = roles.get(&role.value).copied().unwrap_or_default();
-        if owners < ask.count as usize {
+        if owners < ask.count.most as usize {
             let people =
                 |count: usize| if count == 1 { "1 person has".to_owned() } else { format!("{count} people have") };
-            let message = format!("{} the role `{}`, and {} must sign", people(owners), role.value, ask.count);
+            let message = format!("{} the role `{}`, and {} must sign", people(owners), role.value, ask.count.most);
             diagnostics
                 .lint(code::RARE_ROLE, analysis.model.place(&role.span), message)
                 .note("owners of keys below `graphs/keys` that are trusted, and that another trusted key gave the role")

@@ -206,6 +206,47 @@ async fn two_people_sign_one_answer() {
     }
 }
 
+/// Two people approve, and one refuses.
+#[tokio::test]
+async fn as_many_people_sign_as_the_word_of_an_answer_needs() {
+    let words = r#""count":2,"by_word":{"field":"decision","words":{"approve":2,"refuse":1}}"#;
+    let nodes: Vec<(&str, String)> =
+        REFUND.nodes.iter().map(|(name, body)| (*name, body.replace(r#""count":1"#, words))).collect();
+    let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    let graph = Interpreted::new(&Program { nodes: &nodes, ..REFUND }, |_, params| Ok(params));
+    let office = Office::new();
+    for (name, refuses) in [("approved", false), ("refused", true)] {
+        let run = id(name);
+        let question = office.waiting(&graph, &run).await;
+        assert_eq!(question.count, 2);
+        let sign = |word: &str, key| question.sign(approve(word), key).unwrap();
+        let counts = ["approve", "refuse", "other"].map(|word| question.count_of(&graph, &approve(word).value));
+        assert_eq!(counts, [2, 1, 2]);
+        let proposed = Answered::Proposed { have: 1, need: 2 };
+        let (ann, bo) = (sign("approve", &office.ann), sign("approve", &office.bo));
+        assert_eq!(office.runtime.answer(&graph, &run, &ann).await.unwrap(), proposed);
+        let last = if refuses { sign("refuse", &office.bo) } else { bo };
+        assert_eq!(office.runtime.answer(&graph, &run, &last).await.unwrap(), Answered::Accepted);
+        office.finish(&graph, &run).await;
+        let (signed, key) = (records(&office.store, &run).await, SecretKey::from_seed(&KEY).public());
+        let proven = audit(&graph, &run, &signed, &key, None).unwrap();
+        assert_eq!(proven.approvals[0].by.len(), if refuses { 1 } else { 2 });
+        // The holder of the key cannot say that one person approved it.
+        let take = signed.iter().find(|record| record.body.contains(r#""kind":"take""#)).unwrap();
+        let take = serde_json::from_str::<Value>(&take.body).unwrap()["taken"][0].clone();
+        let mut one = take.clone();
+        one["signal"]["value"]["by"].as_array_mut().unwrap().truncate(1);
+        one["signal"]["value"]["envelope"]["signatures"].as_array_mut().unwrap().truncate(1);
+        let start = signed[0].link().to_hex();
+        one["signal"]["receipt"] = json!(receipt(&SecretKey::from_seed(&KEY), &run, &start, &one["signal"]));
+        let (from, into) = (take.to_string(), one.to_string());
+        let journal = signed_again(&signed, &|body| body.replacen(&from, &into, 1));
+        let found = audit(&graph, &run, &journal, &key, None);
+        assert_eq!(found.is_ok(), refuses, "{found:?}");
+        assert!(refuses || found.unwrap_err().to_string().contains("1 signed it, and 2 must"));
+    }
+}
+
 #[tokio::test]
 async fn a_key_that_is_revoked_before_enough_have_signed_does_not_count() {
     let (office, graph, run) = (Office::new(), by_two(), id("revoked"));

@@ -36,9 +36,9 @@ pub use condition::{TestDefinition, program_condition};
 pub use conduct::Conduct;
 pub use hook::{HookDefinition, Reaction};
 pub use node::{
-    Action, AskDefinition, Assignment, ByDefinition, EachDefinition, EdgeDefinition, EdgeList, ForeachDefinition,
-    GateDefinition, InterruptsDefinition, NodeDefinition, NodeKind, QuorumDefinition, Return, RouteDefinition,
-    WaitDefinition,
+    Action, AskDefinition, Assignment, ByDefinition, CountDefinition, EachDefinition, EdgeDefinition, EdgeList,
+    ForeachDefinition, GateDefinition, InterruptsDefinition, NodeDefinition, NodeKind, QuorumDefinition, Return,
+    RouteDefinition, WaitDefinition,
 };
 pub use patterns::{FoundIn, compiled, found_in};
 pub use reader::{Repeated, Spanned};

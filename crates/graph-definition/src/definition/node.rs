@@ -254,8 +254,24 @@ pub struct AskDefinition {
     pub schema: ValueSchema,
     /// The role that whoever answers has; `None` for any trusted key.
     pub role: Option<Spanned<String>>,
-    /// How many people sign the answer, each with a key of their own.
-    pub count: u32,
+    /// How many people sign the answer.
+    pub count: CountDefinition,
+}
+
+/// How many people sign an answer, each with a key of their own.
+#[derive(Debug, Clone)]
+pub struct CountDefinition {
+    /// The number, or the greatest of the numbers.
+    pub most: u32,
+    /// The number for each word that an answer can have, if `count` names words.
+    pub words: Vec<(Spanned<String>, u32)>,
+}
+
+impl Default for CountDefinition {
+    /// One person.
+    fn default() -> Self {
+        Self { most: 1, words: Vec::new() }
+    }
 }
 
 impl WaitDefinition {
@@ -923,7 +939,7 @@ fn parse_answers(reader: &mut DefinitionReader<'_>, whose: &str, fields: &Fields
     });
     names_nobody(reader, fields, "answered_by");
     let answered_by = fields.get("answered_by").and_then(|tree| parse_answered_by(reader, tree));
-    let (role, count) = answered_by.unwrap_or((None, 1));
+    let (role, count) = answered_by.unwrap_or_default();
     Some(AskDefinition { payload: None, schema: schema?, role, count })
 }
 
@@ -954,10 +970,13 @@ fn names_nobody(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>, field: &
 }
 
 /// Reads `answered_by`: the role of those who answer, and how many of them sign.
-fn parse_answered_by(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<(Option<Spanned<String>>, u32)> {
+fn parse_answered_by(
+    reader: &mut DefinitionReader<'_>,
+    tree: &YamlTree,
+) -> Option<(Option<Spanned<String>>, CountDefinition)> {
     let fields = reader.map(tree, "`answered_by`")?;
     reader.only(&fields, "`answered_by`", &ANSWERED_BY, &[]);
-    let count = fields.get("count").and_then(|tree| reader.integer_in(tree, "`count`", 1, MOST_SIGNERS)).unwrap_or(1);
+    let count = fields.get("count").map(|tree| parse_count(reader, tree)).unwrap_or_default();
     let role = reader.optional_text(&fields, "role");
     names_nobody(reader, &fields, "role");
     if let Some(role) = role.as_ref().filter(|role| !is_role(&role.value)) {
@@ -969,6 +988,29 @@ fn parse_answered_by(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Opti
         return None;
     }
     Some((role, count))
+}
+
+/// Reads `count`: a number, or one for each word of the answer.
+fn parse_count(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> CountDefinition {
+    let TreeNode::Map(entries) = &tree.node else {
+        return CountDefinition {
+            most: reader.integer_in(tree, "`count`", 1, MOST_SIGNERS).unwrap_or(1),
+            words: Vec::new(),
+        };
+    };
+    if entries.is_empty() {
+        let place = SourcePlace::new(reader.source, tree.span.clone());
+        reader.diagnostics.error(code::SHAPE, place, "`count` names no word of the answer").help(
+            "write how many people sign, `count: 2`, or how many for each word: `count: { approve: 2, refuse: 1 }`",
+        );
+    }
+    let number = |(key, tree): &(TreeKey, YamlTree)| {
+        let what = format!("`count` of `{}`", key.name);
+        let number = reader.integer_in(tree, &what, 1, MOST_SIGNERS).unwrap_or(1);
+        (Spanned { value: key.name.clone(), span: key.span.clone() }, number)
+    };
+    let words: Vec<(Spanned<String>, u32)> = entries.iter().map(number).collect();
+    CountDefinition { most: words.iter().map(|(_, number)| *number).max().unwrap_or(1), words }
 }
 
 fn parse_wait(

@@ -258,7 +258,11 @@ fn answered_by() -> Value {
     only(&vocabulary::ANSWERED_BY, |field| {
         let schema = match field {
             "role" => json!({ "type": "string", "pattern": patterns::ROLE, "maxLength": 64 }),
-            "count" => integer(1, vocabulary::MOST_SIGNERS.into()),
+            "count" => {
+                let number = integer(1, vocabulary::MOST_SIGNERS.into());
+                let words = json!({ "type": "object", "minProperties": 1, "additionalProperties": number });
+                json!({ "anyOf": [number, words] })
+            }
             _ => anything(),
         };
         documented(schema, "`answered_by`", field)

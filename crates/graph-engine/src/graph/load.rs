@@ -125,9 +125,9 @@ struct Loader<'p> {
 
 impl Loader<'_> {
     fn ask(&self, ask: &program::Ask) -> Result<CompiledAsk, String> {
-        let program::Ask { payload, schema, role, count } = ask.clone();
+        let program::Ask { payload, schema, role, count, by_word } = ask.clone();
         let payload = payload.map(|payload| self.term(&payload)).transpose()?;
-        Ok(CompiledAsk { payload, schema, role, count: count.max(1) })
+        Ok(CompiledAsk { payload, schema, role, count: count.max(1), by_word })
     }
 
     /// Resolves what a node waits for, or an action whose tool asks people.

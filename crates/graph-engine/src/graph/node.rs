@@ -8,7 +8,7 @@ use graph_model::condition::Condition;
 use graph_model::name::ItemId;
 use graph_model::operator::Operator;
 use graph_model::program::{
-    self, CallLimits, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Quorum, Retry, Verb,
+    self, CallLimits, CountByWord, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Quorum, Retry, Verb,
 };
 use graph_model::reducer::{Keep, Reducer};
 use graph_model::template::InputReference;
@@ -406,8 +406,19 @@ pub struct CompiledAsk {
     pub schema: Option<Value>,
     /// The role that whoever answers has; `None` for any trusted key.
     pub role: Option<String>,
-    /// How many keys of different owners sign the answer.
+    /// How many keys of different owners sign the answer; the greatest number if that depends on the answer.
     pub count: u32,
+    /// The numbers for the words that an answer can have, if they differ.
+    pub by_word: Option<CountByWord>,
+}
+
+impl CompiledAsk {
+    /// Returns how many keys of different owners sign an answer.
+    pub fn count_of(&self, answer: &Value) -> u32 {
+        let Some(CountByWord { field, words }) = &self.by_word else { return self.count };
+        let word = field.as_ref().map_or(Some(answer), |field| answer.get(field)).and_then(Value::as_str);
+        word.and_then(|word| words.get(word)).map_or(self.count, |count| (*count).max(1))
+    }
 }
 
 impl CompiledWait {
