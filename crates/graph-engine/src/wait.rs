@@ -3,6 +3,8 @@
 use std::fmt;
 
 use graph_model::digest::Digest;
+use graph_model::timestamp;
+use graph_model::value::{Map, Value};
 use serde::{Deserialize, Serialize};
 
 /// Returns the id of the wait of a visit after `before` others of that visit. The answer to a question has it as its name.
@@ -65,6 +67,31 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// Returns the wait as one object: `wait`, `node`, `opened`, `due` if it has a time at which it is over, `signals` if some end it,
+    /// and `role`, `count` and `payload` if it asks people.
+    pub fn to_value(&self) -> Value {
+        let time = |at: i64| timestamp::milliseconds(timestamp::from_unix_milliseconds(at));
+        let mut value = Map::new();
+        value.insert("wait".into(), self.id.as_str().into());
+        value.insert("node".into(), self.node.as_str().into());
+        value.insert("opened".into(), time(self.opened).into());
+        if let Some(due) = self.due {
+            value.insert("due".into(), time(due).into());
+        }
+        if let Some(Ask { role, count, payload }) = &self.ask {
+            if let Some(role) = role {
+                value.insert("role".into(), role.as_str().into());
+            }
+            value.insert("count".into(), (*count).into());
+            value.insert("payload".into(), serde_json::from_str(payload).unwrap_or_default());
+        } else if self.is_pause() {
+            value.insert("paused".into(), true.into());
+        } else if !self.signals.is_empty() {
+            value.insert("signals".into(), self.signals.iter().map(String::as_str).map(Value::from).collect());
+        }
+        Value::Object(value)
+    }
+
     /// A wait of a node that listens to no signal and asks nothing.
     pub fn new(id: WaitId, node: impl Into<String>, opened: i64, due: Option<i64>) -> Self {
         Self { id, node: node.into(), graph: None, opened, due, signals: Vec::new(), ask: None }

@@ -10,7 +10,7 @@ use graph_engine::runtime::services;
 use graph_engine::single::visit_once;
 use graph_engine::state::StateFields;
 use graph_engine::step::Position;
-use graph_engine::store::StoreError;
+use graph_engine::store::{StoreError, Wait};
 use graph_engine::{BoxFuture, Options, RunError, Runtime, StartError, Status};
 use graph_model::capability::Grants;
 use graph_model::digest::Digest;
@@ -41,7 +41,7 @@ pub struct Single {
 pub struct Stepped {
     /// The step's own run id: the id of the run whose state it had, or of a new run, followed by `-step` (R266).
     pub run: RunId,
-    /// Whether the node succeeded.
+    /// Whether the node succeeded. It has not if it waits.
     pub success: bool,
     /// The status that the run would have: `running` if it would continue, also after a failure.
     pub status: Status,
@@ -57,11 +57,14 @@ pub struct Stepped {
     pub output: Option<Value>,
     /// Why the node failed.
     pub failure: Option<Box<Failure>>,
+    /// What the node waits for, if it waits: a time, signals, or the answers of people. The step leaves nothing behind that could
+    /// receive them.
+    pub waits: Vec<Wait>,
 }
 
 impl Stepped {
     /// Returns the result as one object: `success`, `status`, `graph_run_id`, `steps`, `state`, `executed_node`, `next_node`,
-    /// `step_count`, and `output` and `error` where there are any (R265, R313).
+    /// `step_count`, and `output`, `error` and `open`, a list of waits, where there are any (R265, R313).
     pub fn to_value(&self) -> Value {
         let mut result = Map::new();
         result.insert("success".into(), self.success.into());
@@ -77,6 +80,9 @@ impl Stepped {
         }
         if let Some(output) = &self.output {
             result.insert("output".into(), output.clone());
+        }
+        if !self.waits.is_empty() {
+            result.insert("open".into(), self.waits.iter().map(Wait::to_value).collect());
         }
         result.insert("state".into(), self.state.clone());
         Value::Object(result)
@@ -265,7 +271,7 @@ async fn step(
     let done = visit_once(runtime, Arc::clone(&machine), (run.clone(), options, inputs), place).await?;
     Ok(Stepped {
         run,
-        success: done.failure.is_none(),
+        success: done.failure.is_none() && done.waits.is_empty(),
         status: done.status,
         state: done.state,
         executed_node: done.node,
@@ -273,6 +279,7 @@ async fn step(
         step_count: done.steps,
         output: done.output,
         failure: done.failure,
+        waits: done.waits,
     })
 }
 

@@ -8,14 +8,14 @@ use graph_runtime::answer::Answered;
 use graph_runtime::history::{StateEdit, replay};
 use graph_runtime::{
     ActionError, Call, EditRun, EncryptionKey, Map, MemoryStore, NamedAnswer, RunError, RunOutcome, Runtime, SecretKey,
-    Value, audit,
+    Single, Status, StepOnce, Value, audit,
 };
 use serde_json::json;
 
 use crate::answers::{Office, People};
 use crate::forged::edited;
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::support::{KEY, id, kinds};
+use crate::support::{KEY, id, kinds, runtime};
 use crate::waits::{records, waits};
 
 /// A payment whose tool may ask people of the role `refunds`, each time for a day.
@@ -50,6 +50,16 @@ fn asking(questions: usize, calls: &Calls) -> impl Fn(&Call, Value) -> Result<Va
         let by: Vec<&str> = answers.iter().flat_map(|signed| &signed.by).map(|by| by.owner.as_str()).collect();
         Ok(json!({"paid": params["cents"], "by": by}))
     }
+}
+
+/// A node by itself says what it would wait for, and has not succeeded then.
+#[tokio::test]
+async fn a_single_node_that_asks_has_not_succeeded() {
+    let graph = Interpreted::new(&PAYMENT, |_, _| Err(ActionError::interrupt(json!({"cents": 5}))));
+    let single = Single { node: "pay".to_owned(), ..Single::default() };
+    let done = runtime(MemoryStore::new()).step_once(Arc::new(graph), json!({}), single).await.unwrap();
+    assert_eq!((done.success, done.status), (false, Status::Waiting));
+    assert_eq!(done.to_value()["open"][0]["payload"], json!({"cents": 5}), "{}", done.to_value());
 }
 
 /// The program of the payment with another text in its nodes.

@@ -1,7 +1,6 @@
 //! The ends of runs, and the results that they report.
 
 use graph_model::name::RunId;
-use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 
 use crate::error::RunError;
@@ -9,7 +8,7 @@ use crate::failure::SuppressedError;
 use crate::record::Visit;
 use crate::status::Status;
 use crate::step::SHARED;
-use crate::store::{Ask, Wait};
+use crate::store::Wait;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -107,7 +106,7 @@ pub(crate) fn result_value(error: &RunError) -> Value {
     result.insert("steps".into(), steps.into());
     match error {
         RunError::Waiting { waits, .. } => {
-            result.insert("open".into(), waits.iter().map(wait_value).collect());
+            result.insert("open".into(), waits.iter().map(Wait::to_value).collect());
         }
         _ => {
             result.insert("error".into(), message.into());
@@ -118,31 +117,6 @@ pub(crate) fn result_value(error: &RunError) -> Value {
     }
     result.insert("state".into(), state.map_or(Value::Null, |state| (**state).clone()));
     Value::Object(result)
-}
-
-/// Returns a wait as one object: `wait`, `node`, `opened`, `due` if it has a time at which it is over, `signals` if some end it, and
-/// `role`, `count` and `payload` if it asks people.
-fn wait_value(wait: &Wait) -> Value {
-    let time = |at: i64| timestamp::milliseconds(timestamp::from_unix_milliseconds(at));
-    let mut value = Map::new();
-    value.insert("wait".into(), wait.id.as_str().into());
-    value.insert("node".into(), wait.node.as_str().into());
-    value.insert("opened".into(), time(wait.opened).into());
-    if let Some(due) = wait.due {
-        value.insert("due".into(), time(due).into());
-    }
-    if let Some(Ask { role, count, payload }) = &wait.ask {
-        if let Some(role) = role {
-            value.insert("role".into(), role.as_str().into());
-        }
-        value.insert("count".into(), (*count).into());
-        value.insert("payload".into(), serde_json::from_str(payload).unwrap_or_default());
-    } else if wait.is_pause() {
-        value.insert("paused".into(), true.into());
-    } else if !wait.signals.is_empty() {
-        value.insert("signals".into(), wait.signals.iter().map(String::as_str).map(Value::from).collect());
-    }
-    Value::Object(value)
 }
 
 impl RunError {

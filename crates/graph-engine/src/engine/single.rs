@@ -6,11 +6,13 @@ use graph_model::value::Value;
 
 use crate::engine::run_state::Engine;
 use crate::engine::visits::StepVisits;
+use crate::engine::waits::open_waits;
 use crate::error::RunError;
 use crate::failure::{Failure, LastError};
 use crate::graph::Notes;
 use crate::status::Status;
 use crate::step::UNFIT;
+use crate::store::Wait;
 
 /// The outcome of visiting one node.
 pub struct OneVisit {
@@ -26,6 +28,8 @@ pub struct OneVisit {
     pub output: Option<Value>,
     /// The state after the visit; its secrets are hidden.
     pub state: Value,
+    /// The waits of the node, if it waits: it has not failed, and is not done.
+    pub waits: Vec<Wait>,
     /// How many nodes the run would have visited.
     pub steps: u64,
 }
@@ -90,7 +94,8 @@ impl Engine {
         };
         let error = failure.as_ref().filter(|_| is_over).map(|failure| failure.message.clone());
         self.observe_end(status, error.as_deref());
-        let state = self.state_value();
-        Ok(OneVisit { node: name, next, failure, status, output, state, steps: self.run_state.position.steps })
+        let waits = open_waits(self.graph(), &self.run_state.position);
+        let (state, steps) = (self.state_value(), self.run_state.position.steps);
+        Ok(OneVisit { node: name, next, failure, status, output, state, waits, steps })
     }
 }

@@ -8,7 +8,7 @@ use graph_runtime::{Map, Options, Runtime, Single, SingleError, StepOnce, Value}
 
 use super::authority::Authority;
 use super::failure::{PROBLEMS, RunCommandFailure, USAGE};
-use super::{Beginning, RunArguments, RunReport, UNDONE, unstarted};
+use super::{Beginning, RunArguments, RunReport, UNDONE, WAITS, unstarted};
 
 /// Executes a node, with the state of a new run or of one in the store, and returns its result (R265).
 pub(super) async fn perform(
@@ -34,7 +34,12 @@ pub(super) async fn perform(
         }
         error => RunCommandFailure::of(UNDONE, error),
     })?;
-    Ok(RunReport { result: stepped.to_value(), code: if stepped.success { 0 } else { PROBLEMS } })
+    let code = match stepped.success {
+        true => 0,
+        false if !stepped.waits.is_empty() => WAITS,
+        false => PROBLEMS,
+    };
+    Ok(RunReport { result: stepped.to_value(), code })
 }
 
 fn injected(arguments: &RunArguments, graph: &Interpreted) -> Result<Map<String, Value>, RunCommandFailure> {
