@@ -51,6 +51,7 @@ use crate::step::{
     UNRETURNED, Way, at_limit, exceeded, fold, keys, output, settle, state_value, too_many_nested_steps, write,
 };
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -324,7 +325,9 @@ impl Engine {
         if self.is_kept {
             let (status, steps) = (ended.status, ended.steps);
             let output = self.encrypted_output(steps, &ended.output);
-            let end = End { output, exhausted: true, ..End::of(status, steps) };
+            let unread = Box::pin(self.unread()).await?;
+            ended.unread.clone_from(&unread);
+            let end = End { output, exhausted: true, unread, ..End::of(status, steps) };
             let record = self.sign("end", &end);
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
@@ -398,7 +401,11 @@ impl Engine {
         if let (Some(history), Some(kept)) = (&mut self.history, kept) {
             history.extend(kept);
         }
-        let ended = match taken.and_then(|()| self.reach_end(last, at, visits, &mut records)) {
+        let unread = match self.run_state.position.is_over() {
+            true => Box::pin(self.unread()).await?,
+            false => BTreeMap::new(),
+        };
+        let ended = match taken.and_then(|()| self.reach_end(last, at, visits, &mut records, unread)) {
             Ok(ended) => ended,
             Err((node, message)) => {
                 if let (Some(journal), Some((chain, due))) = (&mut self.journal, before) {
@@ -474,11 +481,12 @@ impl Engine {
         at: Option<SystemTime>,
         visits: &mut [&mut VisitState],
         records: &mut Vec<SignedRecord>,
+        unread: BTreeMap<String, u64>,
     ) -> Result<Option<Ended>, (u16, String)> {
         if !self.run_state.position.is_over() {
             return Ok(None);
         }
-        let ended = self.come_to_end(node, at, visits, records);
+        let ended = self.come_to_end(node, at, visits, records, unread);
         let fits = self.machine.check_output(&ended.node, &ended.output);
         fits.map(|()| Some(ended)).map_err(|mismatch| (node, format!("{UNRETURNED}{mismatch}")))
     }
@@ -491,9 +499,11 @@ impl Engine {
         at: Option<SystemTime>,
         visits: &mut [&mut VisitState],
         records: &mut Vec<SignedRecord>,
+        unread: BTreeMap<String, u64>,
     ) -> Ended {
         let mut notes = Notes::default();
-        let (ended, now) = self.end(at, &mut notes);
+        let (mut ended, now) = self.end(at, &mut notes);
+        ended.unread = unread;
         let warnings = notes.take();
         self.warn(node, &warnings);
         if let Some(visit) = visits.last_mut() {
@@ -502,7 +512,8 @@ impl Engine {
         if self.is_kept {
             let output = self.encrypted_output(ended.steps, &ended.output);
             let now = now.map(timestamp::unix_milliseconds);
-            let end = End { output, now, warnings, ..End::of(ended.status, ended.steps) };
+            let unread = ended.unread.clone();
+            let end = End { output, now, warnings, unread, ..End::of(ended.status, ended.steps) };
             records.push(self.sign("end", &end));
         }
         ended
@@ -627,7 +638,8 @@ impl Engine {
         let hidden = self.graph().settings.secrets.output.as_ref().map(|mask| Box::new(mask.hide(output.clone())));
         let node = self.graph().node(self.run_state.position.last).name.clone();
         let shared = self.run_state.position.shared_writes(self.graph());
-        Ended { status, node, output, hidden, state, steps, shared, suppressed, exhausted: false, history }
+        let (exhausted, unread) = (false, BTreeMap::new());
+        Ended { status, node, output, hidden, state, steps, shared, suppressed, exhausted, history, unread }
     }
 
     fn state_value(&self) -> Value {
@@ -747,6 +759,7 @@ impl Engine {
     async fn end_without_result(&mut self, end: End) -> Result<(), RunError> {
         let (status, steps) = (end.status, end.steps);
         if self.is_kept {
+            let end = End { unread: Box::pin(self.unread()).await?, ..end.clone() };
             // Finished calls of the step are not made again when the run is resumed.
             let mut records: Vec<SignedRecord> = self.sign_done().into_iter().collect();
             records.push(self.sign("end", &end));

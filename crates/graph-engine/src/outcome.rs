@@ -1,6 +1,8 @@
 //! Runs in a store, seen from outside: the outcome of a run, the list of runs, resuming all that were stopped, and cancelling
 //! one.
 
+use std::collections::BTreeMap;
+
 use crate::engine::open_waits;
 use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
@@ -12,6 +14,7 @@ use crate::replay::{add_up, result_of};
 use crate::run::{Finished, Run};
 use crate::run_secrets::RunSecrets;
 use crate::runtime::{Options, Runtime};
+use crate::signal::unread;
 use crate::status::Status;
 use crate::step::CANCELLED;
 use crate::store::{
@@ -493,7 +496,12 @@ impl Runtime {
             return Ok(false);
         }
         let steps = journal.steps();
-        let end = End { error: Some(CANCELLED.to_owned()), ..End::of(Status::Cancelled, steps) };
+        let unread = match store.inbox(run).await {
+            Ok(inbox) => unread(&inbox, |_| true),
+            Err(StoreError::Unsupported(_)) => BTreeMap::new(),
+            Err(source) => return Err(failed(source)),
+        };
+        let end = End { error: Some(CANCELLED.to_owned()), unread, ..End::of(Status::Cancelled, steps) };
         let mut chain = journal.chain;
         let known = chain.count();
         let record = chain.sign("end", &end, self.inner.clock.now(), key);

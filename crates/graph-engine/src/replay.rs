@@ -73,7 +73,7 @@ pub(crate) fn result_of(
     keeps_history: bool,
 ) -> Result<Option<Ended>, JournalError> {
     let Some(end) = journal.end() else { return Ok(None) };
-    let End { status, steps, output, exhausted, .. } = end;
+    let End { status, steps, output, exhausted, unread, .. } = end;
     if !matches!(status, Status::Completed | Status::CompletedWithErrors) {
         return Ok(None);
     }
@@ -99,6 +99,7 @@ pub(crate) fn result_of(
         suppressed: position.suppressed,
         exhausted,
         history: history.flatten().map(hide).collect(),
+        unread: unread.clone(),
     }))
 }
 

@@ -165,6 +165,8 @@ pub struct Finished<O> {
     pub errors: Vec<SuppressedError>,
     /// Whether it ended because it reached its step limit, if the graph says `return_with_flag`.
     pub exhausted: bool,
+    /// How many signals of each name it had received and no wait had taken when it ended.
+    pub unread: BTreeMap<String, u64>,
     /// Every visit with what it returned, if the runtime [keeps them](crate::Builder::keep_history).
     pub history: Vec<Visit>,
 }
@@ -178,10 +180,10 @@ impl<O> Finished<O> {
 
 impl<O: AsView> Finished<O> {
     /// Returns the result as one object, with `[secret]` for secrets: `success`, `status`, `graph_run_id`, `steps`, `state`
-    /// and `output`, and where they apply `errors_suppressed`, `errors` and `max_steps_reached` (R313).
+    /// and `output`, and where they apply `errors_suppressed`, `errors`, `max_steps_reached` (R313) and `unread`.
     pub fn to_value(&self) -> Value {
-        let parts =
-            ResultParts { status: self.status, steps: self.steps, errors: &self.errors, exhausted: self.exhausted };
+        let Self { status, steps, errors, exhausted, unread, .. } = self;
+        let parts = ResultParts { status: *status, steps: *steps, errors, exhausted: *exhausted, unread };
         parts.result(&self.run, &self.state, &self.output.view().to_value())
     }
 }
@@ -231,11 +233,22 @@ impl Ended {
         run: RunId,
         read: impl FnOnce(&str, Value) -> Result<O, Mismatch>,
     ) -> Result<Finished<O>, Mismatch> {
-        let Self { status, node, output, hidden, state, steps, suppressed: errors, exhausted, history, shared: _ } =
-            self;
+        let Self {
+            status,
+            node,
+            output,
+            hidden,
+            state,
+            steps,
+            suppressed: errors,
+            exhausted,
+            history,
+            unread,
+            shared: _,
+        } = self;
         let secret_output = hidden.map(|_| Secret::new(output.clone()));
         let output = read(&node, output)?;
-        Ok(Finished { run, status, node, output, secret_output, state, steps, errors, exhausted, history })
+        Ok(Finished { run, status, node, output, secret_output, state, steps, errors, exhausted, history, unread })
     }
 }
 

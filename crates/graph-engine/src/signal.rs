@@ -1,5 +1,7 @@
 //! Signals: the messages that others send to a run.
 
+use std::collections::BTreeMap;
+
 use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::capability::Capability;
 use graph_model::digest::Digest;
@@ -14,7 +16,7 @@ use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::{JournalError, TakenSignal};
 use crate::schema::{self, Invalid};
-use crate::store::{ReceivedSignal, Signal, SignalPlace, StoreError};
+use crate::store::{Inbox, ReceivedSignal, Signal, SignalPlace, StoreError};
 
 /// A signal by its name, with its value. The enum `Signal` of a compiled graph becomes one.
 ///
@@ -232,6 +234,17 @@ pub(crate) fn answered(name: &str) -> Option<&str> {
     let (step, ordinal) = own.split_once('#')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (is_number(step) && is_number(ordinal) && address::calls(path).is_some()).then_some(wait)
+}
+
+/// Returns how many signals of each name an inbox has; an answer, also one that too few have signed, is no signal. `is_left` says
+/// whether nothing has taken the one at a place.
+pub(crate) fn unread(inbox: &Inbox, is_left: impl Fn(u64) -> bool) -> BTreeMap<String, u64> {
+    let mut unread: BTreeMap<String, u64> = BTreeMap::new();
+    let is_signal = |one: &&ReceivedSignal| answered(&one.name).is_none() && is_left(one.place.order);
+    for one in inbox.signals.iter().filter(is_signal) {
+        *unread.entry(one.name.clone()).or_default() += 1;
+    }
+    unread
 }
 
 /// Returns a received signal as a journal has it. An answer is still to be verified.

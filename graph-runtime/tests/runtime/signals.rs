@@ -19,6 +19,7 @@ use graph_runtime::{
 use serde_json::json;
 
 use crate::answers::{People, answering};
+use crate::forged::edited;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
 use crate::recovery::Failing;
@@ -122,7 +123,50 @@ async fn a_signal_that_comes_before_its_wait_is_kept_for_it() {
     // It never waits in the store: the first signal that was received ends the wait at once.
     assert_eq!(finished.output[1], json!({"signal": "paid", "paid": {"cents": 7}}));
     assert_eq!(store.inbox(&run).await.unwrap().signals.len(), 1, "nothing took the other one");
+    assert_eq!(finished.unread, BTreeMap::from([("withdrawn".to_owned(), 1)]));
+    assert_eq!(finished.to_value()["unread"], json!({"withdrawn": 1}));
+    match runtime.outcome(&graph, &run).await.unwrap() {
+        RunOutcome::Done(done) => assert_eq!(done.unread, finished.unread),
+        other => unreachable!("{other:?}"),
+    }
     assert_proven(&store, &graph, &run, Status::Completed).await;
+    // A journal says so of signals only.
+    let (all, key) = (records(&store, &run).await, SecretKey::from_seed(&KEY).public());
+    for unread in [json!({"2#1": 1}), json!({"withdrawn": 0})] {
+        let forged = edited(&all, all.len() - 1, |record| record["unread"] = unread.clone());
+        assert!(audit(&graph, &run, &forged, &key, None).is_err(), "{unread}");
+    }
+}
+
+/// A run that is cancelled, or fails, says which signals it leaves. It takes them if it is resumed.
+#[tokio::test]
+async fn a_run_that_has_no_result_names_the_signals_that_it_leaves() {
+    for cancels in [true, false] {
+        let ((store, _), run) = (store(), id("order"));
+        let settings = r#"{"signals":{"paid":{},"withdrawn":{},"note":{}},"channels":{"log":"append"}}"#;
+        let failed = Mutex::new(false);
+        let graph = Interpreted::new(&Program { settings, ..ORDER }, move |call, params| {
+            match call.node() == "ship" && !std::mem::replace(&mut *failed.lock().unwrap(), true) {
+                true => Err(ActionError::permanent("no lorry")),
+                false => Ok(params),
+            }
+        });
+        let runtime = runtime(store.clone());
+        waiting(&runtime, &graph, &run).await;
+        for number in ["a", "b"] {
+            runtime.signal(&graph, &run, NamedSignal::new("note", json!("hello")), number).await.unwrap();
+        }
+        if cancels {
+            runtime.cancel(&run).await.unwrap();
+        } else {
+            runtime.signal(&graph, &run, paid(5), "payment").await.unwrap();
+            runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+        }
+        let last = records(&store, &run).await.pop().unwrap().body;
+        assert!(last.contains(r#""unread":{"note":2}"#), "{last}");
+        let status = if cancels { Status::Cancelled } else { Status::Error };
+        assert_proven(&store, &graph, &run, status).await;
+    }
 }
 
 /// The names of signals are free texts, except for those that answers have.
@@ -726,6 +770,14 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                         None => receives(wait),
                     });
                     assert!(!open && !missed, "{what}: `{name}` was left");
+                }
+            }
+            Entry::End(end) => {
+                let untaken = (1..).zip(sent).filter(|(order, _)| !taken.contains(order)).map(|(_, (name, _))| name);
+                let untaken: Vec<&String> = untaken.filter(|name| !name.contains('#')).collect();
+                for (name, count) in &end.unread {
+                    let known = untaken.iter().filter(|untaken| **untaken == name).count() as u64;
+                    assert!((1..=known).contains(count), "{what}: {count} of {known} signals `{name}` are left");
                 }
             }
             _ => {}

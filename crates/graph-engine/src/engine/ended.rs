@@ -1,5 +1,7 @@
 //! The ends of runs, and the results that they report.
 
+use std::collections::BTreeMap;
+
 use graph_model::name::RunId;
 use graph_model::value::{Map, Value};
 
@@ -33,6 +35,8 @@ pub struct Ended {
     pub exhausted: bool,
     /// Every visit, if the runtime keeps them.
     pub history: Vec<Visit>,
+    /// How many signals of each name no wait had taken.
+    pub unread: BTreeMap<String, u64>,
 }
 
 /// The parts of a result besides state and output.
@@ -41,6 +45,7 @@ pub(crate) struct ResultParts<'a> {
     pub(crate) steps: u64,
     pub(crate) errors: &'a [SuppressedError],
     pub(crate) exhausted: bool,
+    pub(crate) unread: &'a BTreeMap<String, u64>,
 }
 
 impl ResultParts<'_> {
@@ -63,6 +68,10 @@ impl ResultParts<'_> {
         if self.exhausted {
             result.insert("max_steps_reached".into(), true.into());
         }
+        if !self.unread.is_empty() {
+            let count = |(name, count): (&String, &u64)| (name.clone(), Value::from(*count));
+            result.insert("unread".into(), Value::Object(self.unread.iter().map(count).collect()));
+        }
         Value::Object(result)
     }
 }
@@ -70,8 +79,8 @@ impl ResultParts<'_> {
 impl Ended {
     /// Returns the result as one object (R313), with the writes to shared keys. The output includes its secrets if `is_plain`.
     pub fn result(&self, run: &RunId, is_plain: bool) -> Value {
-        let parts =
-            ResultParts { status: self.status, steps: self.steps, errors: &self.suppressed, exhausted: self.exhausted };
+        let Self { status, steps, suppressed: errors, exhausted, unread, .. } = self;
+        let parts = ResultParts { status: *status, steps: *steps, errors, exhausted: *exhausted, unread };
         let output = self.hidden.as_deref().filter(|_| !is_plain).unwrap_or(&self.output);
         let mut result = parts.result(run, &self.state, output);
         if let Some(result) = result.as_object_mut().filter(|_| !self.shared.is_empty()) {

@@ -1,6 +1,6 @@
 //! Waits: opening them, continuing when they are over, and leaving a run in its store until then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::sync::Arc;
 
@@ -217,6 +217,20 @@ impl Engine {
         let next = position.next_due().into_iter().chain(self.facts.stored_deadline).min();
         let Some(due) = next else { return Ok(true) };
         Ok(due > self.store_time().await?)
+    }
+
+    /// Returns how many signals of each name nothing has taken, of a run that is not nested.
+    pub(super) async fn unread(&self) -> Result<BTreeMap<String, u64>, RunError> {
+        let store = self.runtime.store.as_ref().filter(|_| self.is_kept && self.graph().can_park);
+        let Some(store) = store.filter(|_| self.facts.parent.is_none()) else { return Ok(BTreeMap::new()) };
+        let inbox = match store.inbox(&self.facts.id).await {
+            Err(StoreError::Unsupported(_)) => return Ok(BTreeMap::new()),
+            inbox => inbox.map_err(|source| self.failed_store(source))?,
+        };
+        // The records that take some of them may be in memory only.
+        let received = &self.run_state.position.received;
+        let is_left = |order: u64| !self.settled_signals.contains(&order) && !received.contains(&order);
+        Ok(signal::unread(&inbox, is_left))
     }
 
     /// Leaves the run in its store until something that it waits for has happened.

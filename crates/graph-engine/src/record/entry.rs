@@ -767,6 +767,9 @@ pub struct End {
     /// The warnings of computing the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// How many signals of each name no wait had taken, as far as the store had received them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unread: BTreeMap<String, u64>,
 }
 
 impl End {
@@ -785,6 +788,7 @@ impl End {
             unfit: false,
             failures: Vec::new(),
             warnings: Vec::new(),
+            unread: BTreeMap::new(),
         }
     }
 

@@ -26,6 +26,7 @@ impl Replayer<'_> {
     /// Ends the run, if it can end in this way.
     pub(super) fn end(&mut self, end: &End, at: SystemTime) -> Result<(), String> {
         same("number of visits", end.steps, self.position.steps)?;
+        self.unread(end)?;
         match end.status {
             Status::Running | Status::Waiting => return Err("a run that has an end has a status with one".to_owned()),
             _ if is_result(end.status) => self.result(end, at)?,
@@ -35,6 +36,16 @@ impl Replayer<'_> {
         self.status = end.status;
         self.forget(end);
         Ok(())
+    }
+
+    /// Fails if it says what a run inside another had not taken, whose signals the outermost run receives, or names answers. What
+    /// a run had received is not in its journal.
+    fn unread(&self, end: &End) -> Result<(), String> {
+        let is_signal = |(name, count): (&String, &u64)| *count > 0 && !name.contains('#');
+        match end.unread.is_empty() || (!self.is_inside && end.unread.iter().all(is_signal)) {
+            true => Ok(()),
+            false => Err("it names something else than signals that the run had received".to_owned()),
+        }
     }
 
     /// Fails unless the run can have ended with this result.

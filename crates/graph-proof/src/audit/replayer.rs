@@ -787,6 +787,7 @@ impl<'m> Replayer<'m> {
             shared: self.position.shared_writes(self.code),
             suppressed: self.position.suppressed.clone(),
             exhausted: end.exhausted && self.code.flags_limit(),
+            unread: end.unread.clone(),
             history: Vec::new(),
         })
     }
