@@ -57,7 +57,7 @@ pub struct Stepped {
     pub output: Option<Value>,
     /// Why the node failed.
     pub failure: Option<Box<Failure>>,
-    /// What the node waits for, if it waits: a time, signals, or the answers of people. The step leaves nothing behind that could
+    /// The waits of the node, if it waits for a time, signals, or the answers of people. The step leaves nothing behind that could
     /// receive them.
     pub waits: Vec<Wait>,
 }

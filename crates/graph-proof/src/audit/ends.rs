@@ -38,8 +38,8 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// Fails if it says what a run inside another had not taken, whose signals the outermost run receives, or names answers. What
-    /// a run had received is not in its journal.
+    /// Fails if it names signals of a run inside another, which the outermost run receives, or answers. The journal does not have the
+    /// signals that nothing took.
     fn unread(&self, end: &End) -> Result<(), String> {
         let is_signal = |(name, count): (&String, &u64)| *count > 0 && !name.contains('#');
         match end.unread.is_empty() || (!self.is_inside && end.unread.iter().all(is_signal)) {
