@@ -128,7 +128,9 @@ impl Engine {
                 if is_others_turn(self.run_state.position.steps, &mut self.turn) {
                     yield_now().await;
                 }
+                // Visits that a hook has suspended are left first, which takes no steps.
                 if self.is_exhausted()
+                    && !self.is_suspended()
                     && let Some(end) = Box::pin(self.at_limit()).await
                 {
                     return end;
@@ -248,9 +250,9 @@ impl Engine {
         if control.as_ref().and_then(Control::additional_steps).is_some_and(|additional| self.goes_on(additional)) {
             return None;
         }
-        match control {
+        match &control {
             Some(Control::Fail { error }) => {
-                return Some(Err(self.end_at(node, taken, Failure::permanent(error), false).await));
+                return Some(Err(self.end_at(node, taken, Failure::permanent(error.clone()), false).await));
             }
             Some(Control::Abort) => {
                 let failure = Failure::permanent(hooks::ABORTED);
@@ -258,14 +260,24 @@ impl Engine {
             }
             Some(Control::Retry { .. } | Control::Continue { .. } | Control::Suspend { .. }) | None => {}
         }
+        let suspends = matches!(control, Some(Control::Suspend { .. }));
         match self.graph().settings.on_max_steps {
             OnMaxSteps::Fail => Some(Err(self.exceed().await)),
+            // A run that a hook would have stopped has no result.
+            _ if suspends => Some(Err(self.exceed().await)),
             on_max_steps => {
                 // The run ends here, with its state (R130 has no such outcome; it comes from bounded state machines).
                 let flag = on_max_steps == OnMaxSteps::ReturnWithFlag;
                 Some(self.end_exhausted(flag).await)
             }
         }
+    }
+
+    /// Whether a hook has suspended all visits of the next step, and they are not left yet.
+    fn is_suspended(&self) -> bool {
+        let RunState { position, done, .. } = &*self.run_state;
+        let is_left = |at: &Activation| done.get(&(at.number, None)).is_some_and(|done| done.suspended.is_some());
+        !done.is_empty() && !position.frontier.is_empty() && position.frontier.iter().all(is_left)
     }
 
     /// Lets the run take more steps. Returns whether it may take another one then.

@@ -189,7 +189,6 @@ fn check_words(analysis: &Analysis<'_>, ask: &AskDefinition, diagnostics: &mut D
     let (Some((first, _)), places) = (ask.count.words.first(), places_of_words(ask)) else { return };
     let problem = match places.len() {
         1 => return,
-        0 if matches!(ask.schema.kind, SchemaKind::Any) => return,
         0 => "no needed field of `result_schema` has exactly these words as its `enum`",
         _ => "several fields of `result_schema` have these words",
     };

@@ -30,6 +30,7 @@ mod keeps;
 mod killed;
 mod language;
 mod late;
+mod left;
 mod limits;
 mod meaning;
 mod nested_waits;

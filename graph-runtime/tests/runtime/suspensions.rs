@@ -205,7 +205,7 @@ async fn a_run_is_suspended_that_waits_everywhere() {
     let all = records(&store, &run).await;
     audit(&without, &run, &all, &key, None).unwrap();
     let error = audit(&graph, &run, &all, &key, None).unwrap_err().to_string();
-    assert!(error.contains("a hook of the graph suspends the run before visit 2, which is not left"), "{error}");
+    assert!(error.contains("a hook of the graph suspends the run before visit 2, which is not left so"), "{error}");
 }
 
 /// A graph with a hook of its own that suspends the run at its limit, and lets it take two more steps each time.

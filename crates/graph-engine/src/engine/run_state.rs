@@ -204,6 +204,7 @@ impl VisitState {
         self.results = None;
         self.items.clear();
         self.calls = 0;
+        self.below = 0;
         self.run = None;
         self.cached = false;
         self.fresh.clear();

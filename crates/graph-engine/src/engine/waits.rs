@@ -273,6 +273,8 @@ fn nothing_receives(position: &Position, name: &str) -> bool {
     let (path, _) = address::split(name);
     let Some(step) = address::calls(path).and_then(|calls| calls.first().map(|call| call.step)) else { return true };
     match position.waits.iter().find(|wait| wait.step == step) {
+        // They continue when it is released.
+        Some(wait) if wait.opened.pause.is_some() => false,
         // All of its nested runs wait, or are over.
         Some(wait) => !wait.opened.inside.iter().any(|wait| match answered(name) {
             Some(question) => wait.id.as_str() == question,

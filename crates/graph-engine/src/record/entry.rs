@@ -574,6 +574,11 @@ pub struct Done {
 }
 
 impl Calls {
+    /// These calls finished.
+    pub fn new(done: Vec<Done>) -> Self {
+        Self { done }
+    }
+
     /// Whether it only says which visits a hook suspended.
     pub fn only_suspend(&self) -> bool {
         self.done.iter().all(|done| done.suspended.is_some())
@@ -795,7 +800,8 @@ impl End {
     /// Whether a finished call is made again if the run is resumed, because its node failed on the call's result.
     pub fn forgets(&self, done: &Done) -> bool {
         let is_first = self.unfit && self.node.as_ref() == Some(&done.node);
-        is_first || self.failures.iter().any(|failed| failed.unfit && failed.step == done.step)
+        done.suspended.is_none()
+            && (is_first || self.failures.iter().any(|failed| failed.unfit && failed.step == done.step))
     }
 }
 

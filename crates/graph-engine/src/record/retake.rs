@@ -223,7 +223,7 @@ fn is_bare(node: &str, visit: &Visit) -> Result<(), String> {
         opened: visit.opened.clone(),
         cancelled: visit.cancelled,
         late: visit.late,
-        below: visit.below,
+        below: if visit.cancelled { visit.below } else { 0 },
         ms: visit.ms,
         now: visit.now.filter(|_| visit.opened.is_some()),
         warnings: if visit.opened.is_some() { visit.warnings.clone() } else { Vec::new() },

@@ -410,14 +410,16 @@ impl Snapshot {
         }
     }
 
-    /// Reads the activations of the next step, or of visits whose failures are held, that have waited.
+    /// Reads the activations of the next step, or of visits whose failures are held or that a hook has left, that have waited.
     fn read_taken(&self, code: &GraphTables) -> Result<BTreeMap<u64, TakenWait>, String> {
         let held = self.held.iter().map(|failed| (failed.step, &failed.node));
         let next = self.next.iter().map(|next| (next.number, &next.node));
-        let open: BTreeMap<u64, &String> = held.chain(next).collect();
+        let by_hook = |step: u64| self.waits.iter().any(|wait| wait.step == step && wait.opened.suspension().is_some());
+        let left = self.parked.iter().filter(|at| by_hook(at.number)).map(|at| (at.number, &at.node));
+        let open: BTreeMap<u64, &String> = held.chain(next).chain(left).collect();
         let taken = |taken: &TakenWait| {
             let node = open.get(&taken.step).and_then(|node| code.node_named(node));
-            let waits = node.is_some_and(|node| code.waits(node));
+            let waits = node.is_some_and(|node| code.waits(node) || code.tool_may_ask(node));
             if waits { Ok((taken.step, taken.clone())) } else { Err(format!("visit {} has not waited", taken.step)) }
         };
         self.taken.iter().map(taken).collect()

@@ -93,6 +93,7 @@ impl Candidate {
         if let Some(followed) = followed {
             position.follow(followed);
         }
+        position.forget_needless();
         self.ordered.take(&mut position.paths);
         self.writes.map(|writes| writes.and_reorder(self.ordered.reordered))
     }

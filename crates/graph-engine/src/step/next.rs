@@ -137,6 +137,7 @@ impl Ways<'_> {
         self.parked.clear();
         self.joins.clear();
         self.returning = None;
+        self.followed.iter_mut().for_each(PausedAfter::forget_returning);
         self.is_last = true;
     }
 

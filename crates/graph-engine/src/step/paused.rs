@@ -96,7 +96,7 @@ pub struct Suspension {
 
 impl Suspension {
     /// The reason is empty if the hook does not say.
-    pub(crate) fn new(reason: &str, escalated: Option<Escalation>) -> Self {
+    pub fn new(reason: &str, escalated: Option<Escalation>) -> Self {
         let reason = (!reason.is_empty()).then(|| json!({ "reason": reason }));
         Self { reason, escalated, call: 0 }
     }
@@ -105,6 +105,12 @@ impl Suspension {
     /// it: the people decide, and of several roles the first.
     pub fn replaces(&self, other: &Self) -> bool {
         self.escalated.is_some() && other.escalated.is_none()
+    }
+
+    /// Returns the suspension of the same visit in a fork of the run.
+    #[must_use]
+    pub fn of_fork(self) -> Self {
+        Self { call: 0, ..self }
     }
 
     /// Returns the opening of the visit.

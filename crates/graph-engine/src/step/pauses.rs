@@ -42,9 +42,22 @@ impl Position {
     /// Notes the visits of the next step that are left.
     pub(super) fn follow(&mut self, followed: PausedAfter) {
         let (left, after) = followed.end(&self.frontier, &self.joins);
-        self.to_pause.retain(|visit| self.parked.iter().any(|at| at.number == *visit));
+        self.to_pause.remove(&RETURNING);
         self.to_pause.extend(left);
         self.paused_after = after;
+    }
+
+    /// Forgets the waits of visits that nothing needs any more.
+    pub(super) fn forget_needless(&mut self) {
+        if self.waited.is_empty() && self.taken.is_empty() && self.to_pause.is_empty() && self.calls_left.is_empty() {
+            return;
+        }
+        let open: BTreeSet<u64> = self.open().map(|at| at.number).collect();
+        self.waited.retain(|step, _| open.contains(step));
+        self.taken.retain(|step, _| open.contains(step));
+        self.calls_left.retain(|(step, _), _| open.contains(step));
+        let returns = self.returning.is_some();
+        self.to_pause.retain(|step| open.contains(step) || (*step == RETURNING && returns));
     }
 
     /// Returns how many waits of a visit are over.
@@ -100,6 +113,11 @@ impl PausedAfter {
         } else if std::mem::take(&mut self.is_returning) {
             self.next.insert(key);
         }
+    }
+
+    /// Notes that no return waits any more.
+    pub(super) fn forget_returning(&mut self) {
+        self.is_returning = false;
     }
 
     /// Returns the numbers of the activations of the next step that are left, and those of the visits that came to joins which

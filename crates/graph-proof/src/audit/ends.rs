@@ -65,6 +65,9 @@ impl Replayer<'_> {
         if end.exhausted && (self.position.frontier.is_empty() || !self.is_exhausted() || !self.may_be_over()) {
             return Err("the run had not taken all the steps it may".to_owned());
         }
+        if end.exhausted && matches!(self.outcome_at_limit(), HookOutcome::Sure(Control::Suspend { .. })) {
+            return Err("a hook of the graph suspends the run at its limit".to_owned());
+        }
         if end.exhausted && (end.now.is_some() || !end.warnings.is_empty()) {
             return Err("nothing is computed where a run has taken all the steps it may".to_owned());
         }
@@ -354,7 +357,12 @@ impl Replayer<'_> {
 
     /// Whether this is the error of a run that has reached its step limit.
     fn is_exceeded(&self, error: &str) -> bool {
-        if !self.is_exhausted() || !self.code.fails_at_limit() || !self.may_be_over() {
+        let may_suspend = || match self.outcome_at_limit() {
+            HookOutcome::Any => true,
+            HookOutcome::Sure(control) => matches!(control, Control::Suspend { .. }),
+        };
+        let fails = self.code.fails_at_limit() || may_suspend();
+        if !self.is_exhausted() || !fails || !self.may_be_over() {
             return false;
         }
         let is_raised = |hook_outcome| match hook_outcome {

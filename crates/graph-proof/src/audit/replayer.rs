@@ -251,6 +251,8 @@ impl<'m> Replayer<'m> {
             // The last step and the end are written together.
             _ if self.position.is_over() && !is_end => return self.can_stop(),
             Entry::Resume(_) | Entry::Edit(_) => {}
+            // A fork begins with the suspensions of the run where it began.
+            Entry::Calls(calls) if self.before == Before::Fork && calls.only_suspend() => {}
             _ if self.before == Before::Edit => return Err("the run was edited before it, and not resumed".to_owned()),
             _ if self.status != Status::Running || self.before == Before::Fork => {
                 return Err("the run had stopped before it, and was not resumed".to_owned());
@@ -282,10 +284,10 @@ impl<'m> Replayer<'m> {
         match self.before {
             _ if is_end => Ok(()),
             _ if matches!(entry, Entry::Calls(calls) if calls.only_suspend()) => Ok(()),
-            Before::Start => self.is_heeded(&self.outcome_at_start()),
+            Before::Start => self.are_heeded([&self.outcome_at_start()]),
             // A snapshot is written with its step, and a run that has a result is not ended again.
             Before::Step | Before::Snapshot if !matches!(entry, Entry::Snapshot(_)) && !self.position.is_over() => {
-                self.visited.iter().try_for_each(|(_, hook_outcome)| self.is_heeded(hook_outcome))
+                self.are_heeded(self.visited.iter().map(|(_, hook_outcome)| hook_outcome))
             }
             _ => Ok(()),
         }
@@ -448,11 +450,16 @@ impl<'m> Replayer<'m> {
         }
         let visits = step.visits.len();
         same("number of nodes that were to be visited", visits, self.position.frontier.len())?;
-        let (taken, is_exhausted) = (self.position.steps + visits as u64, self.is_exhausted());
+        // Visits that are left take no step.
+        let is_left = step.visits.iter().all(|visit| visit.opened.as_ref().and_then(Opened::suspension).is_some());
+        let taken = self.position.steps + visits as u64;
+        let is_exhausted = self.is_exhausted();
         match step.limit {
             Some(limit) if is_exhausted && self.is_extension(limit) && taken <= limit => {
+                self.are_heeded([&self.outcome_at_limit()])?;
                 self.position.limit = Some(limit);
             }
+            limit if is_exhausted && is_left && limit == self.position.limit => {}
             _ if is_exhausted => {
                 return Err(format!("it is visit {taken}, and the run may make {}", self.most_steps()));
             }
@@ -610,12 +617,38 @@ impl<'m> Replayer<'m> {
         if is_other { Ok(()) } else { Err(format!("a hook suspended node `{name}`, whose call was done or suspended")) }
     }
 
-    /// Fails if a run certainly ends because of a hook, or if a hook certainly suspended it and a visit is not left.
-    fn is_heeded(&self, hook_outcome: &HookOutcome) -> Result<(), String> {
-        hook_outcome.goes_on()?;
-        let HookOutcome::Sure(Control::Suspend { escalated, .. }) = hook_outcome else { return Ok(()) };
+    /// Fails if a run certainly ends because of one of the hooks that were asked between two steps, or if they certainly suspended it
+    /// and a visit is not left as they say.
+    fn are_heeded<'o>(&self, outcomes: impl IntoIterator<Item = &'o HookOutcome>) -> Result<(), String> {
+        // The suspension that counts, and whether others that are not known may have come before it and behind it.
+        let (mut certain, mut is_open_before, mut is_open_behind) = (None::<Suspension>, false, false);
+        for outcome in outcomes {
+            outcome.goes_on()?;
+            match outcome {
+                HookOutcome::Any if certain.is_none() => is_open_before = true,
+                HookOutcome::Any => is_open_behind = true,
+                HookOutcome::Sure(Control::Suspend { reason, escalated, .. }) => {
+                    let new = Suspension::new(reason, escalated.clone());
+                    if certain.as_ref().is_none_or(|known| new.replaces(known)) {
+                        is_open_before |= is_open_behind;
+                        certain = Some(new);
+                    }
+                }
+                HookOutcome::Sure(_) => {}
+            }
+        }
+        let Some(certain) = certain else { return Ok(()) };
         let Position { frontier, parked, waits, .. } = &self.position;
-        let suspends = |known: &Suspension| escalated.is_none() || known.escalated.is_some();
+        // Visits that wait, or are made again at a limit, may have been suspended before.
+        let may_be_known = is_open_before || frontier.is_empty() || self.is_exhausted();
+        let suspends = |known: &Suspension| {
+            let is_said = known.escalated == certain.escalated
+                && (known.reason == certain.reason || !self.code.settings.secrets.is_empty());
+            let is_escalated = known.escalated.is_some();
+            is_said
+                || (may_be_known && (is_escalated || certain.escalated.is_none()))
+                || (is_open_behind && known.replaces(&certain))
+        };
         let is_left = |at: &&Activation| {
             let open = waits.iter().find(|wait| wait.step == at.number).and_then(|wait| wait.opened.suspension());
             let done = self.done.get(&(at.number, None));
@@ -625,7 +658,7 @@ impl<'m> Replayer<'m> {
         match if frontier.is_empty() { parked } else { frontier }.iter().find(|at| !is_left(at)) {
             None => Ok(()),
             Some(at) => {
-                Err(format!("a hook of the graph suspends the run before visit {}, which is not left", at.number))
+                Err(format!("a hook of the graph suspends the run before visit {}, which is not left so", at.number))
             }
         }
     }
@@ -634,6 +667,9 @@ impl<'m> Replayer<'m> {
     fn is_left(&self, visit: &Visit) -> Result<(), String> {
         let suspended = self.done.get(&(visit.step, None)).and_then(|done| done.suspended.as_ref());
         let opened = visit.opened.as_ref().and_then(Opened::suspension);
+        if self.is_inside && opened.as_ref().is_some_and(|opened| opened.escalated.is_some()) {
+            return Err(format!("node `{}` is escalated in a run inside another, which asks nobody so", visit.node));
+        }
         match suspended {
             Some(suspension) if opened.as_ref() != Some(suspension) && !visit.cancelled => {
                 Err(format!("a hook suspended node `{}`, and its visit is made", visit.node))
@@ -710,8 +746,9 @@ impl<'m> Replayer<'m> {
 
     /// Fails unless a snapshot describes the current position and state of the run.
     pub(super) fn matches_snapshot(&self, said: &Snapshot) -> Result<(), String> {
+        // A run is resumed from it.
+        let mut found = position_of(said, self.code)?;
         let Some(state) = self.state.as_deref() else {
-            let mut found = position_of(said, self.code)?;
             // The previous results of nodes may be encrypted.
             found.root.previous.clone_from(&self.position.root.previous);
             for (key, branch) in &mut found.branches {

@@ -4,7 +4,7 @@ use graph_engine::admission::allowed;
 use graph_engine::graph::tables;
 use graph_engine::machine::Machine;
 use graph_engine::past::{Past, Seen};
-use graph_engine::record::{Chain, ChangeError, Origin, SignedRecord, SnapshotDraft, StateChanges};
+use graph_engine::record::{Calls, Chain, ChangeError, Done, Origin, SignedRecord, SnapshotDraft, StateChanges};
 use graph_engine::run_secrets::RunSecrets;
 use graph_engine::runtime::services;
 use graph_engine::services::RuntimeServices;
@@ -157,6 +157,18 @@ async fn begin_fork(
     if let Some(key) = leaks(&past, changes) {
         return Err(ForkError::Secret { key });
     }
+    // The visits that a hook has suspended are so in the fork too.
+    past.next_step().map_err(|error| past_error(error.into()))?;
+    let is_open = |step: u64| past.position.open().any(|at| at.number == step);
+    let suspended = past.done.values().filter(|done| done.suspended.is_some() && is_open(done.step));
+    // It has none of the nested runs.
+    let of_fork = |done: &Done| {
+        let suspension = done.suspended.clone()?.of_fork();
+        Some(Done::of_suspended(done.step, &done.node, suspension))
+    };
+    let suspended = suspended.filter_map(of_fork);
+    let mut suspended: Vec<Done> = suspended.collect();
+    suspended.sort_unstable_by_key(|done| done.step);
     let Past { mut position, seen, start: begun, .. } = past;
     let Seen::Plain(mut state) = seen else {
         return Err(past_error(PastError::Encrypted(begun.encryption_key.clone())));
@@ -184,7 +196,10 @@ async fn begin_fork(
     let at = services.clock.now();
     let start = chain.sign("start", start, at, key);
     let snapshot = SnapshotDraft { code, state: &*state, position: &position, run_secrets: run_secrets.as_deref() };
-    let records = vec![start, chain.sign("snapshot", snapshot, at, key)];
+    let mut records = vec![start, chain.sign("snapshot", snapshot, at, key)];
+    if !suspended.is_empty() {
+        records.push(chain.sign("calls", Calls::new(suspended), at, key));
+    }
     let created = store.create(&run, code.id.as_str(), records.clone()).await;
     // The fork is not running. The process that resumes it leases it.
     drop(created.map_err(|source| ForkError::Store { run: run.clone(), source })?);

@@ -545,7 +545,10 @@ impl ChangedRun<'_> {
             let next = self.recorded.visits.get(self.cursor);
             self.position.limit = next.map_or(self.last_limit, |next| next.limit).or(self.position.limit);
             let most = self.position.most_steps(self.code);
-            if self.position.is_exhausted(self.code) {
+            // Visits that a hook has suspended are left, which takes no step.
+            let opened = next.and_then(|next| next.visit.opened.as_ref());
+            let is_left = opened.is_some_and(|opened| opened.suspension().is_some());
+            if !is_left && self.position.is_exhausted(self.code) {
                 let exhausted = end.is_some_and(|end| end.exhausted);
                 let now = if self.code.fails_at_limit() { Status::Error } else { Status::Completed };
                 if !exhausted || now == Status::Error {
