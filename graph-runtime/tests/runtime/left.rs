@@ -31,7 +31,7 @@ fn escalate() -> graph_runtime::hooks::Control {
 /// A nested run asks, and a hook leaves the visit around it. An answer, a signal or a release for the nested run waits until the visit
 /// is released.
 #[tokio::test]
-async fn what_a_nested_run_receives_while_its_visit_is_left_is_kept() {
+async fn a_nested_run_keeps_its_answers_while_the_visit_around_it_is_left() {
     let ask = r#"{"line":1,"does":"interrupt","wait":{"ask":{"payload":"please","count":1}},"next":[{"to":"done"}]}"#;
     let wait = r#"{"line":1,"does":"wait","wait":{"signals":["go"]},"next":[{"to":"done"}]}"#;
     for (is_asked, first) in [(true, ask), (false, wait)] {

@@ -194,7 +194,7 @@ async fn a_run_is_suspended_that_waits_everywhere() {
     runtime.resume(without.clone(), &run).await.unwrap().await.unwrap();
     let (all, key) = (records(&store, &run).await, SecretKey::from_seed(&KEY).public());
     audit(&without, &run, &all, &key, None).unwrap();
-    // The process may have died before the hook was asked, unless the run goes on in the same session.
+    // The process may have died before the hook was asked, unless the same session continues the run.
     let error = audit(&graph, &run, &all, &key, None).map(|_| ());
     assert!(error.is_ok(), "{error:?}");
     let early = NamedSignal::new("paid", json!(5));
