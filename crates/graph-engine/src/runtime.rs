@@ -19,6 +19,7 @@ use crate::record::{Entry, Journal, Visit};
 use crate::run::{Run, Task, Work, spawn};
 use crate::run_secrets::{RunSecrets, hide_encrypted};
 use crate::services::RuntimeServices;
+use crate::status::Status;
 use crate::step::PausedNodes;
 use crate::store::{Store, StoreError};
 use crate::threads::Threads;
@@ -498,6 +499,42 @@ impl Runtime {
             let work = runtime.relaunch(begin, Arc::clone(&graph) as _).await?;
             Ok(Run::of(graph, run, stop, work))
         })
+    }
+
+    /// Leaves a run that failed or was cancelled to the workers, which continue it at the step that was not committed. The caller does
+    /// none of its work, and needs the graph only to see that the run can continue.
+    ///
+    /// Returns the status that the run has then: `running` if the next [worker](Runtime::worker) that knows the graph continues it,
+    /// which is as durable as a record when this returns. A run that has completed, or waits, stays as it is.
+    ///
+    /// ```
+    /// # use graph_engine as graph_runtime;
+    /// # async fn example<G: graph_runtime::Graph>(
+    /// #     runtime: graph_runtime::Runtime,
+    /// #     graph: G,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use graph_runtime::RunId;
+    ///
+    /// println!("it is {}", runtime.retry(graph, &RunId::new("order-17")?).await?.name());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::resume`].
+    pub async fn retry<G: Graph>(&self, graph: G, run: &RunId) -> Result<Status, ResumeError> {
+        let begin = self.begin_with(run.clone(), Options::default());
+        let span = run_span(run, &tables(graph.graph()).id);
+        match self.inner.take_up(begin, Arc::new(graph), &mut None).instrument(span).await? {
+            Taken::Ended(ended) => Ok(ended.status),
+            Taken::Waiting(_) => Ok(Status::Waiting),
+            // The lease is given back.
+            Taken::Unfinished(engine) => {
+                drop(engine);
+                Ok(Status::Running)
+            }
+        }
     }
 
     /// Stops all runs of this runtime and begins no more. To start or resume a run then fails with [`StartError::ShutDown`],

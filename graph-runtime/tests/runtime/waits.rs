@@ -8,8 +8,8 @@ use graph_runtime::history::{Fork, checkpoints, replay};
 use graph_runtime::record::SignedRecord;
 use graph_runtime::store::{RunFilter, StoreError, Wait, WaitChanges, WaitId};
 use graph_runtime::{
-    Clock, ForkRun, ManualClock, Map, MemoryStore, ResumeError, RunError, RunId, RunOutcome, Runtime, SecretKey,
-    SqliteStore, StartError, Status, Store, TokioClock, WorkerError, WorkerOptions, audit, audit_tree,
+    ActionError, Clock, ForkRun, ManualClock, Map, MemoryStore, ResumeError, RunError, RunId, RunOutcome, Runtime,
+    SecretKey, SqliteStore, StartError, Status, Store, TokioClock, WorkerError, WorkerOptions, audit, audit_tree,
 };
 use serde_json::json;
 
@@ -367,6 +367,31 @@ async fn workers_share_the_runs_of_a_store() {
     assert_eq!(calls, (0..100).flat_map(|n| [n; 3]).collect::<Vec<i64>>());
     assert!(workers.iter().all(|worker| worker.status().claimed > 0), "each has a part");
     assert_eq!(workers.iter().map(|worker| worker.status().claimed).sum::<u64>(), 300);
+}
+
+/// A worker leaves a run alone that failed, until somebody lets the workers continue it.
+#[tokio::test(start_paused = true)]
+async fn a_worker_continues_a_run_that_is_to_be_retried() {
+    let ((store, clock), calls) = (virtual_store(), Calls::default());
+    let of_tool = Arc::clone(&calls);
+    let program = Program { nodes: &[("call", r#"{"line":1,"does":{"action":0},"params":{"n":1}}"#)], ..PROGRAM };
+    let graph = Interpreted::new(&program, move |_, _| {
+        let mut calls = of_tool.lock().unwrap();
+        calls.push(1);
+        if calls.len() == 1 { Err(ActionError::permanent("it is away")) } else { Ok(json!(1)) }
+    });
+    let (run, runtime) = (id("order"), clocked(&store, &clock));
+    let worker = clocked(&store, &clock).worker(WorkerOptions::default().graph(graph.clone())).unwrap();
+    runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    clock.sleep(DAY).await;
+    assert_eq!((calls.lock().unwrap().len(), worker.status().claimed), (1, 0));
+    assert_eq!(runtime.retry(graph.clone(), &run).await.unwrap(), Status::Running);
+    until(&store, &run, Status::Completed).await;
+    assert_eq!((calls.lock().unwrap().len(), worker.status().claimed), (2, 1));
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+    // What is over stays so.
+    assert_eq!(runtime.retry(graph.clone(), &run).await.unwrap(), Status::Completed);
+    assert!(runtime.retry(graph, &id("other")).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
