@@ -389,7 +389,7 @@ async fn a_worker_continues_a_run_that_is_to_be_retried() {
     until(&store, &run, Status::Completed).await;
     assert_eq!((calls.lock().unwrap().len(), worker.status().claimed), (2, 1));
     assert_proven(&store, &graph, &run, Status::Completed).await;
-    // What is over stays so.
+    // A run that has completed stays so.
     assert_eq!(runtime.retry(graph.clone(), &run).await.unwrap(), Status::Completed);
     assert!(runtime.retry(graph, &id("other")).await.is_err());
 }
