@@ -260,17 +260,13 @@ impl Engine {
             }
             Some(Control::Retry { .. } | Control::Continue { .. } | Control::Suspend { .. }) | None => {}
         }
-        let suspends = matches!(control, Some(Control::Suspend { .. }));
-        match self.graph().settings.on_max_steps {
-            OnMaxSteps::Fail => Some(Err(self.exceed().await)),
-            // A run that a hook would have stopped has no result.
-            _ if suspends => Some(Err(self.exceed().await)),
-            on_max_steps => {
-                // The run ends here, with its state (R130 has no such outcome; it comes from bounded state machines).
-                let flag = on_max_steps == OnMaxSteps::ReturnWithFlag;
-                Some(self.end_exhausted(flag).await)
-            }
+        let on_max_steps = self.graph().settings.on_max_steps;
+        // A run that a hook would have stopped has no result.
+        if on_max_steps == OnMaxSteps::Fail || matches!(control, Some(Control::Suspend { .. })) {
+            return Some(Err(self.exceed().await));
         }
+        // The run ends here, with its state (R130 has no such outcome; it comes from bounded state machines).
+        Some(self.end_exhausted(on_max_steps == OnMaxSteps::ReturnWithFlag).await)
     }
 
     /// Whether a hook has suspended all visits of the next step, and they are not left yet.
@@ -578,8 +574,7 @@ impl Engine {
     async fn suspend(&mut self, suspension: &Suspension) -> Result<(), RunError> {
         let RunState { position, done, .. } = &*self.run_state;
         let left = if position.frontier.is_empty() { &position.parked } else { &position.frontier };
-        let by_hook = |step: u64| position.waits.iter().find(|wait| wait.step == step)?.opened.suspension();
-        let is_left = |at: &&Activation| match (done.get(&(at.number, None)), by_hook(at.number)) {
+        let is_left = |at: &&Activation| match (done.get(&(at.number, None)), position.suspension_of(at.number)) {
             (Some(Done { suspended: Some(known), .. }), _) => suspension.replaces(known),
             // Its call is made already.
             (Some(_), _) => false,

@@ -1,8 +1,6 @@
 //! Runs in a store, seen from outside: the outcome of a run, the list of runs, resuming all that were stopped, and cancelling
 //! one.
 
-use std::collections::BTreeMap;
-
 use crate::engine::open_waits;
 use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
@@ -496,11 +494,7 @@ impl Runtime {
             return Ok(false);
         }
         let steps = journal.steps();
-        let unread = match store.inbox(run).await {
-            Ok(inbox) => unread(&inbox, |_| true),
-            Err(StoreError::Unsupported(_)) => BTreeMap::new(),
-            Err(source) => return Err(failed(source)),
-        };
+        let unread = unread(store, run, |_| true).await.map_err(failed)?;
         let end = End { error: Some(CANCELLED.to_owned()), unread, ..End::of(Status::Cancelled, steps) };
         let mut chain = journal.chain;
         let known = chain.count();

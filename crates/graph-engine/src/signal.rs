@@ -16,7 +16,7 @@ use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
 use crate::record::{JournalError, TakenSignal};
 use crate::schema::{self, Invalid};
-use crate::store::{Inbox, ReceivedSignal, Signal, SignalPlace, StoreError};
+use crate::store::{ReceivedSignal, Signal, SignalPlace, Store, StoreError};
 
 /// A signal by its name, with its value. The enum `Signal` of a compiled graph becomes one.
 ///
@@ -236,15 +236,27 @@ pub(crate) fn answered(name: &str) -> Option<&str> {
     (is_number(step) && is_number(ordinal) && address::calls(path).is_some()).then_some(wait)
 }
 
-/// Returns how many signals of each name an inbox has; an answer, also one that too few have signed, is no signal. `is_left` says
-/// whether nothing has taken the one at a place.
-pub(crate) fn unread(inbox: &Inbox, is_left: impl Fn(u64) -> bool) -> BTreeMap<String, u64> {
+/// Returns how many signals of each name the inbox of a run has; an answer, also one that too few have signed, is no signal. `is_left`
+/// says whether nothing has taken the one at a place.
+///
+/// # Errors
+///
+/// If the store fails. One that keeps no signals has none.
+pub(crate) async fn unread(
+    store: &dyn Store,
+    run: &RunId,
+    is_left: impl Fn(u64) -> bool,
+) -> Result<BTreeMap<String, u64>, StoreError> {
     let mut unread: BTreeMap<String, u64> = BTreeMap::new();
+    let inbox = match store.inbox(run).await {
+        Err(StoreError::Unsupported(_)) => return Ok(unread),
+        inbox => inbox?,
+    };
     let is_signal = |one: &&ReceivedSignal| answered(&one.name).is_none() && is_left(one.place.order);
     for one in inbox.signals.iter().filter(is_signal) {
         *unread.entry(one.name.clone()).or_default() += 1;
     }
-    unread
+    Ok(unread)
 }
 
 /// Returns a received signal as a journal has it. An answer is still to be verified.

@@ -351,3 +351,75 @@ async fn a_visit_that_is_left_counts_no_steps_of_another() {
         assert!(audit(&graph, &run, &forged, &key, None).is_err());
     }
 }
+
+/// A return waits for late branches behind a node after which the run pauses, and a late branch leads to a return that cancels it.
+#[tokio::test]
+async fn a_snapshot_forgets_a_return_that_another_one_cancels() {
+    let program = Program {
+        settings: r#"{"channels":{"log":"append"}}"#,
+        keys: &[Key { name: "log", initial: Some("[]") }],
+        nodes: &[
+            ("all", r#"{"line":1,"does":"gate","next":{"all":[{"to":"a"},{"to":"b"}]}}"#),
+            ("a", r#"{"line":2,"does":{"action":0},"params":"a","next":[{"to":"met"}]}"#),
+            ("b", r#"{"line":3,"does":{"action":0},"params":"b","next":[{"to":"b2"}]}"#),
+            (
+                "met",
+                r#"{"line":4,"does":"gate","join":{"of":[1,6],"fan":0,"closes":true,"quorum":{"need":1,"rest":"finish"}},"next":[{"to":"done"}]}"#,
+            ),
+            ("done", r#"{"line":5,"does":"return"}"#),
+            ("out", r#"{"line":6,"does":"return","cancels":true}"#),
+            ("b2", r#"{"line":7,"does":{"action":0},"params":"b2","next":[{"to":"b3"}]}"#),
+            ("b3", r#"{"line":8,"does":{"action":0},"params":"large","next":[{"to":"b4"}]}"#),
+            (
+                "b4",
+                r#"{"line":9,"does":{"action":0},"params":"large","next":[{"to":"out","when":{"path":"result","op":"exists"}},{"to":"met"}]}"#,
+            ),
+        ],
+        ..PROGRAM
+    };
+    let graph = Interpreted::new(&program, |_, params| Ok(if params == json!("large") { large() } else { params }));
+    let (store, run) = (MemoryStore::new(), id("run"));
+    let runtime = runtime(store.clone());
+    let left = runtime.start_with(pausing(&["out"], &["met"]), graph.clone(), Map::new()).await.unwrap().await;
+    assert_eq!(paused(left.unwrap_err()), ["out"]);
+    assert!(kinds(&records(&store, &run).await).contains(&"snapshot".to_owned()));
+    assert_proven(&store, &graph, &run, Status::Running).await;
+    assert_eq!(released(&runtime, &graph, &run).await, ["out"]);
+    runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+/// A run inside another asks nobody whether it continues.
+#[tokio::test]
+async fn a_forged_escalation_in_a_nested_run_is_refused() {
+    let inner = Program {
+        id: "test/inner",
+        settings: r#"{"signals":{"go":{}}}"#,
+        nodes: &[
+            ("i", r#"{"line":1,"does":{"action":0},"params":"i","next":[{"to":"w"}]}"#),
+            ("w", r#"{"line":2,"does":"wait","wait":{"signals":["go"]},"next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":3,"does":"return"}"#),
+        ],
+        ..PROGRAM
+    };
+    let outer = Program {
+        tools: &[GRAPH],
+        nodes: &[
+            ("n", r#"{"line":1,"does":{"action":0},"next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":2,"does":"return"}"#),
+        ],
+        ..PROGRAM
+    };
+    let inner = Interpreted::new(&inner, |_, _| Err(ActionError::permanent("it fails")));
+    let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(inner.clone());
+    let store = MemoryStore::new();
+    let runtime = suspending(&store, Once::new([("error", "i", suspend("look"))]), &People::default());
+    let left = runtime.start_as(id("run"), graph, Map::new()).await.unwrap().await;
+    assert_eq!(paused(left.unwrap_err()), ["i"]);
+    let (run, key) = (id("run-1"), SecretKey::from_seed(&KEY).public());
+    let all = records(&store, &run).await;
+    audit(&inner, &run, &all, &key, None).unwrap();
+    let forged = edited(&all, 1, |record| record["visits"][0]["opened"]["escalated"] = json!({"count": 1}));
+    let error = audit(&inner, &run, &forged, &key, None).unwrap_err().to_string();
+    assert!(error.contains("is escalated in a run inside another"), "{error}");
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::answer::Answered;
 use graph_runtime::history::Fork;
-use graph_runtime::record::{Entry, Follower, Record, SignedRecord, TakenSignal, Visit};
+use graph_runtime::record::{End, Entry, Follower, Record, SignedRecord, TakenSignal, Visit};
 use graph_runtime::store::{Received, Signal, StoreError};
 use graph_runtime::{
     ActionError, AnswerError, Call, Clock, Digest, Durability, ForkRun, ManualClock, Map, MemoryStore, NamedAnswer,
@@ -759,27 +759,9 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                     }
                     over.push((open, wait.signal.clone()));
                 }
-                // A signal that was there before the last one that was taken, or before a time was over, is left only if no
-                // wait receives it.
-                let last = over.iter().filter_map(|(_, signal)| Some(signal.as_ref()?.order)).max().unwrap_or(0);
-                for (order, (name, received)) in (1..).zip(sent).filter(|(order, _)| !taken.contains(order)) {
-                    let receives = |wait: &OpenedWait| made.receives(wait, name, *received);
-                    let open = order < last && opened.values().any(receives);
-                    let missed = over.iter().any(|(wait, signal)| match signal {
-                        Some(signal) => order < signal.order && receives(wait),
-                        None => receives(wait),
-                    });
-                    assert!(!open && !missed, "{what}: `{name}` was left");
-                }
+                check_left(made, sent, &taken, (&opened, &over), what);
             }
-            Entry::End(end) => {
-                let untaken = (1..).zip(sent).filter(|(order, _)| !taken.contains(order)).map(|(_, (name, _))| name);
-                let untaken: Vec<&String> = untaken.filter(|name| !name.contains('#')).collect();
-                for (name, count) in &end.unread {
-                    let known = untaken.iter().filter(|untaken| **untaken == name).count() as u64;
-                    assert!((1..=known).contains(count), "{what}: {count} of {known} signals `{name}` are left");
-                }
-            }
+            Entry::End(end) => check_unread(end, sent, &taken, what),
             _ => {}
         }
     }
@@ -788,8 +770,37 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
     taken.len()
 }
 
-/// Checks that the visits behind those after which a hook suspends the run are left, and that they are released once each time.
-/// A process that dies before the hook has answered does not ask it again.
+/// The waits of a journal that are open, and those that a record ends, each with its signal.
+type Waits<'a> = (&'a BTreeMap<u64, OpenedWait>, &'a [(OpenedWait, Option<TakenSignal>)]);
+
+/// Checks that no signal is left that a wait receives.
+fn check_left(made: &Branches, sent: &[(String, i64)], taken: &BTreeSet<u64>, (opened, over): Waits<'_>, what: &str) {
+    // A signal that was there before the last one that was taken, or before a time was over, is left only if no
+    // wait receives it.
+    let last = over.iter().filter_map(|(_, signal)| Some(signal.as_ref()?.order)).max().unwrap_or(0);
+    for (order, (name, received)) in (1..).zip(sent).filter(|(order, _)| !taken.contains(order)) {
+        let receives = |wait: &OpenedWait| made.receives(wait, name, *received);
+        let open = order < last && opened.values().any(receives);
+        let missed = over.iter().any(|(wait, signal)| match signal {
+            Some(signal) => order < signal.order && receives(wait),
+            None => receives(wait),
+        });
+        assert!(!open && !missed, "{what}: `{name}` was left");
+    }
+}
+
+/// Checks that the end of a run names signals that it has received and no wait has taken.
+fn check_unread(end: &End, sent: &[(String, i64)], taken: &BTreeSet<u64>, what: &str) {
+    let untaken = (1..).zip(sent).filter(|(order, _)| !taken.contains(order)).map(|(_, (name, _))| name);
+    let untaken: Vec<&String> = untaken.filter(|name| !name.contains('#')).collect();
+    for (name, count) in &end.unread {
+        let known = untaken.iter().filter(|untaken| **untaken == name).count() as u64;
+        assert!((1..=known).contains(count), "{what}: {count} of {known} signals `{name}` are left");
+    }
+}
+
+/// Checks that a hook suspends the run after the visits of its nodes, and that each visit that is suspended is left when it is next. A
+/// process that dies before the hook has answered does not ask it again.
 fn check_suspensions(made: &Branches, journal: &[Record], what: &str) {
     // The visits that are left when they are next.
     let (mut to_leave, mut parked) = (BTreeSet::new(), BTreeSet::new());

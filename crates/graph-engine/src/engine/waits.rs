@@ -223,14 +223,11 @@ impl Engine {
     pub(super) async fn unread(&self) -> Result<BTreeMap<String, u64>, RunError> {
         let store = self.runtime.store.as_ref().filter(|_| self.is_kept && self.graph().can_park);
         let Some(store) = store.filter(|_| self.facts.parent.is_none()) else { return Ok(BTreeMap::new()) };
-        let inbox = match store.inbox(&self.facts.id).await {
-            Err(StoreError::Unsupported(_)) => return Ok(BTreeMap::new()),
-            inbox => inbox.map_err(|source| self.failed_store(source))?,
-        };
         // The records that take some of them may be in memory only.
         let received = &self.run_state.position.received;
         let is_left = |order: u64| !self.settled_signals.contains(&order) && !received.contains(&order);
-        Ok(signal::unread(&inbox, is_left))
+        let unread = signal::unread(&**store, &self.facts.id, is_left).await;
+        unread.map_err(|source| self.failed_store(source))
     }
 
     /// Leaves the run in its store until something that it waits for has happened.

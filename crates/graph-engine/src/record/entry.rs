@@ -528,7 +528,8 @@ pub struct VisitFailure {
     pub unfit: bool,
 }
 
-/// Calls of an unfinished step that finished before others of the step: they are not made again if the run is resumed.
+/// Calls of an unfinished step that finished before others of the step: they are not made again if the run is resumed. Besides, the
+/// visits that a hook suspended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Calls {

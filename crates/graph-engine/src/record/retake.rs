@@ -317,6 +317,48 @@ pub fn said_way(graph: &GraphTables, activation: &Activation, visit: &Visit) -> 
     Ok(Way::Along { edges, suppressed: visit.suppressed })
 }
 
+/// As [`has_shape`], for a visit that waits.
+fn waits_so(graph: &GraphTables, at: u16, visit: &Visit, opened: &Opened) -> Result<(), String> {
+    let node = graph.node(at);
+    let name = &node.name;
+    if opened.is_inside() {
+        let bare = Opened::of_inside(opened.inside.clone(), opened.at);
+        return match graph.may_nest(at) && *opened == bare && visit.now.is_none() && visit.warnings.is_empty() {
+            true => is_bare(name, visit),
+            false => Err(format!("node `{name}` waits for nested runs, and says something else")),
+        };
+    }
+    if let Some(pause) = opened.pause {
+        let mut opening = Opening { pause: Some(pause), ..Opening::default() };
+        if pause == Pause::Hook {
+            let Opened { payload, escalated, call, .. } = opened.clone();
+            opening = Opening { payload, escalated, call, ..opening };
+        }
+        let is_call = opening.call == 0 || (opening.call > 1 && graph.may_nest(at));
+        let bare = Opened::of_pause(opening, opened.at).behind(opened.before);
+        return match *opened == bare && is_call && visit.now.is_none() && visit.warnings.is_empty() {
+            true => is_bare(name, visit),
+            false => Err(format!("the visit of node `{name}` is paused, and says something else")),
+        };
+    }
+    let Some(wait) = node.wait() else { return Err(format!("node `{name}` does not wait")) };
+    if node.interrupts.is_some() && (visit.now.is_some() || !visit.warnings.is_empty()) {
+        return Err(format!("the tool of node `{name}` asks people, and the visit says something else"));
+    }
+    let until = opened.due.filter(|_| wait.until.is_some());
+    let payload = opened.payload.clone().filter(|_| wait.ask.is_some());
+    if wait.ask.is_some() != payload.is_some() {
+        return Err(format!("node `{name}` asks people if it is an interrupt, and shows them what it asks"));
+    }
+    if wait.until.is_some() != until.is_some()
+        || Opened::new(wait, Opening { until, payload, ..Opening::default() }, opened.at).behind(opened.before)
+            != *opened
+    {
+        return Err(format!("node `{name}` waits until another time"));
+    }
+    is_bare(name, visit)
+}
+
 /// Fails unless the members of a visit are ones that its node can produce, and can produce together, in any state of the
 /// run.
 pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), String> {
@@ -326,42 +368,7 @@ pub fn has_shape(graph: &GraphTables, at: u16, visit: &Visit) -> Result<(), Stri
         return Err(format!("node `{name}` begins no runs, and counts their steps"));
     }
     if let (Some(opened), false) = (&visit.opened, visit.cancelled) {
-        if opened.is_inside() {
-            let bare = Opened::of_inside(opened.inside.clone(), opened.at);
-            return match graph.may_nest(at) && *opened == bare && visit.now.is_none() && visit.warnings.is_empty() {
-                true => is_bare(name, visit),
-                false => Err(format!("node `{name}` waits for nested runs, and says something else")),
-            };
-        }
-        if let Some(pause) = opened.pause {
-            let mut opening = Opening { pause: Some(pause), ..Opening::default() };
-            if pause == Pause::Hook {
-                let Opened { payload, escalated, call, .. } = opened.clone();
-                opening = Opening { payload, escalated, call, ..opening };
-            }
-            let is_call = opening.call == 0 || (opening.call > 1 && graph.may_nest(at));
-            let bare = Opened::of_pause(opening, opened.at).behind(opened.before);
-            return match *opened == bare && is_call && visit.now.is_none() && visit.warnings.is_empty() {
-                true => is_bare(name, visit),
-                false => Err(format!("the visit of node `{name}` is paused, and says something else")),
-            };
-        }
-        let Some(wait) = node.wait() else { return Err(format!("node `{name}` does not wait")) };
-        if node.interrupts.is_some() && (visit.now.is_some() || !visit.warnings.is_empty()) {
-            return Err(format!("the tool of node `{name}` asks people, and the visit says something else"));
-        }
-        let until = opened.due.filter(|_| wait.until.is_some());
-        let payload = opened.payload.clone().filter(|_| wait.ask.is_some());
-        if wait.ask.is_some() != payload.is_some() {
-            return Err(format!("node `{name}` asks people if it is an interrupt, and shows them what it asks"));
-        }
-        if wait.until.is_some() != until.is_some()
-            || Opened::new(wait, Opening { until, payload, ..Opening::default() }, opened.at).behind(opened.before)
-                != *opened
-        {
-            return Err(format!("node `{name}` waits until another time"));
-        }
-        return is_bare(name, visit);
+        return waits_so(graph, at, visit, opened);
     }
     if visit.cancelled {
         return is_bare(name, visit);

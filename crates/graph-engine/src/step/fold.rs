@@ -91,7 +91,7 @@ impl Candidate {
         (position.frontier, position.joins, position.made) = (frontier, joins, made);
         position.returning = returning;
         if let Some(followed) = followed {
-            position.follow(followed);
+            position.pause_behind(followed);
         }
         position.forget_needless();
         self.ordered.take(&mut position.paths);

@@ -145,7 +145,7 @@ impl Ways<'_> {
     fn wait_to_return(&mut self) {
         if !self.joins.iter().any(|join| join.is_over) {
             if let Some(returning) = self.returning.take() {
-                self.followed.iter_mut().for_each(|followed| followed.set_returning(&returning, false));
+                self.followed.iter_mut().for_each(|followed| followed.let_return(&returning));
                 self.alive.push(returning);
             }
             return;
@@ -156,7 +156,7 @@ impl Ways<'_> {
         let ends_run = self.graph.node(self.alive[at].node).kind.ends_run();
         if ends_run && !self.is_last && self.returning.is_none() {
             let returning = self.alive.remove(at);
-            self.followed.iter_mut().for_each(|followed| followed.set_returning(&returning, true));
+            self.followed.iter_mut().for_each(|followed| followed.put_off(&returning));
             self.returning = Some(returning);
         }
     }

@@ -95,7 +95,7 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    /// The reason is empty if the hook does not say.
+    /// A suspension with the reason of a hook, which is empty if the hook does not say.
     pub fn new(reason: &str, escalated: Option<Escalation>) -> Self {
         let reason = (!reason.is_empty()).then(|| json!({ "reason": reason }));
         Self { reason, escalated, call: 0 }

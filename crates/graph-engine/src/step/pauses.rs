@@ -39,8 +39,8 @@ impl Position {
         self.waits.iter_mut().for_each(|wait| (wait.opened.before, wait.opened.call) = (0, 0));
     }
 
-    /// Notes the visits of the next step that are left.
-    pub(super) fn follow(&mut self, followed: PausedAfter) {
+    /// Notes the visits of the next step that are left because of those before them.
+    pub(super) fn pause_behind(&mut self, followed: PausedAfter) {
         let (left, after) = followed.end(&self.frontier, &self.joins);
         self.to_pause.remove(&RETURNING);
         self.to_pause.extend(left);
@@ -105,13 +105,15 @@ impl PausedAfter {
         }
     }
 
-    /// Notes that a return is active, or waits until late branches are done.
-    pub(super) fn set_returning(&mut self, to: &Activation, waits: bool) {
-        let key = (to.node, to.branch());
-        if waits {
-            self.is_returning = self.next.remove(&key);
-        } else if std::mem::take(&mut self.is_returning) {
-            self.next.insert(key);
+    /// Notes that a return waits until late branches are done.
+    pub(super) fn put_off(&mut self, returning: &Activation) {
+        self.is_returning = self.next.remove(&(returning.node, returning.branch()));
+    }
+
+    /// Notes that the return that waited is visited next.
+    pub(super) fn let_return(&mut self, returning: &Activation) {
+        if std::mem::take(&mut self.is_returning) {
+            self.next.insert((returning.node, returning.branch()));
         }
     }
 

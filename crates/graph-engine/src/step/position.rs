@@ -39,8 +39,8 @@ pub struct Position {
     pub waits: Vec<OpenWait>,
     /// The activations of the next step that have waited, and how that ended, by the numbers of the visits.
     pub taken: BTreeMap<u64, TakenWait>,
-    /// The numbers of the calls with which visits continue that have waited for nested runs, by the numbers of the visits and the
-    /// items, if those are not the first.
+    /// The numbers of the calls with which visits continue that have waited for nested runs or were paused, by the numbers of the
+    /// visits and the items, if those are not the first.
     pub calls_left: BTreeMap<(u64, Option<u64>), u64>,
     /// The nodes at which the run pauses, if whoever began it said so.
     pub pauses: Option<Box<Pauses>>,

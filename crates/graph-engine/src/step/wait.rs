@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::graph::{CompiledWait, GraphTables, Notes};
 use crate::step::context::Env;
 use crate::step::opened::{OpenWait, Opening, TakenSignal, TakenWait};
-use crate::step::paused::Pause;
+use crate::step::paused::{Pause, Suspension};
 use crate::step::position::Position;
 
 /// The most levels of what people are shown, so that their answer can hold it.
@@ -105,6 +105,11 @@ impl Position {
     pub fn wait_of<'g>(&self, graph: &'g GraphTables, step: u64) -> Option<&'g CompiledWait> {
         let at = self.parked.iter().find(|at| at.number == step)?;
         graph.node(at.node).wait()
+    }
+
+    /// Returns how a hook suspended a visit that waits for its release.
+    pub fn suspension_of(&self, step: u64) -> Option<Suspension> {
+        self.waits.iter().find(|wait| wait.step == step)?.opened.suspension()
     }
 
     /// Whether the tool of a visit has asked people, and has not returned.

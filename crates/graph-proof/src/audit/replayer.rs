@@ -451,7 +451,8 @@ impl<'m> Replayer<'m> {
         let visits = step.visits.len();
         same("number of nodes that were to be visited", visits, self.position.frontier.len())?;
         // Visits that are left take no step.
-        let is_left = step.visits.iter().all(|visit| visit.opened.as_ref().and_then(Opened::suspension).is_some());
+        let is_suspended = |visit: &Visit| visit.opened.as_ref().and_then(Opened::suspension).is_some();
+        let are_left = step.visits.iter().all(is_suspended);
         let taken = self.position.steps + visits as u64;
         let is_exhausted = self.is_exhausted();
         match step.limit {
@@ -459,7 +460,7 @@ impl<'m> Replayer<'m> {
                 self.are_heeded([&self.outcome_at_limit()])?;
                 self.position.limit = Some(limit);
             }
-            limit if is_exhausted && is_left && limit == self.position.limit => {}
+            limit if is_exhausted && are_left && limit == self.position.limit => {}
             _ if is_exhausted => {
                 return Err(format!("it is visit {taken}, and the run may make {}", self.most_steps()));
             }
@@ -484,7 +485,7 @@ impl<'m> Replayer<'m> {
             }
             self.permitted(activation.node)?;
             self.used.extend(self.code.node(activation.node).kind.calls().filter(|_| !visit.cached));
-            self.is_left(visit)?;
+            self.stays_suspended(visit)?;
             let way = self.visit(visit, activation, at, frontier.len() == 1)?;
             self.list(visit, &way)?;
             if let Some(mut inside) = self.inside.take() {
@@ -599,7 +600,7 @@ impl<'m> Replayer<'m> {
 
     /// Fails unless a hook can have suspended a visit of the next step, or one that waits if all visits do.
     fn suspended(&self, done: &Done, suspension: &Suspension) -> Result<(), String> {
-        let Position { frontier, parked, waits, .. } = &self.position;
+        let Position { frontier, parked, .. } = &self.position;
         let left = if frontier.is_empty() { parked } else { frontier };
         let activation = left.iter().find(|at| at.number == done.step);
         let activation = activation.ok_or_else(|| format!("visit {} is not one of the next step", done.step))?;
@@ -608,8 +609,7 @@ impl<'m> Replayer<'m> {
         if *done != Done::of_suspended(done.step, name, suspension.clone()) || !is_call {
             return Err(format!("a hook suspended visit {} of node `{name}`, and it says something else", done.step));
         }
-        let open = waits.iter().find(|wait| wait.step == done.step).and_then(|wait| wait.opened.suspension());
-        let is_other = match (self.done.get(&(done.step, None)), open) {
+        let is_other = match (self.done.get(&(done.step, None)), self.position.suspension_of(done.step)) {
             (Some(known), _) => known.suspended.as_ref().is_some_and(|known| suspension.replaces(known)),
             (None, Some(known)) => suspension.replaces(&known),
             (None, None) => true,
@@ -638,7 +638,7 @@ impl<'m> Replayer<'m> {
             }
         }
         let Some(certain) = certain else { return Ok(()) };
-        let Position { frontier, parked, waits, .. } = &self.position;
+        let Position { frontier, parked, .. } = &self.position;
         // Visits that wait, or are made again at a limit, may have been suspended before.
         let may_be_known = is_open_before || frontier.is_empty() || self.is_exhausted();
         let suspends = |known: &Suspension| {
@@ -650,10 +650,9 @@ impl<'m> Replayer<'m> {
                 || (is_open_behind && known.replaces(&certain))
         };
         let is_left = |at: &&Activation| {
-            let open = waits.iter().find(|wait| wait.step == at.number).and_then(|wait| wait.opened.suspension());
             let done = self.done.get(&(at.number, None));
             let is_made = done.is_some_and(|done| done.suspended.as_ref().is_none_or(suspends));
-            is_made || open.as_ref().is_some_and(suspends)
+            is_made || self.position.suspension_of(at.number).as_ref().is_some_and(suspends)
         };
         match if frontier.is_empty() { parked } else { frontier }.iter().find(|at| !is_left(at)) {
             None => Ok(()),
@@ -663,8 +662,8 @@ impl<'m> Replayer<'m> {
         }
     }
 
-    /// Fails if a hook suspended a visit and the visit is not left.
-    fn is_left(&self, visit: &Visit) -> Result<(), String> {
+    /// Fails if a hook suspended a visit and the visit is not left so.
+    fn stays_suspended(&self, visit: &Visit) -> Result<(), String> {
         let suspended = self.done.get(&(visit.step, None)).and_then(|done| done.suspended.as_ref());
         let opened = visit.opened.as_ref().and_then(Opened::suspension);
         if self.is_inside && opened.as_ref().is_some_and(|opened| opened.escalated.is_some()) {

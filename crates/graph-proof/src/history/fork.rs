@@ -157,17 +157,13 @@ async fn begin_fork(
     if let Some(key) = leaks(&past, changes) {
         return Err(ForkError::Secret { key });
     }
-    // The visits that a hook has suspended are so in the fork too.
-    past.next_step().map_err(|error| past_error(error.into()))?;
-    let is_open = |step: u64| past.position.open().any(|at| at.number == step);
-    let suspended = past.done.values().filter(|done| done.suspended.is_some() && is_open(done.step));
-    // It has none of the nested runs.
+    // The visits that a hook has suspended are so in the fork too. It has none of the nested runs.
+    let is_open = |done: &&Done| past.position.open().any(|at| at.number == done.step);
     let of_fork = |done: &Done| {
         let suspension = done.suspended.clone()?.of_fork();
         Some(Done::of_suspended(done.step, &done.node, suspension))
     };
-    let suspended = suspended.filter_map(of_fork);
-    let mut suspended: Vec<Done> = suspended.collect();
+    let mut suspended: Vec<Done> = past.done.values().filter(is_open).filter_map(of_fork).collect();
     suspended.sort_unstable_by_key(|done| done.step);
     let Past { mut position, seen, start: begun, .. } = past;
     let Seen::Plain(mut state) = seen else {
