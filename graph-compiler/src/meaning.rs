@@ -158,12 +158,14 @@ impl Meaning<'_> {
         // A changed contract has other types, or another text with the same meaning. Its digest belongs to the cache.
         let Settings { signals, channels, by_branch, keep, entries, contracts: _, meaning: _, .. } = settings;
         let own = Settings::default();
-        let Secrets { inputs, keys, tools, output } = secrets;
+        let Secrets { inputs, keys, tools, signals: received, answers, output } = secrets;
         let masks = tools.iter().map(|(at, mask)| json!([self.tool(*at), mask])).collect();
         let secrets = Fields::default()
             .set("inputs", inputs.as_ref().map(plain))
             .plain("keys", keys, &own.secrets.keys)
             .list("tools", sorted(masks))
+            .plain("signals", received, &own.secrets.signals)
+            .plain("answers", answers, &own.secrets.answers)
             .set("output", output.as_ref().map(plain));
         let entries = entries.iter().map(|(name, entry)| self.entry(name, entry)).collect();
         Fields::default()

@@ -6,12 +6,14 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use graph_runtime::answer::Answered;
 use graph_runtime::files::{GraphId, KeyRing};
 use graph_runtime::observer::Event;
 use graph_runtime::{
     ActionError, Call, Control, EncryptionKey, Finished, HookContext, Hooks, Layer, Observer, Progress, ProjectFiles,
     ResumeError, RunError, RunId, Runtime, Secret, SecretKey, SqliteStore, StartError, Store,
 };
+use state_graphs::released_transfer;
 use tracing::field::{Field, Visit};
 use tracing::span;
 
@@ -165,8 +167,9 @@ async fn runtime(path: &Path, overheard: &Overheard, encryption_key: Option<Encr
     let builder = Runtime::builder()
         .store(SqliteStore::open(path).await.unwrap())
         .sign_with(SecretKey::from_seed(&[1; 32]))
-        .grant("rye.execute.tool.vault.*")
+        .grants(["rye.execute.tool.vault.*", "rye.execute.tool.bank.*", "rye.signal.*"])
         .unwrap()
+        .answer_keys(|| KeyRing::of(&SecretKey::from_seed(&[3; 32]).public(), "Ann"))
         .keep_history()
         .observer(overheard.clone())
         .observer(Progress::to(overheard.clone()))
@@ -281,4 +284,55 @@ async fn another_seal_key_resumes_no_run_and_changes_nothing() {
     let resumed = runtime.resume(SecretsAreKept::new(tools.clone()), &run_id()).await.unwrap().await.unwrap();
     assert!(matches!(&resumed.output, Output::Done(done) if done.token == Secret::new(format!("{CANARY}-token"))));
     assert_not_in(&format!("{resumed:?}"));
+}
+
+/// Sends money with secrets that people gave.
+#[derive(Clone, Default)]
+struct Bank(Arc<Mutex<Vec<String>>>);
+
+impl released_transfer::Actions for Bank {
+    async fn bank_transfer(
+        &self,
+        _: &Call,
+        params: released_transfer::BankTransfer,
+    ) -> Result<released_transfer::BankTransferResult, ActionError> {
+        let released_transfer::BankTransfer { iban, pin, .. } = params;
+        self.0.lock().unwrap().extend([iban.expose().clone(), pin.expose().clone()]);
+        Ok(released_transfer::BankTransferResult { transfer: format!("from {} to {}", pin.expose(), iban.expose()) })
+    }
+}
+
+/// A signal and an answer with secrets reach the tool, in processes that know nothing of each other.
+#[tokio::test]
+async fn a_secret_that_people_give_is_found_in_no_journal_log_event_or_result() {
+    use released_transfer::{Answer, Inputs, Named, ReleaseAnswer, ReleaseAnswerDecision, ReleasedTransfer, Signal};
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let (bank, overheard) = (Bank::default(), Overheard::default());
+    let graph = || ReleasedTransfer::new(bank.clone());
+    let guard = tracing::subscriber::set_default(overheard.clone());
+    let process = || runtime(&path, &overheard, Some(EncryptionKey::from_bytes([2; 32])));
+    let started = process().await.start_as(run_id(), graph(), Inputs { cents: 5 }).await.unwrap();
+    assert!(matches!(started.await, Err(RunError::Waiting { .. })));
+    let account = Named { iban: format!("{CANARY}-iban").into(), owner: "Bo".into() };
+    overheard.hear(format_args!("{:?} {}", Signal::Named(account.clone()), serde_json::to_string(&account).unwrap()));
+    process().await.signal(&graph(), &run_id(), Signal::Named(account), "1").await.unwrap();
+    let waiting = process().await.resume(graph(), &run_id()).await.unwrap().await;
+    let Err(RunError::Waiting { state, .. }) = waiting else { unreachable!("it asks") };
+    overheard.hear(format_args!("{state}"));
+    let runtime = process().await;
+    let question = runtime.questions(&graph(), &run_id()).await.unwrap().remove(0);
+    let pin = ReleaseAnswer { decision: ReleaseAnswerDecision::Release, pin: format!("{CANARY}-pin").into() };
+    overheard.hear(format_args!("{:?} {question:?}", Answer::Release(pin.clone())));
+    let envelope = question.sign(Answer::Release(pin), &SecretKey::from_seed(&[3; 32])).unwrap();
+    assert_eq!(runtime.answer(&graph(), &run_id(), &envelope).await.unwrap(), Answered::Accepted);
+    let finished = process().await.resume(graph(), &run_id()).await.unwrap().await.unwrap();
+    drop(guard);
+    assert_eq!(*bank.0.lock().unwrap(), [format!("{CANARY}-iban"), format!("{CANARY}-pin")], "the tool has them");
+    assert_no_file_has_it(directory.path());
+    for text in [overheard.text(), format!("{finished:?}"), finished.to_value().to_string()] {
+        assert_not_in(&text);
+    }
+    assert_not_in(&format!("{:?}", runtime.history(&run_id()).await.unwrap()));
 }

@@ -90,6 +90,26 @@ pub(crate) fn calls(path: &str) -> Option<Vec<CallOnPath>> {
     rest.is_empty().then_some(calls)
 }
 
+/// Returns the name of the answers to a wait that too few have signed.
+pub(crate) fn proposals(wait: &str) -> String {
+    format!("{wait}?")
+}
+
+/// Returns the wait to which an answer is that too few have signed.
+pub(crate) fn proposal_of(name: &str) -> Option<&str> {
+    name.strip_suffix('?')
+}
+
+/// Returns the wait to which a signal is an answer, or an answer that too few have signed, by its name or its id. Other signals have
+/// other names and ids.
+pub(crate) fn answered(name: &str) -> Option<&str> {
+    let wait = name.split_once('?').map_or(name, |(wait, _)| wait);
+    let (path, own) = split(wait);
+    let (step, ordinal) = own.split_once('#')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(step) && is_number(ordinal) && calls(path).is_some()).then_some(wait)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::secret::Mask;
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value, canonical_json};
 use graph_signing::{Fingerprint, PublicKey, SecretKey};
@@ -12,18 +13,20 @@ use graph_signing::{Fingerprint, PublicKey, SecretKey};
 use graph_signing::{KeyRing, SignatureError};
 use serde::{Deserialize, Serialize};
 
-use crate::address::Address;
+use crate::address::{self, Address};
 use crate::dsse::{Envelope, EnvelopeError};
+use crate::encryption_key::EncryptionKey;
 use crate::graph::{CompiledAsk, GraphTables, tables};
 use crate::machine::Machine;
+use crate::payload::EncryptedValue;
 use crate::record::TakenSignal;
 use crate::schema;
 use crate::signal::{self, SignalError};
 use crate::signed_answer::{decoded, encoded};
 use crate::step::{CONTINUE, Escalation, OpenWait, Position, graph_inside};
-use crate::store::{Inbox, StoreError, Wait};
+use crate::store::{Inbox, ReceivedSignal, StoreError, Wait};
 
-pub use crate::signed_answer::{Answerer, SignedAnswer};
+pub use crate::signed_answer::{Answerer, ShownAnswer, SignedAnswer};
 
 /// The media type of the statement that people sign.
 pub const ANSWER_TYPE: &str = "application/vnd.state-graphs.answer+json";
@@ -162,16 +165,32 @@ struct AnswerStatement {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Proposal {
-    /// The answer. Whether it fits the graph was checked when it was sent.
+    /// The answer. Whether it fits the graph was checked when it was sent. If it has secrets, they are shown with the key that they
+    /// are encrypted with only.
     pub answer: Value,
-    /// The statement with the signatures of all those who have signed it. Another person signs it with [`Envelope::signed_by`], after
-    /// [`Question::check`].
-    pub envelope: Envelope,
+    /// The fingerprints of the keys of those who have signed it.
+    pub keys: Vec<String>,
+    /// The statement with the signatures of all those who have signed it; `None` if the answer has secrets and their key is not there.
+    /// Another person signs it with [`Envelope::signed_by`], after [`Question::check`].
+    pub envelope: Option<Envelope>,
+}
+
+/// The part of an answer with secrets that one person has signed that is not secret, beside the encrypted whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShownProposal {
+    /// The answer, with `[secret]` in the places of secrets.
+    pub(crate) answer: Value,
+    /// The fingerprint of the key.
+    pub(crate) key: String,
+    /// Equal for equal statements; only whoever has the key of the secrets can compute it.
+    pub(crate) same: String,
 }
 
 impl Proposal {
     /// Returns the answers to a question that too few have signed, in the order in which they were first sent. `wait` is the id of the
-    /// question. The list shows what a store has; [`Runtime::answer`](crate::Runtime::answer) verifies every signature again.
+    /// question, and `key` the one that the secrets of the run are encrypted with. The list shows what a store has;
+    /// [`Runtime::answer`](crate::Runtime::answer) verifies every signature again.
     ///
     /// ```
     /// # use graph_engine as graph_runtime;
@@ -179,28 +198,55 @@ impl Proposal {
     /// use graph_runtime::{RunId, Store};
     ///
     /// # async fn example(store: impl Store) -> Result<(), Box<dyn std::error::Error>> {
-    /// for proposal in Proposal::all(&store.inbox(&RunId::new("refund-17")?).await?, "3#1") {
-    ///     println!("{} people have signed {}", proposal.envelope.signatures().len(), proposal.answer);
+    /// for proposal in Proposal::all(&store.inbox(&RunId::new("refund-17")?).await?, "3#1", None) {
+    ///     println!("{} people have signed {}", proposal.keys.len(), proposal.answer);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn all(inbox: &Inbox, wait: &str) -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
-        for one in inbox.signals.iter().filter(|one| signal::proposal_of(&one.name) == Some(wait)) {
-            let Some(envelope) = one.payload.parse::<Envelope>().ok() else { continue };
-            let Ok(AnswerStatement { answer, .. }) = AnswerStatement::of(&envelope) else { continue };
-            match all.iter_mut().find(|known| known.envelope.says_the_same(&envelope)) {
-                Some(known) => {
-                    let signatures = known.envelope.signatures().iter().chain(envelope.signatures());
-                    let signatures = signatures.cloned().collect();
-                    known.envelope = known.envelope.clone().with(signatures);
-                }
-                None => all.push(Self { answer, envelope }),
+    pub fn all(inbox: &Inbox, wait: &str, key: Option<&EncryptionKey>) -> Vec<Self> {
+        let mut all: Vec<(String, Self)> = Vec::new();
+        for one in inbox.signals.iter().filter(|one| address::proposal_of(&one.name) == Some(wait)) {
+            let Some((same, proposal)) = Self::read(one, key) else { continue };
+            match all.iter_mut().find(|(known, _)| *known == same) {
+                Some((_, known)) => known.join(proposal),
+                None => all.push((same, proposal)),
             }
         }
-        all
+        all.into_iter().map(|(_, proposal)| proposal).collect()
     }
+
+    /// Reads the answer that one person has signed, and a text that is equal for equal statements.
+    fn read(one: &ReceivedSignal, key: Option<&EncryptionKey>) -> Option<(String, Self)> {
+        let Some(encrypted) = EncryptedValue::read(&one.payload) else {
+            return Self::of_envelope(one.payload.parse().ok()?);
+        };
+        let ShownProposal { answer, key: by, same } = serde_json::from_value(encrypted.shown.clone()).ok()?;
+        let envelope = key.and_then(|key| envelope_in(one, key));
+        let answer = envelope.as_ref().and_then(|one| AnswerStatement::of(one).ok()).map_or(answer, |said| said.answer);
+        Some((same, Self { answer, keys: vec![by], envelope }))
+    }
+
+    fn of_envelope(envelope: Envelope) -> Option<(String, Self)> {
+        let said = AnswerStatement::of(&envelope).ok()?;
+        let keys = envelope.signatures().iter().filter_map(|signature| signature.keyid.clone()).collect();
+        Some((said.canonical(), Self { answer: said.answer, keys, envelope: Some(envelope) }))
+    }
+
+    /// Adds the signatures of another person.
+    fn join(&mut self, other: Self) {
+        self.keys.extend(other.keys);
+        self.envelope = self.envelope.take().zip(other.envelope).map(|(known, other)| {
+            let signatures = known.signatures().iter().chain(other.signatures()).cloned().collect();
+            known.with(signatures)
+        });
+    }
+}
+
+/// Returns the encrypted envelope that one person has signed.
+pub(crate) fn envelope_in(one: &ReceivedSignal, key: &EncryptionKey) -> Option<Envelope> {
+    let value = EncryptedValue::read(&one.payload)?.decrypt(key, (&one.name, &one.id)).ok()?;
+    value.as_str()?.parse().ok()
 }
 
 /// The outcome of an answer that was not refused.
@@ -442,9 +488,22 @@ impl Question {
     ///
     /// If it is one to another question, or does not fit.
     pub fn check(&self, machine: &dyn Machine, envelope: &Envelope) -> Result<Value, AnswerError> {
+        self.in_asking(machine, |asking| self.conforming(asking, self.answer_in(envelope)?, true))
+    }
+
+    /// Calls a function with the graph that asks: that of the run, or of a run inside it.
+    fn in_asking<T>(&self, machine: &dyn Machine, read: impl FnOnce(&dyn Machine) -> T) -> T {
         let inner = (self.graph != tables(machine.graph()).id.as_str()).then(|| graph_inside(machine, &self.graph));
-        let asking = inner.as_ref().and_then(Option::as_deref).unwrap_or(machine);
-        self.conforming(asking, self.answer_in(envelope)?, true)
+        read(inner.as_ref().and_then(Option::as_deref).unwrap_or(machine))
+    }
+
+    /// Returns where the secrets are in the answer; `None` if it has none. `machine` is the graph of the run, also if a nested run
+    /// asks.
+    pub fn secrets(&self, machine: &dyn Machine) -> Option<Mask> {
+        if self.is_escalation {
+            return None;
+        }
+        self.in_asking(machine, |asking| tables(asking.graph()).settings.secrets.answers.get(&self.node).cloned())
     }
 
     /// Returns the payload as canonical JSON: the text of which people sign the digest. A program that shows it to a person compares
@@ -575,11 +634,37 @@ impl Question {
         if self.is_escalation {
             return self.count;
         }
-        let inner = (self.graph != tables(machine.graph()).id.as_str()).then(|| graph_inside(machine, &self.graph));
-        let asking = inner.as_ref().and_then(Option::as_deref).unwrap_or(machine);
-        let node = tables(asking.graph()).nodes.iter().find(|node| node.name == self.node);
-        let ask = node.and_then(|node| node.wait()?.ask.as_ref());
-        ask.map_or(self.count, |ask| ask.count_of(answer))
+        self.in_asking(machine, |asking| {
+            let node = tables(asking.graph()).nodes.iter().find(|node| node.name == self.node);
+            let ask = node.and_then(|node| node.wait()?.ask.as_ref());
+            ask.map_or(self.count, |ask| ask.count_of(answer))
+        })
+    }
+
+    /// Returns the part of an answer to this question that can be read without the key of its secrets. The signatures are not
+    /// verified.
+    ///
+    /// # Errors
+    ///
+    /// If it is no such answer, as a part of a sentence.
+    pub fn shown(&self, machine: &dyn Machine, signal: &TakenSignal) -> Result<ShownAnswer, String> {
+        let secrets = self.secrets(machine).filter(|_| signal.encrypted.is_some());
+        let secrets = secrets.ok_or("it is encrypted exactly if it has secrets")?;
+        let shown = ShownAnswer::read(&signal.value).ok_or("it does not say who signed it")?;
+        if signal.name != self.wait || signal.id != self.wait {
+            return Err("it is one to another question".to_owned());
+        }
+        if secrets.hide(shown.answer.clone()) != shown.answer {
+            return Err("it shows a secret".to_owned());
+        }
+        let count = self.count_of(machine, &shown.answer);
+        if shown.by.len() < count as usize {
+            return Err(format!("{} signed it, and {count} must", shown.by.len()));
+        }
+        if shown.by.iter().any(|by| decoded(&by.key).is_none() || by.role != self.role) {
+            return Err("it names something else than a key with the role".to_owned());
+        }
+        Ok(shown)
     }
 
     /// Verifies that a signal is the answer to this question, with the keys that it names.
@@ -588,7 +673,8 @@ impl Question {
     ///
     /// If it is not, as a part of a sentence.
     pub fn proves(&self, machine: &dyn Machine, signal: &TakenSignal) -> Result<SignedAnswer, String> {
-        let signed = SignedAnswer::read(&signal.value).ok_or("it has no signed answer")?;
+        let secrets = self.secrets(machine);
+        let signed = SignedAnswer::of_signal(signal, secrets.as_ref())?;
         if signal.name != self.wait || signal.id != self.wait {
             return Err("it is one to another question".to_owned());
         }
@@ -648,6 +734,23 @@ impl AnswerStatement {
 }
 
 impl SignedAnswer {
+    /// Returns the answer in a signal that is open. `secrets` says where the answer has some.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer, or it is encrypted in another way than its secrets need.
+    fn of_signal(signal: &TakenSignal, secrets: Option<&Mask>) -> Result<Self, String> {
+        let signed = Self::read(&signal.value).ok_or("it has no signed answer")?;
+        match (secrets, &signal.encrypted) {
+            (None, None) => Ok(signed),
+            (Some(secrets), Some(EncryptedValue { shown, .. })) if signed.shown(secrets).to_value() == *shown => {
+                Ok(signed)
+            }
+            (Some(_), Some(_)) => Err("it shows something else than those who signed it said".to_owned()),
+            _ => Err("it is encrypted exactly if it has secrets".to_owned()),
+        }
+    }
+
     /// Checks that each of those who signed it has a key, and is an owner, of their own. If several must sign, all of them are
     /// known.
     fn distinct(&self, count: u32) -> Result<(), AnswerError> {

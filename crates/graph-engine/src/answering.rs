@@ -4,22 +4,27 @@ use std::sync::Arc;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::secret::Mask;
+use graph_model::value::Value;
 use graph_signing::PublicKey;
 
-use crate::address::{self, Address};
-use crate::answer::{AnswerError, AnswerKeys, Answered, MOST_PROPOSALS, Question, SignedAnswer};
+use crate::address::{self, Address, proposal_of, proposals};
+use crate::answer::{
+    AnswerError, AnswerKeys, Answered, MOST_PROPOSALS, Question, ShownProposal, SignedAnswer, envelope_in,
+};
 use crate::dsse::Envelope;
 use crate::encryption_key::EncryptionKey;
 use crate::error::ResumeError;
 use crate::graph::tables;
 use crate::machine::Machine;
+use crate::payload::{EncryptedValue, payload, same_statement};
 use crate::record::{Entry, JournalError, SignedRecord, VerifiedJournal};
 use crate::replay::replay;
 use crate::resume::read_journal;
 use crate::run_secrets::RunSecrets;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
-use crate::signal::{SignalError, payload, proposal_of, proposals, read, seal};
+use crate::signal::{JournalKeys, Receives, SignalError, read, seal};
 use crate::step::{graph_inside, nested_at};
 use crate::store::{Inbox, Received, ReceivedSignal, Signal, SignalPlace, Store, StoreError};
 
@@ -99,9 +104,19 @@ impl Runtime {
         let inner =
             (question.graph() != tables(graph.graph()).id.as_str()).then(|| graph_inside(graph, question.graph()));
         let machine: &dyn Machine = inner.as_ref().and_then(Option::as_deref).unwrap_or(graph);
+        let secrets = match question.secrets(machine) {
+            Some(mask) => {
+                let asking = nested_at(run, address::split(&question.wait).0);
+                let asking = asking.unwrap_or_else(|| run.clone());
+                let start = self.inner.start_of(tables(machine.graph()), &asking).await.map_err(AnswerError::Run)?;
+                let key = self.inner.key_of_secrets(machine, &asking, &start).map_err(AnswerError::Run)?;
+                Some(AnswerSecrets { mask, key })
+            }
+            None => None,
+        };
         let read = Arc::clone(keys);
         let keys = tokio::task::spawn_blocking(move || read()).await.map_err(|_| AnswerError::Keys)?;
-        let receiver = AnswerReceiver { services: &self.inner, store: &**store, machine, question, start };
+        let receiver = AnswerReceiver { services: &self.inner, store: &**store, machine, question, start, secrets };
         receiver.answer(envelope, &*keys).await
     }
 }
@@ -158,6 +173,13 @@ struct AnswerReceiver<'a> {
     machine: &'a dyn Machine,
     question: &'a Question,
     start: Digest,
+    secrets: Option<AnswerSecrets<'a>>,
+}
+
+/// The secrets in the answers to a question.
+struct AnswerSecrets<'a> {
+    mask: Mask,
+    key: &'a EncryptionKey,
 }
 
 impl AnswerReceiver<'_> {
@@ -192,7 +214,11 @@ impl AnswerReceiver<'_> {
     fn joint(&self, envelope: &Envelope, inbox: &Inbox, keys: &dyn AnswerKeys) -> Result<SignedAnswer, AnswerError> {
         let mut signatures = envelope.signatures().to_vec();
         let proposed = inbox.signals.iter().filter(|one| proposal_of(&one.name) == Some(&self.question.wait));
-        let proposed = proposed.filter_map(|one| one.payload.parse::<Envelope>().ok());
+        let envelope_of = |one: &ReceivedSignal| match &self.secrets {
+            Some(secrets) => envelope_in(one, secrets.key),
+            None => one.payload.parse().ok(),
+        };
+        let proposed = proposed.filter_map(envelope_of);
         for other in proposed.filter(|other| other.says_the_same(envelope)) {
             for signature in other.signatures() {
                 let is_new = signatures.iter().all(|known| known.keyid != signature.keyid);
@@ -210,11 +236,12 @@ impl AnswerReceiver<'_> {
     async fn propose(&self, signed: &SignedAnswer) -> Result<(), AnswerError> {
         for signature in signed.envelope.signatures() {
             let key = signature.keyid.clone().unwrap_or_default();
-            let envelope = signed.envelope.clone().with(vec![signature.clone()]).to_string();
+            let envelope = signed.envelope.clone().with(vec![signature.clone()]);
             let mut number = 1;
             loop {
                 let (name, id) = (proposals(&self.question.wait), format!("{}?{key}.{number}", self.question.wait));
-                match self.receive(Signal::new(name, id, envelope.clone())).await {
+                let payload = self.proposal(&envelope, &signed.answer, &key, (&name, &id));
+                match self.receive(Signal::new(name, id, payload)).await {
                     Err(AnswerError::Store { source: StoreError::OtherSignal { .. }, .. })
                         if number < MOST_PROPOSALS =>
                     {
@@ -233,9 +260,27 @@ impl AnswerReceiver<'_> {
         Ok(())
     }
 
+    /// Returns the payload of an answer that one person has signed.
+    fn proposal(&self, envelope: &Envelope, answer: &Value, key: &str, place: (&str, &str)) -> String {
+        let Some(AnswerSecrets { mask, key: encryption_key }) = &self.secrets else { return envelope.to_string() };
+        let (run, wait) = (&self.question.run, &self.question.wait);
+        let statement = envelope.payload().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let same = same_statement(encryption_key, run, wait, &statement.unwrap_or_default());
+        let shown = ShownProposal { answer: mask.hide(answer.clone()), key: key.to_owned(), same };
+        let shown = serde_json::to_value(shown).expect("a proposal has only texts as keys");
+        EncryptedValue::new(encryption_key, run, place, &Value::from(envelope.to_string()), shown).payload()
+    }
+
     async fn accept(&self, joint: &SignedAnswer) -> Result<Answered, AnswerError> {
         let wait = &self.question.wait;
-        match self.receive(Signal::new(wait, wait, payload(&joint.to_value()))).await {
+        let payload = match &self.secrets {
+            Some(AnswerSecrets { mask, key }) => {
+                let (value, shown) = (joint.to_value(), joint.shown(mask).to_value());
+                EncryptedValue::new(key, &self.question.run, (wait, wait), &value, shown).payload()
+            }
+            None => payload(&joint.to_value()),
+        };
+        match self.receive(Signal::new(wait, wait, payload)).await {
             Ok(Received::Accepted(place)) => match self.question.due {
                 Some(due) if place.at >= due => Err(AnswerError::Expired { wait: wait.clone(), due }),
                 _ => Ok(Answered::Accepted),
@@ -271,7 +316,10 @@ impl AnswerReceiver<'_> {
         let named = inbox.signals.iter().filter(is_in_time).filter(|one| one.name == self.question.wait);
         // The engine leaves out all others.
         let proven = |one: &ReceivedSignal| {
-            let signal = read(self.machine, &address, &key, one.clone(), true).ok()?;
+            let keys =
+                JournalKeys { public: key.clone(), encryption: self.secrets.as_ref().map(|secrets| secrets.key) };
+            let secrets = self.secrets.as_ref().map(|secrets| &secrets.mask);
+            let signal = read(self.machine, &address, &keys, one.clone(), Receives::Answer { secrets }).ok()?;
             self.question.proves(self.machine, &signal).ok()
         };
         named.filter_map(proven).next()
@@ -329,7 +377,13 @@ impl RuntimeServices {
             let Entry::Take(take) = record.map_err(misfit)?.entry else { continue };
             let mut signals = take.taken.iter().filter_map(|taken| taken.signal.as_ref());
             if let Some(signal) = signals.rfind(|signal| signal.name == wait) {
-                let is_same = SignedAnswer::read(&signal.value).is_some_and(|one| one.envelope.says_the_same(envelope));
+                let mut signal = signal.clone();
+                // A value that cannot be decrypted is no answer, and so another one.
+                if let Some(key) = &self.encryption_key {
+                    signal.decrypt(key).ok();
+                }
+                let known = SignedAnswer::read(&signal.value);
+                let is_same = known.is_some_and(|known| known.envelope.says_the_same(envelope));
                 let other = AnswerError::Answered { wait: wait.to_owned() };
                 return if is_same { Ok(Answered::Already { taken: true }) } else { Err(other) };
             }

@@ -135,6 +135,14 @@ impl EncryptionKey {
         hex(&Digest::of(text.as_str()).as_bytes()[..8])
     }
 
+    /// Returns a digest of texts that nobody can compute or guess without the key. Each purpose has digests of its own.
+    pub(crate) fn mac(&self, purpose: &str, texts: &[&str]) -> Digest {
+        let key = Zeroizing::new(format!("graph-runtime {purpose} key {}", *self.to_hex()));
+        let parts = Zeroizing::new(serde_json::to_string(texts).expect("a list of texts is JSON"));
+        let inner = Digest::of_parts(&[key.as_bytes(), parts.as_bytes()]);
+        Digest::of_parts(&[key.as_bytes(), inner.as_bytes()])
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -41,7 +41,7 @@ use crate::record::{
     Calls, Covered, Done, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, reduced,
     targets,
 };
-use crate::run_secrets::{SecretLocation, hidden, tool_mask};
+use crate::run_secrets::{SecretLocation, hidden, result_mask};
 use crate::runtime::Runtime;
 use crate::schedule::is_others_turn;
 use crate::start::nests_waiting;
@@ -536,7 +536,7 @@ impl Engine {
             let result = match &visit.failure {
                 Some(failure) => View::Object(&**failure).to_value(),
                 None => {
-                    let mask = tool_mask(&self.graph().settings.secrets, &self.graph().node(node).kind);
+                    let mask = result_mask(self.graph(), node);
                     hidden(mask, visit.outcome(&self.slot).to_value())
                 }
             };
@@ -947,10 +947,9 @@ impl StepContext {
     /// graph has no secrets.
     fn covered(&self, visit: &VisitState, slot: &CallSlot, encrypts: bool) -> Option<Covered> {
         let (run_secrets, code, step) = (self.run_secrets.as_ref()?, self.graph(), visit.activation.number);
-        let secrets = &code.settings.secrets;
         let cover =
             |mask, place, value| if encrypts { run_secrets.encrypt(mask, place, value) } else { hidden(mask, value) };
-        let mask = tool_mask(secrets, &code.node(visit.activation.node).kind);
+        let mask = result_mask(code, visit.activation.node);
         let result = cover(mask, SecretLocation::result(step), visit.outcome(slot).to_plain_value());
         let change = |change: &Change| {
             let name = &code.keys[change.key].name;

@@ -36,6 +36,7 @@ mod meter;
 pub mod observer;
 mod outcome;
 pub mod past;
+pub mod payload;
 mod perform_items;
 mod receive;
 pub mod record;

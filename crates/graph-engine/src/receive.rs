@@ -7,16 +7,19 @@ use graph_model::digest::Digest;
 use graph_model::name::{NodeName, RunId};
 use graph_model::value::Value;
 
-use crate::address;
+use crate::address::{self, answered};
 use crate::call::Parent;
-use crate::error::StartError;
+use crate::cipher;
+use crate::encryption_key::EncryptionKey;
+use crate::error::{ResumeError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::machine::{Graph, Machine};
+use crate::payload::{EncryptedValue, payload};
 use crate::record::{JournalError, VerifiedJournal};
 use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
-use crate::signal::{NamedSignal, SignalError, answered, conforming, payload, seal};
+use crate::signal::{NamedSignal, SignalError, conforming, seal};
 use crate::status::Status;
 use crate::step::{graph_inside, nested_at};
 use crate::store::{Page, Received, Signal, StoreError, Wait, WaitFilter, WaitPage};
@@ -76,20 +79,24 @@ impl Runtime {
         }
         let failed = |source| SignalError::Store { run: run.clone(), source };
         let (path, own) = address::split(&signal.name);
-        let (value, start) = match path {
+        let (payload, start) = match path {
             "" => {
                 self.inner.may_signal(graph, own)?;
                 let value = conforming(graph, own, signal.value)?;
-                (value, self.inner.start_of_outermost(tables(graph.graph()), run).await?)
+                let start = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
+                let receiver = Receiver { run: run.clone(), machine: graph, start: &start };
+                (self.inner.payload_for(&receiver, run, (&signal.name, &id), &value)?, start.link)
             }
             path => {
-                let start = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
-                let inner = self.inner.receiver(graph, run, path).await?;
-                self.inner.may_signal(&*inner, own)?;
-                (conforming(&*inner, own, signal.value)?, start)
+                let outermost = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
+                let (inner, machine, start) = self.inner.receiver(graph, run, path).await?;
+                self.inner.may_signal(&*machine, own)?;
+                let value = conforming(&*machine, own, signal.value)?;
+                let receiver = Receiver { run: inner, machine: &*machine, start: &start };
+                (self.inner.payload_for(&receiver, run, (&signal.name, &id), &value)?, outermost.link)
             }
         };
-        let signal = Signal::new(signal.name, id, payload(&value));
+        let signal = Signal::new(signal.name, id, payload);
         let (key, sealed, to) = (key.clone(), signal.clone(), run.clone());
         let seal = Arc::new(move |place| seal(&key, &to, &start, place, &sealed));
         store.receive(run, signal, seal).await.map_err(failed)
@@ -130,7 +137,7 @@ impl Runtime {
     pub async fn release<G: Machine>(&self, graph: &G, run: &RunId) -> Result<Vec<Wait>, SignalError> {
         let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Err(SignalError::NoStore) };
         let failed = |source| SignalError::Store { run: run.clone(), source };
-        let start = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
+        let FirstRecord { link: start, .. } = self.inner.start_of_outermost(tables(graph.graph()), run).await?;
         let (filter, mut page) = (WaitFilter { run: Some(run.clone()), ..WaitFilter::default() }, Page::default());
         let mut released = Vec::new();
         loop {
@@ -232,7 +239,12 @@ impl RuntimeServices {
     }
 
     /// Returns the graph of the nested run at a path, which receives signals.
-    async fn receiver(&self, graph: &dyn Machine, run: &RunId, path: &str) -> Result<Arc<dyn Machine>, SignalError> {
+    async fn receiver(
+        &self,
+        graph: &dyn Machine,
+        run: &RunId,
+        path: &str,
+    ) -> Result<(RunId, Arc<dyn Machine>, FirstRecord), SignalError> {
         let Some(store) = &self.store else { return Err(SignalError::NoStore) };
         let failed = |source| SignalError::Store { run: run.clone(), source };
         let nobody = || SignalError::NotInside { run: run.clone(), path: path.to_owned() };
@@ -248,16 +260,60 @@ impl RuntimeServices {
             });
         }
         let machine = graph_inside(graph, &found.graph).ok_or_else(nobody)?;
-        self.start_of(tables(machine.graph()), &inner).await?;
-        Ok(machine)
+        let start = self.start_of(tables(machine.graph()), &inner).await?;
+        Ok((inner, machine, start))
     }
 
-    /// Returns the link of a run's first record, and the visit of the run around it.
+    /// Returns the payload of a signal, with a value that fits the graph that receives it. If it has secrets, it is encrypted.
+    fn payload_for(
+        &self,
+        receiver: &Receiver<'_>,
+        outermost: &RunId,
+        (name, id): (&str, &str),
+        value: &Value,
+    ) -> Result<String, SignalError> {
+        let Receiver { run, machine, start } = receiver;
+        let secrets = &tables(machine.graph()).settings.secrets;
+        let Some(mask) = secrets.signals.get(address::split(name).1) else { return Ok(payload(value)) };
+        let key = self.key_of_secrets(*machine, run, start)?;
+        let shown = mask.hide(value.clone());
+        Ok(EncryptedValue::new(key, outermost, (name, id), value, shown).payload())
+    }
+
+    /// Returns the key that encrypts the secrets of a run.
+    ///
+    /// # Errors
+    ///
+    /// If this runtime has none, or another one than the run began with.
+    pub(crate) fn key_of_secrets(
+        &self,
+        machine: &dyn Machine,
+        run: &RunId,
+        start: &FirstRecord,
+    ) -> Result<&EncryptionKey, SignalError> {
+        let graph = || tables(machine.graph()).id.to_string();
+        let start_error = |error| SignalError::Start(Box::new(error));
+        if !cipher::IS_THERE {
+            return Err(start_error(StartError::NoCipher { graph: graph() }));
+        }
+        let key = self.encryption_key.as_ref();
+        let key = key.ok_or_else(|| start_error(StartError::NoEncryptionKey { graph: graph() }))?;
+        match &start.encryption_key {
+            found if *found == Some(key.fingerprint()) => Ok(key),
+            found => {
+                let (expected, found) = (key.fingerprint(), found.clone());
+                let reason = ResumeError::AnotherEncryptionKey { run: run.clone(), expected, found }.to_string();
+                Err(SignalError::Unreadable { run: run.clone(), reason })
+            }
+        }
+    }
+
+    /// Reads the first record of a run.
     ///
     /// # Errors
     ///
     /// If there is no such run, its journal cannot be verified, or it is another graph's.
-    async fn start_of(&self, code: &GraphTables, run: &RunId) -> Result<(Digest, Option<Parent>), SignalError> {
+    pub(crate) async fn start_of(&self, code: &GraphTables, run: &RunId) -> Result<FirstRecord, SignalError> {
         let (Some(store), Some(key)) = (&self.store, &self.key) else { return Err(SignalError::NoStore) };
         let signed = store.load(run).await.map_err(|source| SignalError::Store { run: run.clone(), source })?;
         let misfit = |reason| SignalError::Journal { run: run.clone(), reason };
@@ -268,14 +324,33 @@ impl RuntimeServices {
             return Err(SignalError::AnotherGraph { run: run.clone(), expected, found });
         }
         let link = verified.chain().start().ok_or_else(|| misfit(JournalError::Empty))?;
-        Ok((link, start.parent))
+        Ok(FirstRecord { link, parent: start.parent, encryption_key: start.encryption_key })
     }
 
-    /// Returns the link of the first record of a run that is not nested.
-    async fn start_of_outermost(&self, code: &GraphTables, run: &RunId) -> Result<Digest, SignalError> {
+    /// Reads the first record of a run that is not nested.
+    async fn start_of_outermost(&self, code: &GraphTables, run: &RunId) -> Result<FirstRecord, SignalError> {
         match self.start_of(code, run).await? {
-            (link, None) => Ok(link),
-            (_, Some(parent)) => Err(SignalError::Nested { run: run.clone(), outer: parent.run }),
+            FirstRecord { parent: Some(parent), .. } => {
+                Err(SignalError::Nested { run: run.clone(), outer: parent.run })
+            }
+            start => Ok(start),
         }
     }
+}
+
+/// The first record of a run, as far as senders need it.
+pub(crate) struct FirstRecord {
+    /// Its link.
+    link: Digest,
+    /// The visit of the run around it.
+    parent: Option<Parent>,
+    /// The fingerprint of the key that encrypts the secrets of the run.
+    encryption_key: Option<String>,
+}
+
+/// The run that receives a signal: the outermost one, or one inside it.
+struct Receiver<'r> {
+    run: RunId,
+    machine: &'r dyn Machine,
+    start: &'r FirstRecord,
 }

@@ -8,23 +8,22 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base64ct::{Base64, Encoding};
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::secret::{HIDDEN, Mask, Secrets, wipe};
+use graph_model::secret::{HIDDEN, Mask, wipe};
 use graph_model::value::{Map, Value};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::cipher;
-use crate::cipher::NONCE;
+use crate::cipher::{decrypt_value, encrypt_value};
+
+pub use crate::cipher::NotOpened;
 use crate::encryption_key::EncryptionKey;
 use crate::failure::Failure;
-use crate::graph::{CompiledKind, GraphTables};
+use crate::graph::GraphTables;
 
 /// The name of the field that holds an encrypted value.
 const SEALED: &str = "$sealed";
-/// Plain texts are padded to a multiple of this, so that an encrypted value reveals little of its length.
-const BLOCK: usize = 64;
 /// The minimum length in bytes of a text that is cut out of others: shorter ones occur too often by chance.
 const LEAST: usize = 4;
 
@@ -191,16 +190,7 @@ impl RunSecrets {
     }
 
     fn encrypt_one(&self, secret: &Value, bound: &str) -> String {
-        let mut plain = Zeroizing::new(secret.to_string());
-        let length = plain.len().next_multiple_of(BLOCK);
-        // White space after a JSON value means nothing.
-        while plain.len() < length {
-            plain.push(' ');
-        }
-        let nonce = self.nonce();
-        let encrypted = cipher::encrypt(self.key(), &nonce, plain.as_bytes(), bound.as_bytes());
-        let encrypted = encrypted.expect("a value is shorter than what the cipher can encrypt");
-        Base64::encode_string(&[nonce.as_slice(), &encrypted].concat())
+        encrypt_value(self.key(), secret, bound, |_| self.nonce())
     }
 
     /// Opens the secrets in a value that [`RunSecrets::encrypt`] encrypted at the same place, and remembers them.
@@ -257,12 +247,7 @@ impl RunSecrets {
     }
 
     fn decrypt_one(&self, text: &str, bound: &str) -> Result<Value, NotOpened> {
-        let bytes = Base64::decode_vec(text).map_err(|_| NotOpened)?;
-        let (nonce, encrypted) = bytes.split_at_checked(NONCE).ok_or(NotOpened)?;
-        let nonce = nonce.try_into().map_err(|_| NotOpened)?;
-        let plain = cipher::decrypt(self.key(), nonce, encrypted, bound.as_bytes()).ok_or(NotOpened)?;
-        let plain = Zeroizing::new(plain);
-        serde_json::from_slice(&plain).map_err(|_| NotOpened)
+        decrypt_value(self.key(), text, bound)
     }
 
     /// Returns the text that an encrypted value is bound to: it opens nowhere else.
@@ -270,25 +255,19 @@ impl RunSecrets {
         serde_json::json!(["graph-runtime secret", self.run, place.step, place.part, place.key, way]).to_string()
     }
 
-    fn key(&self) -> &[u8; 32] {
-        self.key.as_ref().expect("a run that is written down has a key, if it has secrets").as_bytes()
+    pub(crate) fn key(&self) -> &EncryptionKey {
+        self.key.as_ref().expect("a run that is written down has a key, if it has secrets")
     }
 
-    /// Draws a nonce that was not drawn before.
-    fn nonce(&self) -> [u8; NONCE] {
+    /// Draws the bytes of a nonce that was not drawn before.
+    fn nonce(&self) -> Digest {
         let count = self.drawn.fetch_add(1, Ordering::Relaxed);
         let mut text = Zeroizing::new([0; 40]);
         text[..32].copy_from_slice(self.seed.as_ref());
         text[32..].copy_from_slice(&count.to_be_bytes());
-        let mut nonce = [0; NONCE];
-        nonce.copy_from_slice(&Digest::of(&text[..]).as_bytes()[..NONCE]);
-        nonce
+        Digest::of(&text[..])
     }
 }
-
-/// A secret cannot be opened.
-#[derive(Debug)]
-pub struct NotOpened;
 
 impl<'a> SecretLocation<'a> {
     /// The inputs of a run.
@@ -335,14 +314,19 @@ impl<'a> SecretLocation<'a> {
     }
 }
 
-/// Returns where secrets are in the result of a node's tool.
-pub fn result_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
-    tool_mask(&code.settings.secrets, code.node_named(node).map(|node| &code.node(node).kind)?)
+/// Returns where secrets are in the result of a visit of the node with a name.
+pub fn named_result_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
+    result_mask(code, code.node_named(node)?)
 }
 
-/// Returns where secrets are in the result of a node's tool; `None` for a foreach, which collects its results in a key.
-pub fn tool_mask<'c>(secrets: &'c Secrets, kind: &CompiledKind) -> Option<&'c Mask> {
-    secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?)
+/// Returns where secrets are in the result of a visit of a node: that of its tool, an answer, or the values of signals. A foreach has
+/// none; it collects its results in a key.
+pub fn result_mask(code: &GraphTables, node: u16) -> Option<&Mask> {
+    let kind = &code.node(node).kind;
+    match kind.wait() {
+        Some(wait) => wait.secrets.as_ref(),
+        None => code.settings.secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?),
+    }
 }
 
 /// Returns where secrets are in the results of a node's calls, also for a foreach.

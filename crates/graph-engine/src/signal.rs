@@ -6,16 +6,21 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::capability::Capability;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
+use graph_model::secret::Mask;
 use graph_model::value::{AsView, Mismatch, Value};
 use graph_signing::{PublicKey, SecretKey};
 use serde::Serialize;
 
-use crate::address::{self, Address};
+use crate::address::{self, Address, answered};
+use crate::encryption_key::EncryptionKey;
 use crate::error::{ResumeError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::machine::Machine;
+use crate::payload::EncryptedValue;
 use crate::record::{JournalError, TakenSignal};
+use crate::run_secrets::NotOpened;
 use crate::schema::{self, Invalid};
+use crate::step::find_inside;
 use crate::store::{ReceivedSignal, Signal, SignalPlace, Store, StoreError};
 
 /// A signal by its name, with its value. The enum `Signal` of a compiled graph becomes one.
@@ -40,6 +45,16 @@ impl NamedSignal {
     /// The signal with a name.
     pub fn new(name: impl Into<String>, value: Value) -> Self {
         Self { name: name.into(), value }
+    }
+
+    /// Whether the values of such a signal have secrets, in a graph or, if its name has a path, in one of those inside it.
+    pub fn may_have_secrets(&self, machine: &dyn Machine) -> bool {
+        let (path, own) = address::split(&self.name);
+        let has_secrets = |code: &GraphTables| code.settings.secrets.signals.contains_key(own);
+        match path {
+            "" => has_secrets(tables(machine.graph())),
+            _ => find_inside(machine, has_secrets).is_some(),
+        }
     }
 }
 
@@ -211,31 +226,6 @@ pub(crate) fn seal(key: &SecretKey, run: &RunId, start: &Digest, place: SignalPl
     Base64UrlUnpadded::encode_string(&signature)
 }
 
-/// Returns the payload of a signal as a store keeps it: its value as JSON.
-pub(crate) fn payload(value: &Value) -> String {
-    serde_json::to_string(value).expect("a value has only texts as keys and finite numbers")
-}
-
-/// Returns the name of the answers to a wait that too few have signed.
-pub(crate) fn proposals(wait: &str) -> String {
-    format!("{wait}?")
-}
-
-/// Returns the wait to which an answer is that too few have signed.
-pub(crate) fn proposal_of(name: &str) -> Option<&str> {
-    name.strip_suffix('?')
-}
-
-/// Returns the wait to which a signal is an answer, or an answer that too few have signed, by its name or its id. Other signals have
-/// other names and ids.
-pub(crate) fn answered(name: &str) -> Option<&str> {
-    let wait = name.split_once('?').map_or(name, |(wait, _)| wait);
-    let (path, own) = address::split(wait);
-    let (step, ordinal) = own.split_once('#')?;
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (is_number(step) && is_number(ordinal) && address::calls(path).is_some()).then_some(wait)
-}
-
 /// Returns how many signals of each name the inbox of a run has; an answer, also one that too few have signed, is no signal. `is_left`
 /// says whether nothing has taken the one at a place.
 ///
@@ -268,32 +258,98 @@ pub(crate) async fn unread(
 pub(crate) fn read(
     machine: &dyn Machine,
     address: &Address,
-    key: &PublicKey,
+    keys: &JournalKeys<'_>,
     received: ReceivedSignal,
-    is_answer: bool,
+    of: Receives<'_>,
 ) -> Result<TakenSignal, String> {
     const FOREIGN: &str = "no runtime with this key received it";
+    let own = address::split(&received.name).1;
+    let mask = match of {
+        Receives::Signal => tables(machine.graph()).settings.secrets.signals.get(own),
+        Receives::Answer { secrets } => secrets,
+        Receives::Release => None,
+    };
     let ReceivedSignal { place: SignalPlace { order, at }, name, id, payload: text, receipt, .. } = received;
-    let value: Value = serde_json::from_str(&text).map_err(|_| FOREIGN)?;
-    let signal = TakenSignal { name, id, order, at, value, receipt };
-    if payload(&signal.value) != text || !is_received(address, key, &signal) {
+    let (value, encrypted) = match mask {
+        Some(_) => {
+            let encrypted = EncryptedValue::read(&text).ok_or("it has secrets, and is not encrypted")?;
+            (encrypted.shown.clone(), Some(encrypted))
+        }
+        None => (serde_json::from_str(&text).map_err(|_| FOREIGN)?, None),
+    };
+    let mut signal = TakenSignal { name, id, order, at, value, encrypted, receipt };
+    if signal.payload() != text || !is_received(address, &keys.public, &signal) {
         return Err(FOREIGN.to_owned());
     }
-    if is_answer {
+    if signal.is_closed() {
+        let opened = keys.encryption.ok_or(NotOpened).and_then(|key| signal.decrypt(key));
+        opened.map_err(|_| "it was encrypted with another key than this runtime's".to_owned())?;
+    }
+    if !matches!(of, Receives::Signal) {
         return Ok(signal);
     }
+    fits(machine, &signal).map(|()| signal)
+}
+
+/// Fails unless the value of a signal fits the graph, and the part of it that is shown is right.
+///
+/// # Errors
+///
+/// If it does not, without its secrets.
+pub fn fits(machine: &dyn Machine, signal: &TakenSignal) -> Result<(), String> {
+    let name = &signal.name;
+    let mask = tables(machine.graph()).settings.secrets.signals.get(signal.own_name());
+    if mask.is_some() != signal.encrypted.is_some() {
+        return Err(format!("`{name}` is encrypted exactly if it has secrets"));
+    }
+    if let (Some(mask), Some(encrypted)) = (mask, &signal.encrypted) {
+        if mask.hide(encrypted.shown.clone()) != encrypted.shown {
+            return Err(format!("`{name}` shows a secret"));
+        }
+        if signal.is_closed() {
+            return Ok(());
+        }
+        if mask.hide(signal.value.clone()) != encrypted.shown {
+            return Err(format!("`{name}` shows something else than it has"));
+        }
+    }
     match conforming(machine, signal.own_name(), signal.value.clone()) {
-        Ok(value) if value == signal.value => Ok(signal),
-        Ok(_) => Err(format!("`{}` has another value in this graph", signal.name)),
+        Ok(value) if value == signal.value => Ok(()),
+        Ok(_) => Err(format!("`{name}` has another value in this graph")),
+        // A program without the feature cannot check values against a schema.
+        Err(SignalError::Schema { .. }) if !schema::IS_THERE => Ok(()),
+        Err(_) if mask.is_some() => Err(format!("`{name}` does not fit the graph")),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// The keys of a runtime that reads what was received.
+pub(crate) struct JournalKeys<'k> {
+    /// The one that receipts are signed with.
+    pub(crate) public: PublicKey,
+    /// The one that secrets are encrypted with.
+    pub(crate) encryption: Option<&'k EncryptionKey>,
+}
+
+/// The kind of a signal, by its name.
+#[derive(Clone, Copy)]
+pub(crate) enum Receives<'m> {
+    /// A signal of the graph.
+    Signal,
+    /// An answer, with these secrets in its envelope.
+    Answer {
+        /// Where the secrets are in the answer.
+        secrets: Option<&'m Mask>,
+    },
+    /// The release of a visit that is paused.
+    Release,
 }
 
 /// Whether a key signed the receipt of a signal that a journal has, for the run with an address.
 pub fn is_received(address: &Address, key: &PublicKey, signal: &TakenSignal) -> bool {
     let place = SignalPlace { order: signal.order, at: signal.at };
     let is_for_it = address::split(&signal.name).0 == address.path;
-    let said = statement(&address.run, &address.start, place, &signal.name, &signal.id, &payload(&signal.value));
+    let said = statement(&address.run, &address.start, place, &signal.name, &signal.id, &signal.payload());
     let mut signature = [0; 64];
     let decoded = Base64UrlUnpadded::decode(&signal.receipt, &mut signature);
     is_for_it && decoded.is_ok_and(|bytes| bytes.len() == 64) && key.verifies(&said, &signature)

@@ -1,6 +1,10 @@
 //! An answer that people have signed, as a run has it.
 
+use std::fmt;
+
 use base64ct::{Base64UrlUnpadded, Encoding};
+use graph_model::digest::Digest;
+use graph_model::secret::Mask;
 use graph_model::value::{FromValue, Value};
 use graph_signing::{Fingerprint, PublicKey};
 use serde::{Deserialize, Serialize};
@@ -9,7 +13,7 @@ use crate::dsse::Envelope;
 use crate::failure::ActionError;
 
 /// The answer that ended an interrupt, with its proof: the value of a signal that has the id of the wait as its name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SignedAnswer {
@@ -60,6 +64,18 @@ impl SignedAnswer {
             .map_err(|mismatch| ActionError::permanent(format!("the answer does not fit: {mismatch}")))
     }
 
+    /// Returns the name of the node that asked.
+    pub(crate) fn node(&self) -> Option<String> {
+        let said: Value = serde_json::from_slice(&self.envelope.payload().ok()?).ok()?;
+        said.get("node")?.as_str().map(str::to_owned)
+    }
+
+    /// Returns the part of it that is not secret.
+    pub(crate) fn shown(&self, secrets: &Mask) -> ShownAnswer {
+        let answer = secrets.hide(self.answer.clone());
+        ShownAnswer { answer, by: self.by.clone(), envelope: Digest::of(self.envelope.to_string()) }
+    }
+
     /// Reads the value of a signal.
     pub fn read(value: &Value) -> Option<Self> {
         let text = serde_json::to_string(value).ok()?;
@@ -67,6 +83,39 @@ impl SignedAnswer {
     }
 
     /// Returns the value of the signal.
+    pub(crate) fn to_value(&self) -> Value {
+        serde_json::to_value(self).expect("an answer has only texts as keys")
+    }
+}
+
+impl fmt::Debug for SignedAnswer {
+    /// Shows those who answered. The answer may have secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignedAnswer").field("by", &self.by).finish_non_exhaustive()
+    }
+}
+
+/// The part of an answer with secrets that is not secret, beside the encrypted whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ShownAnswer {
+    /// The answer, with `[secret]` in the places of secrets.
+    pub answer: Value,
+    /// Those who answered, in the order of the signatures.
+    pub by: Vec<Answerer>,
+    /// The SHA-256 of the envelope as JSON, in its only spelling, with the signatures.
+    pub envelope: Digest,
+}
+
+impl ShownAnswer {
+    /// Reads what a signal shows of an answer.
+    pub fn read(value: &Value) -> Option<Self> {
+        let text = serde_json::to_string(value).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Returns what a signal shows.
     pub(crate) fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("an answer has only texts as keys")
     }

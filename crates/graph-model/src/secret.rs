@@ -221,6 +221,12 @@ pub struct Secrets {
     /// In the results of tools, by the tools' indices.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<u16, Mask>,
+    /// In the values of signals, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub signals: BTreeMap<String, Mask>,
+    /// In the answers of people, by the names of the nodes that ask.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub answers: BTreeMap<String, Mask>,
     /// In the result of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Mask>,

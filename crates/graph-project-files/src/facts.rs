@@ -12,7 +12,6 @@ use serde_json::json;
 
 use crate::objects::Object;
 use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
-use graph_engine::answer::SignedAnswer;
 use graph_engine::failure::HeldFailure;
 use graph_engine::machine::{Keep, Topology, TopologyNode};
 use graph_engine::record::hide_encrypted;
@@ -249,8 +248,8 @@ impl RunProjection {
     fn take_waits(&mut self, take: &Take, additions: &mut FileAdditions) {
         for taken in &take.taken {
             let Some(over) = self.waiting.remove(&taken.step) else { continue };
-            let event = taken.signal.as_ref().map(|signal| match SignedAnswer::read(&signal.value) {
-                Some(signed) => ("answered_by", signed.by.iter().map(|by| by.owner.as_str()).collect()),
+            let event = taken.signal.as_ref().map(|signal| match signal.answerers() {
+                Some(by) => ("answered_by", by.iter().map(|by| by.owner.as_str()).collect()),
                 None => ("signal", json!({"name": signal.name, "id": signal.id})),
             });
             let mut payload = json!({"step": over.number, "node": over.node, "signal": null});

@@ -165,7 +165,15 @@ struct ApprovalFacts {
     wait: String,
     node: String,
     received_on: String,
-    statement: Sha256,
+    /// Absent if the answer has secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    statement: Option<Sha256>,
+    /// Present if the answer has secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    envelope: Option<Sha256>,
+    /// Why the signatures were not verified: `sealed`, if the key of the secrets was not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    not_verified: Option<String>,
     payload: Sha256,
     by: Vec<ApproverFacts>,
 }
@@ -197,6 +205,9 @@ struct InsideFacts {
     link: Sha256,
 }
 
+/// Says that an answer is encrypted, and its key was not there.
+const SEALED: &str = "sealed";
+
 fn graph_facts(audit: &Audit) -> GraphStatement {
     GraphStatement {
         id: audit.graph.clone(),
@@ -214,10 +225,20 @@ fn edit_facts(edit: &EditSummary) -> EditFacts {
 }
 
 fn approval_facts(approval: &Approval) -> ApprovalFacts {
-    let Approval { wait, node, at, statement, payload, by } = approval.clone();
+    let Approval { wait, node, at, statement, envelope, is_verified, payload, by } = approval.clone();
     let by = by.into_iter().map(|Approver { key, owner, role }| ApproverFacts { key: key.to_string(), owner, role });
-    let (statement, payload) = (Sha256 { sha256: statement }, Sha256 { sha256: payload });
-    ApprovalFacts { wait, node, received_on: at, statement, payload, by: by.collect() }
+    let sha256 = |digest: Option<Digest>| digest.map(|sha256| Sha256 { sha256 });
+    let not_verified = (!is_verified).then(|| SEALED.to_owned());
+    ApprovalFacts {
+        wait,
+        node,
+        received_on: at,
+        statement: sha256(statement),
+        envelope: sha256(envelope),
+        not_verified,
+        payload: Sha256 { sha256: payload },
+        by: by.collect(),
+    }
 }
 
 fn signal_facts(signal: &SignalSummary) -> SignalFacts {

@@ -10,7 +10,7 @@ use graph_runtime::{AnswerError, Builder, EncryptionKey, Fingerprint, RunId, Run
 use graph_signing::SecretKey;
 use serde_json::json;
 
-use super::signal::read_value;
+use super::signal::{STDIN, exposed, read_value};
 use super::stored::{self, Access};
 use super::stored_run::{own_graph, verifying_key};
 use super::{plain, read, signing_key};
@@ -149,6 +149,9 @@ impl AnswerArguments {
             }
             (None, Some(answer)) => {
                 let question = self.question(open, self.wait.as_deref())?;
+                if answer != STDIN && question.secrets(graph).is_some() {
+                    return Err(exposed(&format!("the answer to `{}`", question.node), "--json -").into());
+                }
                 (question.answer(&read_value(answer)?), question)
             }
             (None, None) => return Ok(None),
@@ -157,6 +160,7 @@ impl AnswerArguments {
         let answer = question.check(graph, &envelope)?;
         let Question { run, wait, node, payload, .. } = question;
         let key = signing_key(self.key.as_ref())?;
+        let answer = question.secrets(graph).map_or_else(|| answer.clone(), |secrets| secrets.hide(answer.clone()));
         err!(
             "{}",
             plain(&format!("note: you answer `{node}` ({wait}) of run `{run}`, which shows {payload}, with {answer}"))

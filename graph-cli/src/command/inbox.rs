@@ -97,7 +97,7 @@ async fn proposals(path: &Path, waits: &[WaitRow]) -> Vec<Vec<Proposal>> {
     let Ok(store) = stored::open(path, Access::Write).await else { return all };
     for (found, row) in all.iter_mut().zip(waits).filter(|(_, row)| is_of_several(row)) {
         if let Ok(inbox) = store.inbox(&row.run).await {
-            *found = Proposal::all(&inbox, row.wait.id.as_str());
+            *found = Proposal::all(&inbox, row.wait.id.as_str(), None);
         }
     }
     all
@@ -126,13 +126,12 @@ fn shown(row: &WaitRow, proposed: &[Proposal]) -> Option<Value> {
 }
 
 fn proposal(proposal: &Proposal) -> Value {
-    let keys: Vec<_> = proposal.envelope.signatures().iter().map(|signature| &signature.keyid).collect();
-    json!({"answer": proposal.answer, "keys": keys})
+    json!({"answer": proposal.answer, "keys": proposal.keys})
 }
 
 /// Returns how many sign, and how many have signed the answer that most of them have signed.
 fn signers(count: u32, proposed: &[Proposal]) -> String {
-    match proposed.iter().map(|proposal| proposal.envelope.signatures().len()).max() {
+    match proposed.iter().map(|proposal| proposal.keys.len()).max() {
         Some(have) => format!("{have} of {count}"),
         None => count.to_string(),
     }

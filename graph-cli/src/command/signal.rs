@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use graph_model::digest::hex;
 use graph_runtime::store::{Received, SignalPlace};
-use graph_runtime::{NamedSignal, RunId, Runtime, Store, Value};
+use graph_runtime::{Builder, EncryptionKey, NamedSignal, RunId, Runtime, Store, Value};
 use serde_json::json;
 
 use super::signing_key;
@@ -38,6 +38,9 @@ pub(crate) struct SignalArguments {
     /// The secret key that signs the store's journals [default: your own]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// The key that encrypts the run's secrets
+    #[arg(long, alias = "seal-key", value_name = "FILE")]
+    encryption_key: Option<PathBuf>,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -55,8 +58,13 @@ pub(crate) fn run(arguments: &SignalArguments) -> CommandResult {
         let records = store.load(&arguments.run).await?;
         let graph = own_graph(&records, arguments.graph.as_deref(), "--graph FILE")?;
         // The caller has the store and the key of its journals.
-        let runtime = Runtime::builder().store(store).sign_with(key).grant("rye.signal.*")?.build()?;
+        let builder = Runtime::builder().store(store).sign_with(key).grant("rye.signal.*")?;
+        let encryption_key = arguments.encryption_key.as_ref().map(|path| EncryptionKey::load(path)).transpose()?;
+        let runtime = encryption_key.into_iter().fold(builder, Builder::encrypt_with).build()?;
         let signal = NamedSignal::new(&arguments.name, value);
+        if arguments.value != STDIN && signal.may_have_secrets(&graph) {
+            return Err(exposed(&format!("the signal `{}`", arguments.name), STDIN));
+        }
         Ok::<_, Error>(runtime.signal(&graph, &arguments.run, signal, &id).await?)
     })?;
     let SignalArguments { run, name, .. } = arguments;
@@ -78,10 +86,20 @@ pub(crate) fn run(arguments: &SignalArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
+/// The argument in place of a value that is read from standard input.
+pub(super) const STDIN: &str = "-";
+
+/// Returns the error that a secret must not be on a command line.
+pub(super) fn exposed(what: &str, argument: &str) -> Error {
+    Error::new(format!(
+        "{what} has secrets, and others see command lines: write `{argument}`, and give the value on standard input"
+    ))
+}
+
 /// Reads a value as JSON, from the command line or from standard input.
 pub(super) fn read_value(text: &str) -> Result<Value, Error> {
     let text = match text {
-        "-" => {
+        STDIN => {
             let mut read = Vec::new();
             // A line feed behind the value is no part of it.
             io::stdin().take(MOST + 2).read_to_end(&mut read)?;

@@ -149,9 +149,10 @@ fn say(audit: &Audit) {
         audit.status.name()
     );
     audit.edits.iter().for_each(|edit| out!("  {}", edit_text(edit)));
-    for Approval { wait, node, at, by, .. } in &audit.approvals {
+    for Approval { wait, node, at, by, is_verified, .. } in &audit.approvals {
         let by: Vec<String> = by.iter().map(|by| format!("{} ({})", super::plain(&by.owner), by.key)).collect();
-        out!("  `{node}` ({wait}) was answered on {at} by {}", by.join(" and "));
+        let sealed = if *is_verified { "" } else { "; not verified: sealed" };
+        out!("  `{node}` ({wait}) was answered on {at} by {}{sealed}", by.join(" and "));
     }
 }
 
@@ -179,10 +180,18 @@ fn as_json(audit: &Audit) -> serde_json::Value {
 }
 
 fn approval_json(approval: &Approval) -> serde_json::Value {
-    let Approval { wait, node, at, statement, payload, by, .. } = approval;
+    let Approval { wait, node, at, statement, envelope, is_verified, payload, by, .. } = approval;
+    let [statement, envelope] = [statement, envelope].map(|digest| digest.map(|digest| digest.to_hex()));
     let by = by.iter().map(|by| json!({"key": by.key.to_string(), "owner": by.owner, "role": by.role}));
-    let (statement, payload, by) = (statement.to_hex(), payload.to_hex(), by.collect::<Vec<_>>());
-    json!({"wait": wait, "node": node, "at": at, "statement": statement, "payload": payload, "by": by})
+    let by: Vec<_> = by.collect();
+    let mut shown = json!({
+        "wait": wait, "node": node, "at": at, "statement": statement, "payload": payload.to_hex(), "by": by,
+    });
+    // The answer has secrets.
+    if let Some(envelope) = envelope {
+        (shown["envelope"], shown["verified"]) = (envelope.into(), (*is_verified).into());
+    }
+    shown
 }
 
 fn signal_json(signal: &SignalSummary) -> serde_json::Value {

@@ -261,3 +261,129 @@ fn nested_runs_are_answered_and_signalled_at_the_outermost_run() {
     let (code, out) = orders(&["show", "o"]);
     assert!(code == 0 && out.contains("all (waits until 20"), "{out}");
 }
+
+/// A graph that asks two people for a PIN, receives the number of a card, and uses both.
+const TRANSFER: &str = "permissions: [rye.execute.tool.rye.bash]
+config:
+  start: release
+  signals:
+    paid: { type: object, properties: { card: { type: string, x-secret: true }, cents: { type: integer } }, required: [card, cents] }
+  nodes:
+    release:
+      type: interrupt
+      payload: release it?
+      result_schema:
+        type: object
+        properties: { decision: { enum: [approve, refuse] }, pin: { type: string, x-secret: true } }
+        required: [decision, pin]
+      answered_by: { count: { approve: 2, refuse: 1 } }
+      timeout: 1h
+      on_timeout: none
+      assign: { pin: \"${result.pin}\" }
+      next: { by: result.decision, to: { approve: use, refuse: none } }
+    use:
+      action:
+        item_id: rye/bash
+        params: { command: 'test \"$PIN\" = 9182-7364 && echo \"used $PIN\"', env: { PIN: \"${state.pin}\" } }
+      assign: { used: \"${result.stdout}\" }
+      next: money
+    money:
+      type: wait
+      signals: [paid]
+      assign: { cents: \"${result.paid.cents}\", card: \"${result.paid.card}\" }
+      next: done
+    none: { type: return }
+    done: { type: return, output: { used: \"${state.used}\", cents: \"${state.cents}\", card: \"${state.card}\" } }
+";
+
+/// Everything that a run's owner and others are shown of an answer with a secret, and of a signal with one, is without it.
+#[test]
+fn an_answer_and_a_signal_with_secrets_are_shown_without_them() {
+    let place = Place::with_graph(TRANSFER);
+    for (who, owner) in [("ann", "Ann"), ("bo", "Bo")] {
+        assert_eq!(place.graph(&["keys", "generate", "--dir", who]).code, 0);
+        let public = format!("{who}/public_key.pem");
+        assert_eq!(place.graph(&["keys", "trust", &public, "--owner", owner]).code, 0);
+    }
+    for key in ["seal.key", "other.key"] {
+        let made = place.graph(&["keys", "encryption", key]);
+        assert_eq!(made.code, 0, "{}", made.err);
+    }
+    let mut said = String::new();
+    let mut told = |ran: &Ran| {
+        said.push_str(&ran.out);
+        said.push_str(&ran.err);
+    };
+    let begin = ["run", "graphs/g.yaml", "--store", "runs.db", "--run-id", "r", "--quiet"];
+    let refused = place.graph(&begin);
+    assert!(refused.code != 0 && refused.err.contains("encrypt"), "{}", refused.err);
+    let sealed = ["--encryption-key", "seal.key"];
+    let ran = place.graph(&[&begin[..], &sealed].concat());
+    assert_eq!(ran.code, 4, "{}", ran.err);
+    let json = r#"{"decision": "approve", "pin": "9182-7364"}"#;
+    let answer = |who: &str, with: &[&str]| {
+        let key = format!("{who}/private_key.pem");
+        let command = ["answer", "r", "--store", "runs.db", "--json", "-", "--key", &key];
+        place.piped(&[&command[..], with].concat(), json)
+    };
+    for wrong in [&[][..], &["--encryption-key", "other.key"]] {
+        let refused = answer("ann", wrong);
+        assert!(refused.code != 0 && refused.err.contains("key"), "{}", refused.err);
+        told(&refused);
+    }
+    // Others see command lines.
+    let exposed = place.stored(&[&["answer", "r", "--json", json][..], &sealed].concat());
+    assert!(exposed.code != 0 && exposed.err.contains("others see command lines"), "{}", exposed.err);
+    told(&exposed);
+    let proposed = answer("ann", &sealed);
+    assert_eq!(result(&proposed)["have"], 1);
+    told(&proposed);
+    let inbox = place.stored(&["inbox", "--json"]);
+    let hidden = json!({"decision": "approve", "pin": "[secret]"});
+    assert_eq!(result(&inbox)["open"][0]["proposed"][0]["answer"], hidden);
+    told(&inbox);
+    let accepted = answer("bo", &sealed);
+    assert_eq!(result(&accepted)["result"], "accepted");
+    told(&accepted);
+    let paid = r#"{"card": "4000-1234", "cents": 5}"#;
+    let signal = |with: &[&str]| {
+        let command = ["signal", "r", "paid", "-", "--id", "p-1", "--store", "runs.db"];
+        place.piped(&[&command[..], with].concat(), paid)
+    };
+    let exposed = place.stored(&[&["signal", "r", "paid", paid][..], &sealed].concat());
+    assert!(exposed.code != 0 && exposed.err.contains("others see command lines"), "{}", exposed.err);
+    told(&exposed);
+    for wrong in [&[][..], &["--encryption-key", "other.key"]] {
+        let refused = signal(wrong);
+        assert!(refused.code != 0 && refused.err.contains("key"), "{}", refused.err);
+        told(&refused);
+    }
+    for times in ["has the signal", "before, and has not taken it"] {
+        let sent = signal(&sealed);
+        assert!(sent.code == 0 && sent.out.contains(times), "{}{}", sent.out, sent.err);
+        told(&sent);
+    }
+    let ran = place.graph(&[&["run", "graphs/g.yaml", "--store", "runs.db", "--resume", "r"][..], &sealed].concat());
+    assert_eq!(result(&ran)["output"], json!({"used": "used [secret]", "cents": 5, "card": "[secret]"}));
+    told(&ran);
+    for shown in
+        [&["show", "r"][..], &["show", "r", "--json"], &["runs"], &["verify-run", "r", "--json"], &["watch", "r"]]
+    {
+        let ran = place.stored(shown);
+        assert_eq!(ran.code, 0, "{shown:?} {}", ran.err);
+        told(&ran);
+    }
+    let unverified = place.stored(&["verify-run", "r"]);
+    assert!(unverified.out.contains("not verified: sealed"), "{}", unverified.out);
+    told(&unverified);
+    let verified = place.stored(&[&["verify-run", "r"][..], &sealed].concat());
+    assert!(verified.code == 0 && !verified.out.contains("sealed"), "{}{}", verified.out, verified.err);
+    told(&verified);
+    for secret in ["9182-7364", "4000-1234"] {
+        assert!(!said.contains(secret), "{said}");
+        for file in ["runs.db", "runs.db-wal"] {
+            let bytes = std::fs::read(place.path(file)).unwrap_or_default();
+            assert!(!bytes.windows(secret.len()).any(|part| part == secret.as_bytes()), "{file} has a secret");
+        }
+    }
+}

@@ -5,18 +5,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::place::{Place, Ran};
+use crate::place::Place;
 
 impl Place {
-    /// Runs `graph` with a text on stdin.
-    fn graph_answered(&self, arguments: &[&str], answers: &str) -> Ran {
-        let mut command = self.command(arguments);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // The program may end before it reads all answers.
-        drop(child.stdin.take().unwrap().write_all(answers.as_bytes()));
-        self.ran(child.wait_with_output().unwrap())
-    }
-
     fn git(&self, arguments: &[&str]) {
         let mut git = Command::new("git");
         git.args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]).args(arguments);
@@ -154,12 +145,12 @@ fn changed_files_are_shown_and_signed_when_confirmed() {
     let ran = place.graph(&["sign", "--changed"]);
     assert_eq!(ran.code, 3);
     assert!(ran.err.ends_with("error: nobody answered; sign without a question by `--yes`\n"), "{}", ran.err);
-    let ran = place.graph_answered(&["sign", "--changed"], "what?\nq\n");
+    let ran = place.piped(&["sign", "--changed"], "what?\nq\n");
     assert_eq!(ran.code, 1);
     assert!(ran.err.ends_with("answer y, n, a or q\nnot signed: 4 of 4 changed files\n"), "{}", ran.err);
     assert_eq!([place.read("graphs/a.yaml"), place.read("graphs/sub/b.yaml")], texts);
     // One is signed, one is not, the settings are, and the new contract.
-    let ran = place.graph_answered(&["sign", "--changed", "graphs"], "n\ny\na\n");
+    let ran = place.piped(&["sign", "--changed", "graphs"], "n\ny\na\n");
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.err.ends_with("not signed: 1 of 4 changed files\n"), "{}", ran.err);
     let shown = "--- graphs/a.yaml (signed, as in the last commit)\n+++ graphs/a.yaml\n@@ -1,7 +1,7 @@\n";

@@ -1,6 +1,7 @@
 //! A directory in which `graph` runs, with a home directory of its own.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -52,6 +53,15 @@ impl Place {
 
     pub(crate) fn graph(&self, arguments: &[&str]) -> Ran {
         self.ran(self.command(arguments).output().unwrap())
+    }
+
+    /// Runs `graph` with a text on stdin.
+    pub(crate) fn piped(&self, arguments: &[&str], stdin: &str) -> Ran {
+        let mut command = self.command(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // The program may end before it reads all of it.
+        drop(child.stdin.take().unwrap().write_all(stdin.as_bytes()));
+        self.ran(child.wait_with_output().unwrap())
     }
 
     pub(crate) fn ran(&self, output: Output) -> Ran {

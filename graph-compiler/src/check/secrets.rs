@@ -8,7 +8,7 @@ use graph_definition::definition::{
 use graph_definition::diagnostic::{Diagnostics, code};
 use graph_definition::source::Span;
 use graph_model::operator::Operator;
-use graph_model::secret::Secrets;
+use graph_model::secret::{Mask, Secrets};
 use graph_model::template::Template;
 use graph_model::value::Value;
 
@@ -18,7 +18,9 @@ use crate::types::{Type, TypeKind, TypedField};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     // A graph that receives no secret has no secret to keep.
-    if !analysis.model.inputs.has_secret() && !analysis.model.tools.iter().any(|tool| tool.result.has_secret()) {
+    let is_received = || signals(analysis).next().is_some() || answers(analysis).next().is_some();
+    let is_returned = || analysis.model.tools.iter().any(|tool| tool.result.has_secret());
+    if !analysis.model.inputs.has_secret() && !is_returned() && !is_received() {
         return;
     }
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
@@ -60,8 +62,22 @@ pub(super) fn of(analysis: &Analysis<'_>, output: &Type) -> Secrets {
         inputs: analysis.model.inputs.mask(),
         keys: keys.collect(),
         tools: tools.collect(),
+        signals: signals(analysis).collect(),
+        answers: answers(analysis).collect(),
         output: output.mask(),
     }
+}
+
+/// Returns the places of the secrets in the values of signals.
+fn signals(analysis: &Analysis<'_>) -> impl Iterator<Item = (String, Mask)> {
+    let all = analysis.model.definition.signals.iter();
+    all.filter_map(|signal| Some((signal.name.value.to_string(), Type::of_schema(&signal.schema).mask()?)))
+}
+
+/// Returns the places of the secrets in the answers of people.
+fn answers(analysis: &Analysis<'_>) -> impl Iterator<Item = (String, Mask)> {
+    let all = analysis.model.definition.nodes.iter();
+    all.filter_map(|node| Some((node.name.to_string(), Type::of_schema(&node.ask()?.schema).mask()?)))
 }
 
 /// Reports texts that contain a secret among other parts.

@@ -13,24 +13,16 @@ use graph_model::value::Value;
 
 use crate::analysis::Analysis;
 use crate::analysis::reads::Site;
-use crate::types::{Type, TypeKind};
+use crate::types::TypeKind;
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
-    for signal in &analysis.model.definition.signals {
-        if Type::of_schema(&signal.schema).has_secret() {
-            let message = format!("the signal `{}` has secrets, which this version does not support", signal.name);
-            diagnostics
-                .error(code::NOT_SUPPORTED, analysis.model.place(&signal.name.span), message)
-                .help("send the id of the secret, and let a tool read it");
-        }
-    }
     for (at, node) in analysis.model.definition.nodes.iter().enumerate() {
         if let Some(wait) = node.wait() {
             if let Some(until) = &wait.until {
                 check_until(analysis, at, node, until, diagnostics);
             }
             match &wait.ask {
-                Some(ask) => check_ask(analysis, node, ask, diagnostics),
+                Some(ask) => check_words(analysis, ask, diagnostics),
                 None => check_signals(analysis, node, wait, diagnostics),
             }
             check_timeout(analysis, node, wait, diagnostics);
@@ -48,7 +40,7 @@ fn check_interrupts(
     interrupts: &InterruptsDefinition,
     diagnostics: &mut Diagnostics,
 ) {
-    check_ask(analysis, node, &interrupts.ask, diagnostics);
+    check_words(analysis, &interrupts.ask, diagnostics);
     let place = || analysis.model.place(&interrupts.span);
     let tool = node.call().map(|call| (call.id(), analysis.model.tool(call)));
     let problem = tool.and_then(|(id, tool)| match (id, tool.by) {
@@ -160,11 +152,16 @@ fn check_timeout(analysis: &Analysis<'_>, node: &NodeDefinition, wait: &WaitDefi
     }
 }
 
-/// Returns the places in an answer that have exactly the words of `count`: the answer itself, or fields that it needs.
-fn places_of_words(ask: &AskDefinition) -> Vec<Option<&str>> {
+/// Returns the places in an answer that have exactly the words of `count`, and are secrets or are not: the answer itself, or fields that
+/// it needs.
+fn places_of_words(ask: &AskDefinition, are_secret: bool) -> Vec<Option<&str>> {
     let words: BTreeSet<&str> = ask.count.words.iter().map(|(word, _)| word.value.as_str()).collect();
     let has_words = |schema: &ValueSchema| match &schema.kind {
-        SchemaKind::Enum(all) => !schema.nullable && all.iter().map(String::as_str).collect::<BTreeSet<_>>() == words,
+        SchemaKind::Enum(all) => {
+            let is_secret = ask.schema.secret || schema.secret;
+            let all: BTreeSet<&str> = all.iter().map(String::as_str).collect();
+            !schema.nullable && is_secret == are_secret && all == words
+        }
         _ => false,
     };
     match &ask.schema.kind {
@@ -179,16 +176,17 @@ fn places_of_words(ask: &AskDefinition) -> Vec<Option<&str>> {
 
 /// Returns how many people sign an answer by its word, if `count` names words.
 pub(super) fn by_word(ask: &AskDefinition) -> Option<CountByWord> {
-    let field = places_of_words(ask).first().copied().filter(|_| !ask.count.words.is_empty())?;
+    let field = places_of_words(ask, false).first().copied().filter(|_| !ask.count.words.is_empty())?;
     let words = ask.count.words.iter().map(|(word, number)| (word.value.clone(), *number)).collect();
     Some(CountByWord { field: field.map(str::to_owned), words })
 }
 
 /// Checks that the words of `count` are those of one part of the answer.
 fn check_words(analysis: &Analysis<'_>, ask: &AskDefinition, diagnostics: &mut Diagnostics) {
-    let (Some((first, _)), places) = (ask.count.words.first(), places_of_words(ask)) else { return };
+    let (Some((first, _)), places) = (ask.count.words.first(), places_of_words(ask, false)) else { return };
     let problem = match places.len() {
         1 => return,
+        0 if !places_of_words(ask, true).is_empty() => "the part of the answer with these words is a secret",
         0 => "no needed field of `result_schema` has exactly these words as its `enum`",
         _ => "several fields of `result_schema` have these words",
     };
@@ -197,17 +195,6 @@ fn check_words(analysis: &Analysis<'_>, ask: &AskDefinition, diagnostics: &mut D
     diagnostics.error(code::BAD_WAIT, analysis.model.place(&first.span), message).help(
         "name each word that decides, as `decision: { enum: [approve, refuse] }` with `required: [decision]` has them",
     );
-}
-
-/// Checks the question of an interrupt.
-fn check_ask(analysis: &Analysis<'_>, node: &NodeDefinition, ask: &AskDefinition, diagnostics: &mut Diagnostics) {
-    check_words(analysis, ask, diagnostics);
-    if Type::of_schema(&ask.schema).has_secret() {
-        let message = format!("the answers to `{}` have secrets, which this version does not support", node.name);
-        diagnostics
-            .error(code::NOT_SUPPORTED, analysis.model.place(&ask.schema.span), message)
-            .help("ask for the id of the secret, and let a tool read it");
-    }
 }
 
 /// Reports interrupts that wait forever if nobody answers.

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::signals::signed_again;
-use crate::support::{KEY, id, kinds};
+use crate::support::{KEY, encryption_key, id, kinds};
 use crate::waits::{assert_proven, records, store, until, virtual_store, waits};
 
 /// A refund that two people of the role `refunds` approve or refuse within three days.
@@ -127,7 +127,7 @@ impl Office {
 pub(crate) fn answering(store: impl Store, people: &People) -> Runtime {
     let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap();
     let people = people.clone();
-    builder.answer_keys(move || people.clone()).build().unwrap()
+    builder.answer_keys(move || people.clone()).encrypt_with(encryption_key()).build().unwrap()
 }
 
 fn approve(decision: &str) -> NamedAnswer {
@@ -500,9 +500,13 @@ async fn an_answer_that_no_runtime_received_is_left_out() {
 }
 
 /// Signs the receipt of a signal, as `docs/journal.md` describes it.
-fn receipt(key: &SecretKey, run: &RunId, start: &str, signal: &Value) -> String {
+pub(crate) fn receipt(key: &SecretKey, run: &RunId, start: &str, signal: &Value) -> String {
     let Value::Object(signal) = signal else { return String::new() };
-    let value = Digest::of(signal["value"].to_string()).to_hex();
+    let payload = match signal.get("sealed") {
+        Some(sealed) => json!({"sealed": sealed, "value": signal["value"]}),
+        None => signal["value"].clone(),
+    };
+    let value = Digest::of(payload.to_string()).to_hex();
     let statement = format!(
         r#"{{"run":{},"start":"{start}","order":{},"at":{},"name":{},"id":{},"value":"{value}"}}"#,
         json!(run),

@@ -41,6 +41,7 @@ mod random;
 mod recovery;
 mod reducers;
 mod schedules;
+mod secret_answers;
 mod service;
 mod shared;
 mod signals;

@@ -23,7 +23,7 @@ use crate::forged::edited;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
 use crate::recovery::Failing;
-use crate::support::{KEY, id, kinds, runtime};
+use crate::support::{KEY, encryption_key, id, kinds, runtime};
 use crate::waits::{DAY, assert_proven, clocked, records, store, until, virtual_store, waits};
 
 const SETTINGS: &str = r#"{"signals":{"paid":{},"withdrawn":{}},"channels":{"log":"append"}}"#;
@@ -377,6 +377,8 @@ struct Branches {
     pauses: [Vec<String>; 2],
     /// The nodes after which hooks suspend the run, and after whose failures.
     suspends: [Vec<String>; 2],
+    /// Whether its signals and answers are secrets.
+    is_secret: bool,
 }
 
 /// The events that a wait waits for.
@@ -426,7 +428,7 @@ impl Branches {
     fn random(random: &mut Random) -> Self {
         let count = 1 + random.below(4);
         let (pauses, suspends) = Default::default();
-        let mut made = Self { nodes: Vec::new(), waits: BTreeMap::new(), pauses, suspends };
+        let mut made = Self { nodes: Vec::new(), waits: BTreeMap::new(), pauses, suspends, is_secret: false };
         let mut lasts = Vec::new();
         let firsts: Vec<String> = (0..count).map(|branch| format!(r#"{{"to":"n{branch}x0"}}"#)).collect();
         made.nodes
@@ -463,6 +465,7 @@ impl Branches {
         if kind == 2 || kind == 3 {
             made.suspends = [some(met + 1), made.nodes[1..met].iter().map(|(name, _)| name.clone()).collect()];
         }
+        made.is_secret = random.below(3) == 0;
         made
     }
 
@@ -530,6 +533,12 @@ impl Branches {
         if self.has_hooks() {
             settings["hooks"] = json!(hooks);
         }
+        if self.is_secret {
+            let asking = self.waits.iter().filter(|(_, awaited)| awaited.asks);
+            let answers: Map<String, Value> =
+                asking.map(|(name, _)| (name.clone(), json!({"fields": {"decision": "all"}}))).collect();
+            settings["secrets"] = json!({"signals": {"a": "all", "c": "all"}, "answers": answers});
+        }
         let program = Program {
             keys: &[Key { name: "log", initial: Some("[]") }],
             settings: &settings.to_string(),
@@ -580,6 +589,8 @@ struct Played {
     output: Option<Value>,
     /// The names of the signals and answers that it received, in order, and when.
     received: Vec<(String, i64)>,
+    /// The values of the signals among them, by their places.
+    values: BTreeMap<u64, Value>,
     /// The answers that were accepted, by the questions.
     answers: BTreeMap<String, Value>,
     /// The answers that one of two people has signed: the question, who, and the answer.
@@ -635,6 +646,7 @@ async fn played(
         calls,
         output: None,
         received: Vec::new(),
+        values: BTreeMap::new(),
         answers: BTreeMap::new(),
         proposed: BTreeSet::new(),
     };
@@ -651,6 +663,7 @@ async fn played(
                 let is_over = matches!(sent, Err(SignalError::Store { source: StoreError::Ended { .. }, .. }));
                 assert!(sent.is_ok() || (is_over && played.output.is_some()), "{sent:?}");
                 played.received.push(((*name).to_owned(), milliseconds(&clock)));
+                played.values.insert(played.received.len() as u64, json!(number));
             }
             Some(Happening::Answer(node, who, number)) => {
                 played.answer(&plain, node, *who, *number, milliseconds(&clock)).await;
@@ -732,6 +745,11 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                     match &wait.signal {
                         Some(signal) => {
                             assert!(taken.insert(signal.order), "{what}: a signal is taken once");
+                            let is_secret = match &awaited {
+                                Some(awaited) => made.is_secret && (awaited.asks || signal.name != "b"),
+                                None => false,
+                            };
+                            assert_eq!(signal.is_closed(), is_secret, "{what}: it is encrypted if it has secrets");
                             let (name, received) = &sent[usize::try_from(signal.order - 1).unwrap()];
                             assert_eq!((name, *received), (&signal.name, signal.at), "{what}");
                             assert!(made.receives(&open, name, signal.at), "{what}");
@@ -747,7 +765,7 @@ fn check_signals(made: &Branches, journal: &[Record], played: &Played, what: &st
                             if let Some(awaited) = awaited {
                                 let result = match awaited.asks {
                                     true => played.answers[name].clone(),
-                                    false => json!({"signal": name, name: signal.value}),
+                                    false => json!({"signal": name, name: played.values[&signal.order]}),
                                 };
                                 answered.entry(wait.step).or_default().push(result.clone());
                                 let all = || json!(answered[&wait.step]);
@@ -899,9 +917,12 @@ async fn check_branches(seed: u64) -> (usize, usize) {
             assert_eq!((&played.received, &played.answers), (&whole.received, &whole.answers), "{what}");
         }
         let (signed, graph) = (records(&played.store, &id("run")).await, &played.graph);
-        let proven = audit(graph, &id("run"), &signed, &key, None);
-        assert!(proven.is_ok(), "{proven:?} {what}");
-        let replayed = history::replay(graph, graph, &id("run"), &signed, &key, None).unwrap();
+        let encryption = encryption_key();
+        for encryption in [Some(&encryption), None] {
+            let proven = audit(graph, &id("run"), &signed, &key, encryption);
+            assert!(proven.is_ok(), "{proven:?} {what}");
+        }
+        let replayed = history::replay(graph, graph, &id("run"), &signed, &key, Some(&encryption)).unwrap();
         assert!(replayed.deviations.is_empty() && replayed.stopped.is_none(), "{replayed:?} {what}");
         let journal = Follower::new(id("run"), key.clone()).read(&signed).unwrap();
         ended += check_signals(&made, &journal, &played, &what);

@@ -1,7 +1,7 @@
 //! Helpers that several of these tests share.
 
 use graph_runtime::record::SignedRecord;
-use graph_runtime::{RunId, Runtime, SecretKey, Store, Value};
+use graph_runtime::{EncryptionKey, RunId, Runtime, SecretKey, Store, Value};
 
 /// The key that signs the journals.
 pub(crate) const KEY: [u8; 32] = [1; 32];
@@ -12,7 +12,13 @@ pub(crate) fn id(name: &str) -> RunId {
 
 /// A runtime with a store, which grants everything.
 pub(crate) fn runtime(store: impl Store) -> Runtime {
-    Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap().build().unwrap()
+    let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap();
+    builder.encrypt_with(encryption_key()).build().unwrap()
+}
+
+/// The key that encrypts the secrets of runs.
+pub(crate) fn encryption_key() -> EncryptionKey {
+    EncryptionKey::from_bytes([7; 32])
 }
 
 /// Returns the kinds of some records.

@@ -8,13 +8,13 @@ use graph_model::digest::Digest;
 use graph_model::program;
 use graph_model::timestamp::unix_milliseconds;
 
-use crate::address::{self, Address, is_for_nested};
+use crate::address::{self, Address, answered, is_for_nested};
 use crate::answer::Question;
 use crate::engine::run_state::{Engine, VisitState};
 use crate::error::RunError;
 use crate::graph::{GraphTables, tables};
 use crate::record::{End, Take, TakenSignal};
-use crate::signal::{self, answered};
+use crate::signal::{self, JournalKeys, Receives};
 use crate::status::Status;
 use crate::step::{Escalation, GIVEN_UP, OpenWait, Opened, Position, Way};
 use crate::store::{Ask, Inbox, NestedGraph, StoreError, Wait, WaitChanges, WaitId};
@@ -89,6 +89,10 @@ impl Engine {
         if taken.is_empty() {
             return Ok(());
         }
+        if let Some(secrets) = &self.run_secrets {
+            let signals = taken.iter().filter_map(|taken| taken.signal.as_ref());
+            signals.for_each(|signal| secrets.learn_signal(self.graph(), signal));
+        }
         let waits = &self.run_state.position.waits;
         let over = waits.iter().filter(|wait| taken.iter().any(|taken| taken.step == wait.step));
         let close = over.flat_map(ids).collect();
@@ -118,6 +122,7 @@ impl Engine {
         let inbox = store.inbox(&address.run).await.map_err(|source| self.failed_store(source))?;
         let resumed = resumed(position, &inbox, Some(&address));
         let mut post = Post { at: inbox.at, signals: Vec::new(), refused: Vec::new(), resumed };
+        let keys = JournalKeys { public: key.public(), encryption: self.runtime.encryption_key.as_ref() };
         // The records that take some of them may be in memory only.
         let new = inbox.signals.into_iter().filter(|one| !self.settled_signals.contains(&one.place.order));
         for received in new {
@@ -148,8 +153,13 @@ impl Engine {
                 continue;
             }
             // It has the id of a wait as its name, and not the name of a signal.
-            let is_of_wait = wait.is_some();
-            let read = signal::read(&*self.machine, &address, &key.public(), received, is_of_wait);
+            let secrets = question.as_ref().and_then(|question| question.secrets(&*self.machine));
+            let kind = match wait {
+                None => Receives::Signal,
+                Some(_) if is_release => Receives::Release,
+                Some(_) => Receives::Answer { secrets: secrets.as_ref() },
+            };
+            let read = signal::read(&*self.machine, &address, &keys, received, kind);
             let proven = read.and_then(|signal| match &question {
                 Some(question) => question.proves(&*self.machine, &signal).map(|_| signal),
                 None if is_release && !signal.is_release() => Err("a release says something".to_owned()),

@@ -1,6 +1,6 @@
 //! Loading: resolves the names of a graph, so that it can be executed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use graph_model::program::{
     self, EntryBranch, EntryPoint, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnBranchError, OnNoMatch, RETRIES,
     Settings,
 };
+use graph_model::secret::{Mask, Secrets};
 use graph_model::template::{self, Template};
 use graph_model::term;
 use graph_model::untrusted::Untrusted;
@@ -139,6 +140,7 @@ impl Loader<'_> {
             signals: wait.signals.clone(),
             on_timeout: wait.on_timeout,
             ask: wait.ask.as_ref().map(|ask| self.ask(ask)).transpose()?,
+            secrets: secrets_of(name, wait, &settings.secrets),
         })
     }
 
@@ -467,6 +469,16 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
         node.facts.fast &= !finishes && !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
     }
     Ok(())
+}
+
+/// Returns where the secrets are in the answer that ends a wait, or in a result with the values of its signals.
+fn secrets_of(name: &str, wait: &program::Wait, secrets: &Secrets) -> Option<Mask> {
+    if wait.ask.is_some() {
+        return secrets.answers.get(name).cloned();
+    }
+    let masks = wait.signals.iter().filter_map(|signal| Some((signal.clone(), secrets.signals.get(signal)?.clone())));
+    let masks: BTreeMap<String, Mask> = masks.collect();
+    (!masks.is_empty()).then_some(Mask::Fields(masks))
 }
 
 /// Checks that a wait has an end, and that it leads somewhere however it ends.

@@ -2,10 +2,13 @@
 
 use graph_model::secret::Mask;
 
+use crate::address::answered;
 use crate::graph::GraphTables;
 use crate::record::entry::{Edit, Entry, Record, Start, Visit};
 use crate::record::journal::{Journal, JournalError};
-use crate::run_secrets::{NotOpened, RunSecrets, SecretLocation, called_mask, hidden, item_text, result_mask};
+use crate::run_secrets::{NotOpened, RunSecrets, SecretLocation, called_mask, hidden, item_text, named_result_mask};
+use crate::signed_answer::SignedAnswer;
+use crate::step::TakenSignal;
 
 fn not_opened(seq: u64) -> JournalError {
     let reason = "a secret in it cannot be opened with this runtime's encryption key".to_owned();
@@ -14,7 +17,7 @@ fn not_opened(seq: u64) -> JournalError {
 
 /// Replaces the secrets of a visit with `[secret]`.
 pub fn hide_visit(code: &GraphTables, visit: &mut Visit) {
-    visit.result = hidden(result_mask(code, &visit.node), std::mem::take(&mut visit.result));
+    visit.result = hidden(named_result_mask(code, &visit.node), std::mem::take(&mut visit.result));
     for (key, value) in &mut visit.changes {
         *value = hidden(code.mask_of_write(key, value), std::mem::take(value));
     }
@@ -63,9 +66,39 @@ impl RunSecrets {
                 self.decrypt(secrets.output.as_ref(), SecretLocation::output(end.steps), &mut end.output)
             }
             Entry::Edit(edit) => self.decrypt_edit(code, record.seq, edit),
-            Entry::Start(_) | Entry::Take(_) | Entry::Resume(_) => Ok(()),
+            Entry::Take(take) => {
+                let mut signals = take.taken.iter_mut().filter_map(|taken| taken.signal.as_mut());
+                signals.try_for_each(|signal| self.decrypt_signal(code, signal))
+            }
+            Entry::Start(_) | Entry::Resume(_) => Ok(()),
         };
         opened.map_err(|_| not_opened(record.seq))
+    }
+
+    /// Decrypts the value of a signal that a wait has taken, and remembers its secrets.
+    ///
+    /// # Errors
+    ///
+    /// If it was encrypted with another key, or was changed.
+    pub fn decrypt_signal(&self, code: &GraphTables, signal: &mut TakenSignal) -> Result<(), NotOpened> {
+        signal.decrypt(self.key())?;
+        self.learn_signal(code, signal);
+        Ok(())
+    }
+
+    /// Remembers the secrets in the value of a signal that a wait has taken.
+    pub(crate) fn learn_signal(&self, code: &GraphTables, signal: &TakenSignal) {
+        if signal.encrypted.is_none() {
+            return;
+        }
+        let secrets = &code.settings.secrets;
+        match SignedAnswer::read(&signal.value) {
+            Some(signed) if answered(signal.own_name()).is_some() => {
+                let mask = signed.node().and_then(|node| secrets.answers.get(&node));
+                self.learn(mask, &signed.answer);
+            }
+            _ => self.learn(secrets.signals.get(signal.own_name()), &signal.value),
+        }
     }
 
     fn decrypt_edit(&self, code: &GraphTables, seq: u64, edit: &mut Edit) -> Result<(), NotOpened> {
@@ -94,7 +127,7 @@ impl RunSecrets {
 
     fn decrypt_visit(&self, code: &GraphTables, visit: &mut Visit) -> Result<(), NotOpened> {
         let step = visit.step;
-        self.decrypt(result_mask(code, &visit.node), SecretLocation::result(step), &mut visit.result)?;
+        self.decrypt(named_result_mask(code, &visit.node), SecretLocation::result(step), &mut visit.result)?;
         for (key, value) in &mut visit.changes {
             self.decrypt(code.mask_of_write(key, value), SecretLocation::change(step, key), value)?;
         }

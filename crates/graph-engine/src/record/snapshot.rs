@@ -18,7 +18,7 @@ use crate::failure::LastError;
 use crate::graph::{Asks, CompiledKey, GraphTables, Retries};
 use crate::record::entry::{BranchMemory, FanOut, InBranch, Join, Snapshot, Target};
 use crate::record::written::{open_joins, targets};
-use crate::run_secrets::{RunSecrets, SecretLocation, is_encrypted, result_mask};
+use crate::run_secrets::{RunSecrets, SecretLocation, is_encrypted, named_result_mask};
 use crate::state::StateFields;
 use crate::step::{Branch, ElementPaths, Memory, OpenJoin, PausedNodes, Position, SharedKey, TakenWait};
 
@@ -268,7 +268,7 @@ fn previous_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
     let at = code.node_named(node)?;
     match code.asks(at) {
         Asks::Each { collects, .. } => code.mask_of_write(&code.keys[collects?].name, &Value::Array(Vec::new())),
-        Asks::Nothing | Asks::Once { .. } => result_mask(code, node),
+        Asks::Nothing | Asks::Once { .. } => named_result_mask(code, node),
     }
 }
 
@@ -296,6 +296,11 @@ impl Snapshot {
         }
         for fan in &mut self.fans {
             run_secrets.decrypt_list(fan.visit, &mut fan.list)?;
+        }
+        let taken = self.taken.iter_mut().filter_map(|taken| taken.signal.as_mut());
+        let answers = self.waited.values_mut().flat_map(|waited| &mut waited.answers);
+        for signal in taken.chain(answers) {
+            run_secrets.decrypt_signal(code, signal)?;
         }
         for BranchMemory { fan, branch, previous, .. } in &mut self.branches {
             for (name, value) in previous {

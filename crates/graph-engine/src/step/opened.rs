@@ -3,9 +3,13 @@
 use graph_model::value::{Map, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::address;
+use crate::address::{self, answered};
+use crate::cipher::NotOpened;
+use crate::encryption_key::EncryptionKey;
 use crate::failure::is_zero;
 use crate::graph::CompiledWait;
+use crate::payload::{EncryptedValue, payload};
+use crate::signed_answer::{Answerer, ShownAnswer, SignedAnswer};
 use crate::step::paused::{Escalation, Pause, Suspension};
 use crate::wait::{Wait, wait_id};
 
@@ -115,6 +119,7 @@ pub struct Waited {
 /// A signal that ended a wait, as the store received it. An answer to an interrupt is a signal with the id of the wait as its name
 /// and its id, and a [`SignedAnswer`](crate::answer::SignedAnswer) as its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "SignalForm", into = "SignalForm")]
 #[non_exhaustive]
 pub struct TakenSignal {
     /// Its name in the inbox: see [`Address`](crate::address::Address).
@@ -125,13 +130,75 @@ pub struct TakenSignal {
     pub order: u64,
     /// The time of the store at which it was received, in milliseconds since the Unix epoch.
     pub at: i64,
-    /// Its value.
+    /// Its value; without the key of its secrets, the part that is not secret.
     pub value: Value,
+    /// Its value as it was received, if it has secrets.
+    pub encrypted: Option<EncryptedValue>,
     /// The signature of the runtime that received it, in base64url: see `docs/journal.md`.
     pub receipt: String,
 }
 
+/// The JSON form of a signal that ended a wait.
+#[derive(Serialize, Deserialize)]
+struct SignalForm {
+    name: String,
+    id: String,
+    order: u64,
+    at: i64,
+    value: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sealed: Option<String>,
+    receipt: String,
+}
+
+impl From<SignalForm> for TakenSignal {
+    fn from(form: SignalForm) -> Self {
+        let SignalForm { name, id, order, at, value, sealed, receipt } = form;
+        let encrypted = sealed.map(|text| EncryptedValue::recorded(value.clone(), text));
+        Self { name, id, order, at, value, encrypted, receipt }
+    }
+}
+
+impl From<TakenSignal> for SignalForm {
+    fn from(signal: TakenSignal) -> Self {
+        let TakenSignal { name, id, order, at, value, encrypted, receipt } = signal;
+        let (value, sealed) = match encrypted {
+            Some(EncryptedValue { shown, text, .. }) => (shown, Some(text)),
+            None => (value, None),
+        };
+        Self { name, id, order, at, value, sealed, receipt }
+    }
+}
+
 impl TakenSignal {
+    /// Returns its value as the store received it.
+    pub(crate) fn payload(&self) -> String {
+        self.encrypted.as_ref().map_or_else(|| payload(&self.value), EncryptedValue::payload)
+    }
+
+    /// Whether its value has secrets, and is not known.
+    pub fn is_closed(&self) -> bool {
+        self.encrypted.as_ref().is_some_and(|encrypted| !encrypted.is_open)
+    }
+
+    /// Decrypts its value, if it is encrypted.
+    pub(crate) fn decrypt(&mut self, key: &EncryptionKey) -> Result<(), NotOpened> {
+        if let Some(encrypted) = self.encrypted.as_mut().filter(|encrypted| !encrypted.is_open) {
+            self.value = encrypted.decrypt(key, (&self.name, &self.id))?;
+            encrypted.is_open = true;
+        }
+        Ok(())
+    }
+
+    /// Returns those who signed it, if it is an answer.
+    pub fn answerers(&self) -> Option<Vec<Answerer>> {
+        answered(self.own_name())?;
+        match &self.encrypted {
+            Some(encrypted) => ShownAnswer::read(&encrypted.shown).map(|shown| shown.by),
+            None => SignedAnswer::read(&self.value).map(|signed| signed.by),
+        }
+    }
+
     /// Returns its name as the run knows it that took it: without the path to a nested run.
     pub fn own_name(&self) -> &str {
         address::split(&self.name).1

@@ -7,7 +7,7 @@ use graph_engine::activation::Activation;
 use graph_engine::graph::{Notes, Now, Steering};
 use graph_engine::hooks::{CANNOT_ESCALATE, CANNOT_WAIT, Control};
 use graph_engine::record::Visit;
-use graph_engine::run_secrets::{hidden, tool_mask};
+use graph_engine::run_secrets::{hidden, result_mask};
 use graph_engine::step::{Env, Overvisited, at_limit, hook_values, most_extended};
 use graph_model::program::{Event, LimitCode};
 use graph_model::value::{AsView, Value};
@@ -94,7 +94,7 @@ impl Replayer<'_> {
             return HookOutcome::Any;
         }
         let Some(node) = self.code.node_named(&visit.node) else { return HookOutcome::Any };
-        let mask = tool_mask(&self.code.settings.secrets, &self.code.node(node).kind);
+        let mask = result_mask(self.code, node);
         // Hooks receive no results of a foreach's calls, and a node without a call has no result.
         let result = hidden(mask, visit.result.clone());
         let values = [

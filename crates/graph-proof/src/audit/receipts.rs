@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use graph_engine::address::Address;
-use graph_engine::answer::{Question, SignedAnswer};
+use graph_engine::answer::{Answerer, Question, ShownAnswer, SignedAnswer};
 use graph_engine::graph::tables;
 use graph_engine::machine::Machine;
 use graph_engine::record::TakenSignal;
-use graph_engine::schema;
-use graph_engine::signal::{SignalError, conforming, is_received};
+use graph_engine::signal::{fits, is_received};
 use graph_engine::step::Position;
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
@@ -26,8 +25,12 @@ pub struct Approval {
     pub node: String,
     /// The time of the store at which the answer was complete: RFC 3339 in UTC with milliseconds.
     pub at: String,
-    /// The SHA-256 of the statement that they signed.
-    pub statement: Digest,
+    /// The SHA-256 of the statement that they signed; `None` if the answer has secrets, which others could guess from it.
+    pub statement: Option<Digest>,
+    /// The SHA-256 of the envelope with their signatures as JSON, if the answer has secrets.
+    pub envelope: Option<Digest>,
+    /// Whether the signatures were verified. Those of an answer with secrets are only with the key that these are encrypted with.
+    pub is_verified: bool,
     /// The SHA-256 of the payload that they were shown, as canonical JSON.
     pub payload: Digest,
     /// Those who signed it.
@@ -56,7 +59,7 @@ pub struct SignalSummary {
     pub id: String,
     /// The time of the store at which it was received: RFC 3339 in UTC with milliseconds.
     pub at: String,
-    /// The SHA-256 of its value as canonical JSON.
+    /// The SHA-256 of its value as canonical JSON, with `[secret]` for secrets.
     pub value: Digest,
 }
 
@@ -114,10 +117,15 @@ impl Receipts {
         };
         let own = signal.own_name();
         match Question::open(tables(machine.graph()), position, address, self.digest, own) {
+            Some(question) if signal.is_closed() => {
+                let shown = question.shown(machine, signal);
+                let shown = shown.map_err(|reason| format!("the answer to `{name}` is not one: {reason}"))?;
+                self.approvals.push(Approval::of_encrypted(&question, &shown, *at));
+            }
             Some(question) => {
                 let proven = question.proves(machine, signal);
                 let signed = proven.map_err(|reason| format!("the answer to `{name}` is not proven: {reason}"))?;
-                self.approvals.push(Approval::of(&question, &signed, *at));
+                self.approvals.push(Approval::of(&question, &signed, signal.encrypted.is_some(), *at));
             }
             // The release of a visit has no value.
             None if position.waits.iter().any(|wait| wait.opened.pause.is_some() && wait.id() == own) => {
@@ -126,8 +134,9 @@ impl Receipts {
                 }
             }
             None => {
-                Self::fits(machine, signal)?;
-                let (name, id, value) = (name.clone(), signal.id.clone(), digest_of(&signal.value));
+                fits(machine, signal)?;
+                let shown = signal.encrypted.as_ref().map_or(&signal.value, |encrypted| &encrypted.shown);
+                let (name, id, value) = (name.clone(), signal.id.clone(), digest_of(shown));
                 self.signals.push(SignalSummary { name, id, at: shown_time(*at), value });
             }
         }
@@ -138,30 +147,35 @@ impl Receipts {
         let behind = self.times.range(order + 1..).next().is_none_or(|(_, behind)| at <= behind);
         if before && behind { Ok(()) } else { Err(format!("the signal `{name}` was received at another time")) }
     }
-
-    /// Fails unless the value of a signal fits the graph.
-    fn fits(machine: &dyn Machine, signal: &TakenSignal) -> Result<(), String> {
-        let TakenSignal { name, value, .. } = signal;
-        match conforming(machine, signal.own_name(), value.clone()) {
-            Ok(conforming) if conforming == *value => Ok(()),
-            // A program without the feature cannot check values against a schema.
-            Err(SignalError::Schema { .. }) if !schema::IS_THERE => Ok(()),
-            _ => Err(format!("the signal `{name}` does not fit the graph")),
-        }
-    }
 }
 
 impl Approval {
-    fn of(question: &Question, signed: &SignedAnswer, at: i64) -> Self {
-        let by = signed
-            .by
+    fn of(question: &Question, signed: &SignedAnswer, has_secrets: bool, at: i64) -> Self {
+        let statement = || Digest::of(signed.envelope.payload().unwrap_or_default());
+        Self {
+            statement: (!has_secrets).then(statement),
+            envelope: has_secrets.then(|| Digest::of(signed.envelope.to_string())),
+            is_verified: true,
+            ..Self::by(question, &signed.by, at)
+        }
+    }
+
+    /// The approval in an answer that cannot be decrypted.
+    fn of_encrypted(question: &Question, shown: &ShownAnswer, at: i64) -> Self {
+        Self { envelope: Some(shown.envelope), ..Self::by(question, &shown.by, at) }
+    }
+
+    fn by(question: &Question, by: &[Answerer], at: i64) -> Self {
+        let by = by
             .iter()
             .filter_map(|by| Some(Approver { key: by.fingerprint()?, owner: by.owner.clone(), role: by.role.clone() }));
         Self {
             wait: question.wait.clone(),
             node: question.node.clone(),
             at: shown_time(at),
-            statement: Digest::of(signed.envelope.payload().unwrap_or_default()),
+            statement: None,
+            envelope: None,
+            is_verified: false,
             payload: digest_of(&question.payload),
             by: by.collect(),
         }
