@@ -96,6 +96,8 @@ pub struct Nested {
     pub output: Type,
     /// The keys of its state.
     pub keys: InnerKeys,
+    /// The signals that its runs can receive, with the values of each; `None` where the file cannot be read.
+    pub signals: Option<Vec<(String, ValueSchema)>>,
     /// The capability patterns that it and the graphs inside it need.
     pub needs: Vec<String>,
     /// The upper bounds of a run of it; `None` where it has mistakes or nests its caller in turn.

@@ -262,6 +262,7 @@ impl Meaning<'_> {
         // The line is one of the text. The first node that requires a variable depends on the order of the nodes; the graph has the whole list.
         // Facts follow from the rest.
         let NodeBody { line: _, env: _, facts: _, does, item, params, each, wait, assign, reset, share, .. } = body;
+        let NodeBody { share_signals, .. } = body;
         let NodeBody { next, join, on_error, output, cancels, retry, timeout_ms, limits, remote, .. } = body;
         let NodeBody { feedback, cached, untrusted, .. } = body;
         Fields::default()
@@ -275,6 +276,7 @@ impl Meaning<'_> {
             .list("assign", assign.iter().map(|(key, value)| json!([key, term(value)])).collect())
             .list("reset", texts(reset))
             .list("share", texts(share))
+            .list("share_signals", sorted(texts(share_signals)))
             .set("next", (!next.is_empty()).then(|| self.route(next)))
             .set("join", join.as_ref().map(|join| self.join(join)))
             .set("on_error", on_error.map(|at| self.node_named(at)))

@@ -11,7 +11,7 @@ pub use crate::definition::hook::{
 };
 pub use crate::definition::node::{
     ALL, ANSWERED_BY, BY, EDGE, INTERRUPTS, ITEM, MOST_AT_A_TIME, MOST_EDGES, MOST_NODES, MOST_SIGNERS,
-    ON_BRANCH_ERROR, OVER, QUORUM, REST, TYPES as NODE_TYPES, fields_of as fields_of_node,
+    ON_BRANCH_ERROR, OVER, QUORUM, REST, SHARE, TYPES as NODE_TYPES, fields_of as fields_of_node,
 };
 pub use crate::definition::rules::{About, FORMATS, KEYWORDS as RULES, KeywordArgument};
 pub use crate::definition::schema::{KNOWN as SCHEMA, NEEDS, SECRET, SINK, TYPES as SCHEMA_TYPES};

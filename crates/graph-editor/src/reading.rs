@@ -316,12 +316,16 @@ impl SymbolReader<'_> {
             self.region(&whole(key, output), &place(Site::Output));
             self.values(output, &place(Site::Output));
         }
-        for names in ["reset", "share"].into_iter().filter_map(|name| field(tree, name)) {
+        let shared = field(tree, "share").and_then(|share| field(share, "keys"));
+        for names in ["reset", "share"].into_iter().filter_map(|name| field(tree, name)).chain(shared) {
             for key in std::iter::once(names).chain(items(names)) {
                 if let Some(name) = text(key) {
                     self.mark(&key.span, Thing::Key(name.to_owned()), false, &nowhere);
                 }
             }
+        }
+        if let Some(share) = field(tree, "share").filter(|share| !fields(share).is_empty()) {
+            self.words(share, |field| texts::of("`share`", field), &nowhere);
         }
         if let Some(waits) = field(tree, "waits_for") {
             let of = field(waits, "of").unwrap_or(waits);

@@ -224,8 +224,15 @@ pub(crate) const OTHERS: &[(&str, &str, &str)] = &[
     (
         "node",
         "share",
-        "keys that the graph of the action has too: its run begins with their values, and what it writes to them is written here when it ends; a name, or a list of names",
+        "keys that the graph of the action has too: its run begins with their values, and what it writes to them is written here when it ends; a name, or a list of names, or `keys` and `signals`",
     ),
+    ("`share`", "keys", "the keys: a name, or a list of names"),
+    (
+        "`share`",
+        "signals",
+        "signals that the graph of the action has too: they end its waits as they end those of this graph; a name, or a list of names",
+    ),
+    ("`share`", "comment", "for readers"),
     (
         "channel",
         "reduce",

@@ -85,6 +85,9 @@ impl RuntimeServices {
         if begin.stop.is_set() {
             return Ok(None);
         }
+        if begin.handed.as_ref().is_some_and(|signal| !position.received.contains(&signal.order)) {
+            return Ok(None);
+        }
         let Some(store) = self.store.as_ref().filter(|_| position.is_waiting() && !position.has_failed(code)) else {
             return Ok(None);
         };

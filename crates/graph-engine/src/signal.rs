@@ -345,10 +345,11 @@ pub(crate) enum Receives<'m> {
     Release,
 }
 
-/// Whether a key signed the receipt of a signal that a journal has, for the run with an address.
+/// Whether a key signed the receipt of a signal that a journal has, for the run with an address or one around it.
 pub fn is_received(address: &Address, key: &PublicKey, signal: &TakenSignal) -> bool {
     let place = SignalPlace { order: signal.order, at: signal.at };
-    let is_for_it = address::split(&signal.name).0 == address.path;
+    // A run around it may share a signal.
+    let is_for_it = address.path.starts_with(address::split(&signal.name).0);
     let said = statement(&address.run, &address.start, place, &signal.name, &signal.id, &signal.payload());
     let mut signature = [0; 64];
     let decoded = Base64UrlUnpadded::decode(&signal.receipt, &mut signature);

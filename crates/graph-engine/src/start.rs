@@ -284,6 +284,7 @@ impl RuntimeServices {
             dropped: Vec::new(),
             held_failures: Vec::new(),
             settled_signals: BTreeSet::new(),
+            handed: begin.handed,
             turn: Instant::now(),
         }
     }

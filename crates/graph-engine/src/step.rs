@@ -57,6 +57,7 @@ pub use settle::{CallFacts, Outcome, Settled, items_failed, settle};
 pub use shared::{SHARED, SharedKey, check_shared, shared_values};
 pub use shown::{at_limit, hook_values, keys, state_value};
 pub use visited::{FoldError, NO_WAY, SettledVisit, Way, is_no_way};
+pub use wait::ReadyInside;
 pub(crate) use wait::check_payload;
 pub use writes::{StateWrites, write};
 

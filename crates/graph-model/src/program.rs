@@ -560,6 +560,9 @@ pub struct NodeBody {
     /// The channels that get their first values again before the assignments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reset: Vec<String>,
+    /// The signals that the run of its graph shares with this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub share_signals: Vec<String>,
     /// The keys that the run of its graph shares with this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<String>,

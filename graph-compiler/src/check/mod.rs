@@ -312,6 +312,7 @@ fn build_node(
         assign,
         reset: node.reset().iter().map(ToString::to_string).collect(),
         share: node.share().iter().map(ToString::to_string).collect(),
+        share_signals: node.shared_signals().iter().map(|name| name.value.clone()).collect(),
         next: route(node.next()),
         join: analysis.flow.joins().of(at).map(|of| join(of, node.rest(), analysis.model.fewer_successor(at))),
         on_error,

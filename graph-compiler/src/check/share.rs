@@ -1,6 +1,6 @@
-//! The keys that a node shares with the run of its graph are the same in both graphs.
+//! The keys and signals that a node shares with the run of its graph are the same in both graphs.
 
-use graph_definition::definition::{NodeDefinition, Spanned};
+use graph_definition::definition::{NodeDefinition, Spanned, ValueSchema};
 use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
 use graph_model::name::StateKey;
 use graph_model::operator::equal;
@@ -8,39 +8,89 @@ use graph_model::reducer::Reducer;
 use graph_model::value::{AsView, Value};
 
 use crate::analysis::Analysis;
+use crate::check::waits::{note_unknown, signal_named};
 use crate::items::{InnerKey, InnerKeys};
-use crate::types::TypeKind;
+use crate::types::{Type, TypeKind};
 
 pub(super) fn check(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     for node in &analysis.model.definition.nodes {
-        let (Some(first), Some(call)) = (node.share().first(), node.call()) else { continue };
+        let first = node.share().first().map(|key| &key.span);
+        let first = first.into_iter().chain(node.shared_signals().first().map(|signal| &signal.span)).next();
+        let (Some(first), Some(call)) = (first, node.call()) else { continue };
         let tool = analysis.model.tool(call);
         let Some(inner) = tool.graph else {
             // An action without a contract or graph is reported on its own.
-            let message = format!("node `{}` shares keys, and its action runs no graph that is known", node.name);
+            let what = if node.share().is_empty() { "signals" } else { "keys" };
+            let message = format!("node `{}` shares {what}, and its action runs no graph that is known", node.name);
             diagnostics
-                .error(code::BAD_SHARE, analysis.model.place(&first.span), message)
+                .error(code::BAD_SHARE, analysis.model.place(first), message)
                 .related(analysis.model.place(&call.span), "the action")
                 .help("name a graph of this tree in `item_id`, or remove `share`");
             continue;
         };
+        let whose = call.shown().to_string();
+        for signal in node.shared_signals() {
+            check_signal(analysis, signal, (node, &whose), inner.signals.as_deref(), diagnostics);
+        }
+        if node.share().is_empty() {
+            continue;
+        }
         match &inner.keys {
             InnerKeys::Unknown => {}
             InnerKeys::OfCircle => {
                 let message =
                     format!("node `{}` shares keys with {}, which nests this graph in turn", node.name, call.shown());
                 diagnostics
-                    .error(code::BAD_SHARE, analysis.model.place(&first.span), message)
+                    .error(code::BAD_SHARE, analysis.model.place(first), message)
                     .label("the types of the keys of neither graph can be inferred first")
                     .help("pass the value in `params`, and read it from `result.output`");
             }
             InnerKeys::Known(keys) => {
-                let whose = call.shown().to_string();
                 let shared = SharedKeys { analysis, node, keys, whose };
                 node.share().iter().for_each(|key| shared.check(key, diagnostics));
             }
         }
     }
+}
+
+/// Checks that a signal that a node shares is the same in the graph inside. `signals` are the signals there.
+fn check_signal(
+    analysis: &Analysis<'_>,
+    name: &Spanned<String>,
+    (node, whose): (&NodeDefinition, &str),
+    signals: Option<&[(String, ValueSchema)]>,
+    diagnostics: &mut Diagnostics,
+) {
+    let place = analysis.model.place(&name.span);
+    let message = |what: &str| format!("node `{}` cannot share the signal `{name}` with {whose}: {what}", node.name);
+    let Some(own) = signal_named(analysis, &name.value) else {
+        let message = message("it is no signal of this graph");
+        note_unknown(analysis, name, diagnostics.error(code::BAD_SHARE, place, message));
+        return;
+    };
+    // A graph that cannot be read is reported on its own.
+    let Some(signals) = signals else { return };
+    let Some((_, there)) = signals.iter().find(|(there, _)| *there == name.value) else {
+        diagnostics
+            .error(code::BAD_SHARE, place, message("that graph has no such signal"))
+            .help("declare it in both graphs, with the same schema")
+            .suggest(&name.value, signals.iter().map(|(there, _)| there.as_str()));
+        return;
+    };
+    let (ty, other) = (Type::of_schema(&own.schema), Type::of_schema(there));
+    let what = if ty.mask() != other.mask() {
+        "its values have other secrets there".to_owned()
+    } else if let Some((path, ty, other)) = ty.difference(&other) {
+        match path.iter().map(|name| format!(".{name}")).collect::<String>().as_str() {
+            "" => format!("here it is {ty}, and there {other}"),
+            part => format!("here `{name}{part}` is {ty}, and there {other}"),
+        }
+    } else if own.schema.beyond_types() != there.beyond_types() {
+        "its values have other rules there".to_owned()
+    } else {
+        return;
+    };
+    diagnostics.error(code::BAD_SHARE, place, message(&what)).help("declare the same schema in both graphs");
 }
 
 /// The keys that a node shares.

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use graph_definition::definition::{
-    AskDefinition, Conduct, InterruptsDefinition, NodeDefinition, SchemaKind, TermDefinition, TermKind, ValueSchema,
-    WaitDefinition,
+    AskDefinition, Conduct, InterruptsDefinition, NodeDefinition, SchemaKind, SignalDefinition, Spanned,
+    TermDefinition, TermKind, ValueSchema, WaitDefinition,
 };
-use graph_definition::diagnostic::{Diagnostics, code};
+use graph_definition::diagnostic::{Diagnostic, Diagnostics, code};
 use graph_model::program::{CountByWord, Executor, THREAD_DIRECTIVE};
 use graph_model::timestamp;
 use graph_model::value::Value;
@@ -92,10 +92,11 @@ fn check_interrupts(
 /// Reports signals that no wait receives.
 pub(super) fn check_unreceived(analysis: &Analysis<'_>, diagnostics: &mut Diagnostics) {
     let definition = analysis.model.definition;
-    let waits = || definition.nodes.iter().filter_map(NodeDefinition::wait);
+    let waited = || definition.nodes.iter().filter_map(NodeDefinition::wait).flat_map(|wait| &wait.signals);
+    let shared = || definition.nodes.iter().flat_map(NodeDefinition::shared_signals);
     for signal in &definition.signals {
         let name = signal.name.value.as_str();
-        if definition.is_complete && !waits().any(|wait| wait.signals.iter().any(|one| one.value == name)) {
+        if definition.is_complete && !waited().chain(shared()).any(|one| one.value == name) {
             diagnostics
                 .lint(
                     code::UNRECEIVED_SIGNAL,
@@ -110,18 +111,27 @@ pub(super) fn check_unreceived(analysis: &Analysis<'_>, diagnostics: &mut Diagno
 /// Checks that a wait receives signals of the graph, and that it leads somewhere if none comes.
 fn check_signals(analysis: &Analysis<'_>, node: &NodeDefinition, wait: &WaitDefinition, diagnostics: &mut Diagnostics) {
     let whose = format!("the wait `{}`", node.name);
-    let signals = &analysis.model.definition.signals;
     for name in &wait.signals {
-        if signals.iter().all(|signal| signal.name.value.as_str() != name.value) {
+        if signal_named(analysis, &name.value).is_none() {
             let message = format!("{whose} receives `{name}`, which is no signal of the graph");
-            let diagnostic = diagnostics.error(code::BAD_WAIT, analysis.model.place(&name.span), message);
-            diagnostic.label("not in `config.signals`");
-            diagnostic.suggest(&name.value, signals.iter().map(|signal| signal.name.value.as_str()));
-            if diagnostic.help.is_none() {
-                let schema = "{ type: object, properties: { cents: { type: integer } } }";
-                diagnostic.help(format!("declare it: `signals: {{ {name}: {schema} }}`"));
-            }
+            note_unknown(analysis, name, diagnostics.error(code::BAD_WAIT, analysis.model.place(&name.span), message));
         }
+    }
+}
+
+/// Returns the signal of the graph with a name.
+pub(super) fn signal_named<'a>(analysis: &Analysis<'a>, name: &str) -> Option<&'a SignalDefinition> {
+    analysis.model.definition.signals.iter().find(|signal| signal.name.value.as_str() == name)
+}
+
+/// Says how to declare a signal that the graph does not have.
+pub(super) fn note_unknown(analysis: &Analysis<'_>, name: &Spanned<String>, diagnostic: &mut Diagnostic) {
+    diagnostic.label("not in `config.signals`");
+    let signals = &analysis.model.definition.signals;
+    diagnostic.suggest(&name.value, signals.iter().map(|signal| signal.name.value.as_str()));
+    if diagnostic.help.is_none() {
+        let schema = "{ type: object, properties: { cents: { type: integer } } }";
+        diagnostic.help(format!("declare it: `signals: {{ {name}: {schema} }}`"));
     }
 }
 

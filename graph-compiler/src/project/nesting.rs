@@ -134,6 +134,8 @@ struct Head {
     schema: Option<ValueSchema>,
     /// Whether it waits itself.
     waits: bool,
+    /// Its signals; `None` where it cannot be read.
+    signals: Option<Vec<(String, ValueSchema)>>,
     /// The environment variables that it needs itself.
     env: Vec<String>,
     /// Its nodes, as far as they decide whether a run can end; `None` where it has mistakes.
@@ -217,6 +219,7 @@ impl Project {
             inputs: Type::any(),
             needs: Vec::new(),
             schema: None,
+            signals: None,
             waits: false,
             env: Vec::new(),
             steps: None,
@@ -239,6 +242,7 @@ impl Project {
         };
         let Some(definition) = definition::parse(origin, &yaml, &mut ignored) else { return unverified };
         let inputs = definition.inputs.as_ref().filter(|_| !ignored.has_errors());
+        let signals = definition.signals.iter();
         Head {
             id: Some(definition.id.to_string()),
             calls: definition.executed().into_iter().cloned().collect(),
@@ -247,6 +251,7 @@ impl Project {
             needs: needs(&definition),
             waits: definition.nodes.iter().any(|node| node.wait().is_some() || node.interrupts().is_some()),
             schema: inputs.cloned(),
+            signals: Some(signals.map(|signal| (signal.name.to_string(), signal.schema.clone())).collect()),
             env: definition.env.clone(),
             steps: Steps::of(&definition).filter(|_| !ignored.has_errors()),
             problems: Vec::new(),
@@ -300,6 +305,7 @@ impl Project {
             schema: head.schema.clone(),
             output: Type::any(),
             keys: InnerKeys::Unknown,
+            signals: head.signals.clone(),
             needs: self.needs(path),
             budget: None,
             can_wait: self.can_wait(path),

@@ -79,15 +79,35 @@ async fn a_nested_run_keeps_its_answers_while_the_visit_around_it_is_left() {
 /// A run continues from a snapshot that it wrote while a visit was left that has received its signal.
 #[tokio::test]
 async fn a_snapshot_has_visits_that_are_left_after_they_waited() {
+    let waits =
+        r#"{"line":2,"does":"wait","wait":{"signals":["paid"]},"assign":{"log":"${result}"},"next":[{"to":"met"}]}"#;
+    continues_from_snapshots(waits).await;
+    // A nested run waits for a signal that is shared with it.
+    let nests = r#"{"line":2,"does":{"action":1},"share_signals":["paid"],"assign":{"log":"${result.output}"},"next":[{"to":"met"}]}"#;
+    continues_from_snapshots(nests).await;
+}
+
+async fn continues_from_snapshots(first: &str) {
+    let inner = Program {
+        id: "test/inner",
+        settings: r#"{"signals":{"paid":{}}}"#,
+        nodes: &[
+            (
+                "w",
+                r#"{"line":1,"does":"wait","wait":{"signals":["paid"]},"assign":{"got":"${result}"},"next":[{"to":"done"}]}"#,
+            ),
+            ("done", r#"{"line":2,"does":"return","output":"${state.got}"}"#),
+        ],
+        keys: &[Key { name: "got", initial: None }],
+        ..PROGRAM
+    };
     let program = Program {
+        tools: &[PROGRAM.tools[0], GRAPH],
         settings: r#"{"channels":{"log":"append"},"signals":{"paid":{},"go":{}}}"#,
         keys: &[Key { name: "log", initial: Some("[]") }],
         nodes: &[
             ("all", r#"{"line":1,"does":"gate","next":{"all":[{"to":"w"},{"to":"v"},{"to":"b"}]}}"#),
-            (
-                "w",
-                r#"{"line":2,"does":"wait","wait":{"signals":["paid"]},"assign":{"log":"${result}"},"next":[{"to":"met"}]}"#,
-            ),
+            ("w", first),
             ("v", r#"{"line":3,"does":"wait","wait":{"signals":["go"]},"next":[{"to":"c"}]}"#),
             ("b", r#"{"line":4,"does":{"action":0},"params":"b","next":[{"to":"met"}]}"#),
             ("c", r#"{"line":5,"does":{"action":0},"params":"large","next":[{"to":"d"}]}"#),
@@ -99,6 +119,7 @@ async fn a_snapshot_has_visits_that_are_left_after_they_waited() {
         ..PROGRAM
     };
     let graph = Interpreted::new(&program, |_, params| Ok(if params == json!("large") { large() } else { params }));
+    let graph = graph.nesting(Interpreted::new(&inner, |_, params| Ok(params)));
     let (store, run, people) = (MemoryStore::new(), id("run"), People::default());
     let ann = people.add(11, "Ann", &["ops"]);
     let runtime = suspending(&store, Once::new([("after_step", "b", escalate())]), &people);

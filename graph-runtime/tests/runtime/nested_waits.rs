@@ -311,6 +311,11 @@ struct Nest {
 const LOG: &str = r#""assign":{"log":{"at":"NAME","got":"${result}"}}"#;
 
 impl Nest {
+    fn shares(&self) -> bool {
+        let nodes = self.outer.iter().chain(&self.middle);
+        nodes.into_iter().any(|(_, body)| body.contains("share_signals"))
+    }
+
     fn random(random: &mut Random) -> Self {
         // A failure that a run continues after is not tried again.
         let (on_error, fails) = match random.below(2) {
@@ -334,7 +339,8 @@ impl Nest {
                 0 => node(random, &name, "met", false, fails),
                 1 | 2 => list(random, &name),
                 _ => format!(
-                    r#"{{"line":1,"does":{{"action":1}},"params":{{"n":"{name}"}},{},"next":[{{"to":"met"}}]}}"#,
+                    r#"{{"line":1,"does":{{"action":1}},"params":{{"n":"{name}"}},{}{},"next":[{{"to":"met"}}]}}"#,
+                    shared(random),
                     log(&name)
                 ),
             };
@@ -425,14 +431,19 @@ fn node(random: &mut Random, name: &str, next: &str, nests: bool, fails: &str) -
             let signals = if random.below(2) == 0 { r#"["a"]"# } else { r#"["a","b"]"# };
             format!(r#"{{"line":1,"does":"wait","wait":{{"signals":{signals}}},{tail}}}"#)
         }
-        _ => format!(r#"{{"line":1,"does":{{"action":1}},"params":{{"n":"${{inputs.n}}"}},{tail}}}"#),
+        _ => format!(r#"{{"line":1,"does":{{"action":1}},"params":{{"n":"${{inputs.n}}"}},{}{tail}}}"#, shared(random)),
     }
+}
+
+/// The signals that a node shares with the graph that it runs.
+fn shared(random: &mut Random) -> &'static str {
+    ["", r#""share_signals":["a"],"#, r#""share_signals":["a","b"],"#][usize::try_from(random.below(3)).unwrap()]
 }
 
 /// Something that happens to a run from outside. The first number chooses a wait that is open.
 #[derive(Debug, Clone, Copy)]
 enum Happening {
-    /// A signal for the run of the wait, whether it listens or not.
+    /// A signal for the run of the wait or one around it, whether it listens or not.
     Signal(u64, &'static str),
     /// An answer, or a signal that the wait listens to.
     Ends(u64, &'static str),
@@ -471,9 +482,10 @@ async fn end_wait(
         assert_eq!(answered, Answered::Accepted, "{} {what}", wait.id);
         return Some(wait.id.to_string());
     }
-    let signal = NamedSignal::new(wait.signals[0].as_str(), json!(number));
+    let name = &wait.signals[number % wait.signals.len()];
+    let signal = NamedSignal::new(name.as_str(), json!(number));
     runtime.signal(graph, &id("run"), signal, format!("id-{number}")).await.unwrap();
-    Some(wait.signals[0].clone())
+    Some(name.clone())
 }
 
 /// Runs a graph while things happen to it, and fails a write of its store. It runs to its end.
@@ -501,6 +513,8 @@ async fn played(
                 if let Ok(RunOutcome::Waiting { waits, .. }) = plain.outcome(&graph, &id("run")).await {
                     let wait = &waits[usize::try_from(pick).unwrap() % waits.len()];
                     let path = wait.id.as_str().rfind('/').map_or("", |at| &wait.id.as_str()[..=at]);
+                    let ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at + 1).chain([0]).collect();
+                    let path = &path[..ends[usize::try_from(pick / 7).unwrap() % ends.len()]];
                     let signal = NamedSignal::new(format!("{path}{name}"), json!(number));
                     played.received.push(signal.name.clone());
                     plain.signal(&graph, &id("run"), signal, format!("id-{number}")).await.unwrap();
@@ -549,40 +563,79 @@ async fn played(
     played
 }
 
-/// Checks the runs of a store independent of the engine: a signal or answer was taken once, by the run that it was sent to, and every run
-/// has ended. Returns how many signals and answers ended waits.
-async fn check_runs(played: &Played, has_quorum: bool, may_be_left: bool, what: &str) -> usize {
+/// Returns the calls on the way to a nested run, by its id: `run-5_2-7-again1` is the run of `5.2` and `7~2`.
+fn calls_of(run: &str) -> Vec<String> {
+    let mut calls: Vec<String> = Vec::new();
+    for part in run.split('-').skip(1) {
+        match part.strip_prefix("again") {
+            Some(again) => write!(calls.last_mut().unwrap(), "~{}", again.parse::<u64>().unwrap() + 1).unwrap(),
+            None => calls.push(part.replace('_', ".")),
+        }
+    }
+    calls
+}
+
+/// Returns the path of these calls.
+fn path_of(calls: &[String]) -> String {
+    calls.iter().map(|call| format!("{call}/")).collect()
+}
+
+/// Checks the runs of a store independent of the engine: a signal or answer was taken once, by the run that it was sent to or one that
+/// this run and those between them share it with, and every run has ended. Returns how many signals and answers ended waits, and how
+/// many of them were shared.
+async fn check_runs(made: &Nest, played: &Played, has_quorum: bool, may_be_left: bool, what: &str) -> (usize, usize) {
     let key = SecretKey::from_seed(&KEY).public();
-    let (mut taken, mut ended) = (BTreeSet::new(), 0);
+    let (mut taken, mut handed) = (BTreeMap::new(), BTreeSet::new());
     for run in played.store.list().await.unwrap() {
         let is_open = matches!(run.status, Status::Running | Status::Waiting);
         assert!(may_be_left || !is_open, "{} is {}: {what}", run.run, run.status.name());
         let signed = records(&played.store, &run.run).await;
-        let path = run.run.as_str().strip_prefix("run").unwrap().replace("-again", "~");
+        let calls = calls_of(run.run.as_str());
         for record in Follower::new(run.run.clone(), key.clone()).read(&signed).unwrap() {
             let Entry::Take(take) = &record.entry else { continue };
-            for signal in take.taken.iter().filter_map(|taken| taken.signal.as_ref()) {
-                assert!(taken.insert(signal.order), "{what}: signal {} is taken once", signal.order);
+            for one in &take.taken {
+                let Some(signal) = &one.signal else { continue };
                 let name = &played.received[usize::try_from(signal.order - 1).unwrap()];
                 assert_eq!(*name, signal.name, "{what}");
-                // `run-5_2-7` is the run at `5.2/7/`, unless a call was made again.
-                let expected: String =
-                    path.split('-').skip(1).map(|part| format!("{}/", part.replace('_', "."))).collect();
-                let found = name.rfind('/').map_or("", |at| &name[..=at]);
-                assert!(path.contains('~') || expected == found, "{what}: `{name}` was taken by {}", run.run);
-                ended += 1;
+                if one.call > 0 {
+                    let call = if one.call > 1 { format!("~{}", one.call) } else { String::new() };
+                    let inner = [&calls[..], &[format!("{}{call}", one.step)]].concat();
+                    let is_first = handed.insert((signal.order, inner));
+                    assert!(is_first, "{what}: signal {} is handed over once", signal.order);
+                    continue;
+                }
+                let first = taken.insert(signal.order, calls.clone());
+                assert!(first.is_none(), "{what}: signal {} is taken once", signal.order);
             }
         }
     }
+    let mut shared = 0;
+    for (order, calls) in &taken {
+        let name = &played.received[usize::try_from(order - 1).unwrap()];
+        let found = name.rfind('/').map_or("", |at| &name[..=at]);
+        let own = (0..=calls.len()).find(|own| path_of(&calls[..*own]) == found);
+        assert!(own.is_some(), "{what}: `{name}` was taken by {calls:?}");
+        let own = own.unwrap_or_default();
+        shared += usize::from(own < calls.len());
+        assert!(own == calls.len() || !name.contains('#'), "{what}: `{name}` is for one run");
+        let between: BTreeSet<_> = (own + 1..=calls.len()).map(|to| (*order, calls[..to].to_vec())).collect();
+        let known: BTreeSet<_> = handed.iter().filter(|(handed, _)| handed == order).cloned().collect();
+        assert_eq!(between, known, "{what}: `{name}` is handed over to where it is taken");
+    }
+    assert!(shared == 0 || made.shares(), "{what}: no node shares a signal");
     for left in played.store.inbox(&id("run")).await.unwrap().signals {
-        assert!(taken.insert(left.place.order), "{what}: what was taken is not in the inbox");
+        let order = left.place.order;
+        assert!(taken.insert(order, Vec::new()).is_none(), "{what}: what was taken is not in the inbox");
+        assert!(handed.iter().all(|(handed, _)| *handed != order), "{what}: what was handed over is not in the inbox");
     }
     // Only signals that no wait of a nested run took before its end leave the inbox otherwise.
-    for (order, name) in (1..).zip(&played.received).filter(|(order, _)| !taken.contains(order)) {
+    for (order, name) in (1..).zip(&played.received).filter(|(order, _)| !taken.contains_key(order)) {
         let is_answer = name.contains('#');
-        assert!(name.contains('/') && (!is_answer || has_quorum), "{what}: signal {order}, `{name}`, is lost");
+        let is_handed = handed.iter().any(|(handed, _)| *handed == order);
+        let may_leave = if is_handed || is_answer { has_quorum } else { name.contains('/') };
+        assert!(may_leave, "{what}: signal {order}, `{name}`, is lost");
     }
-    ended
+    (taken.len(), shared)
 }
 
 /// The elements of the log, whose order depends on the steps in which branches were made, and the lists.
@@ -593,7 +646,7 @@ fn sorted(output: Option<&Value>) -> Option<Vec<String>> {
     Some(all)
 }
 
-async fn check_nest(seed: u64) -> (usize, usize) {
+async fn check_nest(seed: u64) -> (usize, usize, usize) {
     let mut random = Random::new(seed);
     let made = Nest::random(&mut random);
     let happening = |random: &mut Random| {
@@ -612,7 +665,7 @@ async fn check_nest(seed: u64) -> (usize, usize) {
     let key = SecretKey::from_seed(&KEY).public();
     let whole = played(Durability::Sync, &made, &happenings, None, &what).await;
     assert!(whole.output.is_some(), "it ends: {what}");
-    let (mut cases, mut ended, mut writes) = (0, 0, 0);
+    let (mut cases, mut ended, mut shared, mut writes) = (0, 0, 0, 0);
     for run in whole.store.list().await.unwrap() {
         writes += records(&whole.store, &run.run).await.len() as u64;
     }
@@ -643,7 +696,8 @@ async fn check_nest(seed: u64) -> (usize, usize) {
         let signed = records(&played.store, &id("run")).await;
         let replayed = replay(&played.graph, &played.graph, &id("run"), &signed, &key, None).unwrap();
         assert!(replayed.deviations.is_empty() && replayed.stopped.is_none(), "{replayed:?} {what}");
-        ended += check_runs(&played, has_quorum, has_quorum && crash.is_some(), &what).await;
+        let (more, by_sharing) = check_runs(&made, &played, has_quorum, has_quorum && crash.is_some(), &what).await;
+        (ended, shared) = (ended + more, shared + by_sharing);
         // A call is made again only if it fails, or if its process died before it was written, and then with the same key.
         let again: usize = played
             .calls
@@ -666,7 +720,7 @@ async fn check_nest(seed: u64) -> (usize, usize) {
         );
         cases += 1;
     }
-    (cases, ended)
+    (cases, ended, shared)
 }
 
 /// `NESTS=1000 cargo test --release -p graph-runtime --test runtime nested_runs_wait` takes minutes. `SEED` sets the first seed.
@@ -674,13 +728,13 @@ async fn check_nest(seed: u64) -> (usize, usize) {
 async fn nested_runs_wait_in_any_order_and_after_any_crash() {
     let number = |name: &str, otherwise| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise);
     let (count, seed) = (number("NESTS", 12), number("SEED", 1));
-    let (mut cases, mut ended) = (0, 0);
+    let (mut cases, mut ended, mut shared) = (0, 0, 0);
     for seed in seed..seed + count {
-        let (more, signals) = check_nest(seed).await;
-        (cases, ended) = (cases + more, ended + signals);
+        let (more, signals, by_sharing) = check_nest(seed).await;
+        (cases, ended, shared) = (cases + more, ended + signals, shared + by_sharing);
     }
-    println!("{cases} cases, {ended} waits ended by signals or answers");
-    assert!(cases as u64 > count && ended as u64 > count, "{cases} cases, {ended} waits ended by signals or answers");
+    println!("{cases} cases, {ended} waits ended by signals or answers, {shared} of them by signals that were shared");
+    assert!(cases as u64 > count && ended as u64 > count && shared as u64 > count, "{cases} {ended} {shared}");
 }
 
 /// A call that fails so many times, and a wait for a signal behind it.

@@ -128,14 +128,20 @@ fn named(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Reducer> 
     Reducer::named(reader.word(tree, "the reducer of a channel", &words)?)
 }
 
-/// Reads a field of a node that names a key of the state or lists several; `whose` is the field in backticks.
+/// Reads `reset` of a node.
+pub(super) fn parse_reset(reader: &mut DefinitionReader<'_>, fields: &Fields<'_>) -> Vec<Spanned<StateKey>> {
+    let keys = |tree| parse_keys(reader, tree, "`reset`", "the name of a key or a list of names");
+    fields.get("reset").map(keys).unwrap_or_default()
+}
+
+/// Reads the value of a field that names a key of the state or lists several; `whose` is the field in backticks.
 pub(super) fn parse_keys(
     reader: &mut DefinitionReader<'_>,
-    fields: &Fields<'_>,
+    tree: &YamlTree,
     whose: &'static str,
+    expected: &'static str,
 ) -> Vec<Spanned<StateKey>> {
-    let Some(tree) = fields.get(whose.trim_matches('`')) else { return Vec::new() };
-    let list = reader.one_or_list(tree, whose, "the name of a key or a list of names");
+    let list = reader.one_or_list(tree, whose, expected);
     let name = |reader: &mut DefinitionReader<'_>, tree| {
         reader.text(tree, &format!("a name in {whose}")).and_then(|text| reader.name(text, StateKey::new))
     };

@@ -74,12 +74,21 @@ pub struct Action {
     pub assign: Vec<Assignment>,
     /// The channels that get their first values again before the assignments.
     pub reset: Vec<Spanned<StateKey>>,
-    /// The keys that the run of its graph shares with this one.
-    pub share: Vec<Spanned<StateKey>>,
+    /// The keys and signals that the run of its graph shares with this one.
+    pub share: ShareDefinition,
     /// Where the run continues.
     pub next: RouteDefinition,
     /// Where it continues when the node fails.
     pub on_error: Option<Spanned<NodeName>>,
+}
+
+/// The keys and signals that the run of a node's graph shares with that of this one.
+#[derive(Debug, Default)]
+pub struct ShareDefinition {
+    /// Keys of the state.
+    pub keys: Vec<Spanned<StateKey>>,
+    /// Signals.
+    pub signals: Vec<Spanned<String>>,
 }
 
 /// A node that makes a call for each item of a list (R105).
@@ -406,7 +415,17 @@ impl NodeDefinition {
     /// Returns the keys that the run of the node's graph shares with that of this one.
     pub fn share(&self) -> &[Spanned<StateKey>] {
         match &self.kind {
-            NodeKind::Action(action) => &action.share,
+            NodeKind::Action(action) => &action.share.keys,
+            NodeKind::Foreach(_) | NodeKind::Gate(_) | NodeKind::Wait(_) | NodeKind::Return(_) | NodeKind::Start(_) => {
+                &[]
+            }
+        }
+    }
+
+    /// Returns the signals that the run of the node's graph shares with that of this one.
+    pub fn shared_signals(&self) -> &[Spanned<String>] {
+        match &self.kind {
+            NodeKind::Action(action) => &action.share.signals,
             NodeKind::Foreach(_) | NodeKind::Gate(_) | NodeKind::Wait(_) | NodeKind::Return(_) | NodeKind::Start(_) => {
                 &[]
             }
@@ -525,6 +544,9 @@ pub const INTERRUPTS: [&str; 5] = ["result_schema", "answered_by", "timeout", "o
 
 /// The fields of `answered_by`.
 pub const ANSWERED_BY: [&str; 3] = ["role", "count", "comment"];
+
+/// The fields of `share`.
+pub const SHARE: [&str; 3] = ["keys", "signals", "comment"];
 
 /// The largest `count` of an answer.
 pub const MOST_SIGNERS: u32 = 20;
@@ -742,8 +764,8 @@ fn parse_action(
     *lost |= only(reader, fields, &format!("node `{name}`"), &fields_of("action"), &EACH);
     let env = fields.get("env_requires").map(|tree| env.read(reader, tree)).unwrap_or_default();
     let assign = parse_assign(reader, fields);
-    let reset = channel::parse_keys(reader, fields, "`reset`");
-    let share = channel::parse_keys(reader, fields, "`share`");
+    let reset = channel::parse_reset(reader, fields);
+    let share = fields.get("share").map(|tree| parse_share(reader, tree)).unwrap_or_default();
     let next = parse_next(reader, fields, lost);
     let on_error = parse_target(reader, fields, "on_error", lost);
     let conduct = Conduct { env, ..conduct::parse(reader, fields) };
@@ -751,6 +773,25 @@ fn parse_action(
     let tree = reader.required(fields, &format!("node `{name}`"), "action")?;
     let call = action::parse(reader, tree, NamesInScope::Node)?;
     Some(Action { call, conduct, interrupts, assign, reset, share, next, on_error })
+}
+
+/// Reads `share`: the name of a key, a list of names, or an object with keys and signals.
+fn parse_share(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> ShareDefinition {
+    if !matches!(tree.node, TreeNode::Map(_)) {
+        let keys =
+            channel::parse_keys(reader, tree, "`share`", "the name of a key, a list of names, or `keys` and `signals`");
+        return ShareDefinition { keys, signals: Vec::new() };
+    }
+    let Some(fields) = reader.map(tree, "`share`") else { return ShareDefinition::default() };
+    reader.only(&fields, "`share`", &SHARE, &[]);
+    let names = "the name of a key or a list of names";
+    let keys = fields.get("keys").map(|tree| channel::parse_keys(reader, tree, "`keys` of `share`", names));
+    let signals = fields.get("signals").map(|tree| {
+        let list = reader.one_or_list(tree, "`signals` of `share`", "the name of a signal or a list of names");
+        reader.note_repeated("`signals` of `share`", list);
+        list.iter().filter_map(|tree| reader.text(tree, "a signal")).collect()
+    });
+    ShareDefinition { keys: keys.unwrap_or_default(), signals: signals.unwrap_or_default() }
 }
 
 fn parse_foreach(
@@ -882,7 +923,7 @@ fn parse_gate(
     let inert = CALLING.iter().chain(&EACH).copied().filter(|field| *field != "next").chain(["share", "interrupts"]);
     let inert: Vec<&str> = inert.collect();
     *lost |= only(reader, fields, &format!("the gate `{name}`"), &fields_of("gate"), &inert);
-    let reset = channel::parse_keys(reader, fields, "`reset`");
+    let reset = channel::parse_reset(reader, fields);
     GateDefinition { assign: parse_assign(reader, fields), reset, next: parse_next(reader, fields, lost) }
 }
 
@@ -908,7 +949,7 @@ fn parse_waiting(
         signals: Vec::new(),
         on_timeout: parse_target(reader, fields, "on_timeout", lost),
         assign: parse_assign(reader, fields),
-        reset: channel::parse_keys(reader, fields, "`reset`"),
+        reset: channel::parse_reset(reader, fields),
         next: parse_next(reader, fields, lost),
         on_error: parse_target(reader, fields, "on_error", lost),
     }

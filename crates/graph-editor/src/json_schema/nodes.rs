@@ -179,8 +179,18 @@ impl SchemaBasis {
             "feedback" => with_default(json!({ "type": "boolean" }), json!(true)),
             "cache_result" => with_default(json!({ "type": "boolean" }), json!(false)),
             "assign" => self.keys(reference("value")),
-            "reset" | "share" => {
-                json!({ "anyOf": [reference("key"), { "type": "array", "items": reference("key") }] })
+            "reset" => names(&reference("key")),
+            "share" => {
+                let keys = names(&reference("key"));
+                let both = only(&vocabulary::SHARE, |field| {
+                    let schema = match field {
+                        "keys" => keys.clone(),
+                        "signals" => names(&json!({ "type": "string" })),
+                        _ => return json!({}),
+                    };
+                    documented(nullable(schema), "`share`", field)
+                });
+                json!({ "anyOf": [keys, both] })
             }
             "payload" => return reference("value"),
             "result_schema" => return reference("schema"),
@@ -267,6 +277,11 @@ fn answered_by() -> Value {
         };
         documented(schema, "`answered_by`", field)
     })
+}
+
+/// Returns the schema of a name, or a list of names.
+fn names(name: &Value) -> Value {
+    json!({ "anyOf": [name, { "type": "array", "items": name }] })
 }
 
 /// Returns the schema of `waits_for` as a mapping; `list` is that of a list of names.

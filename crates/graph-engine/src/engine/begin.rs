@@ -15,7 +15,7 @@ use crate::engine::journal_writer::Durability;
 use crate::engine::run_state::Engine;
 use crate::error::RunError;
 use crate::meter::StepMeter;
-use crate::step::PausedNodes;
+use crate::step::{PausedNodes, TakenSignal};
 use crate::stop::Stop;
 use crate::store::ScheduleChange;
 
@@ -37,6 +37,8 @@ pub(crate) struct Begin {
     pub(crate) pauses: PausedNodes,
     /// The keys that it shares with the run around it, with their values there.
     pub(crate) shared: Map<String, Value>,
+    /// The shared signal that its visit has received for it.
+    pub(crate) handed: Option<TakenSignal>,
     /// Counts the steps of the runs of the visit that calls it.
     pub(crate) meter: Option<Arc<StepMeter>>,
     /// The capabilities that the caller restricts the run to; they are in the ceiling too.
@@ -62,6 +64,7 @@ impl Begin {
             entry: None,
             pauses: PausedNodes::default(),
             shared: Map::new(),
+            handed: None,
             meter: None,
             capabilities: None,
             durability: Durability::default(),

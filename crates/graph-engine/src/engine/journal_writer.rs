@@ -197,6 +197,15 @@ impl JournalWriter {
         }
     }
 
+    /// Appends a record of a run that continues, and waits until it and all records before it are durable.
+    pub(crate) async fn append_durably(&mut self, record: SignedRecord) -> Result<(), StoreError> {
+        self.flush(Some(record)).await?;
+        if let WriteState::Async(queue) = &mut self.pen {
+            *queue = Some(Queue::open(&self.to));
+        }
+        Ok(())
+    }
+
     /// Appends a record that was just signed, if there is one, and waits until it and all records before it are durable. The
     /// run remains unfinished, and this writer appends nothing more to it.
     pub(crate) async fn flush(&mut self, record: Option<SignedRecord>) -> Result<(), StoreError> {

@@ -14,7 +14,8 @@ use crate::record::Journal;
 use crate::schedule::in_run;
 use crate::status::Status;
 use crate::step::{
-    PausedNodes, TOO_DEEP, check_shared, failure_inside, is_computed, nested_id, receives_secrets, shared_values,
+    PausedNodes, TOO_DEEP, TakenSignal, check_shared, failure_inside, is_computed, nested_id, receives_secrets,
+    shared_values,
 };
 use crate::stop::Stop;
 use crate::store::{Page, RunFilter, RunPage, RunSummary, Store, StoreError, Wait, WaitId, Within};
@@ -67,7 +68,8 @@ impl StepContext {
             let address = self.facts.address().map(|own| own.inside(parent.step, parent.item, made.calls));
             let is_known = self.graph().tool(request.tool).is_some_and(|tool| !is_computed(tool));
             let begin = Begin { meter, shared, ..self.begin_inside(id.clone(), parent, depth) };
-            let begin = Begin { address: address.filter(|_| is_known), ..begin };
+            let handed = self.handed(job.at.number, made.calls);
+            let begin = Begin { address: address.filter(|_| is_known), handed, ..begin };
             let runtime = &self.runtime;
             let can_wait = runtime.can_wait(&*machine, &begin).await;
             can_wait.map_err(|error| Failure::permanent(error.to_string()))?;
@@ -95,6 +97,11 @@ impl StepContext {
         })
     }
 
+    /// Returns the shared signal that a visit has received for the run of a call of it.
+    fn handed(&self, step: u64, call: u64) -> Option<TakenSignal> {
+        self.run_state.position.taken.get(&step).filter(|taken| taken.call == call)?.signal.clone()
+    }
+
     /// Returns the options of a nested run that begins or is resumed.
     fn begin_inside(&self, run: RunId, parent: Parent, depth: u32) -> Begin {
         let mut ceiling = self.facts.ceiling.clone();
@@ -111,6 +118,7 @@ impl StepContext {
             entry: None,
             pauses: PausedNodes::default(),
             shared: Map::new(),
+            handed: None,
             meter: None,
             capabilities: None,
             durability: self.durability,
@@ -133,7 +141,9 @@ impl StepContext {
         };
         match error {
             RunError::Waiting { waits, .. } => {
-                made.waits = surfaced(step, item, made.calls, waits);
+                let node = self.run_state.position.open().find(|at| at.number == step).map(|at| at.node);
+                let shared = node.map_or(&[][..], |node| &self.graph().node(node).share_signals);
+                made.waits = surfaced(step, item, made.calls, shared, waits);
                 Err(Box::new(Failure::of(Category::Cancelled, "the run waits")))
             }
             RunError::Store { .. } | RunError::Stopped { .. } => {
@@ -285,14 +295,15 @@ pub(crate) async fn drive_apart(engine: Engine, span: Span) -> Result<Ended, Run
     }
 }
 
-/// Returns the waits of a nested run as those of the run around it: the `call`th call of a visit or item of that run began it.
-fn surfaced(step: u64, item: Option<u64>, call: u64, waits: Vec<Wait>) -> Vec<Wait> {
+/// Returns the waits of a nested run as those of the run around it: the `call`th call of a visit or item of that run began it, which
+/// shares the signals with these names.
+fn surfaced(step: u64, item: Option<u64>, call: u64, shared: &[String], waits: Vec<Wait>) -> Vec<Wait> {
     let part = part(step, item, call);
-    let surface = |wait: Wait| Wait {
-        id: WaitId::new(format!("{part}{}", wait.id)),
-        signals: wait.signals.iter().map(|name| format!("{part}{name}")).collect(),
-        ..wait
+    let names = |wait: &Wait| {
+        let own = wait.signals.iter().map(|name| format!("{part}{name}"));
+        own.chain(wait.signals.iter().filter(|name| shared.contains(name)).cloned()).collect()
     };
+    let surface = |wait: Wait| Wait { id: WaitId::new(format!("{part}{}", wait.id)), signals: names(&wait), ..wait };
     waits.into_iter().map(surface).collect()
 }
 
@@ -303,8 +314,13 @@ mod tests {
     #[test]
     fn waits_of_nested_runs_have_the_path_to_them() {
         let wait = Wait::new(WaitId::of_visit(3), "ask", 1, None).listening(vec!["3#1".to_owned(), "paid".to_owned()]);
-        let outer = surfaced(5, Some(0), 2, surfaced(2, None, 1, vec![wait]));
+        let outer = surfaced(5, Some(0), 2, &[], surfaced(2, None, 1, &[], vec![wait.clone()]));
         assert_eq!(outer[0].id.as_str(), "5.0~2/2/3#1");
         assert_eq!(outer[0].signals, ["5.0~2/2/3#1", "5.0~2/2/paid"]);
+        let shared = ["paid".to_owned()];
+        let inner = surfaced(2, None, 1, &shared, vec![wait]);
+        assert_eq!(inner[0].signals, ["2/3#1", "2/paid", "paid"]);
+        assert_eq!(surfaced(5, None, 1, &[], inner.clone())[0].signals, ["5/2/3#1", "5/2/paid", "5/paid"]);
+        assert_eq!(surfaced(5, None, 1, &shared, inner)[0].signals, ["5/2/3#1", "5/2/paid", "5/paid", "paid"]);
     }
 }

@@ -27,7 +27,7 @@ use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
 use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
-use crate::step::{Opening, Position, SettledVisit, Way};
+use crate::step::{Opening, Position, SettledVisit, TakenSignal, Way};
 use crate::tool_caller::ToolCaller;
 
 /// The parts of a run that do not change while it runs.
@@ -101,6 +101,8 @@ pub(crate) struct Engine {
     pub(crate) held_failures: Vec<(u64, Box<Failure>)>,
     /// The signals that it has taken or left out since it is in this process: the store may have them still.
     pub(crate) settled_signals: BTreeSet<u64>,
+    /// The shared signal that the run around it has received for it.
+    pub(crate) handed: Option<TakenSignal>,
     /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks
     /// share real threads.
     pub(crate) turn: Instant,

@@ -1,6 +1,6 @@
 //! Waits: opening them, continuing when they are over, and leaving a run in its store until then.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::answer::Question;
 use crate::engine::run_state::{Engine, VisitState};
 use crate::error::RunError;
 use crate::graph::{GraphTables, tables};
-use crate::record::{End, Take, TakenSignal};
+use crate::record::{End, SignedRecord, Take, TakenSignal};
 use crate::signal::{self, JournalKeys, Receives};
 use crate::status::Status;
-use crate::step::{Escalation, GIVEN_UP, OpenWait, Opened, Position, Way};
+use crate::step::{Escalation, GIVEN_UP, OpenWait, Opened, Position, ReadyInside, Way};
 use crate::store::{Ask, Inbox, NestedGraph, StoreError, Wait, WaitChanges, WaitId};
 
 /// The signals of a run in its store, at a time.
@@ -27,7 +27,7 @@ struct Post {
     /// The order of those that this runtime did not receive, or that do not fit the graph.
     refused: Vec<u64>,
     /// The visits whose nested runs can continue.
-    resumed: BTreeSet<u64>,
+    resumed: ReadyInside,
 }
 
 impl Engine {
@@ -78,7 +78,7 @@ impl Engine {
         let Post { at, signals, refused, mut resumed } = self.post().await?;
         if take(&mut self.looks_inside) {
             let inside = self.run_state.position.waits.iter().filter(|wait| wait.opened.is_inside());
-            resumed.extend(inside.map(|wait| wait.step));
+            resumed.reached.extend(inside.map(|wait| wait.step));
         }
         let taken = self.run_state.position.over(self.graph(), at, signals, &resumed);
         if !refused.is_empty() {
@@ -96,18 +96,32 @@ impl Engine {
         let waits = &self.run_state.position.waits;
         let over = waits.iter().filter(|wait| taken.iter().any(|taken| taken.step == wait.step));
         let close = over.flat_map(ids).collect();
-        let take: Vec<u64> = taken.iter().filter_map(|wait| Some(wait.signal.as_ref()?.order)).collect();
+        // The run around this one has taken the signal that it shares.
+        let handed = self.handed.as_ref().map(|signal| signal.order);
+        let orders = taken.iter().filter_map(|wait| Some(wait.signal.as_ref()?.order));
+        let take: Vec<u64> = orders.filter(|order| Some(*order) != handed).collect();
         self.settled_signals.extend(&take);
         let machine = Arc::clone(&self.machine);
         let position = &mut self.run_state().position;
         position.take_waits(tables(machine.graph()), &taken).expect("only waits of the position are over");
         if self.is_kept {
+            let hands_over = taken.iter().any(|wait| wait.call > 0);
             let record = self.sign("take", Take::new(taken));
             self.change_waits(WaitChanges { close, take, ..WaitChanges::default() });
-            let step = self.run_state.position.steps + 1;
-            self.append(vec![record], step, Status::Running).await?;
+            self.append_take(record, hands_over).await?;
         }
         Ok(())
+    }
+
+    /// Appends the record of waits that are over. A nested run takes a signal that is handed to it after that is durable: it is never
+    /// handed to another one.
+    async fn append_take(&mut self, record: SignedRecord, hands_over: bool) -> Result<(), RunError> {
+        let step = self.run_state.position.steps + 1;
+        let Some(journal) = self.journal.as_mut().filter(|_| hands_over) else {
+            return self.append(vec![record], step, Status::Running).await;
+        };
+        let written = journal.append_durably(record).await;
+        written.map_err(|source| self.failed_store(source))
     }
 
     /// Returns the time of the store, and the signals that it received for the run, if a wait waits for signals.
@@ -117,11 +131,11 @@ impl Engine {
         let (Some(store), Some(key), Some(address)) = (&self.runtime.store, &self.runtime.key, address) else {
             let at = self.store_time().await?;
             let resumed = resumed(position, &Inbox::new(at, Vec::new()), None);
-            return Ok(Post { at, signals: Vec::new(), refused: Vec::new(), resumed });
+            return Ok(Post { at, signals: self.handed(), refused: Vec::new(), resumed });
         };
         let inbox = store.inbox(&address.run).await.map_err(|source| self.failed_store(source))?;
         let resumed = resumed(position, &inbox, Some(&address));
-        let mut post = Post { at: inbox.at, signals: Vec::new(), refused: Vec::new(), resumed };
+        let mut post = Post { at: inbox.at, signals: self.handed(), refused: Vec::new(), resumed };
         let keys = JournalKeys { public: key.public(), encryption: self.runtime.encryption_key.as_ref() };
         // The records that take some of them may be in memory only.
         let new = inbox.signals.into_iter().filter(|one| !self.settled_signals.contains(&one.place.order));
@@ -173,7 +187,21 @@ impl Engine {
                 }
             }
         }
+        post.signals.sort_by_key(|signal| signal.order);
         Ok(post)
+    }
+
+    /// Returns the shared signal that the run around this one has handed to it, if it has not taken it.
+    fn handed(&self) -> Vec<TakenSignal> {
+        let is_new = |signal: &&TakenSignal| !self.run_state.position.received.contains(&signal.order);
+        let Some(signal) = self.handed.as_ref().filter(is_new) else { return Vec::new() };
+        match signal::fits(&*self.machine, signal) {
+            Ok(()) => vec![signal.clone()],
+            Err(reason) => {
+                tracing::error!(run = %self.facts.id, order = signal.order, "a shared signal is left out: {reason}");
+                Vec::new()
+            }
+        }
     }
 
     /// Returns what the run asks in a wait that is open.
@@ -265,14 +293,18 @@ impl Engine {
 }
 
 /// Returns the visits that wait for nested runs of which one can continue. `address` is where the run receives signals.
-pub(crate) fn resumed(position: &Position, inbox: &Inbox, address: Option<&Address>) -> BTreeSet<u64> {
-    let received = |wait: &Wait| {
-        let mut own = inbox.signals.iter().filter_map(|one| Some((address?.own(&one.name)?, one.place.at)));
-        own.any(|(name, at)| wait.accepts(name, at))
+fn resumed(position: &Position, inbox: &Inbox, address: Option<&Address>) -> ReadyInside {
+    let reached = |wait: &Wait| {
+        let own = inbox.signals.iter().filter_map(|one| Some((address?.own(&one.name)?, one.place.at)));
+        // The run itself hands over those that are shared.
+        own.filter(|(name, _)| is_for_nested(name)).any(|(name, at)| wait.accepts(name, at))
     };
-    let can_continue = |wait: &Wait| wait.due.is_some_and(|due| due <= inbox.at) || received(wait);
-    let resumed = position.waits.iter().filter(|wait| wait.opened.inside.iter().any(can_continue));
-    resumed.map(|wait| wait.step).collect()
+    let is_due = |wait: &Wait| wait.due.is_some_and(|due| due <= inbox.at);
+    let of = |can_continue: &dyn Fn(&Wait) -> bool| {
+        let waits = position.waits.iter().filter(|wait| wait.opened.inside.iter().any(can_continue));
+        waits.map(|wait| wait.step).collect()
+    };
+    ReadyInside { due: of(&is_due), reached: of(&reached) }
 }
 
 /// Whether no nested run receives a signal or an answer any more. In the inbox, it would leave less room for others.

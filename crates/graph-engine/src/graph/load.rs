@@ -173,6 +173,12 @@ impl Loader<'_> {
     fn node(&self, name: &str, body: NodeBody, settings: &Settings) -> Result<(CompiledNode, Untrusted), String> {
         let facts = self.facts(name, &body, settings)?;
         let interrupts = self.interrupts(name, &body, settings)?;
+        let runs_graph = match body.does {
+            program::Kind::Action(tool) => {
+                self.tools.get(usize::from(tool)).is_some_and(|tool| tool.by == program::Executor::Graph)
+            }
+            _ => false,
+        };
         let kind = match body.does {
             program::Kind::Gate => CompiledKind::Gate,
             program::Kind::Start => CompiledKind::Start,
@@ -221,6 +227,7 @@ impl Loader<'_> {
             interrupts,
             assign,
             reset: body.reset.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?,
+            share_signals: shared_signals(name, &body.share_signals, runs_graph, settings)?,
             share: body.share.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?,
             combines_writes: false,
             asks_memory: false,
@@ -469,6 +476,22 @@ fn join(graph: &mut GraphTables) -> Result<(), String> {
         node.facts.fast &= !finishes && !leads.iter().any(|to| members.iter().any(|member| member.node == *to));
     }
     Ok(())
+}
+
+/// Returns the signals that a node shares with the run of its graph.
+fn shared_signals(
+    name: &str,
+    signals: &[String],
+    runs_graph: bool,
+    settings: &Settings,
+) -> Result<Vec<String>, String> {
+    if !signals.is_empty() && !runs_graph {
+        return Err(format!("node `{name}` runs no graph that could share signals"));
+    }
+    match signals.iter().find(|signal| !settings.signals.contains_key(*signal)) {
+        Some(signal) => Err(format!("node `{name}` shares `{signal}`, which is no signal of the graph")),
+        None => Ok(signals.to_vec()),
+    }
 }
 
 /// Returns where the secrets are in the answer that ends a wait, or in a result with the values of its signals.

@@ -103,6 +103,8 @@ pub struct CompiledNode {
     pub(super) assign: Vec<(usize, CompiledTerm)>,
     /// The channels that have their first values again before it writes.
     pub reset: Vec<usize>,
+    /// The signals that the run of its graph shares with this one.
+    pub share_signals: Vec<String>,
     /// The keys that the run of its graph shares with this one. The change of such a key is a list of writes.
     pub share: Vec<usize>,
     /// Whether its writes are combined, because it writes or resets channels, or shares keys.

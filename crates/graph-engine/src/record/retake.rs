@@ -106,7 +106,7 @@ fn waits_once(graph: &GraphTables, position: &Position, at: &Activation, visit: 
         }
         _ if paused.is_some() => visit.cancelled,
         // As often as they wait.
-        Some(opened) if opened.is_inside() => taken.is_none() && graph.may_nest(at.node),
+        Some(opened) if opened.is_inside() => graph.may_nest(at.node),
         Some(opened) if graph.tool_may_ask(at.node) => !has_lasted && opened.before == before,
         Some(opened) => is_to_wait && opened.before == before,
         None => !is_to_wait || visit.error.is_some() || visit.cancelled,

@@ -279,6 +279,7 @@ impl Snapshot {
         self.to_pause.clear();
         self.paused_after.clear();
         self.waited.clear();
+        self.taken.retain(|taken| taken.call == 0);
         self.waits.iter_mut().for_each(|wait| (wait.opened.before, wait.opened.call) = (0, 0));
     }
 
@@ -424,7 +425,10 @@ impl Snapshot {
         let open: BTreeMap<u64, &String> = held.chain(next).chain(left).collect();
         let taken = |taken: &TakenWait| {
             let node = open.get(&taken.step).and_then(|node| code.node_named(node));
-            let waits = node.is_some_and(|node| code.waits(node) || code.tool_may_ask(node));
+            let waits = node.is_some_and(|node| match taken.call {
+                0 => code.waits(node) || code.tool_may_ask(node),
+                _ => taken.signal.is_some() && !code.node(node).share_signals.is_empty(),
+            });
             if waits { Ok((taken.step, taken.clone())) } else { Err(format!("visit {} has not waited", taken.step)) }
         };
         self.taken.iter().map(taken).collect()

@@ -86,12 +86,15 @@ pub struct TakenWait {
     /// The signal that ended it; `None` if its time had come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<TakenSignal>,
+    /// The number of the call whose run receives the signal, if the visit shares it with the graph that it runs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub call: u64,
 }
 
 impl TakenWait {
     /// The visit continues at a time.
     pub fn new(step: u64, at: i64) -> Self {
-        Self { step, at, signal: None }
+        Self { step, at, signal: None, call: 0 }
     }
 
     /// The visit continues with a signal.
@@ -202,6 +205,11 @@ impl TakenSignal {
     /// Returns its name as the run knows it that took it: without the path to a nested run.
     pub fn own_name(&self) -> &str {
         address::split(&self.name).1
+    }
+
+    /// Whether it is for one wait: an answer, or the release of a visit.
+    pub fn is_of_wait(&self) -> bool {
+        answered(self.own_name()).is_some()
     }
 
     /// Whether it is what releases a visit that is paused: it says nothing but the name of the wait.

@@ -36,6 +36,8 @@ impl Position {
         self.paused_after.clear();
         self.waited.clear();
         self.calls_left.clear();
+        // A fork has none of the nested runs.
+        self.taken.retain(|_, taken| taken.call == 0);
         self.waits.iter_mut().for_each(|wait| (wait.opened.before, wait.opened.call) = (0, 0));
     }
 

@@ -27,6 +27,15 @@ pub struct SharedKey {
 ///
 /// The first key that differs.
 pub fn check_shared(graph: &GraphTables, node: &CompiledNode, inner: &GraphTables) -> Result<(), String> {
+    let has_same = |signal: &&String| {
+        let (own, there) = (&graph.settings, &inner.settings);
+        let is_secret = |settings: &graph_model::program::Settings| settings.secrets.signals.get(*signal).cloned();
+        there.signals.get(*signal).is_some_and(|rules| own.signals.get(*signal) == Some(rules))
+            && is_secret(own) == is_secret(there)
+    };
+    if let Some(signal) = node.share_signals.iter().find(|signal| !has_same(signal)) {
+        return Err(format!("`{}` has no signal `{signal}` with the same rules, and cannot share it", inner.id));
+    }
     node.share.iter().map(|key| &graph.keys[*key]).try_for_each(|CompiledKey { name, reducer, .. }| {
         match inner.key_named(name) {
             Some(there) if inner.keys[there].reducer == *reducer => Ok(()),

@@ -54,29 +54,45 @@ fn until(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Option
     Ok(Some(time))
 }
 
+/// The visits whose nested runs can continue, as far as they wait.
+#[derive(Debug, Default)]
+pub struct ReadyInside {
+    /// Those of which a wait is due. They may receive a shared signal that came before.
+    pub due: BTreeSet<u64>,
+    /// Those that a signal or an answer of their own has reached, or of which it is not known whether they wait. A signal that they
+    /// share is left until they wait again, or are done.
+    pub reached: BTreeSet<u64>,
+}
+
 impl Position {
     /// Returns the waits that are over at a time of the store, in the order of the visits. `signals` are those that no wait has
-    /// taken, in the order of their receipt: each ends the wait with the lowest number that receives it and was not due before.
-    /// `resumed` are the visits whose nested runs can continue, as far as they wait.
+    /// taken, in the order of their receipt: each ends the wait with the lowest number that receives it and was not due before. A
+    /// nested run receives those that its visit shares. `resumed` are the visits whose nested runs can continue otherwise.
     pub fn over(
         &self,
         graph: &GraphTables,
         at: i64,
         signals: impl IntoIterator<Item = TakenSignal>,
-        resumed: &BTreeSet<u64>,
+        resumed: &ReadyInside,
     ) -> Vec<TakenWait> {
         let mut over: BTreeMap<u64, TakenWait> = BTreeMap::new();
         for signal in signals {
             if self.received.contains(&signal.order) {
                 continue;
             }
-            let receives = |wait: &&OpenWait| !over.contains_key(&wait.step) && self.receives(graph, wait, &signal);
-            if let Some(step) = self.waits.iter().find(receives).map(|wait| wait.step) {
-                over.insert(step, TakenWait::new(step, at).with(signal));
+            for wait in self.waits.iter().filter(|wait| !over.contains_key(&wait.step)) {
+                if resumed.reached.contains(&wait.step) {
+                    if self.shares(graph, wait.step, signal.own_name()) {
+                        break;
+                    }
+                } else if let Some(call) = self.receiver(graph, wait, &signal) {
+                    over.insert(wait.step, TakenWait { call, ..TakenWait::new(wait.step, at).with(signal) });
+                    break;
+                }
             }
         }
         let is_over = |wait: &&OpenWait| match wait.opened.is_inside() {
-            true => resumed.contains(&wait.step),
+            true => resumed.reached.contains(&wait.step) || resumed.due.contains(&wait.step),
             false => wait.opened.due.is_some_and(|due| due <= at),
         };
         for wait in self.waits.iter().filter(is_over) {
@@ -85,10 +101,23 @@ impl Position {
         over.into_values().collect()
     }
 
-    /// Whether a wait receives a signal, which came before its time was over.
-    fn receives(&self, graph: &GraphTables, wait: &OpenWait, signal: &TakenSignal) -> bool {
-        self.awaited(graph, wait).iter().any(|name| name == signal.own_name())
-            && wait.opened.due.is_none_or(|due| signal.at < due)
+    /// Whether a visit that waits for nested runs shares a signal with them.
+    fn shares(&self, graph: &GraphTables, step: u64, name: &str) -> bool {
+        let at = self.parked.iter().find(|at| at.number == step);
+        at.is_some_and(|at| graph.node(at.node).share_signals.iter().any(|shared| shared == name))
+    }
+
+    /// Returns the number of the call whose run receives a signal, which came before its wait was over; 0 if the visit itself receives
+    /// it.
+    fn receiver(&self, graph: &GraphTables, wait: &OpenWait, signal: &TakenSignal) -> Option<u64> {
+        let name = signal.own_name();
+        if wait.opened.is_inside() {
+            let shares = self.shares(graph, wait.step, name);
+            let inner = wait.opened.inside.iter().find(|inner| shares && inner.accepts(name, signal.at))?;
+            return address::calls(address::split(inner.id.as_str()).0)?.first().map(|call| call.call);
+        }
+        let is_named = self.awaited(graph, wait).iter().any(|awaited| awaited == name);
+        (is_named && wait.opened.due.is_none_or(|due| signal.at < due)).then_some(0)
     }
 
     /// Returns the names of the signals that can end the wait of a visit. A question has the id of its wait for its answer.
@@ -161,13 +190,14 @@ impl Position {
                 Some(signal) if !self.received.insert(signal.order) => {
                     return Err(format!("the signal `{}` was taken before", signal.name));
                 }
-                Some(signal) if signal.at > taken.at || !self.receives(graph, wait, signal) => {
+                Some(signal) if signal.at > taken.at || self.receiver(graph, wait, signal) != Some(taken.call) => {
                     return Err(format!("visit {} does not receive the signal `{}`", taken.step, signal.name));
                 }
                 _ => {}
             }
             let OpenWait { step, opened } = self.waits.remove(place);
             let has_waited = !opened.is_inside();
+            let is_handed = !has_waited && taken.signal.is_some();
             let paths = opened.inside.iter().map(|wait| address::split(wait.id.as_str()).0);
             let calls = paths.filter_map(address::calls).filter_map(|calls| calls.first().copied());
             let again = calls.filter(|call| call.call > 1 && call.step == step);
@@ -184,7 +214,7 @@ impl Position {
                 waited.released |= opened.pause.is_some_and(|pause| pause != Pause::Hook);
                 waited.answers.extend(taken.signal.clone().filter(|_| asks));
             }
-            if has_waited && !has_paused {
+            if is_handed || (has_waited && !has_paused) {
                 self.taken.insert(taken.step, taken.clone());
             }
         }

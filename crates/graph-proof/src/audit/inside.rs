@@ -482,6 +482,7 @@ impl Replayer<'_> {
         let asks = self.code.asks(activation.node);
         let (is_cancelled, below) = (visit.is_some_and(|visit| visit.cancelled), visit.map(|visit| visit.below));
         let is_left = visit.is_some_and(|visit| visit.opened.is_some());
+        let is_open = visit.is_none_or(|visit| visit.held);
         let (visit, below) = (visit.filter(|_| !is_cancelled && !is_left), below.filter(|_| !is_left));
         let Some(called) = asks.tool() else { return Vec::new() };
         let is_computed = match self.code.tool(called) {
@@ -502,6 +503,8 @@ impl Replayer<'_> {
             inputs: None,
             last_inputs: None,
             before: Vec::new(),
+            handed: self.handed.get(&step).cloned().unwrap_or_default(),
+            is_open,
             address: self.receipts.address().filter(|_| !is_computed).cloned(),
             dated: Vec::new(),
             shared: self.state.as_deref().map(|state| shared_values(self.code, node, state)),
@@ -770,6 +773,7 @@ impl CallInside {
                 self.parent.node, self.parent.run
             ));
         }
+        self.hands(attempt, run)?;
         if !self.plans().any(|plan| plan.shared.as_ref().is_none_or(|shared| *shared == start.shared)) {
             let node = &self.parent.node;
             return Err(format!("it shares other keys or values than node `{node}` of run `{}`", self.parent.run));
@@ -791,6 +795,20 @@ impl CallInside {
             Ok(())
         } else {
             Err(format!("its inputs are not what node `{}` of run `{}` gives", self.parent.node, self.parent.run))
+        }
+    }
+
+    /// Fails unless a run has the shared signals that its visit received for it.
+    fn hands(&self, attempt: u64, run: &Proven) -> Result<(), String> {
+        let (node, around) = (&self.parent.node, &self.parent.run);
+        let handed = || self.handed.iter().filter(|(call, _)| *call == attempt).map(|(_, signal)| signal);
+        if let Some(signal) = run.handed.iter().find(|signal| !handed().any(|own| own == *signal)) {
+            return Err(format!("node `{node}` of run `{around}` does not hand it the signal `{}`", signal.name));
+        }
+        let has_continued = is_result(run.audit.status) && !self.is_open && !self.may_time_out;
+        match handed().find(|signal| has_continued && !run.handed.contains(signal)) {
+            Some(signal) => Err(format!("it did not take the signal `{}` of run `{around}`", signal.name)),
+            None => Ok(()),
         }
     }
 

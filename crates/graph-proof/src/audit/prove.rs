@@ -7,6 +7,7 @@ use graph_engine::call::Parent;
 use graph_engine::engine::Ended;
 use graph_engine::graph::{GraphTables, tables};
 use graph_engine::machine::Machine;
+use graph_engine::record::TakenSignal;
 use graph_engine::record::{Entry, JournalError, Origin, Record, SignedRecord, Start, VerifiedJournal};
 use graph_engine::run_secrets::{RunSecrets, hidden};
 use graph_engine::step::is_nested_id;
@@ -139,6 +140,8 @@ pub(super) struct Proven {
     pub(super) failed: Option<Lost>,
     /// The sessions of the run: one from its start and one from each resume.
     pub(super) sessions: Vec<Session>,
+    /// The signals that it took and that a run around it received, which shares them.
+    pub(super) handed: Vec<TakenSignal>,
 }
 
 pub(super) fn prove(
@@ -237,7 +240,17 @@ pub(super) fn prove(
     };
     let (nested_steps, due) = (walk.nested_steps(), walk.position.frontier.len() as u64);
     let inside = walk.inside.unwrap_or_default();
-    Ok(Proven { audit, start, inside, nested_steps, due, ended, failed, sessions: walk.sessions })
+    Ok(Proven {
+        audit,
+        start,
+        inside,
+        nested_steps,
+        due,
+        ended,
+        failed,
+        sessions: walk.sessions,
+        handed: walk.receipts.handed,
+    })
 }
 
 fn shown_meaning(meaning: Option<Digest>) -> String {

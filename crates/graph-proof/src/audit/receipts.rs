@@ -74,6 +74,8 @@ pub(super) struct Receipts {
     /// The times of receipt, by the order of the signals.
     times: BTreeMap<u64, i64>,
     ids: BTreeSet<String>,
+    /// The signals that a run around this one received, which shares them.
+    pub(super) handed: Vec<TakenSignal>,
     /// The answers among them.
     pub(super) approvals: Vec<Approval>,
     /// The others.
@@ -89,6 +91,7 @@ impl Receipts {
             key: key.clone(),
             times: BTreeMap::new(),
             ids: BTreeSet::new(),
+            handed: Vec::new(),
             approvals: Vec::new(),
             signals: Vec::new(),
         }
@@ -115,6 +118,33 @@ impl Receipts {
         let Some(address) = received else {
             return Err(format!("no runtime with the key of the journal received the signal `{name}` so"));
         };
+        if address.own(name) == Some(signal.own_name()) {
+            let address = address.clone();
+            self.take_own(machine, position, signal, &address)?;
+        } else if signal.is_of_wait() {
+            // Answers and releases are for the run itself.
+            return Err(format!("`{name}` is for another run"));
+        } else {
+            fits(machine, signal)?;
+            self.handed.push(signal.clone());
+        }
+        if !self.ids.insert(signal.id.clone()) || self.times.insert(*order, *at).is_some() {
+            return Err(format!("the signal `{name}` was taken before"));
+        }
+        let before = self.times.range(..order).next_back().is_none_or(|(_, before)| before <= at);
+        let behind = self.times.range(order + 1..).next().is_none_or(|(_, behind)| at <= behind);
+        if before && behind { Ok(()) } else { Err(format!("the signal `{name}` was received at another time")) }
+    }
+
+    /// Takes a signal that was sent to the run itself.
+    fn take_own(
+        &mut self,
+        machine: &dyn Machine,
+        position: &Position,
+        signal: &TakenSignal,
+        address: &Address,
+    ) -> Result<(), String> {
+        let TakenSignal { name, at, .. } = signal;
         let own = signal.own_name();
         match Question::open(tables(machine.graph()), position, address, self.digest, own) {
             Some(question) if signal.is_closed() => {
@@ -140,12 +170,7 @@ impl Receipts {
                 self.signals.push(SignalSummary { name, id, at: shown_time(*at), value });
             }
         }
-        if !self.ids.insert(signal.id.clone()) || self.times.insert(*order, *at).is_some() {
-            return Err(format!("the signal `{name}` was taken before"));
-        }
-        let before = self.times.range(..order).next_back().is_none_or(|(_, before)| before <= at);
-        let behind = self.times.range(order + 1..).next().is_none_or(|(_, behind)| at <= behind);
-        if before && behind { Ok(()) } else { Err(format!("the signal `{name}` was received at another time")) }
+        Ok(())
     }
 }
 

@@ -21,7 +21,9 @@ use graph_engine::record::{
 };
 use graph_engine::schema;
 use graph_engine::state::StateFields;
-use graph_engine::step::{Opened, Overvisited, Position, Suspension, Way, denied, graph_of, state_value};
+use graph_engine::step::{
+    OpenWait, Opened, Overvisited, Position, ReadyInside, Suspension, TakenWait, Way, denied, graph_of, state_value,
+};
 use graph_engine::tool_caller::{Request, ToolCaller};
 use graph_model::capability::{Capability, Grants, Pattern};
 use graph_model::name::{ItemId, RunId};
@@ -162,6 +164,8 @@ pub(super) struct Replayer<'m> {
     pub(super) held_inside: Vec<CallInside>,
     /// Those of visits that wait for nested runs, as they were planned each time that the visits were left.
     pub(super) openings: BTreeMap<u64, Vec<Vec<CallInside>>>,
+    /// The shared signals that visits have received for the runs of their calls, with the numbers of these.
+    pub(super) handed: BTreeMap<u64, Vec<(u64, TakenSignal)>>,
     /// The channels whose reducer is a function of the program that is not there, so that their values are not proven.
     pub(super) unproven: RefCell<BTreeSet<usize>>,
     /// The tools that were called.
@@ -207,6 +211,7 @@ impl<'m> Replayer<'m> {
             inside: looks_inside.then(Vec::new),
             held_inside: Vec::new(),
             openings: BTreeMap::new(),
+            handed: BTreeMap::new(),
             unproven: RefCell::default(),
             used: BTreeSet::new(),
             run: receipts.run().clone(),
@@ -555,12 +560,22 @@ impl<'m> Replayer<'m> {
         signals.sort_unstable_by_key(|signal| signal.order);
         signals.iter().try_for_each(|signal| self.receipts.take(self.machine, &self.position, signal))?;
         // Nested runs may be looked at at any time.
-        let is_inside = |step: u64| self.position.waits.iter().any(|wait| wait.step == step && wait.opened.is_inside());
-        let resumed = take.taken.iter().map(|taken| taken.step).filter(|step| is_inside(*step)).collect();
+        let mut resumed = ReadyInside::default();
+        for taken in take.taken.iter().filter(|taken| taken.signal.is_none()) {
+            let wait = self.position.waits.iter().find(|wait| wait.step == taken.step && wait.opened.is_inside());
+            if let Some(OpenWait { step, opened, .. }) = wait {
+                let is_due = opened.next_due().is_some_and(|due| due <= taken.at);
+                if is_due { &mut resumed.due } else { &mut resumed.reached }.insert(*step);
+            }
+        }
         if self.position.over(self.code, first.at, signals, &resumed) != take.taken {
             return Err("other waits are over at that time".to_owned());
         }
-        self.position.take_waits(self.code, &take.taken)
+        self.position.take_waits(self.code, &take.taken)?;
+        for TakenWait { step, signal, call, .. } in take.taken.iter().filter(|taken| taken.call > 0) {
+            self.handed.entry(*step).or_default().extend(signal.clone().map(|signal| (*call, signal)));
+        }
+        Ok(())
     }
 
     /// Takes calls that finished before their step was done, if the graph makes them in that step.
@@ -892,6 +907,10 @@ pub(super) struct CallInside {
     pub(super) dated: Vec<Dated>,
     /// The keys that the runs share, with their values, if those are known.
     pub(super) shared: Option<Map<String, Value>>,
+    /// The shared signals that the visit has received for the runs of its calls, with the numbers of these.
+    pub(super) handed: Vec<(u64, TakenSignal)>,
+    /// Whether it is not recorded that the call was made with all of them.
+    pub(super) is_open: bool,
     /// The sessions of the run around it that can have made the call.
     pub(super) sessions: Vec<Session>,
     /// The permissions of the graph around it.

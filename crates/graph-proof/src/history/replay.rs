@@ -16,8 +16,8 @@ use graph_engine::record::{
 use graph_engine::run_secrets::hidden;
 use graph_engine::state::StateFields;
 use graph_engine::step::{
-    CallFacts, Env, FoldError, NO_WAY, Opening, Outcome, PausedNodes, Planned, Position, SHARED, Settled, SettledVisit,
-    UNFIT, Way, fold, items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
+    CallFacts, Env, FoldError, NO_WAY, Opening, Outcome, PausedNodes, Planned, Position, ReadyInside, SHARED, Settled,
+    SettledVisit, UNFIT, Way, fold, items_failed, output, plan, plan_item, settle, too_many_nested_steps, write,
 };
 use graph_engine::tool_caller::Request;
 use graph_engine::{EncryptionKey, Status};
@@ -719,8 +719,8 @@ impl ChangedRun<'_> {
                 return Err(Stopped { step, node: self.code.node(node).name.clone(), reason });
             };
             let inside = self.position.waits.iter().filter(|wait| wait.opened.is_inside());
-            let inside = inside.map(|wait| wait.step).collect();
-            taken = self.position.over(self.code, due, [], &inside);
+            let resumed = ReadyInside { due: inside.map(|wait| wait.step).collect(), ..ReadyInside::default() };
+            taken = self.position.over(self.code, due, [], &resumed);
         }
         taken.sort_unstable_by_key(|taken| taken.step);
         self.position.take_waits(self.code, &taken).map_err(|reason| Stopped { step: 0, node: String::new(), reason })

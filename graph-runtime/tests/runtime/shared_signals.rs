@@ -1,0 +1,244 @@
+//! Signals that a node shares with the graph that it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use graph_runtime::__private::{Key, Program};
+use graph_runtime::record::SignedRecord;
+use graph_runtime::{
+    ManualClock, Map, MemoryStore, NamedSignal, RunError, RunId, Runtime, SecretKey, SignalError, Status, Store, Value,
+    audit_tree,
+};
+use serde_json::json;
+
+use crate::forged::edited;
+use crate::inside::{GRAPH, with};
+use crate::interpreted::{Interpreted, PROGRAM};
+use crate::support::{KEY, id, runtime};
+use crate::waits::{assert_proven, records, store};
+
+/// A graph that waits twice for a payment, each time a day.
+const INNER: Program<'static> = Program {
+    id: "test/inner",
+    keys: &[Key { name: "got", initial: Some("[]") }],
+    settings: r#"{"signals":{"paid":{},"note":{}},"channels":{"got":"append"}}"#,
+    nodes: &[
+        (
+            "first",
+            r#"{"line":1,"does":"wait","wait":{"signals":["paid"],"timeout_ms":86400000,"on_timeout":2},"assign":{"got":"${result.paid}"},"next":[{"to":"second"}]}"#,
+        ),
+        (
+            "second",
+            r#"{"line":2,"does":"wait","wait":{"signals":["paid","note"]},"assign":{"got":"${result.signal}"},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":3,"does":"return","output":"${state.got}"}"#),
+    ],
+    ..PROGRAM
+};
+
+/// A graph with three branches: one that waits for a payment itself between two that run the graph, and share payments with it.
+const OUTER: Program<'static> = Program {
+    keys: &[Key { name: "got", initial: Some("[]") }],
+    settings: r#"{"signals":{"paid":{},"note":{}},"channels":{"got":"append"},"on_error":"continue"}"#,
+    tools: &[GRAPH],
+    permissions: &["rye.execute.tool.test.tool"],
+    nodes: &[
+        ("all", r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"own"},{"to":"two"}]}}"#),
+        (
+            "one",
+            r#"{"line":2,"does":{"action":0},"share_signals":["paid"],"assign":{"got":{"one":"${result.output}"}},"next":[{"to":"met"}]}"#,
+        ),
+        (
+            "own",
+            r#"{"line":3,"does":"wait","wait":{"signals":["paid"]},"assign":{"got":{"own":"${result.paid}"}},"next":[{"to":"met"}]}"#,
+        ),
+        (
+            "two",
+            r#"{"line":4,"does":{"action":0},"share_signals":["paid"],"assign":{"got":{"two":"${result.output}"}},"next":[{"to":"met"}]}"#,
+        ),
+        ("met", r#"{"line":5,"does":"gate","join":{"of":[1,2,3],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":6,"does":"return","output":"${state.got}"}"#),
+    ],
+    ..PROGRAM
+};
+
+fn graph() -> Interpreted {
+    let inner = Interpreted::new(&INNER, |_, params| Ok(params));
+    Interpreted::new(&OUTER, |_, params| Ok(params)).nesting(inner)
+}
+
+struct Shop {
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+    runtime: Runtime,
+    graph: Interpreted,
+    run: RunId,
+}
+
+impl Shop {
+    async fn waiting() -> Self {
+        let ((store, clock), run) = (store(), id("run"));
+        let (runtime, graph) = (runtime(store.clone()), graph());
+        let started = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap();
+        let RunError::Waiting { waits, .. } = started.await.unwrap_err() else { unreachable!("it waits") };
+        let waits: Vec<_> = waits.into_iter().map(|wait| (wait.id.to_string(), wait.signals)).collect();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let expected = [
+            ("2/1#1".to_owned(), names(&["2/paid", "paid"])),
+            ("3#1".to_owned(), names(&["paid"])),
+            ("4/1#1".to_owned(), names(&["4/paid", "paid"])),
+        ];
+        assert_eq!(waits, expected);
+        Self { store, clock, runtime, graph, run }
+    }
+
+    async fn send(&self, name: &str, number: u64) {
+        let signal = NamedSignal::new(name, json!(number));
+        self.runtime.signal(&self.graph, &self.run, signal, format!("id-{number}")).await.unwrap();
+    }
+
+    /// Returns the ids of the waits that are open, or the output.
+    async fn resumed(&self) -> Result<Value, Vec<String>> {
+        match self.runtime.resume(self.graph.clone(), &self.run).await.unwrap().await {
+            Ok(finished) => Ok(finished.output),
+            Err(RunError::Waiting { waits, .. }) => Err(waits.into_iter().map(|wait| wait.id.to_string()).collect()),
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+
+    async fn left(&self) -> usize {
+        self.store.inbox(&self.run).await.unwrap().signals.len()
+    }
+
+    /// Returns the error of an audit of the runs of a store.
+    async fn refusal(&self, store: &MemoryStore) -> Option<String> {
+        let key = SecretKey::from_seed(&KEY).public();
+        let audited = audit_tree(Arc::new(self.graph.clone()), &self.run, store, &key, None).await;
+        audited.err().map(|error| error.to_string())
+    }
+}
+
+fn open(ids: &[&str]) -> Result<Value, Vec<String>> {
+    Err(ids.iter().map(|id| (*id).to_owned()).collect())
+}
+
+/// If several waits could take a signal, that with the lowest number does, wherever it is.
+#[tokio::test]
+async fn a_shared_signal_ends_the_first_wait() {
+    let shop = Shop::waiting().await;
+    shop.send("paid", 1).await;
+    assert_eq!(shop.resumed().await, open(&["2/2#1", "3#1", "4/1#1"]));
+    // One for each of the three, and one that is left until somebody waits again.
+    for number in 2..=5 {
+        shop.send("paid", number).await;
+    }
+    assert_eq!(shop.left().await, 4);
+    assert_eq!(shop.resumed().await, Ok(json!([{"one": [1, "paid"]}, {"own": 3}, {"two": [4, "paid"]}])));
+    assert_eq!(shop.left().await, 0);
+    assert_proven(&shop.store, &shop.graph, &shop.run, Status::Completed).await;
+}
+
+/// A signal that a run inside receives for itself, and one that is not shared, do not reach others.
+#[tokio::test]
+async fn signals_that_are_not_shared_stay_where_they_were_sent() {
+    let shop = Shop::waiting().await;
+    shop.send("4/paid", 1).await;
+    shop.send("note", 2).await;
+    shop.send("2/note", 3).await;
+    assert_eq!(shop.resumed().await, open(&["2/1#1", "3#1", "4/2#1"]));
+    // Its own comes with it, and the shared one is kept for the visit.
+    shop.send("4/note", 4).await;
+    shop.send("paid", 5).await;
+    shop.send("paid", 6).await;
+    assert_eq!(shop.resumed().await, Ok(json!([{"one": [5, "note"]}, {"own": 6}, {"two": [1, "note"]}])));
+    let inbox = shop.store.inbox(&shop.run).await.unwrap().signals;
+    assert_eq!(inbox.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["note"]);
+    assert_proven(&shop.store, &shop.graph, &shop.run, Status::Completed).await;
+}
+
+/// A signal that came in time counts, however late the run continues, also inside.
+#[tokio::test]
+async fn a_shared_signal_is_in_time_if_it_was_received_in_time() {
+    let shop = Shop::waiting().await;
+    shop.clock.advance(Duration::from_secs(86_399));
+    shop.send("paid", 1).await;
+    shop.clock.advance(Duration::from_secs(1));
+    shop.send("paid", 2).await;
+    shop.clock.advance(Duration::from_secs(86_400));
+    // The second came too late for the last graph, whose time was over then.
+    let ended = shop.resumed().await;
+    assert_eq!(ended, open(&["2/2#1"]));
+    shop.send("paid", 3).await;
+    assert_eq!(shop.resumed().await, Ok(json!([{"own": 2}, {"two": []}, {"one": [1, "paid"]}])));
+    assert_proven(&shop.store, &shop.graph, &shop.run, Status::Completed).await;
+}
+
+/// Neither the journal of a run nor that of one inside it can say otherwise who received a shared signal.
+#[tokio::test]
+async fn forged_hand_overs_are_refused() {
+    let shop = Shop::waiting().await;
+    for number in 1..=5 {
+        shop.send("paid", number).await;
+    }
+    shop.resumed().await.unwrap();
+    assert_eq!(shop.refusal(&shop.store).await, None);
+    let take = |all: &[SignedRecord]| all.iter().position(|one| one.body.contains(r#""kind":"take""#)).unwrap();
+    let outer = records(&shop.store, &shop.run).await;
+    let (one, two) = (records(&shop.store, &id("run-2")).await, records(&shop.store, &id("run-4")).await);
+    let of = |all: &[SignedRecord], at: usize| {
+        serde_json::from_str::<Value>(&all[take(all)].body).unwrap()["taken"][at]["signal"].clone()
+    };
+    let (to_one, to_own, to_two) = (of(&outer, 0), of(&outer, 1), of(&outer, 2));
+    assert_eq!((to_one["order"].clone(), of(&one, 0)), (json!(1), to_one.clone()));
+    assert_eq!((to_two["order"].clone(), of(&two, 0)), (json!(3), to_two.clone()));
+    type Forgery<'a> = (&'a str, &'a [SignedRecord], &'a dyn Fn(&mut Value));
+    let forgeries: [Forgery<'_>; 9] = [
+        ("run", &outer, &|record| record["taken"][0]["call"] = json!(2)),
+        ("run", &outer, &|record| drop(record["taken"][0].as_object_mut().unwrap().remove("call"))),
+        // The run around it does not say that it handed it over.
+        ("run", &outer, &|record| {
+            let taken = record["taken"][0].as_object_mut().unwrap();
+            taken.remove("call");
+            taken.remove("signal");
+        }),
+        ("run", &outer, &|record| record["taken"][1]["call"] = json!(1)),
+        ("run", &outer, &|record| {
+            record["taken"][0]["signal"] = to_two.clone();
+            record["taken"][2]["signal"] = to_one.clone();
+        }),
+        // A run inside takes the signal of another one, or of the run around it.
+        ("run-2", &one, &|record| record["taken"][0]["signal"] = to_two.clone()),
+        ("run-2", &one, &|record| record["taken"][0]["signal"] = to_own.clone()),
+        ("run-4", &two, &|record| record["taken"][0]["signal"]["order"] = json!(2)),
+        ("run-4", &two, &|record| record["taken"][0]["signal"]["value"] = json!(9)),
+    ];
+    for (number, (run, all, change)) in forgeries.into_iter().enumerate() {
+        let forged = with(&shop.store, run, Some(edited(all, take(all), change))).await;
+        assert!(shop.refusal(&forged).await.is_some(), "forgery {number}");
+    }
+}
+
+/// A signal without a value that fits both graphs is refused where it is sent.
+#[tokio::test]
+async fn a_node_shares_signals_of_both_graphs_only() {
+    let shop = Shop::waiting().await;
+    let unknown = shop.runtime.signal(&shop.graph, &shop.run, NamedSignal::new("payed", json!(1)), "a").await;
+    assert!(matches!(unknown, Err(SignalError::Unknown { .. })), "{unknown:?}");
+    let load = |body: &'static str, settings: &'static str| {
+        let nodes = &[("a", body), ("done", r#"{"line":2,"does":"return"}"#)];
+        let program = Program { nodes, settings, ..OUTER };
+        std::panic::catch_unwind(|| Interpreted::new(&program, |_, params| Ok(params)))
+    };
+    let shares = r#"{"line":1,"does":{"action":0},"share_signals":["paid"],"next":[{"to":"done"}]}"#;
+    assert!(load(shares, r#"{"signals":{"paid":{}}}"#).is_ok());
+    assert!(load(shares, r#"{"signals":{"note":{}}}"#).is_err(), "it is no signal of the graph");
+    let gate = r#"{"line":1,"does":"gate","share_signals":["paid"],"next":[{"to":"done"}]}"#;
+    assert!(load(gate, r#"{"signals":{"paid":{}}}"#).is_err(), "it runs no graph");
+    // A graph inside whose signal has other rules fails the node.
+    let settings = r#"{"signals":{"paid":{"schema":{"type":"integer"}}}}"#;
+    let nodes = &[("a", shares), ("done", r#"{"line":2,"does":"return"}"#)];
+    let outer = Interpreted::new(&Program { nodes, settings, ..OUTER }, |_, params| Ok(params));
+    let graph = outer.nesting(Interpreted::new(&INNER, |_, params| Ok(params)));
+    let failed = shop.runtime.start(graph, Map::new()).await.unwrap().await.unwrap_err();
+    assert!(failed.to_string().contains("has no signal `paid` with the same rules"), "{failed}");
+}
