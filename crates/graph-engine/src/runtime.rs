@@ -525,6 +525,7 @@ impl Runtime {
     /// As [`Runtime::resume`].
     pub async fn retry<G: Graph>(&self, graph: G, run: &RunId) -> Result<Status, ResumeError> {
         let begin = self.begin_with(run.clone(), Options::default());
+        let _pass = self.inner.gate.enter(run, &begin.stop).ok_or(StartError::ShutDown)?;
         let span = run_span(run, &tables(graph.graph()).id);
         match self.inner.take_up(begin, Arc::new(graph), &mut None).instrument(span).await? {
             Taken::Ended(ended) => Ok(ended.status),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::history::{Fork, checkpoints, replay};
+use graph_runtime::history::{EditRun, Fork, StateEdit, checkpoints, replay};
 use graph_runtime::record::SignedRecord;
 use graph_runtime::store::{RunFilter, StoreError, Wait, WaitChanges, WaitId};
 use graph_runtime::{
@@ -391,7 +391,43 @@ async fn a_worker_continues_a_run_that_is_to_be_retried() {
     assert_proven(&store, &graph, &run, Status::Completed).await;
     // A run that has completed stays so.
     assert_eq!(runtime.retry(graph.clone(), &run).await.unwrap(), Status::Completed);
-    assert!(runtime.retry(graph, &id("other")).await.is_err());
+    assert!(runtime.retry(graph.clone(), &id("other")).await.is_err());
+    // So does a run that waits, and one that was cancelled continues to wait.
+    drop(worker);
+    let (waits, waiting) = (cooling_off(&Arc::default()), id("waiting"));
+    runtime.start_as(waiting.clone(), waits.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    assert_eq!(runtime.retry(waits.clone(), &waiting).await.unwrap(), Status::Waiting);
+    assert_eq!(runtime.cancel(&waiting).await.unwrap(), Status::Cancelled);
+    assert_eq!(runtime.retry(waits.clone(), &waiting).await.unwrap(), Status::Running);
+    let left = runtime.resume(waits, &waiting).await.unwrap().await.unwrap_err();
+    assert!(matches!(left, RunError::Waiting { .. }), "{left}");
+    runtime.shutdown(Duration::from_secs(1)).await;
+    let refused = runtime.retry(graph, &run).await;
+    assert!(matches!(refused, Err(ResumeError::Start(StartError::ShutDown))), "{refused:?}");
+}
+
+/// A run that waits can be edited. It waits as before, for workers, signals and whoever cancels it.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_is_edited() {
+    let ((store, clock), calls) = (virtual_store(), Calls::default());
+    let (graph, runtime) = (cooling_off(&calls), clocked(&store, &clock));
+    let worker = clocked(&store, &clock).worker(WorkerOptions::default().graph(graph.clone())).unwrap();
+    for name in ["continued", "cancelled"] {
+        let run = id(name);
+        runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+        let set = Map::from_iter([("log".to_owned(), json!([format!("edited {name}")]))]);
+        let edit = StateEdit { by: "Ann".to_owned(), why: "a test".to_owned(), set, ..StateEdit::default() };
+        runtime.edit(&graph, &run, edit).await.unwrap();
+        assert_eq!(store.find(&run).await.unwrap().status, Status::Waiting);
+    }
+    clock.sleep(Duration::from_secs(3600)).await;
+    assert_eq!(worker.status().claimed, 0, "nothing has happened");
+    assert_eq!(runtime.cancel(&id("cancelled")).await.unwrap(), Status::Cancelled);
+    assert_proven(&store, &graph, &id("cancelled"), Status::Cancelled).await;
+    until(&store, &id("continued"), Status::Completed).await;
+    assert_proven(&store, &graph, &id("continued"), Status::Completed).await;
+    let history = runtime.outcome(&graph, &id("continued")).await.unwrap();
+    assert!(format!("{history:?}").contains("edited continued"), "{history:?}");
 }
 
 #[tokio::test(start_paused = true)]

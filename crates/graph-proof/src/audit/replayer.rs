@@ -258,6 +258,9 @@ impl<'m> Replayer<'m> {
             Entry::Resume(_) | Entry::Edit(_) => {}
             // A fork begins with the suspensions of the run where it began.
             Entry::Calls(calls) if self.before == Before::Fork && calls.only_suspend() => {}
+            // A run that waits is cancelled where it is.
+            Entry::End(end)
+                if self.before == Before::Edit && end.status == Status::Cancelled && self.position.is_waiting() => {}
             _ if self.before == Before::Edit => return Err("the run was edited before it, and not resumed".to_owned()),
             _ if self.status != Status::Running || self.before == Before::Fork => {
                 return Err("the run had stopped before it, and was not resumed".to_owned());

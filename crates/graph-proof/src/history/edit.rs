@@ -162,6 +162,7 @@ async fn edit_run(
     // Without the key, nothing is leased.
     RunSecrets::open(code, run, services.encryption_key.as_ref(), true).map_err(StartError::from)?;
     let lease = store.lease(run).await.map_err(failed)?;
+    let found = store.find(run).await.map_err(failed)?;
     let mut records = store.load(run).await.map_err(failed)?;
     let past = Past::open(machine, run, &records, &key.public(), services.encryption_key.as_ref());
     let mut past = past.map_err(|error| past_error(error.into()))?;
@@ -189,7 +190,12 @@ async fn edit_run(
     edit.reduced = edit.changes().reduce(code, &**state).map_err(|error| misfit(error.into()))?;
     let edited = edit.changes().apply(code, &mut past.position, Some(&mut **state));
     edited.map_err(|error: ChangeError| misfit(error.into()))?;
-    let status = past.end.as_ref().map_or(Status::Running, |end| end.status);
+    // A run that waits still waits for the same.
+    let status = match &past.end {
+        Some(end) => end.status,
+        None if found.status == Status::Waiting => Status::Waiting,
+        None => Status::Running,
+    };
     let (mut chain, run_secrets) = (past.chain(), past.run_secrets().cloned());
     drop(past);
     let known = chain.count();
