@@ -38,8 +38,8 @@ use crate::meter::Refused;
 use crate::observer::Event;
 use crate::record;
 use crate::record::{
-    Calls, Covered, Done, End, SignedRecord, SnapshotDraft, Step, VisitFailure, new_orders, open_joins, reduced,
-    targets,
+    Calls, Covered, Done, End, Entry, Record, SignedRecord, SnapshotDraft, Step, Visit, VisitFailure, new_orders,
+    open_joins, reduced, said_way, targets,
 };
 use crate::run_secrets::{SecretLocation, hidden, result_mask};
 use crate::runtime::Runtime;
@@ -101,6 +101,12 @@ impl Engine {
             let told = Box::pin(self.tell(program::Event::GraphStarted, start, [], Status::Running)).await;
             if let Some(told) = told {
                 Box::pin(self.heed(told, start, 0)).await?;
+            }
+        }
+        if let Some(Record { entry: Entry::Step(step), .. }) = self.unasked.take().map(|record| *record) {
+            let values = self.recorded_values(&step);
+            if let Some(error) = Box::pin(self.tell_step(values, false)).await {
+                return Err(error);
             }
         }
         // Visits are reused from step to step.
@@ -547,6 +553,23 @@ impl Engine {
         visits.iter().filter(is_over).map(values).collect()
     }
 
+    /// As [`Self::after_step_values`], for a step as the journal has it.
+    fn recorded_values(&self, step: &Step) -> HookValues {
+        let code = self.graph();
+        let values = |visit: &Visit| {
+            let at = Activation { number: visit.step, ..Activation::of(code.node_named(&visit.node)?) };
+            let way = said_way(code, &at, visit).ok()?;
+            let next = way.next(code, &at).map_or(Value::Null, |next| Value::from(code.node(next).name.as_str()));
+            let result = match &visit.error {
+                Some(error) => View::Object(&Failure::permanent(error.clone())).to_value(),
+                None => hidden(result_mask(code, at.node), visit.result.clone()),
+            };
+            Some((at.node, [("node", Value::from(visit.node.as_str())), ("next_node", next), ("result", result)]))
+        };
+        let is_over = |visit: &&Visit| !visit.cancelled && visit.opened.is_none();
+        step.visits.iter().filter(is_over).filter_map(values).collect()
+    }
+
     /// Notifies the hooks of the visits of a committed step. Returns the error of the run if a hook ends it; a hook does not end
     /// a run that is over.
     async fn tell_step(&mut self, values: HookValues, is_over: bool) -> Option<RunError> {
@@ -843,7 +866,7 @@ impl Engine {
     }
 
     /// Returns visits as a history holds them.
-    fn owned(&self, visits: &[&mut VisitState]) -> Vec<record::Visit> {
+    fn owned(&self, visits: &[&mut VisitState]) -> Vec<Visit> {
         let read = |visit: &&mut VisitState| {
             let covered = self.covered(visit, &self.slot, false);
             visit.written(self.graph(), &self.run_state.position, &self.slot, &covered).to_read()

@@ -38,6 +38,7 @@ pub use crate::step::{OpenWait, Opened, TakenSignal, TakenWait};
 
 pub use entry::CompletedCalls;
 pub use journal::{Chain, Journal, VerifiedJournal};
+pub(crate) use journal::{Unasked, unasked};
 pub use recorded_state::RecordedState;
 pub use retake::{combines_as_recorded, has_shape, retake, said_edges, said_way};
 pub use secrets::hide_visit;

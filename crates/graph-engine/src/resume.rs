@@ -7,7 +7,7 @@ use crate::error::{ResumeError, RunError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::{counts_inside, steps_inside, verify_inside, verify_waiting};
 use crate::machine::Machine;
-use crate::record::{Chain, Journal, Resume, SignedRecord, VerifiedJournal};
+use crate::record::{Chain, Journal, JournalError, Resume, SignedRecord, Unasked, VerifiedJournal, unasked};
 use crate::replay::{Replayed, add_up, gone, result_of};
 use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use graph_model::capability::Grants;
 use graph_model::name::RunId;
+use graph_model::program;
 use graph_signing::PublicKey;
 
 /// Verifies the journal of a run of a graph and reads what is needed of it, with its secrets.
@@ -49,6 +50,21 @@ pub(crate) fn read_journal(
         run_secrets.decrypt_journal(code, &mut journal).map_err(misfit)?;
     }
     Ok(journal)
+}
+
+/// The events at which a run that is resumed asks the hooks that its process may not have asked.
+const ASKED: [program::Event; 2] = [program::Event::GraphStarted, program::Event::AfterStep];
+
+/// Opens the secrets in a step whose hooks may not have been asked.
+fn read_unasked(
+    code: &GraphTables,
+    mut unasked: Unasked,
+    run_secrets: Option<&RunSecrets>,
+) -> Result<Unasked, JournalError> {
+    if let (Unasked::Step(record), Some(run_secrets)) = (&mut unasked, run_secrets) {
+        run_secrets.decrypt_record(code, record)?;
+    }
+    Ok(unasked)
 }
 
 /// Returns where the run of a journal receives signals and answers.
@@ -187,8 +203,13 @@ impl RuntimeServices {
             (None, false) => store.lease(run).await.map_err(store_failed)?,
         };
         lease.stops(&begin.stop);
+        let has_hooks = !self.hooks.is_empty() || ASKED.iter().any(|event| code.hooks(*event).next().is_some());
+        let was = match code.can_park || has_hooks {
+            true => store.find(run).await.map_err(store_failed)?.status,
+            false => Status::Running,
+        };
         // All of a run that waits is durable, and its nested runs have not continued without it.
-        let looks_inside = code.can_park && store.find(run).await.map_err(store_failed)?.status != Status::Waiting;
+        let looks_inside = code.can_park && was != Status::Waiting;
         // The journal may have grown since it was read, before the run was leased.
         let last = signed.len() - 1;
         let later = store.load_from(run, last as u64).await.map_err(store_failed)?;
@@ -202,6 +223,13 @@ impl RuntimeServices {
             }
             replayed = add_up(&journal)?;
         }
+        // A run that waits or has ended has asked its hooks.
+        let unasked = match has_hooks && was == Status::Running {
+            true => unasked(run, &signed).map_err(misfit)?,
+            false => None,
+        };
+        let unasked = unasked.map(|unasked| read_unasked(code, unasked, run_secrets.as_deref())).transpose();
+        let unasked = unasked.map_err(misfit)?;
         let Replayed { state, mut position, done } = replayed;
         let (limit, depth) = (begin.max_steps, begin.depth);
         let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
@@ -233,7 +261,11 @@ impl RuntimeServices {
             done,
             before,
             deadline,
-            is_new: false,
+            is_new: matches!(unasked, Some(Unasked::Start)),
+            unasked: match unasked {
+                Some(Unasked::Step(record)) => Some(record),
+                _ => None,
+            },
             looks_inside,
             begun_under: journal.start.digest,
         };

@@ -8,7 +8,7 @@ use crate::graph::{CompiledGraph, GraphTables, tables};
 use crate::machine::Machine;
 use crate::meter::Meters;
 use crate::observer::Event;
-use crate::record::{Chain, CompletedCalls, Due, SignedRecord, Start};
+use crate::record::{Chain, CompletedCalls, Due, Record, SignedRecord, Start};
 use crate::run_secrets::{RunSecrets, SecretLocation};
 use crate::schema;
 use crate::services::RuntimeServices;
@@ -39,6 +39,8 @@ pub(crate) struct EngineParts {
     pub(crate) before: BTreeMap<u64, u64>,
     pub(crate) deadline: Option<StoredDeadline>,
     pub(crate) is_new: bool,
+    /// The last step, if its hooks may not have been asked.
+    pub(crate) unasked: Option<Box<Record>>,
     /// Whether nested runs may have continued since it said what they wait for.
     pub(crate) looks_inside: bool,
     /// The digest of the graph that the run began under, as its first record has it.
@@ -171,6 +173,7 @@ impl RuntimeServices {
             before,
             deadline,
             is_new,
+            unasked: None,
             looks_inside,
             begun_under,
         };
@@ -234,7 +237,7 @@ impl RuntimeServices {
 
     pub(crate) fn engine(self: &Arc<Self>, begin: Begin, parts: EngineParts) -> Engine {
         let EngineParts { machine, allowed, run_secrets, state, position, journal, done, before, .. } = parts;
-        let EngineParts { deadline, is_new, looks_inside, begun_under, .. } = parts;
+        let EngineParts { deadline, is_new, unasked, looks_inside, begun_under, .. } = parts;
         let code = tables(machine.graph());
         let began = self.began();
         let own = code.settings.timeout_ms.map(|timeout| began + Duration::from_millis(timeout));
@@ -285,6 +288,7 @@ impl RuntimeServices {
             held_failures: Vec::new(),
             settled_signals: BTreeSet::new(),
             handed: begin.handed,
+            unasked,
             turn: Instant::now(),
         }
     }

@@ -217,7 +217,11 @@ pub(crate) fn suspend(reason: &str) -> Control {
 }
 
 pub(crate) fn suspending(store: &MemoryStore, hooks: Arc<Once>, people: &People) -> Runtime {
-    let builder = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap();
+    suspending_in(store.clone(), hooks, people)
+}
+
+pub(crate) fn suspending_in(store: impl Store, hooks: Arc<Once>, people: &People) -> Runtime {
+    let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap();
     let people = people.clone();
     builder.answer_keys(move || people.clone()).hooks(Layer::Builtin, Suspending(hooks)).build().unwrap()
 }

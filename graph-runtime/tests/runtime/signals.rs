@@ -817,8 +817,8 @@ fn check_unread(end: &End, sent: &[(String, i64)], taken: &BTreeSet<u64>, what: 
     }
 }
 
-/// Checks that a hook suspends the run after the visits of its nodes, and that each visit that is suspended is left when it is next. A
-/// process that dies before the hook has answered does not ask it again.
+/// Checks that a hook suspends the run after the visits of its nodes, and that each visit that is suspended is left when it is next. If a
+/// process dies before the hook has answered, the one that resumes the run asks it.
 fn check_suspensions(made: &Branches, journal: &[Record], what: &str) {
     // The visits that are left when they are next.
     let (mut to_leave, mut parked) = (BTreeSet::new(), BTreeSet::new());
@@ -834,13 +834,15 @@ fn check_suspensions(made: &Branches, journal: &[Record], what: &str) {
         }
         let suspends = |visit: &&Visit| visit.opened.is_none() && made.suspends[0].contains(&visit.node);
         // Beside other visits of the step, one that failed is suspended in the same way.
-        let left: BTreeSet<u64> = match journal.get(at + 1).map(|record| &record.entry) {
+        let behind = |record: &&Record| matches!(record.entry, Entry::Resume(_) | Entry::Snapshot(_));
+        let next = journal[at + 1..].iter().find(|record| !behind(record)).map(|record| &record.entry);
+        let left: BTreeSet<u64> = match next {
             Some(Entry::Calls(calls)) => {
                 calls.done.iter().filter(|done| done.suspended.is_some()).map(|done| done.step).collect()
             }
             _ => BTreeSet::new(),
         };
-        let has_died = journal.get(at + 1).is_none_or(|record| matches!(record.entry, Entry::Resume(_)));
+        let has_died = next.is_none();
         let suspended = step.visits.iter().find(suspends);
         let is_over = step.next.is_empty() && parked.is_empty();
         if suspended.is_some() && !is_over {

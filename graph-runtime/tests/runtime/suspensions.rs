@@ -7,7 +7,7 @@ use std::time::Duration;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::hooks::{Control, HookContext, Hooks, Layer};
 use graph_runtime::{
-    ActionError, Map, MemoryStore, NamedAnswer, NamedSignal, RunError, Runtime, SecretKey, Status, Value, audit,
+    ActionError, Map, MemoryStore, NamedAnswer, NamedSignal, RunError, Runtime, SecretKey, Status, Store, Value, audit,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -16,7 +16,8 @@ use crate::answers::People;
 use crate::forged::edited;
 use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::pauses::{BRANCHES, Once, control, paused, pausing, released, suspend, suspending};
+use crate::pauses::{BRANCHES, Once, control, paused, pausing, released, suspend, suspending, suspending_in};
+use crate::recovery::Failing;
 use crate::support::{KEY, id, runtime};
 use crate::waits::{assert_proven, records};
 
@@ -194,9 +195,9 @@ async fn a_run_is_suspended_that_waits_everywhere() {
     runtime.resume(without.clone(), &run).await.unwrap().await.unwrap();
     let (all, key) = (records(&store, &run).await, SecretKey::from_seed(&KEY).public());
     audit(&without, &run, &all, &key, None).unwrap();
-    // The process may have died before the hook was asked, unless the same session continues the run.
-    let error = audit(&graph, &run, &all, &key, None).map(|_| ());
-    assert!(error.is_ok(), "{error:?}");
+    // A process may die before it asks the hook. The one that resumes the run asks it.
+    let error = audit(&graph, &run, &all, &key, None).unwrap_err().to_string();
+    assert!(error.contains("suspends the run before visit 2"), "{error}");
     let early = NamedSignal::new("paid", json!(5));
     let run = id("early");
     let started = runtime.start_as(run.clone(), without.clone(), Map::new()).await.unwrap();
@@ -338,5 +339,60 @@ async fn a_run_pauses_at_joins_behind_a_node() {
         }
         runtime(store.clone()).resume(graph.clone(), &run).await.unwrap().await.unwrap();
         assert_proven(&store, &graph, &run, Status::Completed).await;
+    }
+}
+
+/// A process dies after each write of the run. Hooks of the graph and of the program suspend and end it all the same: when it begins,
+/// and after a step.
+#[tokio::test]
+async fn a_hook_is_asked_by_whoever_resumes_the_run() {
+    let hook = |event: &str, how: &str| {
+        let condition =
+            if event == "after_step" { r#","condition":{"path":"node","op":"eq","value":"a"}"# } else { "" };
+        format!(r#"{{"hooks":[{{"event":"{event}","params":{how}{condition}}}]}}"#)
+    };
+    let suspends = r#"{"action":"suspend","reason":"look"}"#;
+    for (event, how, by_program) in [
+        ("graph_started", suspends, false),
+        ("after_step", suspends, false),
+        ("after_step", suspends, true),
+        ("after_step", r#"{"action":"fail","error":"no"}"#, false),
+    ] {
+        let settings = if by_program { "{}".to_owned() } else { hook(event, how) };
+        let program = Program {
+            settings: &settings,
+            nodes: &[
+                ("a", r#"{"line":1,"does":{"action":0},"params":"a","next":[{"to":"b"}]}"#),
+                ("b", r#"{"line":2,"does":{"action":0},"params":"b","next":[{"to":"done"}]}"#),
+                ("done", r#"{"line":3,"does":"return"}"#),
+            ],
+            ..PROGRAM
+        };
+        let graph = Interpreted::new(&program, |_, params| Ok(params));
+        for (writes, is_written) in (0..4).flat_map(|writes| [(writes, false), (writes, true)]) {
+            let what = format!("{event} {how} {by_program} {writes} {is_written}");
+            let (store, run, people) = (MemoryStore::new(), id("run"), People::default());
+            // The hook of the program answers as often as it is asked.
+            let asked =
+                || Once::new(std::iter::repeat_n(("after_step", "a", suspend("look")), 9).filter(|_| by_program));
+            let failing = suspending_in(Failing::after(&store, writes, is_written), asked(), &people);
+            drop(failing.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await);
+            let runtime = suspending(&store, asked(), &people);
+            if store.find(&run).await.unwrap().status == Status::Error {
+                assert!(how != suspends, "the hook has ended it: {what}");
+                continue;
+            }
+            let left = runtime.resume(graph.clone(), &run).await.unwrap().await;
+            if how == suspends {
+                let node = if event == "graph_started" { "a" } else { "b" };
+                assert_eq!(paused(left.unwrap_err()), [node], "{what}");
+                assert_eq!(released(&runtime, &graph, &run).await, [node], "{what}");
+                assert_proven(&store, &graph, &run, Status::Running).await;
+                runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+                assert_proven(&store, &graph, &run, Status::Completed).await;
+            } else {
+                assert!(left.unwrap_err().to_string().contains("no"), "{what}");
+            }
+        }
     }
 }

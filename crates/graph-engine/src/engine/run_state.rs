@@ -23,7 +23,7 @@ use crate::gate::Pass;
 use crate::graph::GraphTables;
 use crate::machine::Machine;
 use crate::meter::Meters;
-use crate::record::{Changes, CompletedCalls, Covered, Visit, WrittenVisit};
+use crate::record::{Changes, CompletedCalls, Covered, Record, Visit, WrittenVisit};
 use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
 use crate::state::StateFields;
@@ -101,6 +101,8 @@ pub(crate) struct Engine {
     pub(crate) held_failures: Vec<(u64, Box<Failure>)>,
     /// The signals that it has taken or left out since it is in this process: the store may have them still.
     pub(crate) settled_signals: BTreeSet<u64>,
+    /// The last step of a run that is resumed, if its hooks may not have been asked.
+    pub(crate) unasked: Option<Box<Record>>,
     /// The shared signal that the run around it has received for it.
     pub(crate) handed: Option<TakenSignal>,
     /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks

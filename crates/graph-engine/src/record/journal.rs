@@ -352,6 +352,32 @@ impl<'s> VerifiedJournal<'s> {
     }
 }
 
+/// The end of a journal, where nothing says that the hooks were asked.
+pub(crate) enum Unasked {
+    /// The run has begun.
+    Start,
+    /// A step was taken.
+    Step(Box<Record>),
+}
+
+/// Returns the last thing that happened in a verified journal, if only snapshots and resumes follow it: the process may have died before
+/// it asked the hooks.
+///
+/// # Errors
+///
+/// If a record cannot be read.
+pub(crate) fn unasked(run: &RunId, signed: &[SignedRecord]) -> Result<Option<Unasked>, JournalError> {
+    let kind = |one: &SignedRecord| head(&one.body).map(|(_, _, kind)| kind.to_owned()).unwrap_or_default();
+    let is_behind = |one: &SignedRecord| matches!(kind(one).as_str(), "snapshot" | "resume");
+    let Some(at) = signed.iter().rposition(|one| !is_behind(one)) else { return Ok(None) };
+    match kind(&signed[at]).as_str() {
+        // A fork begins with a snapshot, and its hooks are not asked at its start.
+        "start" if signed.get(1).is_none_or(|next| kind(next) == "resume") => Ok(Some(Unasked::Start)),
+        "step" => Ok(Some(Unasked::Step(Box::new(read_next(run, &signed[at], signed[at - 1].link())?)))),
+        _ => Ok(None),
+    }
+}
+
 /// Reads a journal while it grows: each read verifies and returns only the new records.
 ///
 /// ```

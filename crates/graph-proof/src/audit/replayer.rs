@@ -164,6 +164,8 @@ pub(super) struct Replayer<'m> {
     pub(super) held_inside: Vec<CallInside>,
     /// Those of visits that wait for nested runs, as they were planned each time that the visits were left.
     pub(super) openings: BTreeMap<u64, Vec<Vec<CallInside>>>,
+    /// Whether the run was resumed behind a step, or its start, and nothing says that the hooks were asked.
+    unasked: bool,
     /// The shared signals that visits have received for the runs of their calls, with the numbers of these.
     pub(super) handed: BTreeMap<u64, Vec<(u64, TakenSignal)>>,
     /// The channels whose reducer is a function of the program that is not there, so that their values are not proven.
@@ -211,6 +213,7 @@ impl<'m> Replayer<'m> {
             inside: looks_inside.then(Vec::new),
             held_inside: Vec::new(),
             openings: BTreeMap::new(),
+            unasked: false,
             handed: BTreeMap::new(),
             unproven: RefCell::default(),
             used: BTreeSet::new(),
@@ -249,7 +252,7 @@ impl<'m> Replayer<'m> {
             self.before = Before::Fork;
             return self.begin_fork(snapshot);
         }
-        let is_end = matches!(entry, Entry::End(_));
+        let (is_end, is_resume) = (matches!(entry, Entry::End(_)), matches!(entry, Entry::Resume(_)));
         match entry {
             Entry::Start(_) => return Err("a run begins once".to_owned()),
             _ if is_result(self.status) => return Err("the run had ended before it".to_owned()),
@@ -267,6 +270,9 @@ impl<'m> Replayer<'m> {
             }
             _ => self.hooks_allow(entry)?,
         }
+        // A process may have died before it asked the hooks. The one that resumes the run asks them.
+        let may_be_unasked = matches!(self.before, Before::Start | Before::Step | Before::Snapshot);
+        self.unasked = is_resume && (may_be_unasked || self.unasked);
         self.before = match entry {
             Entry::Start(_) => Before::Start,
             Entry::Resume(resume) => self.resume(resume).map(|()| Before::Resume)?,
@@ -297,6 +303,8 @@ impl<'m> Replayer<'m> {
             Before::Step | Before::Snapshot if !matches!(entry, Entry::Snapshot(_)) && !self.position.is_over() => {
                 self.are_heeded(self.visited.iter().map(|(_, hook_outcome)| hook_outcome))
             }
+            Before::Resume if self.unasked && self.visited.is_empty() => self.are_heeded([&self.outcome_at_start()]),
+            Before::Resume if self.unasked => self.are_heeded(self.visited.iter().map(|(_, outcome)| outcome)),
             _ => Ok(()),
         }
     }
