@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::forged::edited;
 use crate::inside::{GRAPH, with};
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::recovery::Failing;
 use crate::support::{KEY, id, runtime};
 use crate::waits::{assert_proven, records, store};
 
@@ -241,4 +242,63 @@ async fn a_node_shares_signals_of_both_graphs_only() {
     let graph = outer.nesting(Interpreted::new(&INNER, |_, params| Ok(params)));
     let failed = shop.runtime.start(graph, Map::new()).await.unwrap().await.unwrap_err();
     assert!(failed.to_string().contains("has no signal `paid` with the same rules"), "{failed}");
+}
+
+/// A signal that came in time counts for a run inside that another signal reaches, too, and for a wait beside one that does not wait for
+/// it.
+#[tokio::test]
+async fn a_shared_signal_is_in_time_beside_others() {
+    let paid = r#"{"line":1,"does":"wait","wait":{"signals":["paid"],"timeout_ms":10000,"on_timeout":3},"assign":{"got":"${result.paid}"},"next":[{"to":"met"}]}"#;
+    let note = r#"{"line":2,"does":"wait","wait":{"signals":["note"]},"assign":{"got":"${result.note}"},"next":[{"to":"met"}]}"#;
+    let nodes = &[
+        ("all", r#"{"line":1,"does":"gate","next":{"all":[{"to":"a"},{"to":"b"}]}}"#),
+        ("a", paid),
+        ("b", note),
+        ("met", r#"{"line":3,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":4,"does":"return","output":"${state.got}"}"#),
+    ];
+    let inner = Interpreted::new(&Program { nodes, ..INNER }, |_, params| Ok(params));
+    let one = OUTER.nodes[1].1.replace("met", "done");
+    let outer = Program { nodes: &[("one", one.as_str()), OUTER.nodes[5]], ..OUTER };
+    let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(inner);
+    let ((store, clock), run) = (store(), id("run"));
+    let runtime = runtime(store.clone());
+    runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    clock.advance(Duration::from_secs(5));
+    for (name, value) in [("1/note", 7), ("paid", 8)] {
+        runtime.signal(&graph, &run, NamedSignal::new(name, json!(value)), name).await.unwrap();
+    }
+    clock.advance(Duration::from_secs(7));
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, json!([{"one": [8, 7]}]));
+    assert!(store.inbox(&run).await.unwrap().signals.is_empty());
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+/// A signal that was handed over reaches the innermost run, although a process dies on its way and another signal comes first there.
+#[tokio::test]
+async fn a_signal_on_its_way_is_not_left() {
+    let wait = r#"{"line":1,"does":"wait","wait":{"signals":["paid","note"]},"assign":{"got":"${result.signal}"},"next":[{"to":"done"}]}"#;
+    let inner = Program { nodes: &[("w", wait), ("done", INNER.nodes[2].1)], ..INNER };
+    let one = OUTER.nodes[1].1.replace("met", "done");
+    let nodes = &[("one", one.as_str()), OUTER.nodes[5]];
+    let middle = Program { id: "test/middle", nodes, ..OUTER };
+    let outer = Program { nodes, ..OUTER };
+    let machine = |program: &Program<'_>| Interpreted::new(program, |_, params| Ok(params));
+    let graph = machine(&outer).nesting(machine(&middle).nesting(machine(&inner)));
+    for writes in 0..8 {
+        let ((store, _), run) = (store(), id("run"));
+        let plain = runtime(store.clone());
+        plain.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+        plain.signal(&graph, &run, NamedSignal::new("paid", json!(1)), "a").await.unwrap();
+        let failing = runtime(Failing::after(&store, writes, false));
+        if let Ok(run) = failing.resume(graph.clone(), &run).await {
+            drop(run.await);
+        }
+        // It may have completed before.
+        drop(plain.signal(&graph, &run, NamedSignal::new("1/1/note", json!(2)), "b").await);
+        let finished = plain.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+        assert!(finished.output.to_string().contains(r#"["paid"]"#) || writes < 2, "{writes}: {}", finished.output);
+        assert_proven(&store, &graph, &run, Status::Completed).await;
+    }
 }

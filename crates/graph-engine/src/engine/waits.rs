@@ -78,8 +78,11 @@ impl Engine {
         let Post { at, signals, refused, mut resumed } = self.post().await?;
         if take(&mut self.looks_inside) {
             let inside = self.run_state.position.waits.iter().filter(|wait| wait.opened.is_inside());
-            resumed.reached.extend(inside.map(|wait| wait.step));
+            let inside: Vec<u64> = inside.map(|wait| wait.step).collect();
+            resumed.steps.extend(&inside);
+            resumed.unknown.extend(&inside);
         }
+        resumed.handed = self.handed.iter().map(|signal| signal.order).collect();
         let taken = self.run_state.position.over(self.graph(), at, signals, &resumed);
         if !refused.is_empty() {
             self.settled_signals.extend(&refused);
@@ -295,16 +298,22 @@ impl Engine {
 /// Returns the visits that wait for nested runs of which one can continue. `address` is where the run receives signals.
 fn resumed(position: &Position, inbox: &Inbox, address: Option<&Address>) -> ReadyInside {
     let reached = |wait: &Wait| {
-        let own = inbox.signals.iter().filter_map(|one| Some((address?.own(&one.name)?, one.place.at)));
+        let own = inbox.signals.iter().filter_map(|one| Some((address?.own(&one.name)?, one.place)));
         // The run itself hands over those that are shared.
-        own.filter(|(name, _)| is_for_nested(name)).any(|(name, at)| wait.accepts(name, at))
+        let mut own = own.filter(|(name, _)| is_for_nested(name));
+        own.find(|(name, place)| wait.accepts(name, place.at)).map(|(_, place)| place.order)
     };
-    let is_due = |wait: &Wait| wait.due.is_some_and(|due| due <= inbox.at);
-    let of = |can_continue: &dyn Fn(&Wait) -> bool| {
-        let waits = position.waits.iter().filter(|wait| wait.opened.inside.iter().any(can_continue));
-        waits.map(|wait| wait.step).collect()
-    };
-    ReadyInside { due: of(&is_due), reached: of(&reached) }
+    let mut ready = ReadyInside::default();
+    for wait in &position.waits {
+        for inner in &wait.opened.inside {
+            let order = reached(inner);
+            ready.reached.extend(order.map(|order| (inner.id.to_string(), order)));
+            if order.is_some() || inner.due.is_some_and(|due| due <= inbox.at) {
+                ready.steps.insert(wait.step);
+            }
+        }
+    }
+    ready
 }
 
 /// Whether no nested run receives a signal or an answer any more. In the inbox, it would leave less room for others.

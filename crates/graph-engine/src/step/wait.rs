@@ -13,6 +13,7 @@ use crate::step::context::Env;
 use crate::step::opened::{OpenWait, Opening, TakenSignal, TakenWait};
 use crate::step::paused::{Pause, Suspension};
 use crate::step::position::Position;
+use crate::wait::Wait;
 
 /// The most levels of what people are shown, so that their answer can hold it.
 const MOST_LEVELS_OF_PAYLOADS: usize = 50;
@@ -57,11 +58,16 @@ fn until(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Option
 /// The visits whose nested runs can continue, as far as they wait.
 #[derive(Debug, Default)]
 pub struct ReadyInside {
-    /// Those of which a wait is due. They may receive a shared signal that came before.
-    pub due: BTreeSet<u64>,
-    /// Those that a signal or an answer of their own has reached, or of which it is not known whether they wait. A signal that they
-    /// share is left until they wait again, or are done.
-    pub reached: BTreeSet<u64>,
+    /// All of them.
+    pub steps: BTreeSet<u64>,
+    /// Those of which it is not known whether they still wait. A signal that they share is left until that is known.
+    pub unknown: BTreeSet<u64>,
+    /// Those that continue without a signal that they share and could receive.
+    pub left: BTreeSet<u64>,
+    /// The waits that signals of the nested runs themselves reach, by their ids, with the order of the first of these.
+    pub reached: BTreeMap<String, u64>,
+    /// The orders of the signals that the run around this one has handed over.
+    pub handed: BTreeSet<u64>,
 }
 
 impl Position {
@@ -81,18 +87,21 @@ impl Position {
                 continue;
             }
             for wait in self.waits.iter().filter(|wait| !over.contains_key(&wait.step)) {
-                if resumed.reached.contains(&wait.step) {
-                    if self.shares(graph, wait.step, signal.own_name()) {
-                        break;
-                    }
-                } else if let Some(call) = self.receiver(graph, wait, &signal) {
-                    over.insert(wait.step, TakenWait { call, ..TakenWait::new(wait.step, at).with(signal) });
+                // A signal that the run around this one has handed over is not left.
+                let is_unknown = resumed.unknown.contains(&wait.step) && !resumed.handed.contains(&signal.order);
+                if is_unknown && self.shares(graph, wait.step, signal.own_name()) {
                     break;
                 }
+                let Some((call, inner)) = self.receiver(graph, wait, &signal, at) else { continue };
+                let is_before = |order: &u64| *order < signal.order;
+                if !resumed.reached.get(inner).is_some_and(is_before) && !resumed.left.contains(&wait.step) {
+                    over.insert(wait.step, TakenWait { call, ..TakenWait::new(wait.step, at).with(signal) });
+                }
+                break;
             }
         }
         let is_over = |wait: &&OpenWait| match wait.opened.is_inside() {
-            true => resumed.reached.contains(&wait.step) || resumed.due.contains(&wait.step),
+            true => resumed.steps.contains(&wait.step),
             false => wait.opened.due.is_some_and(|due| due <= at),
         };
         for wait in self.waits.iter().filter(is_over) {
@@ -107,17 +116,32 @@ impl Position {
         at.is_some_and(|at| graph.node(at.node).share_signals.iter().any(|shared| shared == name))
     }
 
-    /// Returns the number of the call whose run receives a signal, which came before its wait was over; 0 if the visit itself receives
-    /// it.
-    fn receiver(&self, graph: &GraphTables, wait: &OpenWait, signal: &TakenSignal) -> Option<u64> {
+    /// Returns the number of the call whose run receives a signal, which came before its wait was over, and the id of that wait; 0 if
+    /// the visit itself receives it. A run whose deadline is over receives nothing.
+    fn receiver<'w>(
+        &self,
+        graph: &GraphTables,
+        wait: &'w OpenWait,
+        signal: &TakenSignal,
+        at: i64,
+    ) -> Option<(u64, &'w str)> {
         let name = signal.own_name();
         if wait.opened.is_inside() {
             let shares = self.shares(graph, wait.step, name);
-            let inner = wait.opened.inside.iter().find(|inner| shares && inner.accepts(name, signal.at))?;
-            return address::calls(address::split(inner.id.as_str()).0)?.first().map(|call| call.call);
+            let is_ended = |inner: &Wait| {
+                let path = address::split(inner.id.as_str()).0;
+                let mut deadlines =
+                    wait.opened.inside.iter().filter(|one| address::split(one.id.as_str()).1 == "deadline");
+                deadlines.any(|one| {
+                    path.starts_with(address::split(one.id.as_str()).0) && one.due.is_some_and(|due| due <= at)
+                })
+            };
+            let accepts = |inner: &&Wait| inner.accepts(name, signal.at) && !is_ended(inner);
+            let id = wait.opened.inside.iter().filter(|_| shares).find(accepts)?.id.as_str();
+            return address::calls(address::split(id).0)?.first().map(|call| (call.call, id));
         }
         let is_named = self.awaited(graph, wait).iter().any(|awaited| awaited == name);
-        (is_named && wait.opened.due.is_none_or(|due| signal.at < due)).then_some(0)
+        (is_named && wait.opened.due.is_none_or(|due| signal.at < due)).then_some((0, ""))
     }
 
     /// Returns the names of the signals that can end the wait of a visit. A question has the id of its wait for its answer.
@@ -190,7 +214,10 @@ impl Position {
                 Some(signal) if !self.received.insert(signal.order) => {
                     return Err(format!("the signal `{}` was taken before", signal.name));
                 }
-                Some(signal) if signal.at > taken.at || self.receiver(graph, wait, signal) != Some(taken.call) => {
+                Some(signal)
+                    if signal.at > taken.at
+                        || self.receiver(graph, wait, signal, taken.at).map(|(call, _)| call) != Some(taken.call) =>
+                {
                     return Err(format!("visit {} does not receive the signal `{}`", taken.step, signal.name));
                 }
                 _ => {}

@@ -571,12 +571,14 @@ impl<'m> Replayer<'m> {
         signals.sort_unstable_by_key(|signal| signal.order);
         signals.iter().try_for_each(|signal| self.receipts.take(self.machine, &self.position, signal))?;
         // Nested runs may be looked at at any time.
+        // Another signal may have reached the waits of a visit that continues without one.
         let mut resumed = ReadyInside::default();
         for taken in take.taken.iter().filter(|taken| taken.signal.is_none()) {
             let wait = self.position.waits.iter().find(|wait| wait.step == taken.step && wait.opened.is_inside());
             if let Some(OpenWait { step, opened, .. }) = wait {
                 let is_due = opened.next_due().is_some_and(|due| due <= taken.at);
-                if is_due { &mut resumed.due } else { &mut resumed.reached }.insert(*step);
+                resumed.steps.insert(*step);
+                resumed.left.extend((!is_due).then_some(*step));
             }
         }
         if self.position.over(self.code, first.at, signals, &resumed) != take.taken {

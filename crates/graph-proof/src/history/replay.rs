@@ -719,7 +719,7 @@ impl ChangedRun<'_> {
                 return Err(Stopped { step, node: self.code.node(node).name.clone(), reason });
             };
             let inside = self.position.waits.iter().filter(|wait| wait.opened.is_inside());
-            let resumed = ReadyInside { due: inside.map(|wait| wait.step).collect(), ..ReadyInside::default() };
+            let resumed = ReadyInside { steps: inside.map(|wait| wait.step).collect(), ..ReadyInside::default() };
             taken = self.position.over(self.code, due, [], &resumed);
         }
         taken.sort_unstable_by_key(|taken| taken.step);
