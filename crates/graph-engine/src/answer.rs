@@ -1,6 +1,7 @@
 //! Answers: what people say to the interrupts of a run, signed with their keys.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use graph_model::digest::Digest;
@@ -49,13 +50,20 @@ pub(crate) const MOST_PROPOSALS: u32 = 4;
 /// let refused = NamedAnswer::new("approve", Value::from("refuse"));
 /// assert_eq!(refused.node, "approve");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NamedAnswer {
     /// The node that asks.
     pub node: String,
     /// The answer.
     pub value: Value,
+}
+
+impl fmt::Debug for NamedAnswer {
+    /// Shows the name of the node. The answer may have secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedAnswer").field("node", &self.node).finish_non_exhaustive()
+    }
 }
 
 impl NamedAnswer {

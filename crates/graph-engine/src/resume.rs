@@ -55,18 +55,6 @@ pub(crate) fn read_journal(
 /// The events at which a run that is resumed asks the hooks that its process may not have asked.
 const ASKED: [program::Event; 2] = [program::Event::GraphStarted, program::Event::AfterStep];
 
-/// Opens the secrets in a step whose hooks may not have been asked.
-fn read_unasked(
-    code: &GraphTables,
-    mut unasked: Unasked,
-    run_secrets: Option<&RunSecrets>,
-) -> Result<Unasked, JournalError> {
-    if let (Unasked::Step(record), Some(run_secrets)) = (&mut unasked, run_secrets) {
-        run_secrets.decrypt_record(code, record)?;
-    }
-    Ok(unasked)
-}
-
 /// Returns where the run of a journal receives signals and answers.
 fn address_of(journal: &Journal) -> Option<Address> {
     match &journal.start.parent {
@@ -151,6 +139,27 @@ impl RuntimeServices {
         Ok(record)
     }
 
+    /// Returns the end of the journal of a run that had a status, if it has hooks that its process may not have asked there. A run that
+    /// waits or has ended has asked them.
+    fn unasked(
+        &self,
+        code: &GraphTables,
+        was: Status,
+        run: &RunId,
+        signed: &[SignedRecord],
+        run_secrets: Option<&RunSecrets>,
+    ) -> Result<Option<Unasked>, JournalError> {
+        let has_hooks = || !self.hooks.is_empty() || ASKED.iter().any(|event| code.hooks(*event).next().is_some());
+        if was != Status::Running || !has_hooks() {
+            return Ok(None);
+        }
+        let mut unasked = unasked(run, signed)?;
+        if let (Some(Unasked::Step(record)), Some(run_secrets)) = (&mut unasked, run_secrets) {
+            run_secrets.decrypt_record(code, record)?;
+        }
+        Ok(unasked)
+    }
+
     /// Finds a run in the store, and continues it unless it has ended or waits. Uses the lease that was `claimed` for it, and
     /// leaves it there if the run cannot be resumed.
     pub(crate) async fn take_up(
@@ -203,11 +212,7 @@ impl RuntimeServices {
             (None, false) => store.lease(run).await.map_err(store_failed)?,
         };
         lease.stops(&begin.stop);
-        let has_hooks = !self.hooks.is_empty() || ASKED.iter().any(|event| code.hooks(*event).next().is_some());
-        let was = match code.can_park || has_hooks {
-            true => store.find(run).await.map_err(store_failed)?.status,
-            false => Status::Running,
-        };
+        let was = store.find(run).await.map_err(store_failed)?.status;
         // All of a run that waits is durable, and its nested runs have not continued without it.
         let looks_inside = code.can_park && was != Status::Waiting;
         // The journal may have grown since it was read, before the run was leased.
@@ -223,13 +228,7 @@ impl RuntimeServices {
             }
             replayed = add_up(&journal)?;
         }
-        // A run that waits or has ended has asked its hooks.
-        let unasked = match has_hooks && was == Status::Running {
-            true => unasked(run, &signed).map_err(misfit)?,
-            false => None,
-        };
-        let unasked = unasked.map(|unasked| read_unasked(code, unasked, run_secrets.as_deref())).transpose();
-        let unasked = unasked.map_err(misfit)?;
+        let unasked = self.unasked(code, was, run, &signed, run_secrets.as_deref()).map_err(misfit)?;
         let Replayed { state, mut position, done } = replayed;
         let (limit, depth) = (begin.max_steps, begin.depth);
         let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };

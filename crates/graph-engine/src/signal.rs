@@ -1,6 +1,7 @@
 //! Signals: the messages that others send to a run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use graph_model::capability::Capability;
@@ -32,13 +33,20 @@ use crate::store::{ReceivedSignal, Signal, SignalPlace, Store, StoreError};
 /// let paid = NamedSignal::new("paid", Value::from(4200));
 /// assert_eq!(paid.name, "paid");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NamedSignal {
     /// Its name.
     pub name: String,
     /// Its value.
     pub value: Value,
+}
+
+impl fmt::Debug for NamedSignal {
+    /// Shows its name. The value may have secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedSignal").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl NamedSignal {

@@ -7,6 +7,8 @@ use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 use serde::{Deserialize, Serialize};
 
+use crate::address;
+
 /// Returns the id of the wait of a visit after `before` others of that visit. The answer to a question has it as its name.
 pub fn wait_id(step: u64, before: u64) -> String {
     format!("{step}#{}", before.saturating_add(1))
@@ -66,6 +68,9 @@ pub struct Wait {
     pub ask: Option<Ask>,
 }
 
+/// The id of the wait of a run's deadline, as the run knows it.
+const DEADLINE: &str = "deadline";
+
 impl Wait {
     /// Returns the wait as one object: `wait`, `node`, `opened`, `due` if it has a time at which it is over, `signals` if some end it,
     /// and `role`, `count` and `payload` if it asks people.
@@ -95,6 +100,16 @@ impl Wait {
     /// A wait of a node that listens to no signal and asks nothing.
     pub fn new(id: WaitId, node: impl Into<String>, opened: i64, due: Option<i64>) -> Self {
         Self { id, node: node.into(), graph: None, opened, due, signals: Vec::new(), ask: None }
+    }
+
+    /// The wait that lets a store hand out a run at its deadline.
+    pub(crate) fn of_deadline(at: i64) -> Self {
+        Self::new(WaitId::new(DEADLINE), "", at, Some(at))
+    }
+
+    /// Whether it is that of a run's deadline.
+    pub(crate) fn is_deadline(&self) -> bool {
+        address::split(self.id.as_str()).1 == DEADLINE
     }
 
     /// Whether it is a visit that is left before it is made: [`Runtime::release`](crate::Runtime::release) ends it. Nothing else is

@@ -13,7 +13,7 @@ use graph_runtime::{
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::journal::forged;
+use crate::journal::{forged, forged_from};
 
 /// A gate that lets small amounts pass, a call, and two return nodes.
 pub(crate) const PAYING: Program<'static> = Program {
@@ -528,9 +528,9 @@ pub(crate) const FANNING: Program<'static> = Program {
     ..PROGRAM
 };
 
-/// Changes a record as JSON, and signs the journal again.
+/// Changes a record as JSON, and signs the journal again. Receipts name the first record: it stays as it is, if it is another one.
 pub(crate) fn edited(records: &[SignedRecord], seq: usize, edit: impl Fn(&mut Value)) -> Vec<SignedRecord> {
-    forged(records, |at, body| {
+    forged_from(seq.min(1), records, |at, body| {
         let mut record: Value = serde_json::from_str(body).unwrap();
         if at == seq {
             edit(&mut record);

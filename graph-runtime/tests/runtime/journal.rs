@@ -124,9 +124,22 @@ async fn known_journal_matches_the_page_and_the_runtime_output() {
 
 /// Changes the records of a journal and signs all of them again, as only the holder of the key can.
 pub(crate) fn forged(records: &[SignedRecord], change: impl Fn(usize, &str) -> String) -> Vec<SignedRecord> {
+    forged_from(0, records, change)
+}
+
+/// As [`forged`], from a record on. Those before it stay as they are.
+pub(crate) fn forged_from(
+    from: usize,
+    records: &[SignedRecord],
+    change: impl Fn(usize, &str) -> String,
+) -> Vec<SignedRecord> {
     let (key, token) = (SecretKey::from_seed(&[1; 32]), [7; 32]);
     let mut prev = Digest::of([]);
     let forge = |(seq, record): (usize, &SignedRecord)| {
+        if seq < from {
+            prev = record.link();
+            return record.clone();
+        }
         let said: Value = serde_json::from_str(&record.body).unwrap();
         let body = change(seq, &record.body)
             .replace(said["prev"].as_str().unwrap(), &prev.to_hex())

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::answer::{Answered, Proposal, SignedAnswer};
+use graph_runtime::answer::{Answered, Proposal};
 use graph_runtime::history::{Fork, ForkRun};
 use graph_runtime::record::JournalError;
 use graph_runtime::store::{Received, Signal, StoreError};
@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::answers::People;
 use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::recovery::Failing;
 use crate::signals::signed_again;
 use crate::support::{KEY, id};
 use crate::waits::{records, store, waits};
@@ -138,6 +139,9 @@ async fn secrets_of_answers_and_signals_are_nowhere_in_the_open() {
     assert_eq!(bank.runtime.answer(&bank.graph, &bank.run, &both).await.unwrap(), Answered::Accepted);
     assert_eq!(bank.answer("approve", &bank.bo).await.unwrap(), Answered::Already { taken: false });
     assert!(matches!(bank.answer("refuse", &bank.bo).await, Err(AnswerError::Answered { .. })));
+
+    let named = format!("{:?} {:?}", Bank::release("approve"), Bank::paid());
+    assert!(SECRETS.iter().all(|secret| !named.contains(secret)), "{named}");
 
     // A signal is received once, as one without secrets.
     let send = |cents: u64| {
@@ -350,22 +354,27 @@ async fn a_tool_receives_a_secret_answer() {
         }
         _ => unreachable!(),
     });
-    let ((store, _), people, run) = (store(), People::default(), id("tool"));
-    let ann = people.add(11, "Ann", &[]);
-    let runtime = secretive(store.clone(), &people, Some(key(7)));
-    waits(runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err());
-    let question = runtime.questions(&graph, &run).await.unwrap().remove(0);
-    let answer = NamedAnswer::new("pay", json!({"decision": "approve", "pin": SECRETS[0]}));
-    let envelope = question.sign(answer, &ann).unwrap();
-    assert_eq!(runtime.answer(&graph, &run, &envelope).await.unwrap(), Answered::Accepted);
-    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
-    assert_eq!(finished.output, json!("paid with [secret]"));
-    let journal: String = records(&store, &run).await.into_iter().map(|record| record.body).collect();
-    assert!(!journal.contains(SECRETS[0]), "{journal}");
-    let take = journal.split(r#""signal":"#).nth(1).unwrap();
-    assert!(SignedAnswer::read(&json!(take)).is_none());
-    let signer = SecretKey::from_seed(&KEY).public();
-    audit(&graph, &run, &records(&store, &run).await, &signer, Some(&key(7))).unwrap();
+    // The process that continues the run dies at one of its writes, such as behind the record that takes the answer.
+    for writes in 0..4 {
+        let ((store, _), people, run) = (store(), People::default(), id("tool"));
+        let ann = people.add(11, "Ann", &[]);
+        let runtime = secretive(store.clone(), &people, Some(key(7)));
+        waits(runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err());
+        let question = runtime.questions(&graph, &run).await.unwrap().remove(0);
+        let answer = NamedAnswer::new("pay", json!({"decision": "approve", "pin": SECRETS[0]}));
+        let envelope = question.sign(answer, &ann).unwrap();
+        assert_eq!(runtime.answer(&graph, &run, &envelope).await.unwrap(), Answered::Accepted);
+        let failing = secretive(Failing::after(&store, writes, false), &people, Some(key(7)));
+        if let Ok(run) = failing.resume(graph.clone(), &run).await {
+            drop(run.await);
+        }
+        let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+        assert_eq!(finished.output, json!("paid with [secret]"), "{writes}");
+        let signed = records(&store, &run).await;
+        let journal: String = signed.iter().map(|record| record.body.as_str()).collect();
+        assert!(!journal.contains(SECRETS[0]), "{journal}");
+        audit(&graph, &run, &signed, &SecretKey::from_seed(&KEY).public(), Some(&key(7))).unwrap();
+    }
 }
 
 /// The run that asks has secrets, and the one around it has none.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
+use graph_runtime::history::{Fork, ForkRun};
 use graph_runtime::record::SignedRecord;
 use graph_runtime::{
-    ManualClock, Map, MemoryStore, NamedSignal, RunError, RunId, Runtime, SecretKey, SignalError, Status, Store, Value,
-    audit_tree,
+    ActionError, ManualClock, Map, MemoryStore, NamedSignal, RunError, RunId, Runtime, SecretKey, SignalError, Status,
+    Store, Value, audit_tree,
 };
 use serde_json::json;
 
@@ -217,6 +218,145 @@ async fn forged_hand_overs_are_refused() {
         let forged = with(&shop.store, run, Some(edited(all, take(all), change))).await;
         assert!(shop.refusal(&forged).await.is_some(), "forgery {number}");
     }
+}
+
+/// A holder of the journals' key adds a hand-over to the journal of the outer run, or takes one away.
+#[tokio::test]
+async fn a_hand_over_is_in_both_journals() {
+    let shop = Shop::waiting().await;
+    shop.send("2/paid", 1).await;
+    shop.resumed().await.unwrap_err();
+    shop.send("2/note", 2).await;
+    shop.resumed().await.unwrap_err();
+    shop.send("paid", 3).await;
+    shop.resumed().await.unwrap_err();
+    shop.send("paid", 4).await;
+    shop.resumed().await.unwrap_err();
+    for number in [5, 6] {
+        shop.send("paid", number).await;
+    }
+    shop.send("note", 7).await;
+    shop.resumed().await.unwrap();
+    assert_eq!(shop.refusal(&shop.store).await, None);
+    let outer = records(&shop.store, &shop.run).await;
+    let inbox = shop.store.inbox(&shop.run).await.unwrap().signals;
+    let unread = |name: &str| {
+        let one = inbox.iter().find(|one| one.name == name).unwrap();
+        let value: Value = one.payload.parse().unwrap();
+        let (order, at) = (one.place.order, one.place.at);
+        json!({"name": name, "id": one.id, "order": order, "at": at, "value": value, "receipt": one.receipt})
+    };
+    let takes: Vec<usize> = (0..outer.len()).filter(|at| outer[*at].body.contains(r#""kind":"take""#)).collect();
+    let taken = |at: usize| serde_json::from_str::<Value>(&outer[at].body).unwrap()["taken"].clone();
+    // The run of visit 2 continued with its own signal, and the one of visit 4 with a shared one.
+    let [own, shared] = [json!(2), json!(4)].map(|step| {
+        let is_alone = |at: &&usize| taken(**at).as_array().unwrap().len() == 1 && taken(**at)[0]["step"] == step;
+        *takes.iter().rfind(is_alone).unwrap()
+    });
+    assert!(taken(own)[0].get("signal").is_none() && taken(shared)[0]["call"] == 1);
+    let adds = |signal: Value| {
+        move |record: &mut Value| {
+            record["taken"][0]["signal"] = signal.clone();
+            record["taken"][0]["call"] = json!(1);
+        }
+    };
+    let paid = edited(&outer, own, adds(unread("paid")));
+    let store = with(&shop.store, "run", Some(paid)).await;
+    let refusal = shop.refusal(&store).await.unwrap();
+    assert!(refusal.contains("it did not take the signal `paid`"), "{refusal}");
+    let gone = edited(&outer, shared, |record| {
+        let taken = record["taken"][0].as_object_mut().unwrap();
+        taken.remove("signal");
+        taken.remove("call");
+    });
+    let store = with(&shop.store, "run", Some(gone)).await;
+    let refusal = shop.refusal(&store).await.unwrap();
+    assert!(refusal.contains("does not hand it the signal `paid`"), "{refusal}");
+    // The node does not share it, whatever the journal says that its run listens to.
+    let opened = outer[..own].iter().rposition(|one| one.body.contains(r#""2/2#1""#)).unwrap();
+    let listens = edited(&outer, opened, |record| {
+        let visit = record["visits"].as_array_mut().unwrap().iter_mut().find(|visit| visit["step"] == 2).unwrap();
+        visit["opened"]["inside"][0]["signals"].as_array_mut().unwrap().push(json!("note"));
+    });
+    let note = edited(&listens, own, adds(unread("note")));
+    let store = with(&shop.store, "run", Some(note)).await;
+    let refusal = shop.refusal(&store).await.unwrap();
+    assert!(refusal.contains("other waits are over"), "{refusal}");
+}
+
+/// A call that is made again has a run of its own, which receives nothing that an earlier one has received.
+#[tokio::test]
+async fn a_call_that_is_made_again_receives_no_signal_again() {
+    let nodes = &[
+        ("first", INNER.nodes[0].1.replace(r#""to":"second""#, r#""to":"act""#)),
+        ("act", r#"{"line":2,"does":{"action":0},"params":"act","next":[{"to":"done"}]}"#.to_owned()),
+        ("done", INNER.nodes[2].1.to_owned()),
+    ];
+    let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    let calls = std::sync::atomic::AtomicU64::new(0);
+    let inner = Interpreted::new(&Program { nodes: &nodes, ..INNER }, move |_, params| {
+        match calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => Err(ActionError::permanent("it fails once")),
+            _ => Ok(params),
+        }
+    });
+    let one = OUTER.nodes[1].1.replace("met", "done");
+    let one = one.replace(r#""share_signals""#, r#""retry":{"attempts":3,"delay_ms":0,"on":["any"]},"share_signals""#);
+    let outer = Program { nodes: &[("one", one.as_str()), OUTER.nodes[5]], ..OUTER };
+    let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(inner);
+    let ((store, _), run) = (store(), id("run"));
+    let runtime = runtime(store.clone());
+    runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    let send = |number: u64| {
+        let (runtime, graph, run) = (runtime.clone(), graph.clone(), run.clone());
+        let signal = NamedSignal::new("paid", json!(number));
+        async move { runtime.signal(&graph, &run, signal, number.to_string()).await.unwrap() }
+    };
+    send(1).await;
+    let RunError::Waiting { waits, .. } = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err() else {
+        unreachable!("its second run waits")
+    };
+    assert_eq!(waits[0].id.as_str(), "1~2/1#1");
+    send(2).await;
+    let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_eq!(finished.output, json!([{"one": [2]}]));
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}
+
+/// A run inside whose deadline is over receives nothing: another wait does.
+#[tokio::test]
+async fn a_run_inside_receives_nothing_behind_its_deadline() {
+    let settings = INNER.settings.replacen('{', r#"{"deadline_ms":10000,"#, 1);
+    let inner = Interpreted::new(&Program { settings: &settings, ..INNER }, |_, params| Ok(params));
+    let graph = Interpreted::new(&OUTER, |_, params| Ok(params)).nesting(inner);
+    let ((store, clock), run) = (store(), id("run"));
+    let runtime = runtime(store.clone());
+    runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    clock.advance(Duration::from_secs(11));
+    runtime.signal(&graph, &run, NamedSignal::new("paid", json!(1)), "a").await.unwrap();
+    // The calls are made again, with a deadline of their own.
+    let left = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    let RunError::Waiting { waits, .. } = left else { unreachable!("{left}") };
+    assert!(waits.iter().all(|wait| wait.id.as_str() != "3#1"), "it has received it: {waits:?}");
+    assert!(store.inbox(&run).await.unwrap().signals.is_empty());
+    assert_proven(&store, &graph, &run, Status::Running).await;
+}
+
+/// A fork would not have the runs that wait inside its origin.
+#[tokio::test]
+async fn a_run_is_not_forked_where_runs_inside_it_wait() {
+    let shop = Shop::waiting().await;
+    let fork = |step: Option<u64>| Fork {
+        run: Some(id(&format!("fork-{step:?}").replace(['(', ')'], ""))),
+        step,
+        ..Fork::default()
+    };
+    let refused = shop.runtime.fork(&shop.graph, &shop.run, fork(None)).await.unwrap_err();
+    assert!(refused.to_string().contains("runs inside it wait there"), "{refused}");
+    assert!(shop.store.find(&id("fork-None")).await.is_err());
+    let fork = shop.runtime.fork(&shop.graph, &shop.run, fork(Some(0))).await.unwrap();
+    let left = shop.runtime.resume(shop.graph.clone(), &fork).await.unwrap().await.unwrap_err();
+    assert!(matches!(left, RunError::Waiting { .. }), "{left}");
 }
 
 /// A signal without a value that fits both graphs is refused where it is sent.

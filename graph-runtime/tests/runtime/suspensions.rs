@@ -396,3 +396,25 @@ async fn a_hook_is_asked_by_whoever_resumes_the_run() {
         }
     }
 }
+
+/// A hook that suspended the run when it began has nothing to do with a later step of which all visits wait.
+#[tokio::test]
+async fn a_hook_of_the_start_is_not_asked_behind_a_step() {
+    let program = Program {
+        settings: r#"{"signals":{"paid":{}},"hooks":[{"event":"graph_started","params":{"action":"suspend","reason":"look"}}]}"#,
+        nodes: &[
+            ("w", r#"{"line":1,"does":"wait","wait":{"signals":["paid"]},"next":[{"to":"done"}]}"#),
+            ("done", r#"{"line":2,"does":"return"}"#),
+        ],
+        ..PROGRAM
+    };
+    let (store, run, graph) = (MemoryStore::new(), id("run"), Interpreted::new(&program, |_, params| Ok(params)));
+    let runtime = runtime(store.clone());
+    let left = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    assert_eq!(paused(left), ["w"]);
+    assert_eq!(released(&runtime, &graph, &run).await, ["w"]);
+    runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    runtime.signal(&graph, &run, NamedSignal::new("paid", json!(5)), "payment").await.unwrap();
+    runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    assert_proven(&store, &graph, &run, Status::Completed).await;
+}

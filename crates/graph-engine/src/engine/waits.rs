@@ -194,10 +194,9 @@ impl Engine {
         Ok(post)
     }
 
-    /// Returns the shared signal that the run around this one has handed to it, if it has not taken it.
+    /// Returns the shared signal that the run around this one has handed to it.
     fn handed(&self) -> Vec<TakenSignal> {
-        let is_new = |signal: &&TakenSignal| !self.run_state.position.received.contains(&signal.order);
-        let Some(signal) = self.handed.as_ref().filter(is_new) else { return Vec::new() };
+        let Some(signal) = &self.handed else { return Vec::new() };
         match signal::fits(&*self.machine, signal) {
             Ok(()) => vec![signal.clone()],
             Err(reason) => {
@@ -240,7 +239,7 @@ impl Engine {
         let opened = position.waits.iter().filter(|wait| !is_in(before, wait));
         let mut open: Vec<Wait> = opened.flat_map(|wait| stored(self.graph(), position, wait)).collect();
         if !open.is_empty() {
-            open.extend(deadline_wait(self.facts.stored_deadline));
+            open.extend(self.facts.stored_deadline.map(Wait::of_deadline));
         }
         self.dropped.extend(needless);
         self.change_waits(WaitChanges { close, open, ..WaitChanges::default() });
@@ -355,7 +354,7 @@ pub(crate) fn open_waits(graph: &GraphTables, position: &Position) -> Vec<Wait> 
 pub(crate) fn waits_to_store(graph: &GraphTables, position: &Position, deadline: Option<i64>) -> Vec<Wait> {
     let mut waits = open_waits(graph, position);
     if !waits.is_empty() {
-        waits.extend(deadline_wait(deadline));
+        waits.extend(deadline.map(Wait::of_deadline));
     }
     waits
 }
@@ -370,11 +369,6 @@ pub(crate) fn waits_inside(
     let own = || NestedGraph::new(code.id.as_str(), digest);
     let waits = waits_to_store(code, position, deadline).into_iter();
     waits.map(|wait| Wait { graph: wait.graph.clone().or_else(|| Some(own())), ..wait }).collect()
-}
-
-/// Returns the wait that lets a store hand out a run at its deadline.
-fn deadline_wait(deadline: Option<i64>) -> Option<Wait> {
-    deadline.map(|at| Wait::new(WaitId::new("deadline"), "", at, Some(at)))
 }
 
 fn stored(graph: &GraphTables, position: &Position, wait: &OpenWait) -> Vec<Wait> {

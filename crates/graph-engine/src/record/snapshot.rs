@@ -273,16 +273,6 @@ fn previous_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Mask> {
 }
 
 impl Snapshot {
-    /// As [`Position::ask_again`], in the snapshot of a fork.
-    pub fn ask_again(&mut self) {
-        self.pauses = PausedNodes::default();
-        self.to_pause.clear();
-        self.paused_after.clear();
-        self.waited.clear();
-        self.taken.retain(|taken| taken.call == 0);
-        self.waits.iter_mut().for_each(|wait| (wait.opened.before, wait.opened.call) = (0, 0));
-    }
-
     /// Opens the secrets in the snapshot.
     pub fn decrypt(
         &mut self,

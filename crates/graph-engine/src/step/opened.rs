@@ -1,5 +1,7 @@
 //! Waits of a run as its position and its records have them: when they were opened, and when they were over.
 
+use std::fmt;
+
 use graph_model::value::{Map, Value};
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +123,7 @@ pub struct Waited {
 
 /// A signal that ended a wait, as the store received it. An answer to an interrupt is a signal with the id of the wait as its name
 /// and its id, and a [`SignedAnswer`](crate::answer::SignedAnswer) as its value.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "SignalForm", into = "SignalForm")]
 #[non_exhaustive]
 pub struct TakenSignal {
@@ -141,8 +143,15 @@ pub struct TakenSignal {
     pub receipt: String,
 }
 
+impl fmt::Debug for TakenSignal {
+    /// Shows it as a journal has it, without its secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&SignalForm::from(self.clone()), f)
+    }
+}
+
 /// The JSON form of a signal that ended a wait.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct SignalForm {
     name: String,
     id: String,
@@ -272,6 +281,13 @@ impl Opened {
     /// Whether calls of the visit may have been made before it was left: nested runs wait, or it is paused.
     pub fn may_have_called(&self) -> bool {
         self.is_inside() || self.pause.is_some()
+    }
+
+    /// Whether the deadline of the nested run that waits, or of one around it, is over at a time.
+    pub(super) fn is_overdue(&self, inner: &Wait, at: i64) -> bool {
+        let is_around = |one: &&Wait| inner.id.as_str().starts_with(address::split(one.id.as_str()).0);
+        let mut deadlines = self.inside.iter().filter(|one| one.is_deadline()).filter(is_around);
+        deadlines.any(|deadline| deadline.due.is_some_and(|due| due <= at))
     }
 
     /// Whether nested runs wait, and not the node itself.

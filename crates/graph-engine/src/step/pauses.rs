@@ -28,15 +28,16 @@ impl Position {
         Some(Opening { pause: Some(pause), ..Opening::default() })
     }
 
-    /// Forgets the nodes at which the run pauses, and the answers to the tools of visits that are not made yet. A fork does not pause
-    /// where its origin does, and asks again.
-    pub fn ask_again(&mut self) {
+    /// Makes it that of a fork, which is not inside another run, has received no signals, has no runs inside it, does not pause where
+    /// its origin does, and asks again.
+    pub fn become_fork(&mut self) {
+        self.shared.clear();
+        self.received.clear();
         self.pauses = None;
         self.to_pause.clear();
         self.paused_after.clear();
         self.waited.clear();
         self.calls_left.clear();
-        // A fork has none of the nested runs.
         self.taken.retain(|_, taken| taken.call == 0);
         self.waits.iter_mut().for_each(|wait| (wait.opened.before, wait.opened.call) = (0, 0));
     }

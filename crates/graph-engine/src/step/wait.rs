@@ -62,9 +62,8 @@ pub struct ReadyInside {
     pub steps: BTreeSet<u64>,
     /// Those of which it is not known whether they still wait. A signal that they share is left until that is known.
     pub unknown: BTreeSet<u64>,
-    /// Those that continue without a signal that they share and could receive.
-    pub left: BTreeSet<u64>,
-    /// The waits that signals of the nested runs themselves reach, by their ids, with the order of the first of these.
+    /// The waits that signals of the nested runs themselves reach, by their ids, with the order of the first of these. A shared signal
+    /// behind it is left.
     pub reached: BTreeMap<String, u64>,
     /// The orders of the signals that the run around this one has handed over.
     pub handed: BTreeSet<u64>,
@@ -93,8 +92,7 @@ impl Position {
                     break;
                 }
                 let Some((call, inner)) = self.receiver(graph, wait, &signal, at) else { continue };
-                let is_before = |order: &u64| *order < signal.order;
-                if !resumed.reached.get(inner).is_some_and(is_before) && !resumed.left.contains(&wait.step) {
+                if resumed.reached.get(inner).is_none_or(|first| signal.order < *first) {
                     over.insert(wait.step, TakenWait { call, ..TakenWait::new(wait.step, at).with(signal) });
                 }
                 break;
@@ -128,15 +126,7 @@ impl Position {
         let name = signal.own_name();
         if wait.opened.is_inside() {
             let shares = self.shares(graph, wait.step, name);
-            let is_ended = |inner: &Wait| {
-                let path = address::split(inner.id.as_str()).0;
-                let mut deadlines =
-                    wait.opened.inside.iter().filter(|one| address::split(one.id.as_str()).1 == "deadline");
-                deadlines.any(|one| {
-                    path.starts_with(address::split(one.id.as_str()).0) && one.due.is_some_and(|due| due <= at)
-                })
-            };
-            let accepts = |inner: &&Wait| inner.accepts(name, signal.at) && !is_ended(inner);
+            let accepts = |inner: &&Wait| inner.accepts(name, signal.at) && !wait.opened.is_overdue(inner, at);
             let id = wait.opened.inside.iter().filter(|_| shares).find(accepts)?.id.as_str();
             return address::calls(address::split(id).0)?.first().map(|call| (call.call, id));
         }

@@ -13,8 +13,8 @@ use graph_engine::machine::Machine;
 use graph_engine::past::Past;
 use graph_engine::record::{Done, End, JournalError, SignedRecord, SnapshotDraft, VerifiedJournal, Visit};
 use graph_engine::step::{
-    Env, MOST_CALLS, Planned, failure_inside, graph_of, is_computed, nested_id, plan, plan_item, receives_secrets,
-    shared_values,
+    Env, MOST_CALLS, Planned, Position, failure_inside, graph_of, is_computed, nested_id, plan, plan_item,
+    receives_secrets, shared_values,
 };
 use graph_engine::store::{Store, StoreError};
 use graph_engine::tool_caller::Request;
@@ -418,15 +418,12 @@ fn begins_so(fork: &Past<'_>, origin: &Past<'_>, changed: &[String]) -> bool {
     let (Some(state), Some(before)) = (fork.state(), origin.state()) else {
         return fork.position.frontier == origin.position.frontier && fork.position.steps == origin.position.steps;
     };
-    let snapshot = |past: &Past<'_>, state| {
-        SnapshotDraft { code: past.graph(), state, position: &past.position, run_secrets: None }.to_owned()
+    let snapshot = |state, position: &Position| {
+        SnapshotDraft { code: fork.graph(), state, position, run_secrets: None }.to_owned()
     };
-    let (mut begins, mut stood) = (snapshot(fork, state), snapshot(origin, before));
-    // A fork is not inside another run, and has received no signals.
-    stood.shared.clear();
-    stood.received.clear();
-    // It pauses nowhere, and asks again.
-    stood.ask_again();
+    let mut stood = origin.position.clone();
+    stood.become_fork();
+    let (mut begins, mut stood) = (snapshot(state, &fork.position), snapshot(before, &stood));
     for key in changed {
         for snapshot in [&mut begins, &mut stood] {
             snapshot.keys.shift_remove(key);

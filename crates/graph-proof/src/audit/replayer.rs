@@ -164,8 +164,8 @@ pub(super) struct Replayer<'m> {
     pub(super) held_inside: Vec<CallInside>,
     /// Those of visits that wait for nested runs, as they were planned each time that the visits were left.
     pub(super) openings: BTreeMap<u64, Vec<Vec<CallInside>>>,
-    /// Whether the run was resumed behind a step, or its start, and nothing says that the hooks were asked.
-    unasked: bool,
+    /// The record that the run was resumed behind, if nothing says that the hooks were asked: a step, its snapshot, or the start.
+    unasked: Option<Before>,
     /// The shared signals that visits have received for the runs of their calls, with the numbers of these.
     pub(super) handed: BTreeMap<u64, Vec<(u64, TakenSignal)>>,
     /// The channels whose reducer is a function of the program that is not there, so that their values are not proven.
@@ -213,7 +213,7 @@ impl<'m> Replayer<'m> {
             inside: looks_inside.then(Vec::new),
             held_inside: Vec::new(),
             openings: BTreeMap::new(),
-            unasked: false,
+            unasked: None,
             handed: BTreeMap::new(),
             unproven: RefCell::default(),
             used: BTreeSet::new(),
@@ -271,8 +271,11 @@ impl<'m> Replayer<'m> {
             _ => self.hooks_allow(entry)?,
         }
         // A process may have died before it asked the hooks. The one that resumes the run asks them.
-        let may_be_unasked = matches!(self.before, Before::Start | Before::Step | Before::Snapshot);
-        self.unasked = is_resume && (may_be_unasked || self.unasked);
+        self.unasked = match self.before {
+            Before::Start | Before::Step | Before::Snapshot if is_resume => Some(self.before),
+            Before::Resume if is_resume => self.unasked,
+            _ => None,
+        };
         self.before = match entry {
             Entry::Start(_) => Before::Start,
             Entry::Resume(resume) => self.resume(resume).map(|()| Before::Resume)?,
@@ -303,8 +306,10 @@ impl<'m> Replayer<'m> {
             Before::Step | Before::Snapshot if !matches!(entry, Entry::Snapshot(_)) && !self.position.is_over() => {
                 self.are_heeded(self.visited.iter().map(|(_, hook_outcome)| hook_outcome))
             }
-            Before::Resume if self.unasked && self.visited.is_empty() => self.are_heeded([&self.outcome_at_start()]),
-            Before::Resume if self.unasked => self.are_heeded(self.visited.iter().map(|(_, outcome)| outcome)),
+            Before::Resume if self.unasked == Some(Before::Start) => self.are_heeded([&self.outcome_at_start()]),
+            Before::Resume if self.unasked.is_some() => {
+                self.are_heeded(self.visited.iter().map(|(_, hook_outcome)| hook_outcome))
+            }
             _ => Ok(()),
         }
     }
@@ -570,15 +575,14 @@ impl<'m> Replayer<'m> {
         let mut signals: Vec<TakenSignal> = take.taken.iter().filter_map(|taken| taken.signal.clone()).collect();
         signals.sort_unstable_by_key(|signal| signal.order);
         signals.iter().try_for_each(|signal| self.receipts.take(self.machine, &self.position, signal))?;
-        // Nested runs may be looked at at any time.
-        // Another signal may have reached the waits of a visit that continues without one.
+        // Nested runs may be looked at at any time. One that continues without a signal or its time may have received its own.
         let mut resumed = ReadyInside::default();
         for taken in take.taken.iter().filter(|taken| taken.signal.is_none()) {
             let wait = self.position.waits.iter().find(|wait| wait.step == taken.step && wait.opened.is_inside());
-            if let Some(OpenWait { step, opened, .. }) = wait {
-                let is_due = opened.next_due().is_some_and(|due| due <= taken.at);
-                resumed.steps.insert(*step);
-                resumed.left.extend((!is_due).then_some(*step));
+            let Some(OpenWait { step, opened, .. }) = wait else { continue };
+            resumed.steps.insert(*step);
+            if opened.next_due().is_none_or(|due| due > taken.at) {
+                resumed.reached.extend(opened.inside.iter().map(|inner| (inner.id.to_string(), 0)));
             }
         }
         if self.position.over(self.code, first.at, signals, &resumed) != take.taken {

@@ -67,6 +67,14 @@ pub enum ForkError {
         /// The step.
         step: u64,
     },
+    /// Runs inside it wait there, which the fork would not have.
+    #[error("cannot fork run `{run}` after step {step}: runs inside it wait there; name a step before they began")]
+    WaitsInside {
+        /// The run.
+        run: RunId,
+        /// The step.
+        step: u64,
+    },
     /// The state cannot be changed as asked.
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -108,7 +116,8 @@ pub trait ForkRun {
     ///
     /// # Errors
     ///
-    /// If there is no such run or step, the run had ended there, a key or value does not fit the graph, or the store fails.
+    /// If there is no such run or step, the run had ended or runs inside it wait there, a key or value does not fit the graph, or the
+    /// store fails.
     fn fork<'a>(
         &'a self,
         machine: &'a dyn Machine,
@@ -150,6 +159,9 @@ async fn begin_fork(
     if past.position.is_over() {
         return Err(ForkError::Ended { run: origin.clone(), step: past.position.steps });
     }
+    if past.position.waits.iter().any(|wait| wait.opened.is_inside()) {
+        return Err(ForkError::WaitsInside { run: origin.clone(), step: past.position.steps });
+    }
     let link = usize::try_from(past.when.1).ok().and_then(|seq| records.get(seq)).map(SignedRecord::link);
     let link = link.unwrap_or_else(|| Digest::of([]));
     let changes = StateChanges { set: &fork.set, write: &fork.write, recorded: None };
@@ -169,11 +181,7 @@ async fn begin_fork(
     let Seen::Plain(mut state) = seen else {
         return Err(past_error(PastError::Encrypted(begun.encryption_key.clone())));
     };
-    // It is not inside another run, and hands over nothing.
-    position.shared.clear();
-    // The signals that it receives have places of their own.
-    position.received.clear();
-    position.ask_again();
+    position.become_fork();
     changes.apply(code, &mut position, Some(&mut *state))?;
     let capabilities = begun.capabilities.clone();
     let ceiling: Vec<Grants> =
