@@ -62,7 +62,7 @@ use graph_model::value::{AsView, Mismatch, Value, View};
 use tokio::task::yield_now;
 use tracing::Instrument;
 
-pub(crate) use begin::{Begin, Taken, run_span};
+pub(crate) use begin::{Begin, Taken, WaitTime, run_span};
 pub use ended::Ended;
 pub(crate) use ended::ResultParts;
 pub use journal_writer::Durability;
@@ -147,6 +147,9 @@ impl Engine {
                 if let Err(refused) = self.reserve() {
                     return Err(Box::pin(self.end_refused(refused)).await);
                 }
+                if self.durability != Durability::Sync && self.nests_next() {
+                    Box::pin(self.settle_journal()).await?;
+                }
                 self.perform(&mut made).await;
             }
             let mut visits = made.in_order();
@@ -170,6 +173,19 @@ impl Engine {
                 return ended;
             }
         }
+    }
+
+    /// Whether a visit of the next step may begin a nested run.
+    fn nests_next(&self) -> bool {
+        self.run_state.position.frontier.iter().any(|at| self.graph().may_nest(at.node))
+    }
+
+    /// Waits until the steps so far are durable. The id of a nested run has the number of its visit: after a crash, that is the same
+    /// visit.
+    async fn settle_journal(&mut self) -> Result<(), RunError> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let settled = journal.append_durably(None).await;
+        settled.map_err(|source| self.failed_store(source))
     }
 
     /// Whether the fast path applies: there is no journal, observer, span, deadline, history or after-step hook, and the

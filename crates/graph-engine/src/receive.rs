@@ -20,7 +20,6 @@ use crate::run::Run;
 use crate::runtime::Runtime;
 use crate::services::RuntimeServices;
 use crate::signal::{NamedSignal, SignalError, conforming, seal};
-use crate::status::Status;
 use crate::step::{graph_inside, nested_at};
 use crate::store::{Page, Received, Signal, StoreError, Wait, WaitFilter, WaitPage};
 
@@ -253,7 +252,7 @@ impl RuntimeServices {
             Err(StoreError::NotFound(_)) => return Err(nobody()),
             found => found.map_err(failed)?,
         };
-        if matches!(found.status, Status::Completed | Status::CompletedWithErrors) {
+        if found.status.has_result() {
             return Err(SignalError::Store {
                 run: inner.clone(),
                 source: StoreError::Ended { run: inner, status: found.status },

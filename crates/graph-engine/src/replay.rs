@@ -6,7 +6,6 @@ use crate::graph::GraphTables;
 use crate::machine::Machine;
 use crate::record::{CompletedCalls, End, Entry, Journal, JournalError, Visit, hide_visit, retake};
 use crate::state::StateFields;
-use crate::status::Status;
 use crate::step::{Position, state_value};
 
 /// The sum of the records of a journal.
@@ -74,7 +73,7 @@ pub(crate) fn result_of(
 ) -> Result<Option<Ended>, JournalError> {
     let Some(end) = journal.end() else { return Ok(None) };
     let End { status, steps, output, exhausted, unread, .. } = end;
-    if !matches!(status, Status::Completed | Status::CompletedWithErrors) {
+    if !status.has_result() {
         return Ok(None);
     }
     let Replayed { state, position, .. } = replay(code, machine, journal)?;

@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::admission::{allowed, granted};
-use crate::engine::{Begin, JournalWriter, Taken, open_waits, waits_inside, waits_to_store};
+use crate::engine::{Begin, JournalWriter, Taken, WaitTime, open_waits, waits_inside, waits_to_store};
 use crate::error::{ResumeError, RunError, StartError};
 use crate::graph::{GraphTables, tables};
 use crate::inside::{counts_inside, steps_inside, verify_inside, verify_waiting};
@@ -100,10 +100,10 @@ impl RuntimeServices {
             return Ok(None);
         }
         let (address, deadline) = (address_of(journal), journal.start.deadline);
-        let inbox = match address.as_ref().filter(|_| position.listens(code)) {
+        let inbox = begin.wait_time.limit(match address.as_ref().filter(|_| position.listens(code)) {
             Some(address) => store.inbox(&address.run).await?,
             None => Inbox::new(store.now().await?, Vec::new()),
-        };
+        });
         let waits = open_waits(code, position);
         let has_signal = |wait: &Wait| {
             let mut own =
@@ -111,7 +111,8 @@ impl RuntimeServices {
             own.any(|(name, at)| wait.accepts(name, at))
         };
         let is_over = |due: Option<i64>| due.is_some_and(|due| due <= inbox.at);
-        if is_over(deadline) || waits.iter().any(|wait| is_over(wait.due) || has_signal(wait)) {
+        let is_ready = || is_over(deadline) || waits.iter().any(|wait| is_over(wait.due) || has_signal(wait));
+        if begin.wait_time != WaitTime::Held && is_ready() {
             return Ok(None);
         }
         let (steps, state) = (position.steps, Box::new(state_value(code, &**state, position)));

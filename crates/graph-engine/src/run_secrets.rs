@@ -319,14 +319,11 @@ pub fn named_result_mask<'c>(code: &'c GraphTables, node: &str) -> Option<&'c Ma
     result_mask(code, code.node_named(node)?)
 }
 
-/// Returns where secrets are in the result of a visit of a node: that of its tool, an answer, or the values of signals. A foreach has
-/// none; it collects its results in a key.
+/// Returns where secrets are in the result of a visit of a node, which is that of its tool. A foreach has none; it collects its results
+/// in a key. Answers and signals are no results: records of waits have them.
 pub fn result_mask(code: &GraphTables, node: u16) -> Option<&Mask> {
     let kind = &code.node(node).kind;
-    match kind.wait() {
-        Some(wait) => wait.secrets.as_ref(),
-        None => code.settings.secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?),
-    }
+    code.settings.secrets.tools.get(&kind.calls().filter(|_| !kind.goes_over_list())?)
 }
 
 /// Returns where secrets are in the results of a node's calls, also for a foreach.

@@ -97,7 +97,10 @@ fn mismatch(schema: &Value, error: &jsonschema::ValidationError<'_>) -> Mismatch
     let path = error.instance_path().as_str().strip_prefix('/');
     let segments = path.into_iter().flat_map(|path| path.rsplit('/'));
     let names = segments.map(|segment| segment.replace("~1", "/").replace("~0", "~"));
-    names.fold(Mismatch::new(expected, error.instance().view()), Mismatch::inside)
+    let mismatch = Mismatch::new(expected, error.instance().view());
+    // The words for a boolean are its value.
+    let mismatch = if error.instance().is_boolean() { mismatch.hiding() } else { mismatch };
+    names.fold(mismatch, Mismatch::inside)
 }
 
 #[cfg(feature = "schema")]
@@ -205,6 +208,8 @@ mod tests {
             let found = said(&json!({ "properties": { "password": rule } }), &json!({ "password": secret })).unwrap();
             assert!(found.contains("`password`") && !found.contains(secret), "{found}");
         }
+        let found = said(&json!({ "properties": { "paid": { "const": 1 } } }), &json!({ "paid": true })).unwrap();
+        assert!(found.ends_with("found something else at `paid`"), "{found}");
     }
 
     #[test]

@@ -274,7 +274,7 @@ impl RuntimeServices {
             _lease: journal.as_ref().map(JournalWriter::lease),
             pass: OnceLock::new(),
         };
-        let run_state = RunState { state, position, done };
+        let run_state = RunState { state, position, done, continued: BTreeMap::new() };
         let context = StepContext { run: Arc::new(run), run_state: Arc::new(run_state) };
         Engine {
             slot: context.slot(),
@@ -288,6 +288,7 @@ impl RuntimeServices {
             held_failures: Vec::new(),
             settled_signals: BTreeSet::new(),
             handed: begin.handed,
+            wait_time: begin.wait_time,
             unasked,
             turn: Instant::now(),
         }

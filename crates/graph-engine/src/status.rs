@@ -33,4 +33,9 @@ impl Status {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// Whether the run ended with a result.
+    pub const fn has_result(self) -> bool {
+        matches!(self, Self::Completed | Self::CompletedWithErrors)
+    }
 }

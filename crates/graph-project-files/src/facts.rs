@@ -470,7 +470,7 @@ impl RunProjection {
         hide_encrypted(&mut end.output);
         self.status = end.status;
         self.turn();
-        if matches!(end.status, Status::Completed | Status::CompletedWithErrors) {
+        if end.status.has_result() {
             self.held.clear();
             self.release();
         }

@@ -13,7 +13,6 @@ use crate::disk::Disk;
 use crate::facts::RunProjection;
 use crate::{FilesError, locked};
 use graph_engine::ActionError;
-use graph_engine::record::Status;
 use graph_engine::threads::{Thread, ThreadFuture, Threads};
 
 /// The path of the registry, for every program that reads it (R239).
@@ -275,7 +274,7 @@ impl RunProjection {
     /// Returns the result of a run, if it has one (R245, R313).
     fn result(&self) -> Option<Value> {
         let end = self.end.as_ref()?;
-        if !matches!(end.status, Status::Completed | Status::CompletedWithErrors) {
+        if !end.status.has_result() {
             return None;
         }
         let mut result = json!({

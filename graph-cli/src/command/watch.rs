@@ -166,7 +166,7 @@ impl Teller {
 
     fn end(&self, run: &RunId, end: &End) {
         let End { status, steps, error, signal, .. } = end;
-        let success = matches!(status, Status::Completed | Status::CompletedWithErrors);
+        let success = status.has_result();
         if self.json {
             let error = error.as_ref().map_or(Value::Null, |error| error.as_str().into());
             let status = status.name();

@@ -44,6 +44,7 @@ mod schedules;
 mod secret_answers;
 mod service;
 mod shared;
+mod shared_late;
 mod shared_signals;
 mod signals;
 mod single;

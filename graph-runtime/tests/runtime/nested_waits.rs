@@ -992,3 +992,49 @@ async fn a_list_that_stopped_in_a_branch_is_no_obstacle() {
     let key = SecretKey::from_seed(&KEY).public();
     audit_tree(Arc::new(graph.clone()), &run, &store, &key, None).await.unwrap();
 }
+
+/// The id of a nested run has the number of its visit. The steps before it are durable when it begins, so that the number belongs to the
+/// same node after a crash, whatever the tools return then.
+#[tokio::test]
+async fn a_nested_run_begins_when_the_steps_around_it_are_durable() {
+    let calls = Calls::default();
+    let inner = failing_at_first(&calls, 0, "{}", r#""next":[{"to":"done"}]"#).inside();
+    let nodes = [
+        (
+            "toss",
+            r#"{"line":1,"does":{"action":0},"params":"toss","next":[{"to":"one","when":{"path":"result","op":"eq","value":1}},{"to":"other"}]}"#,
+        ),
+        ("one", r#"{"line":2,"does":{"action":1},"next":[{"to":"done"}]}"#),
+        ("other", r#"{"line":3,"does":{"action":1},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":4,"does":"return","output":"done"}"#),
+    ];
+    let program =
+        Program { tools: &[PROGRAM.tools[0], GRAPH], permissions: &["rye.execute.tool.*"], nodes: &nodes, ..PROGRAM };
+    for (writes, durability) in (0..6).flat_map(|writes| [(writes, Durability::Async), (writes, Durability::Exit)]) {
+        let ((store, _), run, tosses) = (store(), id("run"), std::sync::atomic::AtomicU64::new(0));
+        let graph = Interpreted::new(&program, move |_, _| {
+            Ok(json!(1 + tosses.fetch_add(1, std::sync::atomic::Ordering::Relaxed)))
+        });
+        let graph = graph.nesting(inner.clone());
+        let options = Options { run: Some(run.clone()), durability, ..Options::default() };
+        let failing = runtime(Failing::after(&store, writes, false));
+        let plain = runtime(store.clone());
+        let mut left = failing.start_with(options.clone(), graph.clone(), Map::new()).await.unwrap().await;
+        for _ in 0..3 {
+            match left {
+                Err(RunError::Waiting { ref waits, .. }) => {
+                    let signal = NamedSignal::new(waits[0].signals[0].as_str(), json!(1));
+                    plain.signal(&graph, &run, signal, "a").await.unwrap();
+                }
+                Err(RunError::Store { .. }) => {}
+                left => unreachable!("{writes} {durability:?}: {left:?}"),
+            }
+            left = plain.resume_with(options.clone(), graph.clone(), &run).await.unwrap().await;
+            if left.is_ok() {
+                break;
+            }
+        }
+        assert_eq!(left.unwrap().output, "done", "{writes} {durability:?}");
+        assert_proven(&store, &graph, &run, Status::Completed).await;
+    }
+}

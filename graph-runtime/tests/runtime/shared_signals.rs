@@ -442,3 +442,45 @@ async fn a_signal_on_its_way_is_not_left() {
         assert_proven(&store, &graph, &run, Status::Completed).await;
     }
 }
+
+/// A signal that was handed to a run inside, which failed, is not handed to the run that the visit begins in a fork.
+#[tokio::test]
+async fn a_fork_has_not_received_what_was_handed_over() {
+    let nodes = &[
+        ("first", INNER.nodes[0].1.replace("second", "act")),
+        ("act", r#"{"line":2,"does":{"action":0},"next":[{"to":"done"}]}"#.to_owned()),
+        ("done", INNER.nodes[2].1.to_owned()),
+    ];
+    let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    let inner = Interpreted::new(&Program { nodes: &nodes, ..INNER }, |_, _| Err(ActionError::permanent("it fails")));
+    let note = r#"{"line":3,"does":"wait","wait":{"signals":["note"]},"next":[{"to":"met"}]}"#;
+    let outer = Program {
+        settings: r#"{"signals":{"paid":{},"note":{}},"channels":{"got":"append"}}"#,
+        nodes: &[
+            (
+                "all",
+                r#"{"line":1,"does":"gate","next":{"all":[{"to":"one"},{"to":"note"}],"on_branch_error":"finish"}}"#,
+            ),
+            OUTER.nodes[1],
+            ("note", note),
+            ("met", r#"{"line":5,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
+            OUTER.nodes[5],
+        ],
+        ..OUTER
+    };
+    let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(inner);
+    let ((store, _), run) = (store(), id("run"));
+    let runtime = runtime(store.clone());
+    runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    runtime.signal(&graph, &run, NamedSignal::new("paid", json!(1)), "a").await.unwrap();
+    let waits = |left: RunError| {
+        let RunError::Waiting { waits, .. } = left else { unreachable!("{left}") };
+        waits.into_iter().map(|wait| wait.id.to_string()).collect::<Vec<_>>()
+    };
+    let left = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    assert_eq!(waits(left), ["3#1"], "the failure of the other branch is held");
+    let fork = runtime.fork(&graph, &run, Fork { run: Some(id("fork")), ..Fork::default() }).await.unwrap();
+    let left = runtime.resume(graph.clone(), &fork).await.unwrap().await.unwrap_err();
+    assert_eq!(waits(left), ["2/1#1", "3#1"]);
+    assert_proven(&store, &graph, &fork, Status::Running).await;
+}

@@ -17,7 +17,7 @@ use crate::error::RunError;
 use crate::meter::StepMeter;
 use crate::step::{PausedNodes, TakenSignal};
 use crate::stop::Stop;
-use crate::store::ScheduleChange;
+use crate::store::{Inbox, ScheduleChange};
 
 /// The options that a run begins with, besides its graph and inputs.
 #[derive(Clone)]
@@ -39,6 +39,8 @@ pub(crate) struct Begin {
     pub(crate) shared: Map<String, Value>,
     /// The shared signal that its visit has received for it.
     pub(crate) handed: Option<TakenSignal>,
+    /// The time that counts for its waits.
+    pub(crate) wait_time: WaitTime,
     /// Counts the steps of the runs of the visit that calls it.
     pub(crate) meter: Option<Arc<StepMeter>>,
     /// The capabilities that the caller restricts the run to; they are in the ceiling too.
@@ -47,6 +49,28 @@ pub(crate) struct Begin {
     pub(crate) ignores_cancel: bool,
     /// The mark of the schedule whose tick it is, which changes when it begins.
     pub(crate) tick: Option<ScheduleChange>,
+}
+
+/// The time that counts for the waits of a run: those that are due then are over, and signals that came later are left.
+///
+/// A visit that shares signals with its nested run decides when the waits of that run are over. Otherwise they could be over by their
+/// time while a signal that came before is in the inbox of the run around it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum WaitTime {
+    /// That of the store.
+    Now,
+    /// The time of the store at which the run around it has seen what it waits for.
+    At(i64),
+    /// No wait is over before the run around it has seen what it waits for.
+    Held,
+}
+
+impl WaitTime {
+    /// Returns an inbox as it was then.
+    pub(crate) fn limit(self, inbox: Inbox) -> Inbox {
+        let Self::At(at) = self else { return inbox };
+        Inbox::new(at, inbox.signals.into_iter().filter(|signal| signal.place.at <= at).collect())
+    }
 }
 
 impl Begin {
@@ -65,6 +89,7 @@ impl Begin {
             pauses: PausedNodes::default(),
             shared: Map::new(),
             handed: None,
+            wait_time: WaitTime::Now,
             meter: None,
             capabilities: None,
             durability: Durability::default(),

@@ -18,8 +18,8 @@ use tracing::Instrument;
 /// When a step counts as done.
 ///
 /// In every case, a journal is a prefix of what happened: steps can be missing only from its end. A resumed run visits the
-/// missing ones again, with the same idempotency keys. The beginning of a run is always durable before its first step, and
-/// its end before its result is returned.
+/// missing ones again, with the same idempotency keys. The beginning of a run is always durable before its first step, the steps
+/// before it runs another graph before that begins, and its end before its result is returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
@@ -197,9 +197,9 @@ impl JournalWriter {
         }
     }
 
-    /// Appends a record of a run that continues, and waits until it and all records before it are durable.
-    pub(crate) async fn append_durably(&mut self, record: SignedRecord) -> Result<(), StoreError> {
-        self.flush(Some(record)).await?;
+    /// Appends a record of a run that continues, if there is one, and waits until it and all records before it are durable.
+    pub(crate) async fn append_durably(&mut self, record: Option<SignedRecord>) -> Result<(), StoreError> {
+        self.flush(record).await?;
         if let WriteState::Async(queue) = &mut self.pen {
             *queue = Some(Queue::open(&self.to));
         }

@@ -2,7 +2,7 @@
 
 use crate::address::part;
 use crate::call::Parent;
-use crate::engine::begin::{Begin, Taken, run_span};
+use crate::engine::begin::{Begin, Taken, WaitTime, run_span};
 use crate::engine::call_result::{CallResult, PendingCall};
 use crate::engine::ended::{Ended, result_value};
 use crate::engine::run_state::{Engine, StepContext, VisitState};
@@ -69,7 +69,8 @@ impl StepContext {
             let is_known = self.graph().tool(request.tool).is_some_and(|tool| !is_computed(tool));
             let begin = Begin { meter, shared, ..self.begin_inside(id.clone(), parent, depth) };
             let handed = self.handed(job.at.number, made.calls);
-            let begin = Begin { address: address.filter(|_| is_known), handed, ..begin };
+            let wait_time = self.wait_time(job.at.number, &node.share_signals, handed.as_ref());
+            let begin = Begin { address: address.filter(|_| is_known), handed, wait_time, ..begin };
             let runtime = &self.runtime;
             let can_wait = runtime.can_wait(&*machine, &begin).await;
             can_wait.map_err(|error| Failure::permanent(error.to_string()))?;
@@ -102,6 +103,16 @@ impl StepContext {
         self.run_state.position.taken.get(&step).filter(|taken| taken.call == call)?.signal.clone()
     }
 
+    /// Returns the time that counts for the waits of the nested run of a visit. If it shares signals with that run, no wait there is
+    /// over by its time while a signal that came before is left here.
+    fn wait_time(&self, step: u64, shared: &[String], handed: Option<&TakenSignal>) -> WaitTime {
+        if shared.is_empty() {
+            return WaitTime::Now;
+        }
+        let seen = || self.run_state.continued.get(&step).copied();
+        handed.map(|signal| signal.at).or_else(seen).map_or(WaitTime::Held, WaitTime::At)
+    }
+
     /// Returns the options of a nested run that begins or is resumed.
     fn begin_inside(&self, run: RunId, parent: Parent, depth: u32) -> Begin {
         let mut ceiling = self.facts.ceiling.clone();
@@ -119,6 +130,7 @@ impl StepContext {
             pauses: PausedNodes::default(),
             shared: Map::new(),
             handed: None,
+            wait_time: WaitTime::Now,
             meter: None,
             capabilities: None,
             durability: self.durability,

@@ -1,6 +1,6 @@
 //! The data of an engine: the context of a run, its state and position, and the visits of a step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::activation::{Activation, Change, TakenEdges, path};
 use crate::cache::Fresh;
 use crate::call::{Call, RunFacts};
+use crate::engine::begin::WaitTime;
 use crate::engine::call_result::ParkedCalls;
 use crate::engine::journal_writer::{Durability, JournalWriter, Sink};
 use crate::engine::pending_calls::PendingCalls;
@@ -62,6 +63,8 @@ pub(crate) struct RunState {
     pub(crate) position: Position,
     /// The calls of the next step that were done before the run was resumed.
     pub(crate) done: CompletedCalls,
+    /// The visits whose nested runs were seen to be able to continue, and when, since the last step.
+    pub(crate) continued: BTreeMap<u64, i64>,
 }
 
 /// The context of a step's visits. Each task of a step with branches owns a clone of it.
@@ -105,6 +108,8 @@ pub(crate) struct Engine {
     pub(crate) unasked: Option<Box<Record>>,
     /// The shared signal that the run around it has received for it.
     pub(crate) handed: Option<TakenSignal>,
+    /// The time that counts for its waits.
+    pub(crate) wait_time: WaitTime,
     /// When the current turn of the run's task began. This is real time, not that of the runtime's clock, because tasks
     /// share real threads.
     pub(crate) turn: Instant,

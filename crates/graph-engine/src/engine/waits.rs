@@ -10,13 +10,14 @@ use graph_model::timestamp::unix_milliseconds;
 
 use crate::address::{self, Address, answered, is_for_nested};
 use crate::answer::Question;
+use crate::engine::begin::WaitTime;
 use crate::engine::run_state::{Engine, VisitState};
 use crate::error::RunError;
 use crate::graph::{GraphTables, tables};
 use crate::record::{End, SignedRecord, Take, TakenSignal};
 use crate::signal::{self, JournalKeys, Receives};
 use crate::status::Status;
-use crate::step::{Escalation, GIVEN_UP, OpenWait, Opened, Position, ReadyInside, Way};
+use crate::step::{Escalation, GIVEN_UP, OpenWait, Opened, Position, ReadyInside, TakenWait, Way};
 use crate::store::{Ask, Inbox, NestedGraph, StoreError, Wait, WaitChanges, WaitId};
 
 /// The signals of a run in its store, at a time.
@@ -46,7 +47,7 @@ impl Engine {
         store.now().await.map_err(|source| self.failed_store(source))
     }
 
-    fn failed_store(&self, source: StoreError) -> RunError {
+    pub(super) fn failed_store(&self, source: StoreError) -> RunError {
         self.observe_end(Status::Running, Some(&source.to_string()));
         RunError::Store { run: self.facts.id.clone(), step: self.run_state.position.steps + 1, source }
     }
@@ -75,14 +76,24 @@ impl Engine {
 
     /// Continues the visits whose waits are over: they are part of the next step, and the journal says so before it begins.
     pub(super) async fn take_waits(&mut self) -> Result<(), RunError> {
-        let Post { at, signals, refused, mut resumed } = self.post().await?;
-        if take(&mut self.looks_inside) {
-            let inside = self.run_state.position.waits.iter().filter(|wait| wait.opened.is_inside());
-            let inside: Vec<u64> = inside.map(|wait| wait.step).collect();
-            resumed.steps.extend(&inside);
-            resumed.unknown.extend(&inside);
+        self.run_state().continued.clear();
+        let inside = || self.run_state.position.waits.iter().filter(|wait| wait.opened.is_inside());
+        if self.looks_inside && inside().next().is_some() {
+            // Nothing else is over before it is known what the nested runs wait for.
+            let at = self.store_time().await?;
+            let taken = inside().map(|wait| TakenWait::new(wait.step, at)).collect();
+            self.looks_inside = false;
+            return self.end_waits(taken).await;
         }
-        resumed.handed = self.handed.iter().map(|signal| signal.order).collect();
+        self.looks_inside = false;
+        if self.wait_time == WaitTime::Held {
+            return Ok(());
+        }
+        let Post { at, signals, refused, resumed } = self.post().await?;
+        if let WaitTime::At(_) = self.wait_time {
+            // The run around it has not seen what it waits for behind these.
+            self.wait_time = WaitTime::Held;
+        }
         let taken = self.run_state.position.over(self.graph(), at, signals, &resumed);
         if !refused.is_empty() {
             self.settled_signals.extend(&refused);
@@ -92,6 +103,13 @@ impl Engine {
         if taken.is_empty() {
             return Ok(());
         }
+        let seen = taken.iter().filter(|taken| taken.signal.is_none()).map(|taken| (taken.step, taken.at)).collect();
+        self.run_state().continued = seen;
+        self.end_waits(taken).await
+    }
+
+    /// Ends waits. The journal says so before the next step begins.
+    async fn end_waits(&mut self, taken: Vec<TakenWait>) -> Result<(), RunError> {
         if let Some(secrets) = &self.run_secrets {
             let signals = taken.iter().filter_map(|taken| taken.signal.as_ref());
             signals.for_each(|signal| secrets.learn_signal(self.graph(), signal));
@@ -123,7 +141,7 @@ impl Engine {
         let Some(journal) = self.journal.as_mut().filter(|_| hands_over) else {
             return self.append(vec![record], step, Status::Running).await;
         };
-        let written = journal.append_durably(record).await;
+        let written = journal.append_durably(Some(record)).await;
         written.map_err(|source| self.failed_store(source))
     }
 
@@ -132,11 +150,12 @@ impl Engine {
         let position = &self.run_state.position;
         let address = self.facts.address().filter(|_| position.listens(self.graph()));
         let (Some(store), Some(key), Some(address)) = (&self.runtime.store, &self.runtime.key, address) else {
-            let at = self.store_time().await?;
-            let resumed = resumed(position, &Inbox::new(at, Vec::new()), None);
-            return Ok(Post { at, signals: self.handed(), refused: Vec::new(), resumed });
+            let inbox = self.wait_time.limit(Inbox::new(self.store_time().await?, Vec::new()));
+            let resumed = resumed(position, &inbox, None);
+            return Ok(Post { at: inbox.at, signals: self.handed(), refused: Vec::new(), resumed });
         };
         let inbox = store.inbox(&address.run).await.map_err(|source| self.failed_store(source))?;
+        let inbox = self.wait_time.limit(inbox);
         let resumed = resumed(position, &inbox, Some(&address));
         let mut post = Post { at: inbox.at, signals: self.handed(), refused: Vec::new(), resumed };
         let keys = JournalKeys { public: key.public(), encryption: self.runtime.encryption_key.as_ref() };
@@ -146,8 +165,7 @@ impl Engine {
             let order = received.place.order;
             let Some(own) = address.own(&received.name) else { continue };
             if is_for_nested(own) {
-                // After a crash, the position may not know yet what they wait for.
-                if self.facts.parent.is_none() && !self.looks_inside && nothing_receives(position, own) {
+                if self.facts.parent.is_none() && nothing_receives(position, own) {
                     post.refused.push(order);
                 }
                 continue;

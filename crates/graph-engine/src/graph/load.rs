@@ -1,6 +1,6 @@
 //! Loading: resolves the names of a graph, so that it can be executed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use graph_model::program::{
     self, EntryBranch, EntryPoint, INTERNAL, LAST_ERROR, NodeBody, NodeFacts, OnBranchError, OnNoMatch, RETRIES,
     Settings,
 };
-use graph_model::secret::{Mask, Secrets};
 use graph_model::template::{self, Template};
 use graph_model::term;
 use graph_model::untrusted::Untrusted;
@@ -140,7 +139,6 @@ impl Loader<'_> {
             signals: wait.signals.clone(),
             on_timeout: wait.on_timeout,
             ask: wait.ask.as_ref().map(|ask| self.ask(ask)).transpose()?,
-            secrets: secrets_of(name, wait, &settings.secrets),
         })
     }
 
@@ -492,16 +490,6 @@ fn shared_signals(
         Some(signal) => Err(format!("node `{name}` shares `{signal}`, which is no signal of the graph")),
         None => Ok(signals.to_vec()),
     }
-}
-
-/// Returns where the secrets are in the answer that ends a wait, or in a result with the values of its signals.
-fn secrets_of(name: &str, wait: &program::Wait, secrets: &Secrets) -> Option<Mask> {
-    if wait.ask.is_some() {
-        return secrets.answers.get(name).cloned();
-    }
-    let masks = wait.signals.iter().filter_map(|signal| Some((signal.clone(), secrets.signals.get(signal)?.clone())));
-    let masks: BTreeMap<String, Mask> = masks.collect();
-    (!masks.is_empty()).then_some(Mask::Fields(masks))
 }
 
 /// Checks that a wait has an end, and that it leads somewhere however it ends.

@@ -11,7 +11,6 @@ use graph_model::program::{
     self, CallLimits, CountByWord, Event, Executor, ItemType, Join, NodeFacts, OnBranchError, Quorum, Retry, Verb,
 };
 use graph_model::reducer::{Keep, Reducer};
-use graph_model::secret::Mask;
 use graph_model::template::InputReference;
 use graph_model::untrusted::Untrusted;
 use graph_model::value::Value;
@@ -398,8 +397,6 @@ pub struct CompiledWait {
     pub on_timeout: Option<u16>,
     /// Its question, if it is an interrupt or one of a tool, which waits for the answer instead of signals.
     pub ask: Option<CompiledAsk>,
-    /// Where the secrets are in the answer, or in a result with the values of the signals.
-    pub secrets: Option<Mask>,
 }
 
 /// The question of an interrupt.

@@ -118,8 +118,7 @@ impl Observer for Progress {
                 }
             }
             Event::RunEnded { run, status, steps, elapsed, error } => {
-                let icon =
-                    if matches!(status, Status::Completed | Status::CompletedWithErrors) { "✓" } else { "✗" };
+                let icon = if status.has_result() { "✓" } else { "✗" };
                 let detail = error.map_or_else(|| format!("{steps} steps"), shorten);
                 self.line(run, format_args!("done {icon}{} ({detail})", shown(*elapsed)));
                 self.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(*run);

@@ -60,13 +60,9 @@ fn until(env: &Env<'_>, wait: &CompiledWait, notes: &mut Notes) -> Result<Option
 pub struct ReadyInside {
     /// All of them.
     pub steps: BTreeSet<u64>,
-    /// Those of which it is not known whether they still wait. A signal that they share is left until that is known.
-    pub unknown: BTreeSet<u64>,
-    /// The waits that signals of the nested runs themselves reach, by their ids, with the order of the first of these. A shared signal
-    /// behind it is left.
+    /// The waits that signals of the nested runs themselves reach, by their ids, with the order of the first of these: they receive no
+    /// shared signal behind it.
     pub reached: BTreeMap<String, u64>,
-    /// The orders of the signals that the run around this one has handed over.
-    pub handed: BTreeSet<u64>,
 }
 
 impl Position {
@@ -85,17 +81,11 @@ impl Position {
             if self.received.contains(&signal.order) {
                 continue;
             }
-            for wait in self.waits.iter().filter(|wait| !over.contains_key(&wait.step)) {
-                // A signal that the run around this one has handed over is not left.
-                let is_unknown = resumed.unknown.contains(&wait.step) && !resumed.handed.contains(&signal.order);
-                if is_unknown && self.shares(graph, wait.step, signal.own_name()) {
-                    break;
-                }
-                let Some((call, inner)) = self.receiver(graph, wait, &signal, at) else { continue };
-                if resumed.reached.get(inner).is_none_or(|first| signal.order < *first) {
-                    over.insert(wait.step, TakenWait { call, ..TakenWait::new(wait.step, at).with(signal) });
-                }
-                break;
+            let mut open = self.waits.iter().filter(|wait| !over.contains_key(&wait.step));
+            let received =
+                open.find_map(|wait| Some((wait.step, self.receiver(graph, wait, &signal, at, &resumed.reached)?)));
+            if let Some((step, call)) = received {
+                over.insert(step, TakenWait { call, ..TakenWait::new(step, at).with(signal) });
             }
         }
         let is_over = |wait: &&OpenWait| match wait.opened.is_inside() {
@@ -114,24 +104,27 @@ impl Position {
         at.is_some_and(|at| graph.node(at.node).share_signals.iter().any(|shared| shared == name))
     }
 
-    /// Returns the number of the call whose run receives a signal, which came before its wait was over, and the id of that wait; 0 if
-    /// the visit itself receives it. A run whose deadline is over receives nothing.
-    fn receiver<'w>(
+    /// Returns the number of the call whose run receives a signal, which came before its wait was over; 0 if the visit itself receives
+    /// it. A run whose deadline is over receives nothing.
+    fn receiver(
         &self,
         graph: &GraphTables,
-        wait: &'w OpenWait,
+        wait: &OpenWait,
         signal: &TakenSignal,
         at: i64,
-    ) -> Option<(u64, &'w str)> {
+        reached: &BTreeMap<String, u64>,
+    ) -> Option<u64> {
         let name = signal.own_name();
         if wait.opened.is_inside() {
             let shares = self.shares(graph, wait.step, name);
-            let accepts = |inner: &&Wait| inner.accepts(name, signal.at) && !wait.opened.is_overdue(inner, at);
+            let is_free = |inner: &Wait| reached.get(inner.id.as_str()).is_none_or(|first| signal.order < *first);
+            let accepts =
+                |inner: &&Wait| inner.accepts(name, signal.at) && !wait.opened.is_overdue(inner, at) && is_free(inner);
             let id = wait.opened.inside.iter().filter(|_| shares).find(accepts)?.id.as_str();
-            return address::calls(address::split(id).0)?.first().map(|call| (call.call, id));
+            return address::calls(address::split(id).0)?.first().map(|call| call.call);
         }
         let is_named = self.awaited(graph, wait).iter().any(|awaited| awaited == name);
-        (is_named && wait.opened.due.is_none_or(|due| signal.at < due)).then_some((0, ""))
+        (is_named && wait.opened.due.is_none_or(|due| signal.at < due)).then_some(0)
     }
 
     /// Returns the names of the signals that can end the wait of a visit. A question has the id of its wait for its answer.
@@ -206,7 +199,7 @@ impl Position {
                 }
                 Some(signal)
                     if signal.at > taken.at
-                        || self.receiver(graph, wait, signal, taken.at).map(|(call, _)| call) != Some(taken.call) =>
+                        || self.receiver(graph, wait, signal, taken.at, &BTreeMap::new()) != Some(taken.call) =>
                 {
                     return Err(format!("visit {} does not receive the signal `{}`", taken.step, signal.name));
                 }

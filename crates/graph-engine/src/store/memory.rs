@@ -405,7 +405,7 @@ impl Store for MemoryStore {
                 }
                 return Ok(Received::Already { place: *place, taken: !untaken.contains_key(&place.order) });
             }
-            if matches!(status, Status::Completed | Status::CompletedWithErrors) {
+            if status.has_result() {
                 return Err(StoreError::Ended { run: run.clone(), status });
             }
             let bytes = untaken.values().map(|signal| signal.payload.len()).sum();

@@ -20,7 +20,7 @@ use graph_model::timestamp;
 use graph_model::value::View;
 
 use crate::audit::failures::Called;
-use crate::audit::replayer::{Before, HookOutcome, Lost, Replayer, is_result, same};
+use crate::audit::replayer::{Before, HookOutcome, Lost, Replayer, same};
 
 impl Replayer<'_> {
     /// Ends the run, if it can end in this way.
@@ -29,7 +29,7 @@ impl Replayer<'_> {
         self.unread(end)?;
         match end.status {
             Status::Running | Status::Waiting => return Err("a run that has an end has a status with one".to_owned()),
-            _ if is_result(end.status) => self.result(end, at)?,
+            _ if end.status.has_result() => self.result(end, at)?,
             _ => self.without_result(end, at)?,
         }
         self.is_visiting = self.may_visit(end, at);

@@ -31,7 +31,7 @@ use crate::audit::dated::Dated;
 use crate::audit::ends::nested_limit;
 use crate::audit::failures::{run_inside, says_ended};
 use crate::audit::prove::{Audit, Proven, prove};
-use crate::audit::replayer::{CallInside, Lost, Replayer, SaidInside, Session, is_result, misfit};
+use crate::audit::replayer::{CallInside, Lost, Replayer, SaidInside, Session, misfit};
 
 /// Why a run and the runs inside it are not proven.
 #[derive(Debug, thiserror::Error)]
@@ -349,7 +349,7 @@ impl ItemsFailed {
         if last.is_some_and(|run| run.audit.status == Status::Error) {
             self.failed.extend(call.parent.item);
         }
-        let succeeded = !call.may_time_out && last.is_some_and(|run| is_result(run.audit.status));
+        let succeeded = !call.may_time_out && last.is_some_and(|run| run.audit.status.has_result());
         let is_before = named_item(&self.error).is_some_and(|(named, _)| call.parent.item < Some(named));
         let more = usize::from(!succeeded && !is_before);
         self.most = self.most.filter(|_| call.is_one_of_all).map(|most| most + more);
@@ -802,7 +802,7 @@ impl CallInside {
         if let Some(signal) = run.handed.iter().find(|signal| !handed().any(|own| own == *signal)) {
             return Err(format!("node `{node}` of run `{around}` does not hand it the signal `{}`", signal.name));
         }
-        let has_continued = is_result(run.audit.status) && !self.is_open && !self.may_time_out;
+        let has_continued = run.audit.status.has_result() && !self.is_open && !self.may_time_out;
         match handed().find(|signal| has_continued && !run.handed.contains(signal)) {
             Some(signal) => Err(format!("it did not take the signal `{}` of run `{around}`", signal.name)),
             None => Ok(()),
@@ -890,7 +890,7 @@ impl CallInside {
             };
         };
         let id = &run.audit.run;
-        let is_done = is_result(run.audit.status);
+        let is_done = run.audit.status.has_result();
         let may_hide = !tables(outer.graph()).settings.secrets.is_empty();
         match &self.said {
             SaidInside::Nothing => self.ends_with(inner, run, may_hide),

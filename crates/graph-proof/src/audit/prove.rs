@@ -19,7 +19,7 @@ use graph_model::value::canonical_json;
 use graph_signing::{Fingerprint, PublicKey};
 
 use crate::audit::receipts::{Approval, Receipts, SignalSummary};
-use crate::audit::replayer::{CallInside, Lost, Replayer, Session, is_result, misfit, same};
+use crate::audit::replayer::{CallInside, Lost, Replayer, Session, misfit, same};
 use crate::edits::EditSummary;
 
 /// The facts that a journal proves about a run.
@@ -206,7 +206,7 @@ pub(super) fn prove(
     }
     let ended = last.as_ref().and_then(|(end, _)| walk.ended(end));
     let failed = last.as_ref().and_then(|(end, _)| walk.lost(end));
-    let output = last.as_ref().filter(|(end, _)| is_result(end.status)).map(|(end, _)| {
+    let output = last.as_ref().filter(|(end, _)| end.status.has_result()).map(|(end, _)| {
         let shown = hidden(code.settings.secrets.output.as_ref(), end.output.clone());
         Digest::of(canonical_json(&shown))
     });

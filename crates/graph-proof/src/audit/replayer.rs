@@ -100,10 +100,6 @@ pub(super) fn same<T: PartialEq + Display>(what: &str, said: T, is: T) -> Result
     if said == is { Ok(()) } else { Err(format!("it says that the {what} is {said}, and it is {is}")) }
 }
 
-pub(super) fn is_result(status: Status) -> bool {
-    matches!(status, Status::Completed | Status::CompletedWithErrors)
-}
-
 pub(super) fn grants(patterns: &[String]) -> Result<Grants, String> {
     let patterns = patterns.iter().map(|text| Pattern::new(text.as_str()).map_err(|error| error.to_string()));
     patterns.collect::<Result<Vec<_>, _>>().map(Grants::new)
@@ -255,7 +251,7 @@ impl<'m> Replayer<'m> {
         let (is_end, is_resume) = (matches!(entry, Entry::End(_)), matches!(entry, Entry::Resume(_)));
         match entry {
             Entry::Start(_) => return Err("a run begins once".to_owned()),
-            _ if is_result(self.status) => return Err("the run had ended before it".to_owned()),
+            _ if self.status.has_result() => return Err("the run had ended before it".to_owned()),
             // The last step and the end are written together.
             _ if self.position.is_over() && !is_end => return self.can_stop(),
             Entry::Resume(_) | Entry::Edit(_) => {}
@@ -319,7 +315,7 @@ impl<'m> Replayer<'m> {
         if self.is_fork && self.before == Before::Start {
             return Err("the run began in another run, and no snapshot has its position".to_owned());
         }
-        if self.position.is_over() && !is_result(self.status) {
+        if self.position.is_over() && !self.status.has_result() {
             return Err("the run had come to its end, and no record says so".to_owned());
         }
         Ok(())
@@ -575,17 +571,17 @@ impl<'m> Replayer<'m> {
         let mut signals: Vec<TakenSignal> = take.taken.iter().filter_map(|taken| taken.signal.clone()).collect();
         signals.sort_unstable_by_key(|signal| signal.order);
         signals.iter().try_for_each(|signal| self.receipts.take(self.machine, &self.position, signal))?;
-        // Nested runs may be looked at at any time. One that continues without a signal or its time may have received its own.
+        // Nested runs may be looked at at any time. One that continues without a signal may have received its own.
         let mut resumed = ReadyInside::default();
         for taken in take.taken.iter().filter(|taken| taken.signal.is_none()) {
             let wait = self.position.waits.iter().find(|wait| wait.step == taken.step && wait.opened.is_inside());
             let Some(OpenWait { step, opened, .. }) = wait else { continue };
             resumed.steps.insert(*step);
-            if opened.next_due().is_none_or(|due| due > taken.at) {
-                resumed.reached.extend(opened.inside.iter().map(|inner| (inner.id.to_string(), 0)));
-            }
+            resumed.reached.extend(opened.inside.iter().map(|inner| (inner.id.to_string(), 0)));
         }
-        if self.position.over(self.code, first.at, signals, &resumed) != take.taken {
+        // A run that is resumed looks at all of them before anything else is over.
+        let looks = self.before == Before::Resume && self.looks_inside(take);
+        if !looks && self.position.over(self.code, first.at, signals, &resumed) != take.taken {
             return Err("other waits are over at that time".to_owned());
         }
         self.position.take_waits(self.code, &take.taken)?;
@@ -593,6 +589,12 @@ impl<'m> Replayer<'m> {
             self.handed.entry(*step).or_default().extend(signal.clone().map(|signal| (*call, signal)));
         }
         Ok(())
+    }
+
+    /// Whether all visits continue that wait for nested runs, and nothing else.
+    fn looks_inside(&self, take: &Take) -> bool {
+        let inside = self.position.waits.iter().filter(|wait| wait.opened.is_inside()).map(|wait| wait.step);
+        take.taken.iter().all(|taken| taken.signal.is_none()) && take.taken.iter().map(|taken| taken.step).eq(inside)
     }
 
     /// Takes calls that finished before their step was done, if the graph makes them in that step.
@@ -845,7 +847,7 @@ impl<'m> Replayer<'m> {
     pub(super) fn ended(&self, end: &End) -> Option<Ended> {
         let state = self.state.as_deref()?;
         let mask = self.code.settings.secrets.output.as_ref();
-        is_result(end.status).then(|| Ended {
+        end.status.has_result().then(|| Ended {
             status: end.status,
             node: self.code.node(self.position.last).name.clone(),
             output: end.output.clone(),

@@ -522,7 +522,7 @@ impl ChangedRun<'_> {
     }
 
     fn follow(&mut self, end: Option<&End>) -> Result<(), PastError> {
-        let is_done = end.is_some_and(|end| matches!(end.status, Status::Completed | Status::CompletedWithErrors));
+        let is_done = end.is_some_and(|end| end.status.has_result());
         loop {
             if self.position.is_over() {
                 self.finish(end.filter(|_| is_done), end.map_or(Status::Running, |end| end.status));
