@@ -152,7 +152,7 @@ async fn signals_that_are_not_shared_stay_where_they_were_sent() {
     shop.send("4/note", 4).await;
     shop.send("paid", 5).await;
     shop.send("paid", 6).await;
-    assert_eq!(shop.resumed().await, Ok(json!([{"one": [5, "note"]}, {"own": 6}, {"two": [1, "note"]}])));
+    assert_eq!(shop.resumed().await, Ok(json!([{"own": 6}, {"two": [1, "note"]}, {"one": [5, "note"]}])));
     let inbox = shop.store.inbox(&shop.run).await.unwrap().signals;
     assert_eq!(inbox.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["note"]);
     assert_proven(&shop.store, &shop.graph, &shop.run, Status::Completed).await;

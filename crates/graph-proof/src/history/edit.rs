@@ -72,7 +72,7 @@ pub enum EditError {
         /// The run around it.
         parent: RunId,
     },
-    /// A step that the store does not have began a run inside, because the run's steps are not written at once.
+    /// A step that the store has lost began a run inside.
     #[error(
         "cannot edit run `{run}`: a step that was lost began a run inside it, with values of the state as it is; resume it, or \
          fork it"
