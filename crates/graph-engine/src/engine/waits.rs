@@ -103,7 +103,9 @@ impl Engine {
         if taken.is_empty() {
             return Ok(());
         }
-        let seen = taken.iter().filter(|taken| taken.signal.is_none()).map(|taken| (taken.step, taken.at)).collect();
+        // A run that receives a signal of its own continues at the time of that: another one, behind it, may still end a wait there.
+        let at = |taken: &TakenWait| resumed.first.get(&taken.step).map_or(taken.at, |place| place.at);
+        let seen = taken.iter().filter(|taken| taken.signal.is_none()).map(|taken| (taken.step, at(taken))).collect();
         self.run_state().continued = seen;
         self.end_waits(taken).await
     }
@@ -318,14 +320,18 @@ fn resumed(position: &Position, inbox: &Inbox, address: Option<&Address>) -> Rea
         let own = inbox.signals.iter().filter_map(|one| Some((address?.own(&one.name)?, one.place)));
         // The run itself hands over those that are shared.
         let mut own = own.filter(|(name, _)| is_for_nested(name));
-        own.find(|(name, place)| wait.accepts(name, place.at)).map(|(_, place)| place.order)
+        own.find(|(name, place)| wait.accepts(name, place.at)).map(|(_, place)| place)
     };
     let mut ready = ReadyInside::default();
     for wait in &position.waits {
         for inner in &wait.opened.inside {
-            let order = reached(inner);
-            ready.reached.extend(order.map(|order| (inner.id.to_string(), order)));
-            if order.is_some() || inner.due.is_some_and(|due| due <= inbox.at) {
+            let reached = reached(inner);
+            if let Some(place) = reached {
+                ready.reached.insert(inner.id.to_string(), place.order);
+                let first = ready.first.entry(wait.step).or_insert(place);
+                *first = if place.order < first.order { place } else { *first };
+            }
+            if reached.is_some() || inner.due.is_some_and(|due| due <= inbox.at) {
                 ready.steps.insert(wait.step);
             }
         }
