@@ -50,6 +50,8 @@ enum CommandVerb {
     Check(command::check::CheckArguments),
     /// Show the Rust that a graph becomes
     Expand(command::expand::ExpandArguments),
+    /// Draw a graph, or the ways that a run took through it
+    Diagram(command::diagram::DiagramArguments),
     /// Explain a code, or list all codes
     Explain(command::explain::ExplainArguments),
     /// Write the format as a JSON Schema, for editors
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         CommandVerb::Verify(verify) => command::verify::run(&verify),
         CommandVerb::Check(check) => command::check::run(&check),
         CommandVerb::Expand(expand) => command::expand::run(&expand),
+        CommandVerb::Diagram(diagram) => command::diagram::run(&diagram),
         CommandVerb::Explain(explain) => command::explain::run(&explain),
         CommandVerb::Schema(schema) => command::schema::run(&schema),
         CommandVerb::Schedules(schedules) => command::schedules::run(&schedules),

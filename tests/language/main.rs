@@ -23,6 +23,7 @@ mod check;
 mod clean_corpus;
 mod clerk;
 mod conformance_page;
+mod diagrams;
 mod engine_graphs;
 mod errors_page;
 mod expand;

@@ -1,7 +1,7 @@
 //! Processes that are killed with SIGKILL at any moment, while their workers start the runs of a schedule, and others send these runs
 //! signals and answers.
 //!
-//! Two to four processes open one SQLite store, each with a worker that knows the same schedule, and two more send what the runs wait
+//! Two to eight processes open one SQLite store, each with a worker that knows the same schedule, and two more send what the runs wait
 //! for. All share a clock that is 1,200 times as fast as that of the machine. The test process kills random ones of both kinds and starts
 //! others in their place. In the end, each tick since the schedule began has one run, except for those that came while another one
 //! waited for the run before it. None began before its tick, and each has completed with a journal that is proven. No wait was over before its time. Each signal and each answer ended at most one wait. None that
@@ -217,7 +217,7 @@ fn each_tick_has_one_run_though_workers_are_killed() {
     tree.write("nightly.yaml", sign(NIGHTLY));
     let directory = tree.path("").parent().unwrap().to_owned();
     let sent = directory.join("sent");
-    let workers = usize::try_from(2 + chance.below(3)).unwrap();
+    let workers = usize::try_from(2 + chance.below(7)).unwrap();
     let role = |at: usize| (at >= workers).then_some(sent.as_path());
     let mut processes: Vec<Worker> = (0..workers + 2).map(|at| start(&directory, origin, role(at))).collect();
     for _ in 0..kills {

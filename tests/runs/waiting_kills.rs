@@ -1,6 +1,6 @@
 //! Processes that are killed with SIGKILL at any moment, while their workers continue runs that wait.
 //!
-//! Two to four processes open one SQLite store, each with a worker. The test process starts runs of six graphs, whose waits are
+//! Two to eight processes open one SQLite store, each with a worker. The test process starts runs of six graphs, whose waits are
 //! in loops, in branches beside tools, until computed times, in races that give them up, and for signals and for answers of two
 //! people. It sends these, and cancels some runs. It kills random processes, starts others in their place, and lets the last ones finish. Tools write a line for each call.
 //!
@@ -247,7 +247,7 @@ impl Round {
             graphs,
             runtime: telling(store.clone()),
             store,
-            count: 2 + chance.below(3),
+            count: 2 + chance.below(7),
             processes: BTreeMap::new(),
             started: 0,
             killed: BTreeMap::new(),

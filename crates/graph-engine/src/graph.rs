@@ -11,6 +11,7 @@ mod joins;
 pub(crate) mod load;
 mod node;
 mod reads;
+mod shown;
 mod topology;
 
 use std::fmt;
@@ -43,7 +44,10 @@ pub use node::{
     ArgumentTerms, Asks, CompiledAsk, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute,
     CompiledTerm, CompiledTool, CompiledWait,
 };
-pub use topology::{Topology, TopologyEntry, TopologyJoin, TopologyNode, TopologyRoute};
+pub use topology::{
+    Topology, TopologyEdge, TopologyEntry, TopologyHook, TopologyJoin, TopologyKind, TopologyNode, TopologyPolicy,
+    TopologyRoute, TopologyTool, TopologyWait,
+};
 
 /// The maximum number of branches that one visit may begin.
 pub const MOST_BRANCHES: usize = program::MOST_BRANCHES as usize;

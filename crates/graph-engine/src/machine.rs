@@ -44,7 +44,10 @@ use crate::failure::Failure;
 pub use graph_model::program::{Executor, ItemType, Key, Kind, Param, Program, Tool, Verb};
 pub use graph_model::value::{AsView, View};
 
-pub use crate::graph::{CompiledGraph, LoadError, Topology, TopologyEntry, TopologyJoin, TopologyNode, TopologyRoute};
+pub use crate::graph::{
+    CompiledGraph, LoadError, Topology, TopologyEdge, TopologyEntry, TopologyHook, TopologyJoin, TopologyKind,
+    TopologyNode, TopologyPolicy, TopologyRoute, TopologyTool, TopologyWait,
+};
 pub use crate::state::StateFields;
 pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
 pub use graph_model::reducer::{Keep, Reducer, ReducerError};

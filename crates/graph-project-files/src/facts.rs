@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use graph_model::digest::Digest;
 use graph_model::name::RunId;
-use graph_model::program::{Kind, LAST_ERROR, RETRIES};
+use graph_model::program::{LAST_ERROR, RETRIES};
 use graph_model::timestamp;
 use graph_model::value::{Map, Value};
 use serde_json::json;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::objects::Object;
 use crate::transcript::{RunMoment, STATE_CHECKPOINT, whole_second};
 use graph_engine::failure::HeldFailure;
-use graph_engine::machine::{Keep, Topology, TopologyNode};
+use graph_engine::machine::{Keep, Topology, TopologyKind};
 use graph_engine::record::hide_encrypted;
 use graph_engine::record::{
     Edit, End, Entry, ItemFailure, Parent, Record, Snapshot, Start, Status, Step, Take, Target, Visit,
@@ -269,7 +269,7 @@ impl RunProjection {
             let place = self.topology.node(node);
             let payload = match place.and_then(|place| word(place.kind)) {
                 Some(word) => json!({"step": step, "node": node, "node_type": word}),
-                None => json!({"step": step, "node": node, "action_id": place.map_or("", |place| &place.action)}),
+                None => json!({"step": step, "node": node, "action_id": place.map_or("", |place| place.action())}),
             };
             self.add(additions, "step_started", payload);
         }
@@ -325,7 +325,7 @@ impl RunProjection {
     fn led_to(&self, visit: &Visit) -> Option<String> {
         let place = self.topology.node(&visit.node)?;
         let to = match visit.edge() {
-            Some(edge) => place.edges.get(usize::from(edge)).copied().flatten(),
+            Some(edge) => place.edges.get(usize::from(edge)).and_then(|edge| edge.to),
             None if visit.timed_out => place.on_timeout,
             None => place.on_error.filter(|_| visit.error.is_some() && !visit.suppressed && !visit.ends_in_failure()),
         };
@@ -381,25 +381,25 @@ impl RunProjection {
             self.late_failures.push(LateFailure { step, branch, node: visit.node.clone(), error: error.clone() });
         }
         let (kind, action) = match self.topology.node(&visit.node) {
-            Some(TopologyNode { kind, action, .. }) => (*kind, action.clone()),
-            None => (Kind::Gate, String::new()),
+            Some(place) => (place.kind, place.action().to_owned()),
+            None => (TopologyKind::Gate, String::new()),
         };
         // A return in a late branch cancels all others, so the failure of its branch is the last one of the run.
-        if kind == Kind::Return {
+        if kind == TopologyKind::Return {
             let branch = (visit.fan, visit.branch.clone());
             if let Some(failed) = self.late_failures.iter().rfind(|failed| failed.branch == branch) {
                 let (node, error) = (json!(failed.node), json!(failed.error));
                 self.remember(failed.step, &node, &error);
             }
         }
-        let receipt = kind.tool().filter(|_| !visit.cancelled).is_some().then(|| {
+        let receipt = (kind.calls() && !visit.cancelled).then(|| {
             let input = self.input_hash(&visit, before);
             // A failure that led to another node has no result, and no receipt (R198).
             let is_routed = visit.error.is_some() && !visit.suppressed;
             (input, (!is_routed).then(|| self.receipt(&visit, kind, input, additions)))
         });
         let payload = completed(&visit, kind, &action, receipt, next.as_deref());
-        let name = if kind.goes_over_list() { "foreach_completed" } else { "step_completed" };
+        let name = if kind == TopologyKind::Foreach { "foreach_completed" } else { "step_completed" };
         self.add(additions, name, payload);
         let node = self.topology.node(&visit.node);
         let (reset, share) = node.map_or((&[][..], &[][..]), |node| (&node.reset, &node.share));
@@ -425,9 +425,9 @@ impl RunProjection {
     }
 
     /// Makes the objects of a visit's result and receipt, and returns the result's hash.
-    fn receipt(&mut self, visit: &Visit, kind: Kind, input: Digest, additions: &mut FileAdditions) -> Digest {
+    fn receipt(&mut self, visit: &Visit, kind: TopologyKind, input: Digest, additions: &mut FileAdditions) -> Digest {
         let result = match (&visit.error, kind) {
-            (_, Kind::Foreach(_)) => visit.changes.values().next().cloned().unwrap_or_default(),
+            (_, TopologyKind::Foreach) => visit.changes.values().next().cloned().unwrap_or_default(),
             (Some(error), _) => json!({"error": error, "status": "error"}),
             (None, _) => visit.result.clone(),
         };
@@ -580,8 +580,8 @@ fn failure_of(step: u64, node: &str, error: &str) -> Value {
 }
 
 /// Returns the word that events use for a node's kind; `None` for a node that its action describes.
-fn word(kind: Kind) -> Option<&'static str> {
-    (!matches!(kind, Kind::Action(_))).then(|| kind.name())
+fn word(kind: TopologyKind) -> Option<&'static str> {
+    (kind != TopologyKind::Action).then(|| kind.name())
 }
 
 /// The status of a visit that was cancelled.
@@ -596,7 +596,7 @@ pub(crate) fn is_cancelled(payload: &Value) -> bool {
 /// Returns the event payload of a visit (R220).
 fn completed(
     visit: &Visit,
-    kind: Kind,
+    kind: TopologyKind,
     action: &str,
     receipt: Option<(Digest, Option<Digest>)>,
     next: Option<&str>,
@@ -606,8 +606,8 @@ fn completed(
     let status = match (&visit.error, kind, said) {
         _ if visit.cancelled => CANCELLED,
         (Some(_), ..) => "error",
-        (None, Kind::Return, _) => "completed",
-        (None, Kind::Action(_), Some(status)) => status,
+        (None, TopologyKind::Return, _) => "completed",
+        (None, TopologyKind::Action, Some(status)) => status,
         (None, ..) => "ok",
     };
     let thread =

@@ -5,14 +5,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use graph_model::name::{GraphId, RunId};
-use graph_model::program::Kind;
 use graph_model::value::Value;
 use graph_signing::Signer;
 
 use crate::facts::{RunProjection, is_cancelled};
 use crate::item::{scalar, sign};
 use crate::transcript::RunMoment;
-use graph_engine::machine::{Topology, TopologyNode};
+use graph_engine::machine::{Topology, TopologyKind, TopologyNode};
 use graph_engine::record::Status;
 
 /// The maximum number of history lines in a page. The page is written again at each step, and the transcript has all lines.
@@ -185,8 +184,8 @@ impl PageContents {
         let kind = at.map(|at| topology.nodes[at].kind);
         match (error, kind) {
             (Some(error), _) => format!("❌ error ({}): {}{next}", duration(elapsed), plain(error)),
-            (None, Some(Kind::Foreach(_))) => format!("🔁 iteration complete ({}){next}", duration(elapsed)),
-            (None, Some(Kind::Return)) => "⏹ return".to_owned(),
+            (None, Some(TopologyKind::Foreach)) => format!("🔁 iteration complete ({}){next}", duration(elapsed)),
+            (None, Some(TopologyKind::Return)) => "⏹ return".to_owned(),
             (None, _) => format!("✅ completed ({}){next}", duration(elapsed)),
         }
     }
@@ -240,7 +239,7 @@ impl PageContents {
     fn row(&self, at: usize, place: &TopologyNode) -> String {
         let row = self.rows.get(at).cloned().unwrap_or_default();
         let step = if row.mark == NodeMark::Pending { "—".to_owned() } else { row.step.to_string() };
-        let (node, icon, action) = (plain(&place.name), row.mark.icon(), plain(&place.action));
+        let (node, icon, action) = (plain(&place.name), row.mark.icon(), plain(place.action()));
         match row.mark {
             NodeMark::Completed | NodeMark::Failed => {
                 let (elapsed, details) = (duration(row.elapsed), row.details.join(" "));
@@ -260,9 +259,9 @@ impl PageContents {
         };
         for (at, place) in topology.nodes.iter().enumerate() {
             let (open, close) = match place.kind {
-                Kind::Action(_) => ("[", "]"),
-                Kind::Foreach(_) => ("[[", "]]"),
-                Kind::Return => ("([", "])"),
+                TopologyKind::Action => ("[", "]"),
+                TopologyKind::Foreach => ("[[", "]]"),
+                TopologyKind::Return => ("([", "])"),
                 _ => ("{", "}"),
             };
             let mark = self.rows.get(at).map_or(NodeMark::Pending, |row| row.mark).word();
@@ -276,7 +275,7 @@ impl PageContents {
         let mut ends = false;
         for (at, place) in topology.nodes.iter().enumerate() {
             let mut ways: Vec<(Option<usize>, Option<&str>)> = Vec::new();
-            let edges = place.edges.iter().map(|to| (*to, None));
+            let edges = place.edges.iter().map(|edge| (edge.to, None));
             let fewer = place.join.as_ref().and_then(|join| join.fewer);
             let otherwise = [(place.on_error, "on error"), (place.on_timeout, "on timeout"), (fewer, "fewer")];
             let otherwise = otherwise.into_iter().filter_map(|(to, why)| Some((Some(to?), Some(why))));
@@ -286,7 +285,7 @@ impl PageContents {
                 }
             }
             // If nothing follows the node, the run ends without an edge.
-            if place.kind != Kind::Return
+            if place.kind != TopologyKind::Return
                 && !ways.iter().any(|(to, _)| to.is_none())
                 && self.fired.contains_key(&(at, None))
             {

@@ -6,6 +6,7 @@
 mod edit;
 mod fork;
 mod replay;
+mod traversal;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ pub use crate::edits::{EditMisfit, EditSummary};
 pub use edit::{EditError, EditRun, StateEdit};
 pub use fork::{Fork, ForkError, ForkRun};
 pub use replay::{Departure, Deviation, Replay, Stopped, replay};
+pub use traversal::{NodeTraversal, Traversal, TraversedWay, traversal};
 
 /// Why the history of a run cannot be read.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,7 @@ pub(crate) mod attest;
 pub(crate) mod cache;
 pub(crate) mod cancel;
 pub(crate) mod check;
+pub(crate) mod diagram;
 pub(crate) mod edit;
 pub(crate) mod expand;
 pub(crate) mod explain;

@@ -32,7 +32,7 @@ pub(crate) struct StoredRunArguments {
 /// The place that runs are read from.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct RunLocation {
+pub(crate) struct RunLocation {
     /// The SQLite file that holds the run
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
@@ -51,7 +51,18 @@ pub(crate) struct OpenedStore {
     pub(crate) encryption_key: Option<EncryptionKey>,
 }
 
+impl RunLocation {
+    pub(crate) fn of(store: Option<PathBuf>, files: Option<PathBuf>) -> Self {
+        Self { store, files }
+    }
+}
+
 impl StoredRunArguments {
+    /// The arguments for a run whose secrets are not needed.
+    pub(crate) fn of(place: RunLocation, public_key: Option<PathBuf>) -> Self {
+        Self { place, public_key, encryption_key: None }
+    }
+
     /// Opens the store and reads the keys. Does not create a store that does not exist.
     pub(crate) fn open(&self) -> Result<OpenedStore, Error> {
         let key = verifying_key(self.public_key.as_deref())?;
@@ -128,6 +139,25 @@ pub(crate) fn start_of(records: &[SignedRecord]) -> Option<Start> {
     match serde_json::from_str::<Record>(&records.first()?.body).ok()?.entry {
         Entry::Start(start) => Some(start),
         _ => None,
+    }
+}
+
+/// Loads the graph of a file; or, if there is no such file, the one with this id in the tree `graphs`.
+///
+/// # Errors
+///
+/// If there is neither, or the graph has mistakes.
+pub(crate) fn named(graph: &Path) -> Result<Interpreted, Error> {
+    let working = std::env::current_dir()?;
+    if working.join(graph).exists() {
+        return load(graph);
+    }
+    let library = Library::open(&working.join("graphs"), Toolbox::new());
+    match graph.to_str().and_then(|id| library.find(&ItemId::new(id).ok()?)) {
+        Some(file) => of(&library, &file),
+        None => {
+            Err(Error::new(format!("there is no file {0}, and no graph `{0}` in the tree `graphs`", graph.display())))
+        }
     }
 }
 

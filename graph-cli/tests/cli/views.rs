@@ -1,4 +1,4 @@
-//! The data that a project keeps of its runs besides their journals: files, and cached results of nodes.
+//! Files and cached results that a project keeps of its runs, and diagrams.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -261,4 +261,48 @@ fn cache_entries_are_listed_and_removed() {
         "{}",
         lost.err
     );
+}
+
+#[test]
+fn a_graph_and_the_ways_of_a_run_are_drawn() {
+    let place = Place::with_graph(&commands("echo a", "echo b"));
+    let drawn = |arguments: &[&str]| place.graph(&[&["diagram"], arguments].concat());
+    let text = drawn(&["graphs/g.yaml"]);
+    assert_eq!((text.code, text.err.as_str()), (0, ""));
+    assert!(
+        text.out.starts_with("test/g 1.0.0\n\nstart\n    -> one\n\none (action) [START]\n    rye/bash\n"),
+        "{}",
+        text.out
+    );
+    // By its id, in each format, and into a file.
+    assert_eq!(drawn(&["test/g"]).out, text.out);
+    for (format, first) in
+        [("mermaid", "---\ntitle"), ("dot", "digraph"), ("svg", "<svg "), ("json", "{"), ("dag", "{")]
+    {
+        let on_stdout = drawn(&["test/g", "--format", format]);
+        assert!(on_stdout.out.starts_with(first), "{}", on_stdout.out);
+        let written = drawn(&["test/g", "--format", format, "-o", "drawn"]);
+        assert_eq!((written.code, written.out.as_str()), (0, ""), "{}", written.err);
+        assert_eq!(place.read("drawn").trim_end(), on_stdout.out.trim_end());
+    }
+    assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r"]).code, 0);
+    let ways = drawn(&["--run", "r", "--store", "runs.db"]);
+    assert!(ways.out.contains("run r: completed") && ways.out.contains("✓ one (action) [START]"), "{}", ways.out);
+    assert!(ways.out.contains("visited 1×") && ways.out.contains("=> two   1×"), "{}", ways.out);
+    let dag = json_of(&drawn(&["--run", "r", "--store", "runs.db", "--format", "dag"]));
+    let fired = dag["graphEdges"].as_array().unwrap().iter().filter(|edge| edge["fired"] == true).count();
+    assert!(fired > 0 && dag["terminationReason"] == "completed", "{dag}");
+    // Nothing to draw.
+    let nothing = drawn(&["none"]);
+    assert_eq!(nothing.code, 3);
+    assert!(nothing.err.contains("there is no file none, and no graph `none` in the tree `graphs`"), "{}", nothing.err);
+    assert_eq!(drawn(&[]).code, 2);
+    assert_eq!(drawn(&["--run", "r"]).code, 3);
+    let nobody = drawn(&["--run", "nobody", "--store", "runs.db"]);
+    assert!(nobody.code != 0 && nobody.err.contains("nobody"), "{}", nobody.err);
+    let unsigned = place.read("graphs/g.yaml").replace("echo a", "echo c");
+    place.write("graphs/g.yaml", &unsigned);
+    let refused = drawn(&["graphs/g.yaml", "-o", "kept"]);
+    assert!(refused.code != 0 && refused.err.contains("was changed after it was signed"), "{}", refused.err);
+    assert!(!place.path("kept").exists());
 }

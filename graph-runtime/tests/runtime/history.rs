@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::history::{
-    Departure, Fork, ForkError, PastError, Replay, checkpoints, differences, entry_at, replay,
+    Departure, Fork, ForkError, PastError, Replay, Traversal, TraversedWay, checkpoints, differences, entry_at, replay,
+    traversal,
 };
 use graph_runtime::record::{SignedRecord, Status};
 use graph_runtime::{
@@ -252,4 +254,52 @@ async fn a_fork_that_does_not_fit_is_refused_and_leaves_nothing() {
     assert_eq!(error.to_string(), "cannot fork run `run`: the run has no step 9: its steps are 0 to 4");
     assert!(matches!(fork(Some(1), json!({}), "run").await, ForkError::Store { .. }), "a run exists once");
     assert_eq!(store.list().await.unwrap().len(), 1);
+}
+
+/// The visits of a run and the ways that it took, counted: a loop, branches for a list, a failure with a target, and a wait.
+#[tokio::test]
+async fn a_traversal_counts_visits_and_ways() {
+    let nodes = &[
+        (
+            "again",
+            r#"{"line":1,"does":"gate","next":[{"to":"again","when":{"path":"visit.number","op":"lt","value":3}},{"to":"each"}]}"#,
+        ),
+        ("each", r#"{"line":2,"does":"gate","next":{"over":"${inputs.list}","as":"n","to":"call"}}"#),
+        ("call", r#"{"line":3,"does":{"action":0},"params":"${n}","on_error":3,"next":[{"to":"rest"}]}"#),
+        (
+            "rest",
+            r#"{"line":4,"does":"wait","wait":{"signals":["go"],"timeout_ms":1000,"on_timeout":4},"join":{"of":[2],"fan":1,"closes":true},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":5,"does":"return"}"#),
+    ];
+    let program = Program { nodes, settings: r#"{"signals":{"go":{}}}"#, ..PROGRAM };
+    let graph = Interpreted::new(&program, |_, params| match params.as_i64() {
+        Some(2) => Err(ActionError::permanent("two fails")),
+        _ => Ok(params),
+    });
+    let ((store, clock), run) = (crate::waits::store(), id("run"));
+    let runtime = runtime(&store);
+    let inputs = Map::from_iter([("list".to_owned(), json!([1, 2, 3]))]);
+    runtime.start_as(run.clone(), graph.clone(), inputs).await.unwrap().await.unwrap_err();
+    let key = key().public();
+    let seen = async || traversal(&graph, &run, &store.load(&run).await.unwrap(), &key).unwrap();
+    let visits = |seen: &Traversal| seen.nodes.iter().map(|node| (node.visits, node.open)).collect::<Vec<_>>();
+    let waiting = seen().await;
+    assert_eq!((waiting.status, waiting.steps), (Status::Waiting, 7));
+    assert_eq!(visits(&waiting), [(3, 0), (1, 0), (3, 0), (0, 1), (0, 0)]);
+    clock.advance(Duration::from_secs(1));
+    runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+    let ended = seen().await;
+    assert_eq!((ended.status, ended.steps), (Status::Completed, 9));
+    assert_eq!(visits(&ended), [(3, 0), (1, 0), (3, 0), (1, 0), (1, 0)]);
+    let ways = [
+        ((0, TraversedWay::Edge(0)), 2),
+        ((0, TraversedWay::Edge(1)), 1),
+        ((1, TraversedWay::Edge(0)), 3),
+        ((2, TraversedWay::Edge(0)), 2),
+        ((2, TraversedWay::OnError), 1),
+        ((3, TraversedWay::OnTimeout), 1),
+        ((4, TraversedWay::Out), 1),
+    ];
+    assert_eq!(ended.ways.into_iter().collect::<Vec<_>>(), ways);
 }

@@ -1,0 +1,212 @@
+//! Diagrams of every graph of the repository: the same text each time, and text that the readers of its format accept.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use graph_compiler::graph_files;
+use graph_diagram::{Dag, Diagram};
+use graph_runtime::Machine;
+use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
+use graph_runtime::machine::Topology;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use crate::corpus::Corpus;
+use crate::support::sign;
+use crate::tree::Tree;
+
+/// Loads the graphs of a tree, in the order of their files.
+fn loaded(root: &Path) -> Vec<Interpreted> {
+    let library = Library::open(root, Toolbox::new());
+    graph_files(root).unwrap().iter().map(|file| library.graph(file).unwrap()).collect()
+}
+
+/// The sets of graphs: those of the corpus, of the repository, and those with branches and all else that the engines run.
+fn sets() -> Vec<(&'static str, Vec<Interpreted>)> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let corpus = Corpus::read().tree();
+    vec![
+        ("corpus", loaded(&corpus.path(""))),
+        ("graphs", loaded(&here.join("graphs"))),
+        ("engines", loaded(&here.join("tests/engines/graphs"))),
+    ]
+}
+
+#[test]
+fn each_graph_has_its_diagram() {
+    let mut count = 0;
+    for (set, graphs) in sets() {
+        let (mut mermaid, mut dot, mut text) = (String::new(), String::new(), String::new());
+        count += graphs.len();
+        for graph in &graphs {
+            let diagram = Diagram::of(graph.graph().topology());
+            writeln!(mermaid, "{}", diagram.mermaid()).unwrap();
+            writeln!(dot, "{}", diagram.dot()).unwrap();
+            writeln!(text, "{}", diagram.text()).unwrap();
+        }
+        accepted_by_graphviz(&dot);
+        insta::with_settings!({prepend_module_to_snapshot => false, snapshot_path => "../diagrams"}, {
+            insta::assert_snapshot!(format!("{set}.mermaid"), mermaid);
+            insta::assert_snapshot!(format!("{set}.dot"), dot);
+            insta::assert_snapshot!(format!("{set}.text"), text);
+        });
+    }
+    assert!(count > 100, "{count} graphs");
+}
+
+/// An image is the same in each process, and contains nothing that a browser executes or loads.
+#[test]
+fn each_image_is_well_formed() {
+    for (set, graphs) in sets() {
+        for graph in &graphs {
+            let diagram = Diagram::of(graph.graph().topology());
+            let image = diagram.svg();
+            assert_eq!(image, diagram.svg());
+            let (elements, texts) = parts(&image);
+            assert!(elements.iter().all(|name| ELEMENTS.contains(&name.as_str())), "{}: {elements:?}", graph.id());
+            for place in graph.graph().topology().nodes {
+                assert!(texts.contains(&place.name), "{}: `{}` is in the image", graph.id(), place.name);
+            }
+            if set == "graphs" {
+                let name = format!("{}.svg", graph.id().replace('/', "."));
+                insta::with_settings!({prepend_module_to_snapshot => false, snapshot_path => "../diagrams"}, {
+                    insta::assert_snapshot!(name, image);
+                });
+            }
+        }
+    }
+}
+
+const ELEMENTS: [&str; 9] = ["svg", "title", "style", "rect", "text", "path", "polygon", "circle", "g"];
+
+/// Returns the names of the elements of an image, and its texts.
+fn parts(image: &str) -> (Vec<String>, Vec<String>) {
+    let (mut reader, mut elements, mut texts) = (Reader::from_str(image), Vec::new(), Vec::new());
+    let mut text = String::new();
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Start(start) | Event::Empty(start) => {
+                let name = start.name().as_ref().to_owned();
+                for attribute in start.attributes() {
+                    let key = attribute.unwrap().key;
+                    let key = key.as_ref().to_owned();
+                    assert!(!key.starts_with("on") && !key.contains("href"), "{name} has `{key}`");
+                }
+                elements.push(name);
+                text.clear();
+            }
+            Event::Text(part) => text.push_str(&part),
+            Event::GeneralRef(part) => {
+                let name: &str = &part;
+                let known = part.resolve_char_ref().unwrap();
+                let known = known.or_else(|| {
+                    Some(match name {
+                        "amp" => '&',
+                        "lt" => '<',
+                        "gt" => '>',
+                        "quot" => '"',
+                        _ => return None,
+                    })
+                });
+                text.push(known.unwrap());
+            }
+            Event::End(_) => texts.push(std::mem::take(&mut text)),
+            Event::Eof => return (elements, texts),
+            other => unreachable!("{other:?}"),
+        }
+    }
+}
+
+/// Fails if Graphviz, where it is installed, does not read these graphs.
+fn accepted_by_graphviz(dot: &str) {
+    let mut command = Command::new("dot");
+    command.arg("-Tcanon").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let Ok(mut child) = command.spawn() else { return };
+    child.stdin.take().unwrap().write_all(dot.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("syntax error"), "{said}");
+}
+
+#[test]
+fn a_topology_is_read_back() {
+    for (_, graphs) in sets() {
+        for graph in &graphs {
+            let topology = graph.graph().named_topology();
+            let json = serde_json::to_string(&topology).unwrap();
+            let read: Topology<String> = serde_json::from_str(&json).unwrap();
+            assert_eq!(read, topology, "{}", graph.id());
+            let dag = Diagram::of(graph.graph().topology()).dag();
+            let json = serde_json::to_string(&dag).unwrap();
+            assert_eq!(serde_json::from_str::<Dag>(&json).unwrap(), dag);
+            assert_eq!((dag.schema_version.as_str(), dag.mode.as_str()), ("1.3", "graph"));
+            // Every state that an edge names is there.
+            let is_there = |id: &String| dag.tasks.iter().any(|task| task.id == *id);
+            assert!(dag.graph_edges.iter().all(|edge| is_there(&edge.from_state_id) && is_there(&edge.to_state_id)));
+        }
+    }
+}
+
+/// Texts that mean something in the formats, or to a browser.
+const HOSTILE: [&str; 24] = [
+    "<script>alert(1)</script>",
+    "</text><script>alert(1)</script>",
+    "\"]; n0 --> n1; x[\"",
+    "\" onload=\"alert(1)",
+    "'; drop",
+    "javascript:alert(1)",
+    "]]>",
+    "<!--",
+    "<![CDATA[x",
+    "&lt;b&gt;",
+    "&#60;",
+    "#quot;",
+    "#60;script#62;",
+    "\\",
+    "\\\"",
+    "\\n",
+    "\\N \\G \\L",
+    "{a|b}",
+    "|end|",
+    "%%{init: {}}%%",
+    "click n0 href \"javascript:alert(1)\"",
+    "`**x**`",
+    "漢字 text",
+    "a --> b",
+];
+
+#[test]
+fn hostile_texts_are_only_texts() {
+    for (at, hostile) in HOSTILE.into_iter().enumerate() {
+        let value = serde_json::to_string(hostile).unwrap();
+        let graph = format!(
+            "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: test\npermissions: [rye.execute.tool.rye.bash]\n\
+             config_schema: {{ type: object, properties: {{ word: {{ type: string }} }}, required: [word] }}\n\
+             config:\n  start: first\n  nodes:\n    first:\n      type: gate\n      next:\n        \
+             - {{ to: done, when: {{ path: inputs.word, op: eq, value: {value} }} }}\n        - {{ to: done }}\n    \
+             done: {{ type: return }}\n"
+        );
+        let tree = Tree::new();
+        tree.write(&format!("hostile_{at}.yaml"), sign(&graph));
+        let loaded = loaded(&tree.path(""));
+        let diagram = Diagram::of(loaded[0].graph().topology());
+        let (mermaid, dot, image) = (diagram.mermaid(), diagram.dot(), diagram.svg());
+        accepted_by_graphviz(&dot);
+        let (elements, texts) = parts(&image);
+        assert!(elements.iter().all(|name| ELEMENTS.contains(&name.as_str())), "{hostile}: {elements:?}");
+        let said = format!("inputs.word = {value}");
+        assert!(texts.contains(&said), "{hostile}: the image says the condition: {texts:?}");
+        // In Mermaid, each line is still a node, an arrow or a class.
+        let labels = mermaid.lines().filter(|line| line.contains("-->"));
+        for line in labels {
+            let label = line.split('|').nth(1).unwrap();
+            let inside = label.trim_matches('"');
+            let is_plain = |c: char| c.is_alphanumeric() || "#; _.,/·×≠≤≥".contains(c);
+            assert!(inside.chars().all(is_plain), "{hostile}: {line}");
+        }
+        assert_eq!(mermaid.lines().filter(|line| line.contains("script>")).count(), 0, "{hostile}");
+        assert_eq!(dot.matches(" -> ").count() - hostile.matches(" -> ").count(), 3, "{hostile}: {dot}");
+    }
+}
