@@ -13,6 +13,9 @@ use graph_diagram::Diagram;
 use graph_engine::machine::{CompiledGraph, Key, Program};
 use random::Random;
 
+/// Writes a diagram.
+type Format = fn(&Diagram) -> String;
+
 const NODES: u64 = 200;
 const MOST: Duration = Duration::from_millis(200);
 
@@ -58,7 +61,7 @@ fn main() {
     };
     let graph = CompiledGraph::load(&program).expect("the program is one");
     let diagram = Diagram::of(graph.topology());
-    let formats: [(&str, fn(&Diagram) -> String); 4] =
+    let formats: [(&str, Format); 4] =
         [("svg", Diagram::svg), ("mermaid", Diagram::mermaid), ("dot", Diagram::dot), ("text", Diagram::text)];
     for (name, write) in formats {
         let times = (0..10).map(|_| {

@@ -1,6 +1,7 @@
 //! The JSON model of a directed graph, schema version 1.3, that viewers of agent frameworks read.
 
 use std::collections::BTreeMap;
+use std::slice::from_ref;
 
 use graph_engine::machine::{Topology, TopologyKind};
 use graph_proof::history::Traversal;
@@ -82,7 +83,7 @@ impl Dag {
             (0..).zip(&drawing.boxes).map(|(at, one)| (at, id(&one.shape, &one.name))).collect();
         let states = drawing.boxes.iter().filter(|one| one.shape != BoxShape::Start).map(|one| DagTaskNode {
             id: id(&one.shape, &one.name),
-            description: [&[one.name.clone()], &one.lines[..]].concat().join("\n"),
+            description: [from_ref(&one.name), &one.lines[..]].concat().join("\n"),
             node_type: match one.shape {
                 BoxShape::End | BoxShape::Node(TopologyKind::Return) => "graph-end".to_owned(),
                 _ => "graph-state".to_owned(),

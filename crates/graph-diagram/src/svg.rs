@@ -1,6 +1,7 @@
 //! SVG images, laid out by the algorithm of dagre.
 
 use std::fmt::Write as _;
+use std::slice::from_ref;
 
 use dagre::graph::{Graph, GraphOptions};
 use dagre::layout::types::LabelPos;
@@ -298,7 +299,7 @@ impl Image {
         let class = format!("{} of_{}", classes("box", one.fired), one.shape.word());
         let (left, top) = (centre.x - width / 2.0, centre.y - height / 2.0);
         self.line("<g>");
-        let about = [&[one.name.clone()], &one.badges[..], &one.lines[..]].concat().join("\n");
+        let about = [from_ref(&one.name), &one.badges[..], &one.lines[..]].concat().join("\n");
         self.line(&format!("<title>{}</title>", escaped(&about)));
         let rect = |round: f64| {
             format!(

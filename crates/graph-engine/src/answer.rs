@@ -170,7 +170,7 @@ struct AnswerStatement {
 }
 
 /// An answer that too few people have signed, as the inbox of a run has it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Proposal {
     /// The answer. Whether it fits the graph was checked when it was sent. If it has secrets, they are shown with the key that they
@@ -181,6 +181,13 @@ pub struct Proposal {
     /// The statement with the signatures of all those who have signed it; `None` if the answer has secrets and their key is not there.
     /// Another person signs it with [`Envelope::signed_by`], after [`Question::check`].
     pub envelope: Option<Envelope>,
+}
+
+impl fmt::Debug for Proposal {
+    /// Shows who has signed. The answer may have secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proposal").field("keys", &self.keys).finish_non_exhaustive()
+    }
 }
 
 /// The part of an answer with secrets that one person has signed that is not secret, beside the encrypted whole.

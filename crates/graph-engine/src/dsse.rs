@@ -8,12 +8,23 @@ use graph_signing::{PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 
 /// A payload with its signatures. As a text it is one line of JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
     payload: String,
     #[serde(rename = "payloadType")]
     payload_type: String,
     signatures: Vec<Signature>,
+}
+
+impl fmt::Debug for Envelope {
+    /// Shows the type and the signatures. The payload may have secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { payload_type, signatures, .. } = self;
+        f.debug_struct("Envelope")
+            .field("payload_type", payload_type)
+            .field("signatures", signatures)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A signature of an envelope.

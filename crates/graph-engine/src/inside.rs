@@ -3,12 +3,13 @@
 use crate::activation::Activation;
 use crate::call::Parent;
 use crate::encryption_key::EncryptionKey;
-use crate::error::ResumeError;
+use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
 use crate::graph::{CompiledTool, GraphTables, Notes, Now, tables};
 use crate::machine::Machine;
 use crate::past::Past;
 use crate::record::{CompletedCalls, Done, Entry, JournalError, SignedRecord, VerifiedJournal, Visit};
+use crate::run_secrets::RunSecrets;
 use crate::step::{
     Env, Planned, Position, graph_inside, graph_of, is_computed, may_begin_runs, nested_at, nested_id, plan, plan_item,
 };
@@ -74,13 +75,15 @@ pub(crate) async fn verify_inside(
     Ok(())
 }
 
-/// Fails unless the nested runs that a run waits for can continue under the graphs that there are. Otherwise their nodes would fail.
+/// Fails unless the nested runs that a run waits for can continue under the graphs and with the key of their secrets that there are.
+/// Otherwise their nodes would fail.
 pub(crate) async fn verify_waiting(
     machine: &Arc<dyn Machine>,
     run: &RunId,
     position: &Position,
     store: &dyn Store,
     key: &PublicKey,
+    encryption_key: Option<&EncryptionKey>,
 ) -> Result<(), ResumeError> {
     let ids = position.waits.iter().flat_map(|wait| &wait.opened.inside).map(|wait| wait.id.as_str());
     let paths: BTreeSet<&str> = ids.flat_map(|id| id.match_indices('/').map(|(at, _)| &id[..=at])).collect();
@@ -94,6 +97,12 @@ pub(crate) async fn verify_waiting(
             let expected = code.map_or_else(|| "a graph that it names".to_owned(), GraphTables::shown);
             let found = start.shown_graph();
             return Err(ResumeError::AnotherGraph { run: inner, expected, found, gone: Vec::new() });
+        }
+        let secrets = code.map(|code| RunSecrets::open(code, &inner, encryption_key, true)).transpose();
+        let expected = secrets.map_err(StartError::from)?.flatten().and_then(|secrets| secrets.fingerprint());
+        if start.encryption_key != expected {
+            let (expected, found) = (expected.unwrap_or_default(), start.encryption_key);
+            return Err(ResumeError::AnotherEncryptionKey { run: inner, expected, found });
         }
     }
     Ok(())

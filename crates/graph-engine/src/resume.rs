@@ -34,7 +34,9 @@ pub(crate) fn read_journal(
 ) -> Result<Journal, ResumeError> {
     let misfit = |reason| ResumeError::Journal { run: run.clone(), reason };
     let verified = VerifiedJournal::new(run, signed, key).map_err(misfit)?;
-    let journal = if keeps_history { verified.read() } else { verified.read_recent() };
+    // Texts that were secret before the last snapshot still are.
+    let reads_all = keeps_history || run_secrets.is_some();
+    let journal = if reads_all { verified.read() } else { verified.read_recent() };
     let mut journal = journal.map_err(misfit)?;
     if !journal.start.is_under(code) {
         let (found, expected) = (journal.start.shown_graph(), code.shown());
@@ -74,6 +76,32 @@ impl RuntimeServices {
     ) -> Result<Journal, ResumeError> {
         let key = self.key.as_ref().ok_or(ResumeError::NoStore)?.public();
         read_journal(code, run, signed, &key, run_secrets, self.keeps_history)
+    }
+
+    /// Lets a fork know the texts that were secret in the run where it began, as far as the store has that run.
+    async fn learn_origin(
+        &self,
+        code: &GraphTables,
+        run_secrets: &RunSecrets,
+        journal: &Journal,
+    ) -> Result<(), StoreError> {
+        let mut from = journal.start.from.as_ref().map(|from| from.run.clone());
+        while let (Some(origin), Some(store)) = (from.take(), &self.store) {
+            let signed = match store.load(&origin).await {
+                Err(StoreError::NotFound(_)) => return Ok(()),
+                signed => signed?,
+            };
+            let opened = RunSecrets::open(code, &origin, self.encryption_key.as_ref(), true);
+            let Ok(Some(secrets)) = opened else { return Ok(()) };
+            match self.read_journal(code, &origin, &signed, Some(&secrets)) {
+                Ok(journal) => from = journal.start.from.map(|from| from.run),
+                Err(error) => {
+                    tracing::warn!(%origin, %error, "a fork does not know the secrets of the run where it began");
+                }
+            }
+            run_secrets.learn_from(&secrets);
+        }
+        Ok(())
     }
 
     /// Returns what a run waits for, if its store knows that it waits, and nothing of it has happened.
@@ -201,7 +229,10 @@ impl RuntimeServices {
             self.recorded(run, machine.graph(), &signed);
             return Ok(Taken::Waiting(Box::new(waiting)));
         }
-        verify_waiting(&machine, run, &replayed.position, &**store, &public).await?;
+        if let Some(run_secrets) = &run_secrets {
+            self.learn_origin(code, run_secrets, &journal).await.map_err(store_failed)?;
+        }
+        verify_waiting(&machine, run, &replayed.position, &**store, &public, encryption_key).await?;
         verify_inside(&machine, run, &signed, &replayed.done, &**store, &public, encryption_key).await?;
         // A resumed run may not use capabilities that its first caller did not allow.
         let capabilities = journal.start.capabilities.clone().map(Grants::new);

@@ -105,6 +105,13 @@ impl RunSecrets {
         mask.each(value, &mut |secret| texts(secret, &mut |text| remember(&mut known, text)));
     }
 
+    /// Remembers the texts that another run knows.
+    pub(crate) fn learn_from(&self, other: &Self) {
+        let texts = other.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        texts.iter().for_each(|text| remember(&mut known, text));
+    }
+
     /// Cuts secrets out of a text; returns whether there were any.
     pub fn scrub(&self, text: &mut String) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,7 @@
 
 mod answers;
 mod asking_tools;
+mod attacked;
 mod attest;
 mod branches;
 mod cache;

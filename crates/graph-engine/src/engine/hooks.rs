@@ -159,6 +159,10 @@ impl StepContext {
         if control.is_none()
             && let View::Text(word) = answer.view().step("action")
         {
+            let mut word = word.to_owned();
+            if let Some(secrets) = &self.run_secrets {
+                secrets.scrub(&mut word);
+            }
             let (hook, word) = (&hook.name, word.chars().take(40).collect::<String>());
             tracing::warn!(run = %self.facts.id, %hook, action = %word, "a hook answered with an `action` that is not a control");
         }

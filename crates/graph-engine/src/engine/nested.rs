@@ -69,7 +69,7 @@ impl StepContext {
             let is_known = self.graph().tool(request.tool).is_some_and(|tool| !is_computed(tool));
             let begin = Begin { meter, shared, ..self.begin_inside(id.clone(), parent, depth) };
             let handed = self.handed(job.at.number, made.calls);
-            let wait_time = self.wait_time(job.at.number, &node.share_signals, handed.as_ref());
+            let wait_time = self.wait_time(job.at.number, made.calls, &node.share_signals, handed.as_ref());
             let begin = Begin { address: address.filter(|_| is_known), handed, wait_time, ..begin };
             let runtime = &self.runtime;
             let can_wait = runtime.can_wait(&*machine, &begin).await;
@@ -103,13 +103,15 @@ impl StepContext {
         self.run_state.position.taken.get(&step).filter(|taken| taken.call == call)?.signal.clone()
     }
 
-    /// Returns the time that counts for the waits of the nested run of a visit. If it shares signals with that run, no wait there is
-    /// over by its time while a signal that came before is left here.
-    fn wait_time(&self, step: u64, shared: &[String], handed: Option<&TakenSignal>) -> WaitTime {
+    /// Returns the time that counts for the waits of the nested run of a call. If the visit shares signals with that run, no wait there
+    /// is over by its time while a signal that came before is left here.
+    fn wait_time(&self, step: u64, call: u64, shared: &[String], handed: Option<&TakenSignal>) -> WaitTime {
         if shared.is_empty() {
             return WaitTime::Now;
         }
-        let seen = || self.run_state.continued.get(&step).copied();
+        // Another call, which is made again, has a run that has not been seen.
+        let first = self.run_state.position.calls_left.get(&(step, None)).copied().unwrap_or(1);
+        let seen = || self.run_state.continued.get(&step).copied().filter(|_| call == first);
         handed.map(|signal| signal.at).or_else(seen).map_or(WaitTime::Held, WaitTime::At)
     }
 

@@ -104,7 +104,7 @@ impl Engine {
             return Ok(());
         }
         // A run that receives a signal of its own continues at the time of that: another one, behind it, may still end a wait there.
-        let at = |taken: &TakenWait| resumed.first.get(&taken.step).map_or(taken.at, |place| place.at);
+        let at = |taken: &TakenWait| resumed.first.get(&taken.step).map_or(taken.at, |(_, at)| *at);
         let seen = taken.iter().filter(|taken| taken.signal.is_none()).map(|taken| (taken.step, at(taken))).collect();
         self.run_state().continued = seen;
         self.end_waits(taken).await
@@ -328,8 +328,9 @@ fn resumed(position: &Position, inbox: &Inbox, address: Option<&Address>) -> Rea
             let reached = reached(inner);
             if let Some(place) = reached {
                 ready.reached.insert(inner.id.to_string(), place.order);
+                let place = (place.order, place.at);
                 let first = ready.first.entry(wait.step).or_insert(place);
-                *first = if place.order < first.order { place } else { *first };
+                *first = place.min(*first);
             }
             if reached.is_some() || inner.due.is_some_and(|due| due <= inbox.at) {
                 ready.steps.insert(wait.step);
@@ -342,10 +343,16 @@ fn resumed(position: &Position, inbox: &Inbox, address: Option<&Address>) -> Rea
 /// Whether no nested run receives a signal or an answer any more. In the inbox, it would leave less room for others.
 fn nothing_receives(position: &Position, name: &str) -> bool {
     let (path, _) = address::split(name);
-    let Some(step) = address::calls(path).and_then(|calls| calls.first().map(|call| call.step)) else { return true };
+    let Some(calls) = address::calls(path) else { return true };
+    let Some(step) = calls.first().map(|call| call.step) else { return true };
     match position.waits.iter().find(|wait| wait.step == step) {
         // They continue when it is released.
         Some(wait) if wait.opened.pause.is_some() => false,
+        // A run deeper inside may be paused there, or have a failure that is held, without a wait that is known here.
+        Some(wait) if calls.len() > 1 => {
+            let around = path.split_inclusive('/').next().unwrap_or_default();
+            !wait.opened.inside.iter().any(|wait| wait.id.as_str().starts_with(around))
+        }
         // All of its nested runs wait, or are over.
         Some(wait) => !wait.opened.inside.iter().any(|wait| match answered(name) {
             Some(question) => wait.id.as_str() == question,

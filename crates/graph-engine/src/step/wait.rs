@@ -13,7 +13,6 @@ use crate::step::context::Env;
 use crate::step::opened::{OpenWait, Opening, TakenSignal, TakenWait};
 use crate::step::paused::{Pause, Suspension};
 use crate::step::position::Position;
-use crate::store::SignalPlace;
 use crate::wait::Wait;
 
 /// The most levels of what people are shown, so that their answer can hold it.
@@ -64,8 +63,8 @@ pub struct ReadyInside {
     /// The waits that signals of the nested runs themselves reach, by their ids, with the order of the first of these: they receive no
     /// shared signal behind it.
     pub reached: BTreeMap<String, u64>,
-    /// When the first of these signals came, by the numbers of the visits.
-    pub first: BTreeMap<u64, SignalPlace>,
+    /// The order of the first of these signals, and when it came, by the numbers of the visits.
+    pub first: BTreeMap<u64, (u64, i64)>,
 }
 
 impl Position {

@@ -20,7 +20,7 @@ use graph_model::timestamp;
 use graph_model::value::View;
 
 use crate::audit::failures::Called;
-use crate::audit::replayer::{Before, HookOutcome, Lost, Replayer, same};
+use crate::audit::replayer::{HookOutcome, Lost, Replayer, same};
 
 impl Replayer<'_> {
     /// Ends the run, if it can end in this way.
@@ -151,12 +151,11 @@ impl Replayer<'_> {
             return self.unfit(index, error, at);
         }
         // A hook can end the run when it begins, after a step, and at its limit.
-        let is_first = self.before == Before::Start
+        let is_first = self.is_behind_start()
             && index == self.position.next_node(self.code)
             && self.outcome_at_start().may_end(error);
-        let is_after = matches!(self.before, Before::Step | Before::Snapshot);
-        let is_behind =
-            is_after && self.visited.iter().any(|(node, hook_outcome)| *node == index && hook_outcome.may_end(error));
+        let is_behind = self.is_behind_step()
+            && self.visited.iter().any(|(node, hook_outcome)| *node == index && hook_outcome.may_end(error));
         let is_next = self.position.frontier.first().is_some_and(|at| at.node == index);
         let is_exhausted = || is_next && self.is_exhausted() && self.outcome_at_limit().may_end(error);
         let is_over = |over: Overvisited| over.node == index && self.outcome_at_visits(over).may_end(error);
@@ -288,7 +287,7 @@ impl Replayer<'_> {
 
     /// Fails if a hook certainly ended the run, or the run had reached its step limit, before the next nodes were visited.
     fn hooks_let_visit(&self) -> Result<(), String> {
-        if self.before == Before::Start {
+        if self.is_behind_start() {
             self.outcome_at_start().goes_on()?;
         }
         self.hooks_go_on()?;
@@ -327,7 +326,7 @@ impl Replayer<'_> {
 
     /// Fails if a hook certainly ended the run after the step before.
     fn hooks_go_on(&self) -> Result<(), String> {
-        if matches!(self.before, Before::Step | Before::Snapshot) {
+        if self.is_behind_step() {
             self.visited.iter().try_for_each(|(_, hook_outcome)| hook_outcome.goes_on())?;
         }
         Ok(())

@@ -267,7 +267,7 @@ impl<'m> Replayer<'m> {
             _ => self.hooks_allow(entry)?,
         }
         // A process may have died before it asked the hooks. The one that resumes the run asks them.
-        self.unasked = match self.before {
+        let unasked = match self.before {
             Before::Start | Before::Step | Before::Snapshot if is_resume => Some(self.before),
             Before::Resume if is_resume => self.unasked,
             _ => None,
@@ -287,7 +287,19 @@ impl<'m> Replayer<'m> {
             Entry::End(end) => self.end(end, at).map(|()| Before::End)?,
             _ => return Err("it is of a kind that the engine does not write".to_owned()),
         };
+        self.unasked = unasked;
         Ok(())
+    }
+
+    /// Whether hooks may be asked between the last record and the next because the run has begun.
+    pub(super) fn is_behind_start(&self) -> bool {
+        self.before == Before::Start || (self.before == Before::Resume && self.unasked == Some(Before::Start))
+    }
+
+    /// Whether hooks may be asked between the last record and the next because a step was committed.
+    pub(super) fn is_behind_step(&self) -> bool {
+        let is_step = |before| matches!(before, Before::Step | Before::Snapshot);
+        is_step(self.before) || (self.before == Before::Resume && self.unasked.is_some_and(is_step))
     }
 
     /// Fails if a hook of the graph certainly ended the run before a record, and the record is not that end. Ends are
