@@ -484,3 +484,34 @@ async fn a_fork_has_not_received_what_was_handed_over() {
     assert_eq!(waits(left), ["2/1#1", "3#1"]);
     assert_proven(&store, &graph, &fork, Status::Running).await;
 }
+
+/// A run inside continues at the time of the signal that it receives. The next one, which came in time, still ends another wait there.
+#[tokio::test]
+async fn a_run_inside_continues_at_the_time_of_its_signal() {
+    let paid = r#"{"line":1,"does":"wait","wait":{"signals":["paid"],"timeout_ms":600000,"on_timeout":3},"assign":{"got":"${result.paid}"},"next":[{"to":"met"}]}"#;
+    let nodes = &[
+        ("all", r#"{"line":1,"does":"gate","next":{"all":[{"to":"a"},{"to":"b"}]}}"#),
+        ("a", paid),
+        ("b", paid),
+        ("met", r#"{"line":3,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
+        ("done", r#"{"line":4,"does":"return","output":"${state.got}"}"#),
+    ];
+    let one = OUTER.nodes[1].1.replace("met", "done");
+    let outer = Program { nodes: &[("one", one.as_str()), OUTER.nodes[5]], ..OUTER };
+    for names in [["1/paid", "paid"], ["paid", "1/paid"], ["paid", "paid"]] {
+        let inner = Interpreted::new(&Program { nodes, ..INNER }, |_, params| Ok(params));
+        let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(inner);
+        let ((store, clock), run) = (store(), id("run"));
+        let runtime = runtime(store.clone());
+        runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+        for (number, name) in (1..).zip(names) {
+            clock.advance(Duration::from_secs(1));
+            let signal = NamedSignal::new(name, json!(number));
+            runtime.signal(&graph, &run, signal, format!("id-{number}")).await.unwrap();
+        }
+        clock.advance(Duration::from_secs(3600));
+        let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+        assert_eq!(finished.output, json!([{"one": [1, 2]}]), "{names:?}");
+        assert_proven(&store, &graph, &run, Status::Completed).await;
+    }
+}
