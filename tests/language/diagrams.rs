@@ -123,7 +123,10 @@ fn parts(image: &str) -> (Vec<String>, Vec<String>) {
 fn accepted_by_graphviz(dot: &str) {
     let mut command = Command::new("dot");
     command.arg("-Tcanon").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let Ok(mut child) = command.spawn() else { return };
+    let Ok(mut child) = command.spawn() else {
+        println!("skipped: Graphviz does not read the diagrams, since `dot` is not installed");
+        return;
+    };
     child.stdin.take().unwrap().write_all(dot.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -176,6 +179,18 @@ const HOSTILE: [&str; 24] = [
     "漢字 text",
     "a --> b",
 ];
+
+/// A node may have the name that the end has in the model.
+#[test]
+fn the_end_has_a_name_of_its_own() {
+    let graph = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: test\n\
+                 permissions: [rye.execute.tool.rye.bash]\nconfig:\n  start: END\n  nodes:\n    END: { type: gate }\n";
+    let tree = Tree::new();
+    tree.write("ends.yaml", sign(graph));
+    let dag = Diagram::of(loaded(&tree.path(""))[0].graph().topology()).dag();
+    assert_eq!(dag.tasks.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["END", "END_"]);
+    assert_eq!(dag.graph_edges.iter().map(|edge| edge.to_state_id.as_str()).collect::<Vec<_>>(), ["END_"]);
+}
 
 #[test]
 fn hostile_texts_are_only_texts() {

@@ -1,13 +1,12 @@
 //! The JSON model of a directed graph, schema version 1.3, that viewers of agent frameworks read.
 
-use std::collections::BTreeMap;
 use std::slice::from_ref;
 
 use graph_engine::machine::{Topology, TopologyKind};
 use graph_proof::history::Traversal;
 use serde::{Deserialize, Serialize};
 
-use crate::drawing::{BoxShape, Drawing, Stroke};
+use crate::drawing::{BoxShape, Drawing, DrawnBox, Stroke};
 
 /// A directed graph in the mode `graph`: its nodes are states, and its edges may form loops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +36,7 @@ pub struct Dag {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DagTaskNode {
-    /// The node's name; `END` for the end.
+    /// The node's name; for the end `END`, with underscores behind it if a node has that name.
     pub id: String,
     /// The node's name, with what it does.
     pub description: String,
@@ -58,7 +57,7 @@ pub struct DagTaskNode {
 pub struct DagGraphEdge {
     /// The state that it leads from.
     pub from_state_id: String,
-    /// The state that it leads to; `END` for the end.
+    /// The state that it leads to.
     pub to_state_id: String,
     /// The condition as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,16 +72,17 @@ pub struct DagGraphEdge {
     pub times: Option<u64>,
 }
 
-/// The id of the end.
+/// The id of the end, unless a node has this name.
 const END: &str = "END";
 
 impl Dag {
     pub(crate) fn of(topology: &Topology, traversal: Option<&Traversal>) -> Self {
         let drawing = Drawing::of(topology, traversal);
-        let taken: BTreeMap<usize, String> =
-            (0..).zip(&drawing.boxes).map(|(at, one)| (at, id(&one.shape, &one.name))).collect();
+        let is_taken = |id: &String| topology.node(id).is_some();
+        let end = (0..).map(|more| format!("{END}{}", "_".repeat(more))).find(|id| !is_taken(id)).unwrap_or_default();
+        let id = |one: &DrawnBox| if one.shape == BoxShape::End { end.clone() } else { one.name.clone() };
         let states = drawing.boxes.iter().filter(|one| one.shape != BoxShape::Start).map(|one| DagTaskNode {
-            id: id(&one.shape, &one.name),
+            id: id(one),
             description: [from_ref(&one.name), &one.lines[..]].concat().join("\n"),
             node_type: match one.shape {
                 BoxShape::End | BoxShape::Node(TopologyKind::Return) => "graph-end".to_owned(),
@@ -95,8 +95,8 @@ impl Dag {
             badges: one.badges.clone(),
         });
         let edges = drawing.arrows.iter().filter(|arrow| arrow.from > 0).map(|arrow| DagGraphEdge {
-            from_state_id: taken[&arrow.from].clone(),
-            to_state_id: taken[&arrow.to].clone(),
+            from_state_id: id(&drawing.boxes[arrow.from]),
+            to_state_id: id(&drawing.boxes[arrow.to]),
             condition_description: (!arrow.label.is_empty()).then(|| arrow.label.clone()),
             unconditional: arrow.stroke == Stroke::Unconditional,
             fired: traversal.map(|_| arrow.times > 0),
@@ -112,8 +112,4 @@ impl Dag {
             steps: traversal.map(|traversal| traversal.steps),
         }
     }
-}
-
-fn id(shape: &BoxShape, name: &str) -> String {
-    if *shape == BoxShape::End { END.to_owned() } else { name.to_owned() }
 }

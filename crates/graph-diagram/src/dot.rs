@@ -29,12 +29,12 @@ fn boxed(one: &DrawnBox) -> String {
         BoxShape::Node(TopologyKind::Wait) => ("hexagon", "#e6fcf5"),
         BoxShape::Node(_) => ("box", "#f8f9fa"),
     };
-    let colour = match one.fired {
+    let colour = match one.mark {
         RunMark::Failed => "#ffe3e3",
         RunMark::Open => "#fff3bf",
         _ => colour,
     };
-    let more = match one.fired {
+    let more = match one.mark {
         RunMark::No => ", color=\"#adb5bd\", fontcolor=\"#868e96\"",
         RunMark::Unknown => "",
         RunMark::Yes | RunMark::Failed | RunMark::Open => ", penwidth=2",
@@ -54,7 +54,7 @@ fn arrowed(drawing: &Drawing, arrow: &Arrow) -> String {
         Stroke::Unconditional => attributes.push("style=dashed".to_owned()),
         Stroke::Otherwise => attributes.push("style=dotted".to_owned()),
     }
-    match arrow.fired {
+    match arrow.mark {
         RunMark::No => attributes.push("color=\"#adb5bd\", fontcolor=\"#868e96\"".to_owned()),
         RunMark::Yes => attributes.push("penwidth=2".to_owned()),
         _ => {}

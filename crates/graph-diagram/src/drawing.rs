@@ -71,7 +71,7 @@ pub(crate) struct DrawnBox {
     /// Its badges: `START`, `INTERRUPT`, `NESTED` …
     pub(crate) badges: Vec<String>,
     pub(crate) shape: BoxShape,
-    pub(crate) fired: RunMark,
+    pub(crate) mark: RunMark,
 }
 
 /// How an arrow is drawn.
@@ -92,7 +92,7 @@ pub(crate) struct Arrow {
     /// The condition, or why it is taken; empty if it always is.
     pub(crate) label: String,
     pub(crate) stroke: Stroke,
-    pub(crate) fired: RunMark,
+    pub(crate) mark: RunMark,
     /// How often a run took it.
     pub(crate) times: u64,
 }
@@ -117,7 +117,7 @@ impl Drawing {
             lines: Vec::new(),
             badges: Vec::new(),
             shape: BoxShape::Start,
-            fired: if traversal.is_some() { RunMark::Yes } else { RunMark::Unknown },
+            mark: if traversal.is_some() { RunMark::Yes } else { RunMark::Unknown },
         });
         for (at, place) in topology.nodes.iter().enumerate() {
             made.node(at, place);
@@ -138,7 +138,7 @@ struct Maker<'t> {
 impl Maker<'_> {
     fn node(&mut self, at: usize, place: &TopologyNode) {
         let known = self.traversal.and_then(|traversal| traversal.nodes.get(at));
-        let fired = match (self.traversal, known) {
+        let mark = match (self.traversal, known) {
             (None, _) => RunMark::Unknown,
             (_, Some(node)) if node.open > 0 => RunMark::Open,
             (_, Some(node)) if node.failed => RunMark::Failed,
@@ -153,7 +153,7 @@ impl Maker<'_> {
             lines,
             badges: self.badges(at, place),
             shape: BoxShape::Node(place.kind),
-            fired,
+            mark,
         });
     }
 
@@ -195,7 +195,7 @@ impl Maker<'_> {
             lines: Vec::new(),
             badges: Vec::new(),
             shape: BoxShape::End,
-            fired: has_ended.map_or(RunMark::Unknown, |ended| if ended { RunMark::Yes } else { RunMark::No }),
+            mark: has_ended.map_or(RunMark::Unknown, |ended| if ended { RunMark::Yes } else { RunMark::No }),
         });
         self.boxes.len() - 1
     }
@@ -203,8 +203,8 @@ impl Maker<'_> {
     fn arrow(&mut self, from: usize, to: Option<usize>, label: String, stroke: Stroke, times: Option<u64>) {
         // The first box is the start.
         let to = to.map_or_else(|| self.end(), |to| to + 1);
-        let fired = times.map_or(RunMark::Unknown, |times| if times > 0 { RunMark::Yes } else { RunMark::No });
-        self.arrows.push(Arrow { from, to, label, stroke, fired, times: times.unwrap_or_default() });
+        let mark = times.map_or(RunMark::Unknown, |times| if times > 0 { RunMark::Yes } else { RunMark::No });
+        self.arrows.push(Arrow { from, to, label, stroke, mark, times: times.unwrap_or_default() });
     }
 
     fn edges(&mut self) {

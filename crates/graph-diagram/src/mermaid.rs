@@ -44,7 +44,7 @@ pub(crate) fn write(drawing: &Drawing) -> String {
         line(&format!("{from} {stroke}{label} {to}"));
     }
     let is_used =
-        |class: &str| drawing.boxes.iter().any(|one| one.shape.word() == class || one.fired.word() == Some(class));
+        |class: &str| drawing.boxes.iter().any(|one| one.shape.word() == class || one.mark.word() == Some(class));
     for (class, style) in CLASSES.iter().filter(|(class, _)| is_used(class)) {
         line(&format!("classDef {} {style}", class_name(class)));
     }
@@ -74,7 +74,7 @@ fn boxed(one: &DrawnBox) -> String {
     let lines = one.lines.iter().map(|line| escaped(line));
     let label: Vec<String> = badges.chain([name]).chain(lines).collect();
     let mut text = format!("{}{open}\"{}\"{close}:::{}", one.id, label.join("<br/>"), class_name(one.shape.word()));
-    if let Some(word) = one.fired.word() {
+    if let Some(word) = one.mark.word() {
         write!(text, "\n    class {} {}", one.id, class_name(word)).expect("writing into a string cannot fail");
     }
     text

@@ -112,7 +112,7 @@ const STYLE: &str = "<style>\
 .box.failed{fill:#ffe3e3;stroke:#c92a2a;stroke-width:2.5}.box.open{fill:#fff3bf;stroke:#f08c00;stroke-width:2.5}\
 text{fill:#212529}text.unfired{fill:#868e96}.name{font-weight:bold}.badge{font-size:9px;fill:#1971c2;letter-spacing:.5px}\
 .arrow{fill:none;stroke:#495057;stroke-width:1.3}.dashed{stroke-dasharray:6 3}.dotted{stroke-dasharray:2 3}\
-.arrow.unfired{stroke:#ced4da}.arrow.fired{stroke:#1864ab;stroke-width:2.5}\
+.arrow.unfired{stroke:#ced4da}.arrow.mark{stroke:#1864ab;stroke-width:2.5}\
 .head{fill:#495057}.head.unfired{fill:#ced4da}.head.fired{fill:#1864ab}\
 .label{font-size:10px}.behind{fill:#fff;fill-opacity:.85}\
 </style>";
@@ -242,7 +242,7 @@ impl Image {
     fn arrow(&mut self, arrow: &Arrow, placed: &PlacedArrow) {
         let Some((last, before)) = placed.points.split_last() else { return };
         let Some(first) = before.first() else { return };
-        let classes = classes("arrow", arrow.fired);
+        let classes = classes("arrow", arrow.mark);
         let dashes = match arrow.stroke {
             Stroke::Solid => "",
             Stroke::Unconditional => " dashed",
@@ -259,7 +259,7 @@ impl Image {
         write!(path, " L{} {}", number(last.x), number(last.y)).expect("writing into a string cannot fail");
         self.line(&format!("<path d=\"{path}\" class=\"{classes}{dashes}\"/>"));
         let from = before.last().copied().unwrap_or(*first);
-        self.head(from, *last, &self::classes("head", arrow.fired));
+        self.head(from, *last, &self::classes("head", arrow.mark));
     }
 
     /// Draws the head of an arrow that comes from a point.
@@ -288,7 +288,7 @@ impl Image {
         ));
         for (row, line) in label.iter().enumerate() {
             let y = top + 12.0 + row as f64 * SMALL.1;
-            let class = classes("label", arrow.fired);
+            let class = classes("label", arrow.mark);
             self.line(&centred(at.x, y, &class, line));
         }
         self.line("</g>");
@@ -296,7 +296,7 @@ impl Image {
 
     fn drawn_box(&mut self, one: &DrawnBox, placed: &PlacedBox) {
         let PlacedBox { centre, width, height } = placed;
-        let class = format!("{} of_{}", classes("box", one.fired), one.shape.word());
+        let class = format!("{} of_{}", classes("box", one.mark), one.shape.word());
         let (left, top) = (centre.x - width / 2.0, centre.y - height / 2.0);
         self.line("<g>");
         let about = [from_ref(&one.name), &one.badges[..], &one.lines[..]].concat().join("\n");
@@ -344,7 +344,7 @@ impl Image {
                 self.line(&format!("<path d=\"M{x} {top} L{x} {bottom}\" class=\"{class}\" fill=\"none\"/>"));
             }
         }
-        let faded = if one.fired == RunMark::No { " unfired" } else { "" };
+        let faded = if one.mark == RunMark::No { " unfired" } else { "" };
         if matches!(one.shape, BoxShape::Start | BoxShape::End) {
             self.line(&centred(centre.x, centre.y + 4.0, &format!("name{faded}"), &one.name));
         } else {
@@ -364,8 +364,8 @@ impl Image {
     }
 }
 
-fn classes(class: &str, fired: RunMark) -> String {
-    fired.word().map_or_else(|| class.to_owned(), |word| format!("{class} {word}"))
+fn classes(class: &str, mark: RunMark) -> String {
+    mark.word().map_or_else(|| class.to_owned(), |word| format!("{class} {word}"))
 }
 
 fn centred(x: f64, y: f64, class: &str, text: &str) -> String {

@@ -7,7 +7,7 @@ pub(crate) fn write(drawing: &Drawing) -> String {
     lines.extend(drawing.run.clone());
     for (at, one) in drawing.boxes.iter().enumerate().filter(|(_, one)| one.shape != BoxShape::End) {
         let badges = one.badges.iter().map(|badge| format!(" [{badge}]")).collect::<String>();
-        let mark = match one.fired {
+        let mark = match one.mark {
             RunMark::Unknown => "",
             RunMark::No => "· ",
             RunMark::Yes => "✓ ",

@@ -120,10 +120,7 @@ impl Engine {
             if self.run_state.position.has_failed(self.graph()) {
                 return Err(Box::pin(self.end_held()).await);
             }
-            if self.run_state.position.waits.is_empty() {
-                // Visits that are made wait for what their nested runs say then.
-                self.looks_inside = false;
-            } else {
+            if !self.run_state.position.waits.is_empty() {
                 Box::pin(self.take_waits()).await?;
                 if self.run_state.position.is_waiting() {
                     return Err(Box::pin(self.wait()).await);

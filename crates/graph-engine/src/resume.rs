@@ -93,12 +93,9 @@ impl RuntimeServices {
             };
             let opened = RunSecrets::open(code, &origin, self.encryption_key.as_ref(), true);
             let Ok(Some(secrets)) = opened else { return Ok(()) };
-            match self.read_journal(code, &origin, &signed, Some(&secrets)) {
-                Ok(journal) => from = journal.start.from.map(|from| from.run),
-                Err(error) => {
-                    tracing::warn!(%origin, %error, "a fork does not know the secrets of the run where it began");
-                }
-            }
+            let unread = |error| tracing::warn!(%origin, %error, "a fork does not know the secrets of its origin");
+            let read = self.read_journal(code, &origin, &signed, Some(&secrets)).map_err(unread);
+            from = read.ok().and_then(|journal| Some(journal.start.from?.run));
             run_secrets.learn_from(&secrets);
         }
         Ok(())
@@ -245,8 +242,6 @@ impl RuntimeServices {
         };
         lease.stops(&begin.stop);
         let was = store.find(run).await.map_err(store_failed)?.status;
-        // All of a run that waits is durable, and its nested runs have not continued without it.
-        let looks_inside = code.can_park && was != Status::Waiting;
         // The journal may have grown since it was read, before the run was leased.
         let last = signed.len() - 1;
         let later = store.load_from(run, last as u64).await.map_err(store_failed)?;
@@ -265,6 +260,8 @@ impl RuntimeServices {
         let (limit, depth) = (begin.max_steps, begin.depth);
         let entry = Resume { steps: position.steps, grants: granted(&*machine, &ceiling), limit, depth };
         entry.apply(&mut position);
+        // All of a run that waits is durable, and its nested runs wait too. Those of one that was cancelled or failed were ended with it.
+        let looks_inside = was != Status::Waiting && position.waits.iter().any(|wait| wait.opened.is_inside());
         let before = match counts_inside(code, &position, begin.meter.is_some()) {
             visits if visits.is_empty() => BTreeMap::new(),
             visits => steps_inside(&**store, &public, run, visits).await?,

@@ -25,13 +25,13 @@ pub(crate) struct DiagramArguments {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Show how often this run visited each node and took each edge
-    #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
+    #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text), requires = "place")]
     run: Option<RunId>,
     /// The SQLite file that holds the run
-    #[arg(long, value_name = "FILE", requires = "run", conflicts_with = "files")]
+    #[arg(long, value_name = "FILE", requires = "run", group = "place")]
     store: Option<PathBuf>,
     /// The directory of a project whose .ai holds the files of the run, in place of a store
-    #[arg(long, value_name = "DIR", requires = "run")]
+    #[arg(long, value_name = "DIR", requires = "run", group = "place")]
     files: Option<PathBuf>,
     /// The public key that verifies the run, a PEM file [default: your own]
     #[arg(long, value_name = "FILE", requires = "run")]

@@ -17,8 +17,7 @@ use std::time::Duration;
 use clap::Args;
 use graph_compiler::diagnostic::{Diagnostic, Severity};
 use graph_model::duration;
-use graph_model::name::ItemId;
-use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
+use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{
     Builder, Durability, EncryptionKey, MemoryStore, Options, Progress, ProjectFiles, ResumeError, RunError, RunId,
     Runtime, StartError, Value,
@@ -26,6 +25,7 @@ use graph_runtime::{
 use graph_signing::SecretKey;
 use serde_json::json;
 
+use super::stored_run::{found, not_found};
 use super::{signing_key, stored, stored_run};
 use crate::outcome::Error;
 use crate::output::UNDONE;
@@ -332,24 +332,8 @@ enum Beginning {
 
 /// Loads the graph, and reports its mistakes as `graph check` does. Also returns the graph's file.
 pub(super) fn load(named: &Path, voice: Voice) -> Result<(Library, Interpreted, PathBuf), RunCommandFailure> {
-    let working = std::env::current_dir().map_err(|error| RunCommandFailure::of(UNDONE, error))?;
-    let path = working.join(named);
-    let (library, file) = if path.exists() {
-        // A file's path determines the tree that it is part of, so `..` and links in it are resolved first.
-        let path = path.canonicalize().map_err(|error| Error::file("read", &path, &error))?;
-        (Library::around(&working, &path, Toolbox::new()), path)
-    } else {
-        let library = Library::open(&working.join("graphs"), Toolbox::new());
-        let id = named.to_str().and_then(|id| ItemId::new(id).ok());
-        let Some(file) = id.and_then(|id| library.find(&id)) else {
-            let name = named.display();
-            return Err(RunCommandFailure::new(
-                PROBLEMS,
-                format_args!("there is no file `{name}`, and no graph of that id in the tree `graphs`"),
-            ));
-        };
-        (library, file)
-    };
+    let nothing = || RunCommandFailure::new(PROBLEMS, not_found(named));
+    let (library, file) = found(named)?.ok_or_else(nothing)?;
     let show = |diagnostics: &[Diagnostic]| {
         for diagnostic in diagnostics {
             err!("{}\n", diagnostic.render_coloured());

@@ -142,23 +142,30 @@ pub(crate) fn start_of(records: &[SignedRecord]) -> Option<Start> {
     }
 }
 
-/// Loads the graph of a file; or, if there is no such file, the one with this id in the tree `graphs`.
-///
-/// # Errors
-///
-/// If there is neither, or the graph has mistakes.
-pub(crate) fn named(graph: &Path) -> Result<Interpreted, Error> {
+/// Finds a graph that is named by its file; or, if there is no such file, by its id in the tree `graphs`. Returns its tree and its file.
+pub(crate) fn found(named: &Path) -> Result<Option<(Library, PathBuf)>, Error> {
     let working = std::env::current_dir()?;
-    if working.join(graph).exists() {
-        return load(graph);
+    let path = working.join(named);
+    if path.exists() {
+        // A file's path determines the tree that it is part of, so `..` and links in it are resolved first.
+        let path = path.canonicalize().map_err(|error| Error::file("read", &path, &error))?;
+        return Ok(Some((Library::around(&working, &path, Toolbox::new()), path)));
     }
     let library = Library::open(&working.join("graphs"), Toolbox::new());
-    match graph.to_str().and_then(|id| library.find(&ItemId::new(id).ok()?)) {
-        Some(file) => of(&library, &file),
-        None => {
-            Err(Error::new(format!("there is no file {0}, and no graph `{0}` in the tree `graphs`", graph.display())))
-        }
-    }
+    let file = named.to_str().and_then(|id| library.find(&ItemId::new(id).ok()?));
+    Ok(file.map(|file| (library, file)))
+}
+
+/// Says that [`found`] finds nothing.
+pub(crate) fn not_found(named: &Path) -> Error {
+    let name = named.display();
+    Error::new(format!("there is no file `{name}`, and no graph of that id in the tree `graphs`"))
+}
+
+/// Loads a graph that is named by its file, or by its id in the tree `graphs`.
+pub(crate) fn named(graph: &Path) -> Result<Interpreted, Error> {
+    let (library, file) = found(graph)?.ok_or_else(|| not_found(graph))?;
+    of(&library, &file)
 }
 
 /// Loads a graph from its file.

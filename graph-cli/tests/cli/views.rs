@@ -295,9 +295,15 @@ fn a_graph_and_the_ways_of_a_run_are_drawn() {
     // Nothing to draw.
     let nothing = drawn(&["none"]);
     assert_eq!(nothing.code, 3);
-    assert!(nothing.err.contains("there is no file none, and no graph `none` in the tree `graphs`"), "{}", nothing.err);
+    assert!(
+        nothing.err.contains("there is no file `none`, and no graph of that id in the tree `graphs`"),
+        "{}",
+        nothing.err
+    );
     assert_eq!(drawn(&[]).code, 2);
-    assert_eq!(drawn(&["--run", "r"]).code, 3);
+    assert_eq!(drawn(&["--run", "r"]).code, 2);
+    assert_eq!(drawn(&["test/g", "--store", "runs.db"]).code, 2);
+    assert_eq!(drawn(&["--run", "r", "--store", "runs.db", "--files", "."]).code, 2);
     let nobody = drawn(&["--run", "nobody", "--store", "runs.db"]);
     assert!(nobody.code != 0 && nobody.err.contains("nobody"), "{}", nobody.err);
     let unsigned = place.read("graphs/g.yaml").replace("echo a", "echo c");

@@ -8,42 +8,27 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::answer::Proposal;
 use graph_runtime::history::Fork;
 use graph_runtime::{
-    ActionError, EncryptionKey, ForkRun, Map, MemoryStore, NamedAnswer, NamedSignal, ResumeError, RunError, RunId,
-    Runtime, SecretKey, Status, Store, Value, WorkerOptions, audit_tree,
+    ActionError, ForkRun, Map, MemoryStore, NamedAnswer, NamedSignal, ResumeError, RunId, Runtime, SecretKey, Status,
+    Store, Value, WorkerOptions, audit_tree,
 };
 use serde_json::json;
 
 use crate::answers::People;
 use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::nested_waits::ids;
 use crate::pauses::{Once, control, suspending, suspending_in};
 use crate::recovery::Failing;
+use crate::secret_answers::{key, secretive};
 use crate::support::{KEY, id, runtime};
 use crate::waits::{assert_proven, records, store};
 
 /// A secret in the tests.
 const PIN: &str = "pin-9182-7364";
 
-fn secretive(store: impl Store, people: &People, encrypts: Option<EncryptionKey>) -> Runtime {
-    let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap();
-    let people = people.clone();
-    let builder = builder.answer_keys(move || people.clone());
-    encrypts.into_iter().fold(builder, |builder, key| builder.encrypt_with(key)).build().unwrap()
-}
-
-fn key(byte: u8) -> EncryptionKey {
-    EncryptionKey::from_bytes([byte; 32])
-}
-
-/// Returns the ids of the waits of a run that waits.
-fn open(error: RunError) -> Vec<String> {
-    let RunError::Waiting { waits, .. } = error else { unreachable!("{error}") };
-    waits.into_iter().map(|wait| wait.id.to_string()).collect()
-}
-
 async fn resumed(runtime: &Runtime, graph: &Interpreted, run: &RunId) -> Result<Value, Vec<String>> {
     let run = runtime.resume(graph.clone(), run).await.unwrap().await;
-    run.map(|finished| finished.output).map_err(open)
+    run.map(|finished| finished.output).map_err(ids)
 }
 
 /// Everything that a store has of its runs.
@@ -56,6 +41,13 @@ async fn stored(store: &MemoryStore) -> String {
     text
 }
 
+/// Nodes of graphs with two branches, of which one runs a graph.
+const NEST: (&str, &str) =
+    ("nest", r#"{"line":2,"does":{"action":0},"assign":{"got":"${result.output}"},"next":[{"to":"met"}]}"#);
+const MET: (&str, &str) =
+    ("met", r#"{"line":5,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#);
+const DONE: (&str, &str) = ("done", r#"{"line":6,"does":"return","output":"${state.got}"}"#);
+
 const NESTED: &[&str] = &["rye.execute.tool.test.tool"];
 const OUTERMOST: Program<'static> = Program {
     keys: &[Key { name: "got", initial: None }],
@@ -64,7 +56,7 @@ const OUTERMOST: Program<'static> = Program {
     permissions: NESTED,
     nodes: &[
         ("one", r#"{"line":2,"does":{"action":0},"assign":{"got":"${result.output}"},"next":[{"to":"done"}]}"#),
-        ("done", r#"{"line":6,"does":"return","output":"${state.got}"}"#),
+        DONE,
     ],
     ..PROGRAM
 };
@@ -92,9 +84,9 @@ async fn an_answer_reaches_a_run_inside_a_visit_that_is_suspended() {
         nodes: &[
             ("all", r#"{"line":1,"does":"gate","next":{"all":[{"to":"short"},{"to":"nest"}]}}"#),
             ("short", r#"{"line":1,"does":"wait","wait":{"timeout_ms":60000},"next":[{"to":"met"}]}"#),
-            ("nest", r#"{"line":2,"does":{"action":0},"assign":{"got":"${result.output}"},"next":[{"to":"met"}]}"#),
-            ("met", r#"{"line":5,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
-            ("done", r#"{"line":6,"does":"return","output":"${state.got}"}"#),
+            NEST,
+            MET,
+            DONE,
         ],
         ..OUTERMOST
     };
@@ -104,7 +96,7 @@ async fn an_answer_reaches_a_run_inside_a_visit_that_is_suspended() {
     let ann = people.add(11, "Ann", &[]);
     let runtime = secretive(store.clone(), &people, None);
     let left = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await;
-    assert_eq!(open(left.unwrap_err()), ["1/2#1", "1/3/1#1"]);
+    assert_eq!(ids(left.unwrap_err()), ["1/2#1", "1/3/1#1"]);
     clock.advance(Duration::from_secs(61));
     assert_eq!(resumed(&runtime, &graph, &run).await, Err(vec!["1/3/1#1".to_owned()]));
     let question = runtime.questions(&graph, &run).await.unwrap().remove(0);
@@ -140,13 +132,13 @@ async fn a_signal_reaches_a_run_inside_a_visit_whose_failure_is_held() {
                 "all",
                 r#"{"line":1,"does":"gate","next":{"all":[{"to":"nest"},{"to":"short"}],"on_branch_error":"finish"}}"#,
             ),
-            ("nest", r#"{"line":2,"does":{"action":0},"assign":{"got":"${result.output}"},"next":[{"to":"met"}]}"#),
+            NEST,
             (
                 "short",
                 r#"{"line":1,"does":"wait","wait":{"signals":["note"],"timeout_ms":60000,"on_timeout":3},"next":[{"to":"met"}]}"#,
             ),
-            ("met", r#"{"line":5,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
-            ("done", r#"{"line":6,"does":"return","output":"${state.got}"}"#),
+            MET,
+            DONE,
         ],
         ..OUTERMOST
     };
@@ -161,7 +153,7 @@ async fn a_signal_reaches_a_run_inside_a_visit_whose_failure_is_held() {
     let ((store, clock), run) = (store(), id("run"));
     let runtime = runtime(store.clone());
     let left = runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await;
-    assert_eq!(open(left.unwrap_err()), ["1/3#1"]);
+    assert_eq!(ids(left.unwrap_err()), ["1/3#1"]);
     runtime.signal(&graph, &run, NamedSignal::new("1/2/paid", json!(5)), "a").await.unwrap();
     clock.advance(Duration::from_secs(61));
     assert_eq!(resumed(&runtime, &graph, &run).await, Ok(json!("paid")));
@@ -186,8 +178,7 @@ async fn a_shared_signal_is_in_time_for_a_call_that_is_made_again() {
         ..PROGRAM
     };
     let one = r#"{"line":2,"does":{"action":0},"share_signals":["paid"],"retry":{"attempts":3,"delay_ms":0,"on":["any"]},"assign":{"got":"${result.output}"},"next":[{"to":"done"}]}"#;
-    let outer =
-        Program { settings: r#"{"signals":{"paid":{}}}"#, nodes: &[("one", one), OUTERMOST.nodes[1]], ..OUTERMOST };
+    let outer = Program { settings: r#"{"signals":{"paid":{}}}"#, nodes: &[("one", one), DONE], ..OUTERMOST };
     let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(Interpreted::new(&inner, |_, p| Ok(p)));
     let ((store, clock), run) = (store(), id("run"));
     let runtime = runtime(store.clone());
@@ -220,8 +211,8 @@ async fn a_run_that_died_before_it_waited_is_proven() {
                 "past",
                 r#"{"line":1,"does":"wait","wait":{"until":"1972-09-26T00:00:00Z"},"assign":{"got":"past"},"next":[{"to":"met"}]}"#,
             ),
-            ("met", r#"{"line":5,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
-            ("done", r#"{"line":6,"does":"return","output":"${state.got}"}"#),
+            MET,
+            DONE,
         ],
         ..OUTERMOST
     };
@@ -298,7 +289,7 @@ async fn a_run_inside_whose_key_is_not_there_keeps_waiting() {
     let outer = Program {
         nodes: &[
             ("one", one),
-            OUTERMOST.nodes[1],
+            DONE,
             ("failed", r#"{"line":6,"does":"return","output":{"failed":"${state._last_error.error}"}}"#),
         ],
         ..OUTERMOST

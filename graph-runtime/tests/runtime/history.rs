@@ -256,6 +256,33 @@ async fn a_fork_that_does_not_fit_is_refused_and_leaves_nothing() {
     assert_eq!(store.list().await.unwrap().len(), 1);
 }
 
+/// A join that too few branches can reach leads to its other node.
+#[tokio::test]
+async fn a_traversal_knows_of_a_join_that_too_few_branches_reach() {
+    for (fails, ways) in [(true, [0, 1]), (false, [1, 0])] {
+        let nodes = &[
+            ("all", r#"{"line":1,"does":"gate","next":{"all":[{"to":"a"},{"to":"b"}],"on_branch_error":"collect"}}"#),
+            ("a", r#"{"line":2,"does":{"action":0},"params":"a","next":[{"to":"met"}]}"#),
+            ("b", r#"{"line":2,"does":{"action":0},"params":"b","next":[{"to":"met"}]}"#),
+            (
+                "met",
+                r#"{"line":3,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true,"quorum":{"need":2,"fewer":5}},"next":[{"to":"done"}]}"#,
+            ),
+            ("done", r#"{"line":4,"does":"return"}"#),
+            ("few", r#"{"line":5,"does":"return"}"#),
+        ];
+        let graph = Interpreted::new(&Program { nodes, ..PROGRAM }, move |_, params| match params.as_str() {
+            Some("a") if fails => Err(ActionError::permanent("a fails")),
+            _ => Ok(params),
+        });
+        let (store, run) = (MemoryStore::new(), id("run"));
+        runtime(&store).start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+        let seen = traversal(&graph, &run, &store.load(&run).await.unwrap(), &key().public()).unwrap();
+        let times = |way| seen.ways.get(&(3, way)).copied().unwrap_or_default();
+        assert_eq!([times(TraversedWay::Edge(0)), times(TraversedWay::Fewer)], ways);
+    }
+}
+
 /// The visits of a run and the ways that it took, counted: a loop, branches for a list, a failure with a target, and a wait.
 #[tokio::test]
 async fn a_traversal_counts_visits_and_ways() {

@@ -100,7 +100,7 @@ fn inputs(list: Value) -> Map<String, Value> {
 }
 
 /// The ids of the waits that a run says it waits for.
-fn ids(error: RunError) -> Vec<String> {
+pub(crate) fn ids(error: RunError) -> Vec<String> {
     assert!(matches!(error, RunError::Waiting { .. }), "{error}");
     let RunError::Waiting { waits, .. } = error else { return Vec::new() };
     waits.into_iter().map(|wait| wait.id.to_string()).collect()
@@ -223,6 +223,13 @@ async fn a_cancelled_run_ends_what_waits_inside() {
         assert_eq!(one.status, Status::Cancelled, "{}", one.run);
     }
     assert_proven(&store, &graph, &run, Status::Cancelled).await;
+    // When it is resumed, they wait again.
+    let left = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap_err();
+    assert_eq!(ids(left), ["1.0/2#1", "1.1/2#1"]);
+    for one in store.list().await.unwrap() {
+        assert_eq!(one.status, Status::Waiting, "{}", one.run);
+    }
+    assert_proven(&store, &graph, &run, Status::Running).await;
 }
 
 #[tokio::test]

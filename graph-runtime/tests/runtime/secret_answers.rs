@@ -54,11 +54,11 @@ fn transfer(seen: &Seen) -> Interpreted {
     })
 }
 
-fn key(byte: u8) -> EncryptionKey {
+pub(crate) fn key(byte: u8) -> EncryptionKey {
     EncryptionKey::from_bytes([byte; 32])
 }
 
-fn secretive(store: impl Store, people: &People, encrypts: Option<EncryptionKey>) -> Runtime {
+pub(crate) fn secretive(store: impl Store, people: &People, encrypts: Option<EncryptionKey>) -> Runtime {
     let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap();
     let people = people.clone();
     let builder = builder.answer_keys(move || people.clone());

@@ -69,6 +69,14 @@ fn graph() -> Interpreted {
     Interpreted::new(&OUTER, |_, params| Ok(params)).nesting(inner)
 }
 
+/// Returns a graph whose only visit runs a graph with these nodes, and shares payments with it.
+fn around(nodes: &[(&str, &str)]) -> Interpreted {
+    let inner = Interpreted::new(&Program { nodes, ..INNER }, |_, params| Ok(params));
+    let one = OUTER.nodes[1].1.replace("met", "done");
+    let outer = Program { nodes: &[("one", one.as_str()), OUTER.nodes[5]], ..OUTER };
+    Interpreted::new(&outer, |_, params| Ok(params)).nesting(inner)
+}
+
 struct Shop {
     store: MemoryStore,
     clock: Arc<ManualClock>,
@@ -397,11 +405,7 @@ async fn a_shared_signal_is_in_time_beside_others() {
         ("met", r#"{"line":3,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
         ("done", r#"{"line":4,"does":"return","output":"${state.got}"}"#),
     ];
-    let inner = Interpreted::new(&Program { nodes, ..INNER }, |_, params| Ok(params));
-    let one = OUTER.nodes[1].1.replace("met", "done");
-    let outer = Program { nodes: &[("one", one.as_str()), OUTER.nodes[5]], ..OUTER };
-    let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(inner);
-    let ((store, clock), run) = (store(), id("run"));
+    let (graph, (store, clock), run) = (around(nodes), store(), id("run"));
     let runtime = runtime(store.clone());
     runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
     clock.advance(Duration::from_secs(5));
@@ -496,12 +500,8 @@ async fn a_run_inside_continues_at_the_time_of_its_signal() {
         ("met", r#"{"line":3,"does":"gate","join":{"of":[1,2],"fan":0,"closes":true},"next":[{"to":"done"}]}"#),
         ("done", r#"{"line":4,"does":"return","output":"${state.got}"}"#),
     ];
-    let one = OUTER.nodes[1].1.replace("met", "done");
-    let outer = Program { nodes: &[("one", one.as_str()), OUTER.nodes[5]], ..OUTER };
     for names in [["1/paid", "paid"], ["paid", "1/paid"], ["paid", "paid"]] {
-        let inner = Interpreted::new(&Program { nodes, ..INNER }, |_, params| Ok(params));
-        let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(inner);
-        let ((store, clock), run) = (store(), id("run"));
+        let (graph, (store, clock), run) = (around(nodes), store(), id("run"));
         let runtime = runtime(store.clone());
         runtime.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
         for (number, name) in (1..).zip(names) {
@@ -512,6 +512,39 @@ async fn a_run_inside_continues_at_the_time_of_its_signal() {
         clock.advance(Duration::from_secs(3600));
         let finished = runtime.resume(graph.clone(), &run).await.unwrap().await.unwrap();
         assert_eq!(finished.output, json!([{"one": [1, 2]}]), "{names:?}");
+        assert_proven(&store, &graph, &run, Status::Completed).await;
+    }
+}
+
+/// A run inside continued, and its process died before the run around it wrote down the next wait there. A signal that comes before that
+/// wait is due is in time, when the run is resumed long after.
+#[tokio::test]
+async fn a_signal_is_in_time_for_a_wait_that_a_crash_hid() {
+    let nodes = &[
+        (
+            "a",
+            r#"{"line":1,"does":"wait","wait":{"signals":["note"]},"assign":{"got":"${result.note}"},"next":[{"to":"b"}]}"#,
+        ),
+        (
+            "b",
+            r#"{"line":2,"does":"wait","wait":{"signals":["paid"],"timeout_ms":600000,"on_timeout":2},"assign":{"got":"${result.paid}"},"next":[{"to":"done"}]}"#,
+        ),
+        ("done", r#"{"line":3,"does":"return","output":"${state.got}"}"#),
+    ];
+    for (writes, is_written) in (0..8).flat_map(|writes| [(writes, false), (writes, true)]) {
+        let (graph, (store, clock), run) = (around(nodes), store(), id("run"));
+        let plain = runtime(store.clone());
+        plain.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+        plain.signal(&graph, &run, NamedSignal::new("1/note", json!(1)), "a").await.unwrap();
+        let failing = runtime(Failing::after(&store, writes, is_written));
+        if let Ok(run) = failing.resume(graph.clone(), &run).await {
+            drop(run.await);
+        }
+        clock.advance(Duration::from_secs(1));
+        plain.signal(&graph, &run, NamedSignal::new("paid", json!(2)), "b").await.unwrap();
+        clock.advance(Duration::from_secs(3600));
+        let finished = plain.resume(graph.clone(), &run).await.unwrap().await.unwrap();
+        assert_eq!(finished.output, json!([{"one": [1, 2]}]), "{writes} {is_written}");
         assert_proven(&store, &graph, &run, Status::Completed).await;
     }
 }

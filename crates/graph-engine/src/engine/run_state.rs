@@ -88,7 +88,7 @@ pub(crate) struct Engine {
     pub(crate) context: StepContext,
     /// Whether the run has yet to begin; hooks are notified of its start.
     pub(crate) is_new: bool,
-    /// Whether nested runs may have continued since the run said what they wait for: a process died between.
+    /// Whether the nested runs that it waits for may not wait: they were ended with it, or its process died.
     pub(crate) looks_inside: bool,
     /// The visits so far, if the runtime keeps them.
     pub(crate) history: Option<Vec<Visit>>,

@@ -77,15 +77,13 @@ impl Engine {
     /// Continues the visits whose waits are over: they are part of the next step, and the journal says so before it begins.
     pub(super) async fn take_waits(&mut self) -> Result<(), RunError> {
         self.run_state().continued.clear();
-        let inside = || self.run_state.position.waits.iter().filter(|wait| wait.opened.is_inside());
-        if self.looks_inside && inside().next().is_some() {
-            // Nothing else is over before it is known what the nested runs wait for.
+        if take(&mut self.looks_inside) {
+            // Nothing else is over before the nested runs wait again.
             let at = self.store_time().await?;
-            let taken = inside().map(|wait| TakenWait::new(wait.step, at)).collect();
-            self.looks_inside = false;
+            let inside = self.run_state.position.waits.iter().filter(|wait| wait.opened.is_inside());
+            let taken = inside.map(|wait| TakenWait::new(wait.step, at)).collect();
             return self.end_waits(taken).await;
         }
-        self.looks_inside = false;
         if self.wait_time == WaitTime::Held {
             return Ok(());
         }

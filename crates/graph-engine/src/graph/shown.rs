@@ -54,40 +54,32 @@ impl EdgeCondition {
     fn text(&self) -> Option<String> {
         match self {
             Self::Always | Self::Tree(Condition::Always) => None,
-            Self::All(tests) => Some(tests.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")),
-            Self::Tree(condition) => Some(Shown(condition).to_string()),
+            Self::All(tests) if tests.is_empty() => None,
+            Self::All(tests) => Some(listed(tests.iter().map(ToString::to_string), " and ")),
+            Self::Tree(condition) => Some(text(condition)),
         }
     }
 }
 
-/// A condition as text. A list inside another has parentheses.
-struct Shown<'c>(&'c Condition<Comparison>);
-
-impl Display for Shown<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let list = |list: &[Condition<Comparison>], word: &str, f: &mut Formatter<'_>| {
-            for (at, one) in list.iter().enumerate() {
-                if at > 0 {
-                    write!(f, " {word} ")?;
-                }
-                match one {
-                    Condition::All(_) | Condition::Any(_) => write!(f, "({})", Shown(one))?,
-                    _ => Shown(one).fmt(f)?,
-                }
-            }
-            Ok(())
-        };
-        match self.0 {
-            Condition::Always => f.write_str("always"),
-            Condition::Test(test) => test.fmt(f),
-            // A list without conditions: all of it hold, and not any.
-            Condition::All(conditions) if conditions.is_empty() => f.write_str("always"),
-            Condition::Any(conditions) if conditions.is_empty() => f.write_str("never"),
-            Condition::All(conditions) => list(conditions, "and", f),
-            Condition::Any(conditions) => list(conditions, "or", f),
-            Condition::Not(one) => write!(f, "not ({})", Shown(one)),
-        }
+/// Returns a condition as text. A list inside another has parentheses.
+fn text(condition: &Condition<Comparison>) -> String {
+    let one = |one: &Condition<Comparison>| match one {
+        Condition::All(_) | Condition::Any(_) => format!("({})", text(one)),
+        _ => text(one),
+    };
+    match condition {
+        Condition::Always => "always".to_owned(),
+        Condition::Test(test) => test.to_string(),
+        Condition::Any(conditions) if conditions.is_empty() => "never".to_owned(),
+        Condition::All(conditions) if conditions.is_empty() => "always".to_owned(),
+        Condition::All(conditions) => listed(conditions.iter().map(one), " and "),
+        Condition::Any(conditions) => listed(conditions.iter().map(one), " or "),
+        Condition::Not(one) => format!("not ({})", text(one)),
     }
+}
+
+fn listed(texts: impl Iterator<Item = String>, between: &str) -> String {
+    texts.collect::<Vec<_>>().join(between)
 }
 
 impl Display for Comparison {
@@ -119,13 +111,10 @@ impl Display for CompiledTerm {
                 TextPiece::First(paths) => write!(f, "${{{}}}", either(paths)),
                 TextPiece::Input(path, _) => write!(f, "{{input:{}}}", path.segments.join(".")),
             }),
-            Self::List(list) => {
-                let list: Vec<String> = list.iter().map(ToString::to_string).collect();
-                write!(f, "[{}]", list.join(", "))
-            }
+            Self::List(list) => write!(f, "[{}]", listed(list.iter().map(ToString::to_string), ", ")),
             Self::Object(fields) => {
-                let fields: Vec<String> = fields.iter().map(|(name, term)| format!("{name}: {term}")).collect();
-                write!(f, "{{ {} }}", fields.join(", "))
+                let fields = fields.iter().map(|(name, term)| format!("{name}: {term}"));
+                write!(f, "{{ {} }}", listed(fields, ", "))
             }
         }
     }
@@ -133,5 +122,5 @@ impl Display for CompiledTerm {
 
 /// Returns paths of which the first that is not null counts.
 fn either(paths: &[ResolvedPath]) -> String {
-    paths.iter().map(|path| path.written.as_str()).collect::<Vec<_>>().join(" || ")
+    listed(paths.iter().map(|path| path.written.clone()), " || ")
 }

@@ -1,11 +1,11 @@
 //! The shape of a graph: its nodes and where they lead.
 
 use crate::graph::compiled::{CompiledGraph, tables};
-use crate::graph::node::{CompiledKey, CompiledKind, CompiledNode, CompiledRoute, CompiledTool};
+use crate::graph::node::{CompiledHook, CompiledKind, CompiledNode, CompiledRoute, CompiledTool, CompiledWait};
 use graph_model::digest::Digest;
 use graph_model::name::GraphId;
 use graph_model::program::{
-    self, CallLimits, EntryPoint, Event, Executor, ItemType, Join, OnBranchError, OnError, OnMaxSteps, OnNoMatch, Rest,
+    CallLimits, EntryPoint, Event, Executor, ItemType, Join, OnBranchError, OnError, OnMaxSteps, OnNoMatch, Rest,
     Retry, Verb,
 };
 use graph_model::reducer::{Channels, KeptChannels};
@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 /// [`TopologyOf`](crate::machine::TopologyOf). [`CompiledGraph::named_topology`] names them by their names, which is the form to be
 /// written as JSON and read back. [`CompiledGraph::topology`] and [`TypedGraph`](crate::machine::TypedGraph) have examples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Topology<N = usize> {
     /// The graph's id.
@@ -55,7 +54,6 @@ pub struct Topology<N = usize> {
 
 /// The rules for the runs of a graph. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TopologyPolicy {
     /// The maximum number of steps of a run (R130).
@@ -80,7 +78,6 @@ pub struct TopologyPolicy {
 
 /// A hook of a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TopologyHook {
     /// Its name.
@@ -93,7 +90,6 @@ pub struct TopologyHook {
 
 /// A place where a run can begin, besides the start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TopologyEntry<N = usize> {
     /// Its name.
@@ -109,7 +105,6 @@ pub struct TopologyEntry<N = usize> {
 
 /// A node and where it leads. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TopologyNode<N = usize> {
     /// The node.
@@ -198,7 +193,6 @@ impl TopologyKind {
 
 /// The tool that a node calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TopologyTool {
     /// Its id; `None` if it is known only at each call.
@@ -215,7 +209,6 @@ pub struct TopologyTool {
 
 /// A wait of a node. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TopologyWait {
     /// The time until which it waits, as text.
@@ -234,7 +227,6 @@ pub struct TopologyWait {
 
 /// An edge of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TopologyEdge<N = usize> {
     /// Where it leads; `None` ends the path.
@@ -245,7 +237,6 @@ pub struct TopologyEdge<N = usize> {
 
 /// How a node waits for the branches of a fan-out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TopologyJoin<N = usize> {
     /// The nodes that lead to it.
@@ -325,20 +316,35 @@ impl CompiledGraph {
             finishes: join.quorum.is_some_and(|quorum| quorum.rest == Rest::Finish),
             fewer: join.quorum.and_then(|quorum| quorum.fewer).map(&name),
         };
+        let tool = |tool: &CompiledTool| TopologyTool {
+            id: tool.id.as_ref().map(ToString::to_string),
+            verb: tool.verb,
+            item: tool.item,
+            is_graph: tool.by == Executor::Graph,
+            capability: tool.capability.as_ref().map(ToString::to_string),
+        };
+        let wait = |wait: &CompiledWait| TopologyWait {
+            until: wait.until.as_ref().map(ToString::to_string),
+            timeout_ms: wait.timeout_ms,
+            signals: wait.signals.clone(),
+            asks: wait.ask.is_some(),
+            role: wait.ask.as_ref().and_then(|ask| ask.role.clone()),
+            count: wait.ask.as_ref().map_or(0, |ask| ask.count),
+        };
         let place = |(at, node): (u16, &CompiledNode)| {
             let edges = node.targets().zip(node.next.conditions());
             TopologyNode {
                 node: name(at),
                 name: node.name.clone(),
                 kind: kind_of(&node.kind),
-                tool: node.kind.calls().and_then(|tool| tables.tool(tool)).map(TopologyTool::of),
+                tool: node.kind.calls().and_then(|at| tables.tool(at)).map(tool),
                 edges: edges.map(|(to, when)| TopologyEdge { to: to.map(&name), when }).collect(),
                 route: node.next.shape(),
                 over: node.over(),
                 width: node.calls_at_a_time(),
                 on_error: node.on_error.map(&name),
                 on_branch_error: node.on_branch_error,
-                wait: node.wait().map(TopologyWait::of),
+                wait: node.wait().map(wait),
                 on_timeout: node.on_timeout().map(&name),
                 join: node.join.as_ref().map(joins),
                 cancels: node.cancels,
@@ -358,11 +364,8 @@ impl CompiledGraph {
             path: at.branches.iter().map(|branch| tables.branch_of(branch)).collect(),
             elements: at.branches.iter().map(|branch| branch.element.as_ref().map(ToString::to_string)).collect(),
         };
-        let hook = |hook: &super::CompiledHook| TopologyHook {
-            name: hook.name.clone(),
-            event: hook.event,
-            when: hook.condition(),
-        };
+        let hook =
+            |hook: &CompiledHook| TopologyHook { name: hook.name.clone(), event: hook.event, when: hook.condition() };
         let is_visited = |(at, _): &(u16, &CompiledNode)| *at != tables.start || !tables.starts_in_branches();
         let settings = &tables.settings;
         Topology {
@@ -372,56 +375,29 @@ impl CompiledGraph {
             meaning: settings.meaning,
             start: tables.first_nodes().map(&name).collect(),
             entries: settings.entries.iter().map(entry).collect(),
-            keys: tables.keys.iter().map(|key| (key.name.clone(), first_value(key))).collect(),
+            keys: tables
+                .keys
+                .iter()
+                .map(|key| (key.name.clone(), key.initial.clone().filter(|first| !first.is_null())))
+                .collect(),
             channels: settings.channels.clone(),
             keep: settings.keep.clone(),
             signals: settings.signals.keys().cloned().collect(),
             permissions: tables.permissions.patterns().iter().map(ToString::to_string).collect(),
             env: tables.env.clone(),
-            policy: TopologyPolicy::of(settings),
+            policy: TopologyPolicy {
+                max_steps: settings.max_steps,
+                on_max_steps: settings.on_max_steps,
+                on_error: settings.on_error,
+                on_no_match: settings.on_no_match,
+                depth: settings.depth,
+                timeout_ms: settings.timeout_ms,
+                deadline_ms: settings.deadline_ms,
+                visits: settings.visits,
+                steps: settings.steps,
+            },
             hooks: tables.hooks.iter().map(hook).collect(),
             nodes: (0..).zip(&tables.nodes).filter(is_visited).map(place).collect(),
-        }
-    }
-}
-
-impl TopologyPolicy {
-    fn of(settings: &program::Settings) -> Self {
-        Self {
-            max_steps: settings.max_steps,
-            on_max_steps: settings.on_max_steps,
-            on_error: settings.on_error,
-            on_no_match: settings.on_no_match,
-            depth: settings.depth,
-            timeout_ms: settings.timeout_ms,
-            deadline_ms: settings.deadline_ms,
-            visits: settings.visits,
-            steps: settings.steps,
-        }
-    }
-}
-
-impl TopologyTool {
-    fn of(tool: &CompiledTool) -> Self {
-        Self {
-            id: tool.id.as_ref().map(ToString::to_string),
-            verb: tool.verb,
-            item: tool.item,
-            is_graph: tool.by == Executor::Graph,
-            capability: tool.capability.as_ref().map(ToString::to_string),
-        }
-    }
-}
-
-impl TopologyWait {
-    fn of(wait: &super::CompiledWait) -> Self {
-        Self {
-            until: wait.until.as_ref().map(ToString::to_string),
-            timeout_ms: wait.timeout_ms,
-            signals: wait.signals.clone(),
-            asks: wait.ask.is_some(),
-            role: wait.ask.as_ref().and_then(|ask| ask.role.clone()),
-            count: wait.ask.as_ref().map_or(0, |ask| ask.count),
         }
     }
 }
@@ -447,11 +423,6 @@ impl CompiledRoute {
             Self::By(_) => TopologyRoute::By,
         }
     }
-}
-
-/// Returns the first value of a key. A null counts as absent, as it does everywhere.
-fn first_value(key: &CompiledKey) -> Option<Value> {
-    key.initial.clone().filter(|value| !value.is_null())
 }
 
 /// Returns the names of keys.

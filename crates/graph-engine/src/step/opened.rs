@@ -83,7 +83,8 @@ impl OpenWait {
 pub struct TakenWait {
     /// The number of the visit.
     pub step: u64,
-    /// The time of the store at which the run continued, in milliseconds since the Unix epoch.
+    /// The time of the store at which the run continued, in milliseconds since the Unix epoch. In a nested run that shares signals, the
+    /// time at which the run around it saw that it could.
     pub at: i64,
     /// The signal that ended it; `None` if its time had come.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -591,7 +591,7 @@ impl<'m> Replayer<'m> {
             resumed.steps.insert(*step);
             resumed.reached.extend(opened.inside.iter().map(|inner| (inner.id.to_string(), 0)));
         }
-        // A run that is resumed looks at all of them before anything else is over.
+        // A run that is resumed continues all of them before anything else is over.
         let looks = self.before == Before::Resume && self.looks_inside(take);
         if !looks && self.position.over(self.code, first.at, signals, &resumed) != take.taken {
             return Err("other waits are over at that time".to_owned());

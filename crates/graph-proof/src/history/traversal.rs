@@ -1,6 +1,6 @@
 //! How often a run visited each node, and took each way out of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use graph_engine::Status;
 use graph_engine::activation::TakenEdges;
@@ -8,6 +8,7 @@ use graph_engine::graph::tables;
 use graph_engine::machine::Machine;
 use graph_engine::past::Past;
 use graph_engine::record::{JournalError, SignedRecord, Visit, said_edges};
+use graph_engine::step::Position;
 use graph_model::name::RunId;
 use graph_signing::PublicKey;
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,7 @@ pub fn traversal(
     let mut past = Past::open(machine, run, records, key, None)?;
     let mut nodes = vec![NodeTraversal::default(); code.visited().count()];
     let mut ways: BTreeMap<(usize, TraversedWay), u64> = BTreeMap::new();
+    let mut waiting = undecided(&past.position);
     while let Some((_, step, _)) = past.next_step()? {
         for visit in &step.visits {
             // A visit that waits, or whose failure is held, is recorded again when it is made.
@@ -114,7 +116,16 @@ pub fn traversal(
                 *ways.entry((usize::from(at), way)).or_default() += times;
             }
         }
+        let next: BTreeSet<u16> = step.next.iter().filter_map(|target| code.node_named(&target.node)).collect();
         past.go_on()?;
+        // A join that waits no more, and is not visited.
+        let still = undecided(&past.position);
+        for (at, _) in waiting.difference(&still).filter(|(at, _)| !next.contains(at)) {
+            if code.node(*at).quorum().and_then(|quorum| quorum.fewer).is_some_and(|fewer| next.contains(&fewer)) {
+                *ways.entry((usize::from(*at), TraversedWay::Fewer)).or_default() += 1;
+            }
+        }
+        waiting = still;
     }
     let entry = past.start.entry.clone();
     let status = match &past.end {
@@ -133,6 +144,12 @@ pub fn traversal(
         }
     };
     Ok(Traversal { run: run.clone(), status, steps: past.position.steps, entry, nodes, ways })
+}
+
+/// Returns the joins that wait for branches, each with the visit that fanned out.
+fn undecided(position: &Position) -> BTreeSet<(u16, u64)> {
+    let waits = position.joins.iter().filter(|join| !join.is_over);
+    waits.map(|join| (join.node, join.fan.visit)).collect()
 }
 
 /// Returns the ways that a visit took, each with how often.
