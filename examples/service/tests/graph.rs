@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use graph_runtime::events::{EventKind, Mode};
 use graph_runtime::{
-    ActionError, Call, Edges, EncryptionKey, Finished, ItemId, MemoryStore, Runtime, Secret, SecretKey, TokioClock,
-    ToolSettings,
+    ActionError, Call, Edges, EncryptionKey, Finished, ItemId, MemoryStore, Runtime, Secret, SecretKey, Status,
+    TokioClock, ToolSettings,
 };
 use rusqlite::Connection;
 use service::graphs::fulfil::Actions as _;
@@ -108,6 +109,26 @@ async fn an_order_is_reserved_charged_and_shipped() {
     let fulfil::Output::Shipped(order) = finished.output else { panic!("{finished:?}") };
     assert_eq!((&*order.parcel, &*order.receipt), ("parcel-1", "receipt for 900 cents"));
     assert_eq!(calls, ["reserve", "charge", "ship"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_is_watched() {
+    let clock = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH));
+    let runtime = Runtime::builder().grants(fulfil::CAPABILITIES).unwrap().clock(clock).events(100).build().unwrap();
+    let mut run = runtime.start(Fulfil::new(FakeShop::default()), tea()).await.unwrap();
+    let mut events = run.events().unwrap().modes([Mode::Updates]).typed::<fulfil::Node>();
+    let (mut path, mut status) = (Vec::new(), None);
+    while let Some(event) = events.next().await {
+        let event: fulfil::Event = event.unwrap();
+        match event.kind {
+            EventKind::Visited { node, .. } => path.push(node),
+            EventKind::Ended { end, .. } => status = Some(end.status),
+            _ => {}
+        }
+    }
+    use fulfil::Node::{Charge, Reserve, Ship, Shipped};
+    assert_eq!((path, status), (vec![Reserve, Charge, Ship, Shipped], Some(Status::Completed)));
+    run.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
