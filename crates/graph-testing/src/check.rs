@@ -42,6 +42,8 @@ struct KnownTool {
     /// Whether it asks people: its node says who answers.
     may_ask: bool,
     is_reducer: bool,
+    /// Whether the runtime performs it, with the items of its spaces.
+    is_item: bool,
 }
 
 impl KnownNames {
@@ -84,12 +86,19 @@ impl KnownNames {
                 result: scripted_result(tool),
                 may_ask: asks,
                 is_reducer: false,
+                is_item: tool.by == Executor::Items,
             };
             let may_ask = known.may_ask || self.tools.get(&key).is_some_and(|known| known.may_ask);
             self.tools.insert(key, KnownTool { may_ask, ..known });
         }
         for reducer in &interface.reducers {
-            let known = KnownTool { params: None, result: reducer.value.clone(), may_ask: false, is_reducer: true };
+            let known = KnownTool {
+                params: None,
+                result: reducer.value.clone(),
+                may_ask: false,
+                is_reducer: true,
+                is_item: false,
+            };
             self.tools.insert(reducer.id.clone(), known);
         }
         self.questions.extend(interface.answers.iter().cloned());
@@ -97,6 +106,26 @@ impl KnownNames {
         let waits =
             topology.nodes.iter().filter(|node| node.wait.as_ref().is_some_and(|wait| !wait.signals.is_empty()));
         self.waits.extend(waits.map(|node| node.name.clone()));
+    }
+
+    /// Whether a script may replace a tool in a real run.
+    ///
+    /// # Errors
+    ///
+    /// The reason that it may not, in words: nothing calls it, or it is an operation on items.
+    pub fn may_be_mocked(&self, tool: &str) -> Result<(), String> {
+        match self.tools.get(tool) {
+            Some(known) if known.is_item => Err(format!(
+                "`{tool}` is an item, which only `graph test` can script: name a directory with another one"
+            )),
+            Some(_) => Ok(()),
+            None if self.is_open => Ok(()),
+            None => {
+                let near = nearest(tool, self.tools.keys().map(String::as_str));
+                let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                Err(format!("the graph calls no tool `{tool}`{near}"))
+            }
+        }
     }
 
     fn nodes(&self) -> impl Iterator<Item = &str> {
@@ -121,10 +150,24 @@ fn scripted_result(tool: &TypedTool) -> Type {
 /// All mistakes, in the order of the file.
 pub fn check(file: &TestFile, names: &KnownNames) -> Result<(), Vec<Diagnostic>> {
     let mut checker = CaseChecker { source: &file.source, names, diagnostics: Diagnostics::new() };
-    for (at, case) in file.cases.iter().enumerate() {
-        checker.case(case, at == 0);
-    }
+    file.cases.iter().for_each(|case| checker.case(case));
     let found = checker.diagnostics.in_order(&file.source.name);
+    if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+/// Checks the script of one tool.
+///
+/// # Errors
+///
+/// All mistakes, in the order of the file.
+pub(crate) fn check_script(
+    source: &Arc<SourceFile>,
+    script: &ToolScript,
+    names: &KnownNames,
+) -> Result<(), Vec<Diagnostic>> {
+    let mut checker = CaseChecker { source, names, diagnostics: Diagnostics::new() };
+    checker.script(script);
+    let found = checker.diagnostics.in_order(&source.name);
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
@@ -158,7 +201,7 @@ impl CaseChecker<'_> {
         }
     }
 
-    fn case(&mut self, case: &Case, _is_first: bool) {
+    fn case(&mut self, case: &Case) {
         self.inputs(case);
         let names = self.names;
         if let Some(entry) = case.entry.as_ref().filter(|entry| !names.entries.contains(&entry.value)) {

@@ -162,18 +162,18 @@ impl Ratio {
         Self { reached: self.reached + other.reached, all: self.all + other.all }
     }
 
-    /// Returns the percentage, rounded down to a tenth: it is 100 only if all were reached.
+    /// Returns the percentage, rounded down to a tenth: it is 100 only if all were reached, and 0 if there is nothing to reach.
     pub fn percent(self) -> f64 {
-        let tenths = if self.all == 0 { 1000 } else { self.reached * 1000 / self.all };
+        let tenths = (self.reached * 1000).checked_div(self.all).unwrap_or_default();
         // At most 1000.
         f64::from(u32::try_from(tenths).unwrap_or(1000)) / 10.0
     }
 
-    /// Whether at least a percentage was reached, without rounding.
+    /// Whether at least a percentage was reached, without rounding. If there is nothing to reach, nothing was.
     pub fn is_at_least(self, percent: f64) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "a graph has far fewer than 2^52 parts")]
         let (reached, all) = (self.reached as f64, self.all as f64);
-        reached * 100.0 >= percent * all
+        percent <= 0.0 || (self.all > 0 && reached * 100.0 >= percent * all)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use graph_compiler::tree::YamlTree;
 use graph_model::timestamp;
 use graph_runtime::answer::{AnswerKeys, Answered, KeyHolder, Question};
 use graph_runtime::dynamic::Interpreted;
@@ -169,8 +170,8 @@ enum Next {
     Due,
     /// A person answers a question.
     Answer { wait: String, index: usize },
-    /// A signal is sent, to the wait with that id or to the run.
-    Signal { wait: Option<String>, index: usize },
+    /// A signal is sent, under the name by which a wait receives it, or that of the run.
+    Signal { name: Option<String>, index: usize },
 }
 
 impl<'a> Driver<'a> {
@@ -274,7 +275,7 @@ impl<'a> Driver<'a> {
                 ended = &mut running => break ended,
                 () = tokio::time::sleep_until(at), if next.is_some() => {
                     if let Some((index, _)) = next {
-                        self.signal(None, index).await?;
+                        self.signal(None, index).await;
                     }
                 }
             }
@@ -318,10 +319,11 @@ impl<'a> Driver<'a> {
                 && !self.used.signals.contains(&index)
                 && let SentAt::AfterWait(after) = self.case.signals[index].sent
             {
-                choices.push((opened + after, Next::Signal { wait: Some(id), index }));
+                let name = received_name(wait, &self.case.signals[index].name.value).map(str::to_owned);
+                choices.push((opened + after, Next::Signal { name, index }));
             }
         }
-        choices.extend(self.next_timed().map(|(index, at)| (at, Next::Signal { wait: None, index })));
+        choices.extend(self.next_timed().map(|(index, at)| (at, Next::Signal { name: None, index })));
         // The first of those that are at the same time: a wait that is over takes nothing more.
         let first = (0..choices.len()).min_by_key(|at| choices[*at].0);
         let Some((at, next)) = first.map(|at| choices.swap_remove(at)) else { return Ok(false) };
@@ -330,7 +332,7 @@ impl<'a> Driver<'a> {
             // The store counts in milliseconds, and a timer may be a part of one ahead.
             Next::Due => tokio::time::sleep(Duration::from_millis(1)).await,
             Next::Answer { wait, index } => self.answer(&wait, index).await?,
-            Next::Signal { wait, index } => self.signal(wait.as_deref(), index).await?,
+            Next::Signal { name, index } => self.signal(name, index).await,
         }
         Ok(true)
     }
@@ -367,7 +369,7 @@ impl<'a> Driver<'a> {
             |index: &usize| !self.used.signals.contains(index) && !self.awaited.values().any(|taken| taken == index);
         let found = self.case.signals.iter().enumerate().find(|(index, signal)| {
             matches!(signal.sent, SentAt::AfterWait(_))
-                && wait.signals.contains(&signal.name.value)
+                && received_name(wait, &signal.name.value).is_some()
                 && signal.to.as_ref().is_none_or(|to| to.value == wait.node)
                 && is_free(index)
         });
@@ -383,7 +385,7 @@ impl<'a> Driver<'a> {
         let questions = self.outside.questions(self.graph, &self.id).await.map_err(|error| failed(&shown(&error)))?;
         let is_asked = |question: &&Question| question.wait == wait;
         let Some(question) = questions.iter().find(is_asked) else { return Ok(()) };
-        let value = answer.answer.as_ref().map(|answer| answer.to_value()).unwrap_or_default();
+        let value = answer.answer.as_ref().map(YamlTree::to_value).unwrap_or_default();
         for number in 0..MOST_PEOPLE {
             let named = NamedAnswer::new(&*question.node, value.clone());
             let sent = match question.sign(named, &person(number)) {
@@ -403,19 +405,16 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Sends a signal to a wait, or to the run.
-    async fn signal(&mut self, wait: Option<&str>, index: usize) -> Result<(), CaseError> {
+    /// Sends a signal, under another name than its own if a run inside the run receives it.
+    async fn signal(&mut self, name: Option<String>, index: usize) {
         self.used.signals.insert(index);
         let signal = &self.case.signals[index];
-        // The wait of a nested run has the path to that run before its own id.
-        let path = wait.and_then(|wait| wait.rsplit_once('/')).map(|(path, _)| format!("{path}/"));
-        let name = format!("{}{}", path.unwrap_or_default(), signal.name.value);
-        let value = signal.value.as_ref().map(|value| value.to_value()).unwrap_or_default();
+        let name = name.unwrap_or_else(|| signal.name.value.clone());
+        let value = signal.value.as_ref().map(YamlTree::to_value).unwrap_or_default();
         let sent = self.outside.signal(self.graph, &self.id, NamedSignal::new(name, value), format!("signal-{index}"));
         if let Err(error) = sent.await {
             self.problems.push(format!("the signal `{}` was refused: {}", signal.name.value, shown(&error)));
         }
-        Ok(())
     }
 
     async fn finished(&mut self, finished: Finished<Value>) -> Result<CaseRun, CaseError> {
@@ -485,6 +484,11 @@ impl<'a> Driver<'a> {
             journals,
         })
     }
+}
+
+/// Returns the name by which a wait receives a signal: that of a wait in a nested run begins with the path to the run.
+fn received_name<'w>(wait: &'w Wait, signal: &str) -> Option<&'w str> {
+    wait.signals.iter().map(String::as_str).find(|name| name.rsplit('/').next() == Some(signal))
 }
 
 /// Whether a visit was made: one that waits, or whose failure is held, is made later, and a cancelled one never.

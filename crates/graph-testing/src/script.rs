@@ -315,7 +315,7 @@ impl ScriptedTools {
             state.given.insert(identity, answer.clone());
         }
         call.is_unscripted = answer.is_none();
-        let message = format!("the test has no answer of `{}` for this call", call.tool);
+        let message = format!("the script of `{}` has no answer for this call", call.tool);
         state.calls.push(call);
         answer.map(|answer| Answered { answer, is_graph }).ok_or(message)
     }
@@ -394,7 +394,7 @@ impl Tools for ScriptedTools {
         let found = answers.iter().position(|answer| answer.is_for(0, &params));
         let answer = found.map(|at| answers[at].clone());
         found.into_iter().for_each(|at| *state.used.entry((id.to_owned(), at)).or_default() += 1);
-        let message = format!("the test has no answer of the reducer `{id}` for this value and write");
+        let message = format!("the script of the reducer `{id}` has no answer for this value and write");
         state.calls.push(of_items(id.to_owned(), params, answer.is_none()));
         Some(match answer.map(|answer| answer.reply) {
             Some(Reply::Returns(value)) => Ok(value),

@@ -195,39 +195,41 @@ impl TestSuite {
         is_wanted: impl Fn(&str) -> bool,
         report: &mut FileReport,
     ) -> Result<(), Vec<Diagnostic>> {
-        let file = match &target.tests {
-            Some(tests) => Some(TestFile::read(tests, &report.name)?),
-            None => None,
-        };
-        if let Some(file) = &file
-            && !file.graph.is_file()
-        {
-            let name = display_name(&self.working, &file.graph);
-            let message = format!("`{}` tests `{name}`, which does not exist", report.name);
-            let mut problem = Diagnostic::new(code::BAD_TEST, message, SourcePlace::file(&file.source));
+        if let (Some(tests), false) = (&target.tests, target.graph.is_file()) {
+            let (graph, source) =
+                (display_name(&self.working, &target.graph), SourceFile::new(tests, &report.name, ""));
+            let message = format!("`{}` tests `{graph}`, which does not exist", report.name);
+            let mut problem = Diagnostic::new(code::BAD_TEST, message, SourcePlace::file(&source));
             problem.help("rename the file of tests as its graph");
             return Err(vec![problem]);
         }
+        // A graph whose tests have mistakes counts too: none of its parts is reached.
         let none = BTreeSet::new();
         let graph = self.load(target, &none)?;
         report.drafts = self.drafts(target, &none);
         let inner = self.inner(target, &none, &graph)?;
         let mut coverage = BTreeMap::new();
-        for graph_file in [(&target.graph, &graph)] {
-            self.cover(graph_file.0, graph_file.1, &mut coverage)?;
-        }
-        if let Some(file) = &file {
-            let names = KnownNames::of(&graph, &inner);
-            check(file, &names)?;
-            let cases = file.cases.iter().filter(|case| is_wanted(&case.name.value));
-            let mut reports = Vec::new();
-            for case in cases {
-                reports.push(self.case(target, file, case, &names, &mut coverage)?);
-            }
-            report.cases = Ok(reports);
-        }
+        self.cover(&target.graph, &graph, &mut coverage)?;
+        let cases = self.cases(target, is_wanted, &KnownNames::of(&graph, &inner), &report.name, &mut coverage);
         report.coverage = coverage.into_values().collect();
+        report.cases = Ok(cases?);
         Ok(())
+    }
+
+    /// Runs the wanted cases of a graph.
+    fn cases(
+        &mut self,
+        target: &TestTarget,
+        is_wanted: impl Fn(&str) -> bool,
+        names: &KnownNames,
+        name: &str,
+        coverage: &mut BTreeMap<PathBuf, GraphCoverage>,
+    ) -> Result<Vec<CaseReport>, Vec<Diagnostic>> {
+        let Some(tests) = &target.tests else { return Ok(Vec::new()) };
+        let file = TestFile::read(tests, name)?;
+        check(&file, names)?;
+        let cases = file.cases.iter().filter(|case| is_wanted(&case.name.value));
+        cases.map(|case| self.case(target, &file, case, names, coverage)).collect()
     }
 
     /// Returns the tree of a graph, in which the graphs `replaced` do not run.

@@ -211,7 +211,7 @@ impl TestFile {
 }
 
 /// Adapts a diagnostic of any file to one of tests, which nobody signs.
-fn about_tests(mut problem: Diagnostic) -> Diagnostic {
+pub(crate) fn about_tests(mut problem: Diagnostic) -> Diagnostic {
     if problem.code == code::EMPTY && problem.severity == Severity::Error {
         problem.help("write a case, or remove the file");
     }
