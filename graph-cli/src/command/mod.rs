@@ -38,6 +38,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use graph_compiler::is_test_file;
 use graph_model::character::is_invisible;
 use graph_signing::{KeyError, SecretKey, key_directory};
 
@@ -60,6 +61,23 @@ fn read(path: &Path) -> Result<String, Error> {
         return Err(Error::new(format!("{} has more than {MOST_BYTES} bytes", path.display())));
     }
     fs::read_to_string(path).map_err(|error| problem(&error))
+}
+
+/// Returns the named files that are none of tests, and says of the others that nobody signs or checks them: a pattern as
+/// `graphs/*.yaml` names them too.
+fn without_tests(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let (tests, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        paths.iter().cloned().partition(|path| is_test_file(path) && !path.is_dir());
+    if let (Some(first), true) = (tests.first(), others.is_empty()) {
+        let first = first.display();
+        return Err(Error::new(format!(
+            "{first} is a file of tests, which is not signed: `graph test {first}` runs it"
+        )));
+    }
+    for path in tests {
+        err!("note: {} is passed over: it is a file of tests, which is not signed", path.display());
+    }
+    Ok(others)
 }
 
 /// Returns a text in which each character that a reader would not see, or that a terminal would obey, is written as its number.
