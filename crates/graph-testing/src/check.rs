@@ -14,12 +14,13 @@ use graph_runtime::machine::Topology;
 use graph_runtime::{Machine, Mismatch, Value};
 
 use crate::file::{
-    Case, CaseAnswer, CaseSignal, Expectations, ExpectedCalls, Placed, PlacedAnswer, TestFile, ToolScript, first_line,
+    CaseAnswer, CaseSignal, Expectations, ExpectedCalls, PeopleSay, PlacedAnswer, PlacedValue, TestCase, TestFile,
+    ToolScript, first_line,
 };
 use crate::script::item_key;
 
 /// The names that the cases of a graph may use: those of the graph, and of the graphs that run inside it.
-pub struct KnownNames {
+pub struct TestNames {
     topology: Topology,
     inputs: Option<Vec<TypedField>>,
     keys: Vec<String>,
@@ -32,6 +33,9 @@ pub struct KnownNames {
     signals: Vec<TypedSignal>,
     /// The nodes that wait for signals.
     waits: Vec<String>,
+    /// The nodes of the graph and of those inside it.
+    all_nodes: Vec<String>,
+    has_hooks: bool,
 }
 
 /// A tool that a graph calls.
@@ -46,7 +50,7 @@ struct KnownTool {
     is_item: bool,
 }
 
-impl KnownNames {
+impl TestNames {
     /// Gathers the names of a graph and of the graphs inside it.
     pub fn of(graph: &Interpreted, inner: &[Interpreted]) -> Self {
         let interface = graph.interface();
@@ -61,6 +65,8 @@ impl KnownNames {
             questions: Vec::new(),
             signals: Vec::new(),
             waits: Vec::new(),
+            all_nodes: Vec::new(),
+            has_hooks: false,
         };
         std::iter::once(graph).chain(inner).for_each(|graph| names.add(graph));
         names
@@ -106,6 +112,8 @@ impl KnownNames {
         let waits =
             topology.nodes.iter().filter(|node| node.wait.as_ref().is_some_and(|wait| !wait.signals.is_empty()));
         self.waits.extend(waits.map(|node| node.name.clone()));
+        self.all_nodes.extend(topology.nodes.iter().map(|node| node.name.clone()));
+        self.has_hooks |= !topology.hooks.is_empty();
     }
 
     /// Whether a script may replace a tool in a real run.
@@ -148,7 +156,7 @@ fn scripted_result(tool: &TypedTool) -> Type {
 /// # Errors
 ///
 /// All mistakes, in the order of the file.
-pub fn check(file: &TestFile, names: &KnownNames) -> Result<(), Vec<Diagnostic>> {
+pub fn check(file: &TestFile, names: &TestNames) -> Result<(), Vec<Diagnostic>> {
     let mut checker = CaseChecker { source: &file.source, names, diagnostics: Diagnostics::new() };
     file.cases.iter().for_each(|case| checker.case(case));
     let found = checker.diagnostics.in_order(&file.source.name);
@@ -163,7 +171,7 @@ pub fn check(file: &TestFile, names: &KnownNames) -> Result<(), Vec<Diagnostic>>
 pub(crate) fn check_script(
     source: &Arc<SourceFile>,
     script: &ToolScript,
-    names: &KnownNames,
+    names: &TestNames,
 ) -> Result<(), Vec<Diagnostic>> {
     let mut checker = CaseChecker { source, names, diagnostics: Diagnostics::new() };
     checker.script(script);
@@ -173,7 +181,7 @@ pub(crate) fn check_script(
 
 struct CaseChecker<'a> {
     source: &'a Arc<SourceFile>,
-    names: &'a KnownNames,
+    names: &'a TestNames,
     diagnostics: Diagnostics,
 }
 
@@ -185,7 +193,7 @@ impl CaseChecker<'_> {
     }
 
     /// Reports a name that the graph does not have.
-    fn unknown(&mut self, name: &Placed<String>, what: &str, known: &[&str]) {
+    fn unknown(&mut self, name: &PlacedValue<String>, what: &str, known: &[&str]) {
         let names: Vec<String> = known.iter().take(20).map(|name| format!("`{name}`")).collect();
         let is_near = nearest(&name.value, known.iter().copied()).is_some();
         let value = &name.value;
@@ -201,7 +209,7 @@ impl CaseChecker<'_> {
         }
     }
 
-    fn case(&mut self, case: &Case) {
+    fn case(&mut self, case: &TestCase) {
         self.inputs(case);
         let names = self.names;
         if let Some(entry) = case.entry.as_ref().filter(|entry| !names.entries.contains(&entry.value)) {
@@ -214,7 +222,7 @@ impl CaseChecker<'_> {
         self.expectations(&case.expect);
     }
 
-    fn inputs(&mut self, case: &Case) {
+    fn inputs(&mut self, case: &TestCase) {
         let names = self.names;
         let Some(fields) = &names.inputs else { return };
         for (name, tree) in &case.inputs {
@@ -255,7 +263,7 @@ impl CaseChecker<'_> {
                 };
                 let known = known.unwrap_or_default();
                 for (key, _) in fields.iter().filter(|(key, _)| !known.is_empty() && !known.contains(&&*key.name)) {
-                    self.no_parameter(id, &Placed::new(key.name.clone(), key.span.clone()), &known);
+                    self.no_parameter(id, &PlacedValue::new(key.name.clone(), key.span.clone()), &known);
                 }
             }
             let asks = matches!(answer.reply, crate::script::Reply::Interrupts(_));
@@ -268,22 +276,34 @@ impl CaseChecker<'_> {
         }
     }
 
-    fn no_parameter(&mut self, tool: &str, name: &Placed<String>, known: &[&str]) {
+    fn no_parameter(&mut self, tool: &str, name: &PlacedValue<String>, known: &[&str]) {
         let message = format!("`{tool}` has no parameter `{}`", name.value);
         if let Some(problem) = self.error(code::BAD_TEST, &name.span, message) {
             problem.suggest(&name.value, known.iter().copied());
         }
     }
 
-    fn people(&mut self, CaseAnswer { to, answer, .. }: &CaseAnswer) {
+    fn people(&mut self, CaseAnswer { to, says, span, .. }: &CaseAnswer) {
         let names = self.names;
         let types: Vec<&Type> = names.questions.iter().filter(|one| one.name == to.value).map(|one| &one.ty).collect();
+        // A hook may leave any visit to people, who say `continue`.
+        let is_continue =
+            matches!(says, PeopleSay::Answer(tree) if tree.node == TreeNode::String("continue".to_owned()));
+        let is_of_hook = names.has_hooks && (*says == PeopleSay::Release || is_continue);
+        if is_of_hook && names.all_nodes.contains(&to.value) {
+            return;
+        }
+        if *says == PeopleSay::Release {
+            let message = format!("nothing suspends `{}`: the graph has no hooks, or no such node", to.value);
+            drop(self.error(code::BAD_TEST, span, message));
+            return;
+        }
         let Some(first) = types.first() else {
             let known: Vec<&str> = names.questions.iter().map(|one| one.name.as_str()).collect();
             return self.unknown(to, "node that asks people, called", &known);
         };
         // A node of that name may be in several graphs: the answer fits one of them.
-        if let Some(answer) = answer
+        if let PeopleSay::Answer(answer) = says
             && !types.iter().any(|ty| conform(ty, answer.to_value()).is_ok())
         {
             self.value(first, answer, &format!("the answer to `{}`", to.value), "its `result_schema`");
@@ -322,7 +342,7 @@ impl CaseChecker<'_> {
         if let Some(TreeNode::Map(fields)) = expect.state.as_ref().map(|state| &state.value.node) {
             let keys: Vec<&str> = names.keys.iter().map(String::as_str).chain(["inputs", "_last_error"]).collect();
             for (key, _) in fields.iter().filter(|(key, _)| !keys.contains(&key.name.as_str())) {
-                self.unknown(&Placed::new(key.name.clone(), key.span.clone()), "key of the state", &keys);
+                self.unknown(&PlacedValue::new(key.name.clone(), key.span.clone()), "key of the state", &keys);
             }
         }
         for (tool, calls) in &expect.calls {
@@ -338,7 +358,7 @@ impl CaseChecker<'_> {
             for call in &list.value {
                 let names = call.value.as_object().into_iter().flat_map(|object| object.keys());
                 for name in names.filter(|name| !known.contains(&name.as_str())) {
-                    self.no_parameter(&tool.value, &Placed::new(name.clone(), call.span.clone()), &known);
+                    self.no_parameter(&tool.value, &PlacedValue::new(name.clone(), call.span.clone()), &known);
                 }
             }
         }
@@ -418,7 +438,7 @@ pub(crate) fn sample(ty: &Type) -> Value {
     }
 }
 
-impl KnownNames {
+impl TestNames {
     /// Returns a line of a script that answers a call of a tool.
     pub(crate) fn sample_of(&self, tool: &str) -> String {
         let value = self.tools.get(tool).map_or_else(|| Value::from("…"), |known| sample(&known.result));

@@ -58,12 +58,12 @@ impl PartKind {
 
 /// A part of a graph that a run can reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct CoveredPart {
     /// Its kind.
     pub kind: PartKind,
     /// The index of its node.
     pub node: usize,
-    /// What it is, in words: `charge → ship if result.is_paid`.
+    /// Its description: `charge → ship if result.is_paid`.
     pub text: String,
     /// Its line in the file of the graph, from 1.
     pub line: usize,
@@ -82,7 +82,7 @@ pub struct GraphCoverage {
     /// The name of the file, as messages have it.
     pub name: String,
     /// Its parts, in the order of the nodes.
-    pub parts: Vec<Part>,
+    pub parts: Vec<CoveredPart>,
 }
 
 impl GraphCoverage {
@@ -136,8 +136,7 @@ impl GraphCoverage {
 
     /// Returns it as JSON.
     pub fn to_value(&self) -> Value {
-        let part =
-            |part: &Part| json!({ "kind": part.kind.name(), "text": part.text, "line": part.line, "hits": part.hits });
+        let part = |part: &CoveredPart| json!({ "kind": part.kind.name(), "text": part.text, "line": part.line, "hits": part.hits });
         let ratio = self.count(None);
         json!({
             "graph": self.id, "file": self.name, "reached": ratio.reached, "parts": ratio.all, "percent": ratio.percent(),
@@ -188,7 +187,7 @@ fn parts_of(
     node: &TopologyNode,
     source: &SourceFile,
     written: Option<&NodeDefinition>,
-) -> Vec<Part> {
+) -> Vec<CoveredPart> {
     let line_of = |span: Option<&Span>| span.map_or(1, |span| source.position(span.start).0);
     let own_line = line_of(written.map(|node| &node.name.span));
     let edge_span = |edge: usize| -> Option<Span> {
@@ -202,7 +201,7 @@ fn parts_of(
             RouteDefinition::By(by) => by.to.get(edge).map(|(word, _)| word.span.clone()),
         }
     };
-    let part = |kind, text: String, line, way| Part { kind, node: at, text, line, hits: 0, way };
+    let part = |kind, text: String, line, way| CoveredPart { kind, node: at, text, line, hits: 0, way };
     let name_of = |to: Option<usize>| to.and_then(|to| topology.name(to)).unwrap_or("the end");
     let mut parts = vec![part(PartKind::Node, node.name.clone(), own_line, None)];
     for (index, edge) in node.edges.iter().enumerate() {

@@ -5,10 +5,10 @@ use graph_compiler::tree::YamlTree;
 use graph_runtime::{Status, Value};
 use serde_json::json;
 
-use crate::check::KnownNames;
-use crate::file::{Case, ExpectedCalls, ExpectedError, Placed, TestFile};
+use crate::check::TestNames;
+use crate::file::{ExpectedCalls, ExpectedError, PlacedValue, TestCase, TestFile};
 use crate::run::CaseRun;
-use crate::script::{RecordedCall, ScriptedTools, UnusedAnswer};
+use crate::script::{ScriptedCall, ScriptedTools, UnusedAnswer};
 use crate::subset::{first_difference, is_same, is_subset};
 
 /// A way in which a case failed.
@@ -16,21 +16,21 @@ use crate::subset::{first_difference, is_same, is_subset};
 pub struct CaseFailure {
     /// The part of the case that was not met, as a path in its file: `expect.path`, `tools`.
     pub what: String,
-    /// What was expected and what happened, in words.
+    /// The expectation and what happened, in words.
     pub message: String,
     /// The line in the file of tests, from 1.
     pub line: usize,
     /// The column, from 1.
     pub column: usize,
     /// The values, if the failure is a difference between two.
-    pub difference: Option<Difference>,
+    pub difference: Option<CaseDifference>,
     /// How to mend it.
     pub help: Option<String>,
 }
 
 /// Two values that should be the same.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Difference {
+pub enum CaseDifference {
     /// Names in their order, such as a path.
     Names {
         /// The expected names.
@@ -54,7 +54,7 @@ impl CaseFailure {
         Self { what: what.to_owned(), message: message.into(), line, column, difference: None, help: None }
     }
 
-    fn with(self, difference: Difference) -> Self {
+    fn with(self, difference: CaseDifference) -> Self {
         Self { difference: Some(difference), ..self }
     }
 
@@ -66,10 +66,10 @@ impl CaseFailure {
     pub fn to_value(&self) -> Value {
         let mut value = json!({ "what": self.what, "message": self.message, "line": self.line, "column": self.column });
         match &self.difference {
-            Some(Difference::Names { expected, found }) => {
+            Some(CaseDifference::Names { expected, found }) => {
                 (value["expected"], value["found"]) = (json!(expected), json!(found));
             }
-            Some(Difference::Values { expected, found }) => {
+            Some(CaseDifference::Values { expected, found }) => {
                 (value["expected"], value["found"]) = (expected.clone(), found.clone());
             }
             None => {}
@@ -84,12 +84,12 @@ impl CaseFailure {
 /// Compares the run of a case with what the case expects. Returns the differences, in the order of the fields; empty if the case passed.
 pub(crate) fn judge(
     file: &TestFile,
-    case: &Case,
+    case: &TestCase,
     run: &CaseRun,
     tools: &ScriptedTools,
-    names: &KnownNames,
+    names: &TestNames,
 ) -> Vec<CaseFailure> {
-    let mut judge = Judge { source: &file.source, case, run, failures: Vec::new() };
+    let mut judge = CaseJudge { source: &file.source, case, run, failures: Vec::new() };
     judge.unscripted(names);
     judge.status();
     judge.path();
@@ -106,24 +106,24 @@ pub(crate) fn judge(
     judge.failures
 }
 
-struct Judge<'a> {
+struct CaseJudge<'a> {
     source: &'a SourceFile,
-    case: &'a Case,
+    case: &'a TestCase,
     run: &'a CaseRun,
     failures: Vec<CaseFailure>,
 }
 
-impl Judge<'_> {
+impl CaseJudge<'_> {
     fn fail(&mut self, span: &Span, what: &str, message: impl Into<String>) {
         self.failures.push(CaseFailure::new(self.source, span, what, message));
     }
 
-    fn differ(&mut self, span: &Span, what: &str, message: impl Into<String>, difference: Difference) {
+    fn differ(&mut self, span: &Span, what: &str, message: impl Into<String>, difference: CaseDifference) {
         self.failures.push(CaseFailure::new(self.source, span, what, message).with(difference));
     }
 
     /// Reports the calls that the script does not answer; of several calls of a tool at a node, the first.
-    fn unscripted(&mut self, names: &KnownNames) {
+    fn unscripted(&mut self, names: &TestNames) {
         let mut known: Vec<(&str, &str)> = Vec::new();
         for call in self.run.calls.iter().filter(|call| call.is_unscripted) {
             if known.contains(&(&call.tool, &call.node)) {
@@ -201,15 +201,15 @@ impl Judge<'_> {
             (None, None) => "the run went another way".to_owned(),
         };
         let span = path.value.get(same).map_or_else(|| path.span.clone(), |node| node.span.clone());
-        self.differ(&span, "expect.path", message, Difference::Names { expected, found });
+        self.differ(&span, "expect.path", message, CaseDifference::Names { expected, found });
     }
 
     fn output(&mut self) {
-        let Some(Placed { value: expected, span }) = &self.case.expect.output else { return };
+        let Some(PlacedValue { value: expected, span }) = &self.case.expect.output else { return };
         match &self.run.output {
             Some(found) if is_same(expected, found) => {}
             Some(found) => {
-                let difference = Difference::Values { expected: expected.clone(), found: found.clone() };
+                let difference = CaseDifference::Values { expected: expected.clone(), found: found.clone() };
                 self.differ(span, "expect.output", "the output is another one", difference);
             }
             None => self.fail(span, "expect.output", format!("there is no output: the run is {}", self.ended())),
@@ -217,7 +217,7 @@ impl Judge<'_> {
     }
 
     fn state(&mut self) {
-        let Some(Placed { value: tree, span }) = &self.case.expect.state else { return };
+        let Some(PlacedValue { value: tree, span }) = &self.case.expect.state else { return };
         let expected = tree.to_value();
         let Some(path) = first_difference(&expected, &self.run.state) else { return };
         // Only what is expected is shown.
@@ -225,11 +225,13 @@ impl Judge<'_> {
         let found = names.map(|name| (name.clone(), self.run.state.get(name).cloned().unwrap_or_default())).collect();
         let message = format!("the state is another one at `{}`", path.join("."));
         let place = place_of(tree, &path).unwrap_or_else(|| span.clone());
-        self.differ(&place, "expect.state", message, Difference::Values { expected, found });
+        self.differ(&place, "expect.state", message, CaseDifference::Values { expected, found });
     }
 
     fn error(&mut self) {
-        let Some(Placed { value: ExpectedError { contains, node }, span }) = &self.case.expect.error else { return };
+        let Some(PlacedValue { value: ExpectedError { contains, node }, span }) = &self.case.expect.error else {
+            return;
+        };
         let Some(error) = &self.run.error else {
             let message = format!("the run should fail, and is {}", self.ended());
             return self.fail(span, "expect.error", message);
@@ -246,8 +248,8 @@ impl Judge<'_> {
 
     fn calls(&mut self) {
         for (tool, expected) in &self.case.expect.calls {
-            let is_first = |call: &&RecordedCall| call.tool == tool.value && !call.is_repeated;
-            let found: Vec<&RecordedCall> = self.run.calls.iter().filter(is_first).collect();
+            let is_first = |call: &&ScriptedCall| call.tool == tool.value && !call.is_repeated;
+            let found: Vec<&ScriptedCall> = self.run.calls.iter().filter(is_first).collect();
             let times = |number: usize| if number == 1 { "once".to_owned() } else { format!("{number} times") };
             match expected {
                 ExpectedCalls::Count(count) if count.value == found.len() as u64 => {}
@@ -272,7 +274,7 @@ impl Judge<'_> {
                                 found.node,
                                 found.step
                             );
-                            let difference = Difference::Values { expected: expected.value.clone(), found: params };
+                            let difference = CaseDifference::Values { expected: expected.value.clone(), found: params };
                             self.differ(&expected.span, "expect.calls", message, difference);
                         }
                     }
@@ -304,7 +306,7 @@ impl Judge<'_> {
             && expected.value.iter().zip(found).all(|(expected, found)| found.contains(&expected.value));
         if !is_same {
             let names = expected.value.iter().map(|text| text.value.clone()).collect();
-            let difference = Difference::Names { expected: names, found: found.clone() };
+            let difference = CaseDifference::Names { expected: names, found: found.clone() };
             self.differ(&expected.span, "expect.warnings", "the run has other warnings", difference);
         }
     }
@@ -355,7 +357,7 @@ fn place_of(tree: &YamlTree, path: &[String]) -> Option<Span> {
 /// Compares the run of a case that crashed after a commit with the one that did not. Returns what differs.
 pub(crate) fn compare_crashed(
     file: &TestFile,
-    case: &Case,
+    case: &TestCase,
     whole: &CaseRun,
     crashed: &CaseRun,
     after: u64,

@@ -26,17 +26,17 @@ mod script;
 mod subset;
 mod suite;
 
-pub use check::{KnownNames, check};
-pub use coverage::{GraphCoverage, Part, PartKind, Ratio, lcov};
+pub use check::{TestNames, check};
+pub use coverage::{CoveredPart, GraphCoverage, PartKind, Ratio, lcov};
 pub use file::{
-    Case, CaseAnswer, CaseSignal, Expectations, ExpectedCalls, ExpectedError, Placed, PlacedAnswer, SentAt, TestFile,
-    ToolScript, graph_of, tests_of,
+    CaseAnswer, CaseSignal, Expectations, ExpectedCalls, ExpectedError, PeopleSay, PlacedAnswer, PlacedValue, SentAt,
+    TestCase, TestFile, ToolScript, graph_of, tests_of,
 };
-pub use judge::{CaseFailure, Difference};
+pub use judge::{CaseDifference, CaseFailure};
 pub use mock::read_answers;
 pub use run::{CaseError, CaseRun, UsedEvents, journal_public_key, run};
 pub use script::{
-    MockedTools, RecordedCall, Reply, ScriptedAnswer, ScriptedFailure, ScriptedTools, Times, UnusedAnswer, item_key,
+    MockedTools, Reply, ScriptedAnswer, ScriptedCall, ScriptedFailure, ScriptedTools, Times, UnusedAnswer, item_key,
 };
 pub use subset::{first_difference, is_same, is_subset};
 pub use suite::{CaseReport, FileReport, FindError, TestSuite, TestTarget};

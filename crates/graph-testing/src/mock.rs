@@ -6,8 +6,8 @@ use graph_compiler::diagnostic::{Diagnostic, Diagnostics};
 use graph_compiler::source::SourceFile;
 use graph_compiler::tree;
 
-use crate::check::{KnownNames, check_script};
-use crate::file::{Placed, ToolScript, about_tests, answers};
+use crate::check::{TestNames, check_script};
+use crate::file::{PlacedValue, ToolScript, about_tests, answers};
 use crate::script::ScriptedAnswer;
 
 /// Reads the answers of a tool from a file: a list of them, as in a file of tests, in YAML or JSON. `name` is how messages name the
@@ -20,7 +20,7 @@ pub fn read_answers(
     path: &Path,
     name: &str,
     tool: &str,
-    names: &KnownNames,
+    names: &TestNames,
 ) -> Result<Vec<ScriptedAnswer>, Vec<Diagnostic>> {
     let source = SourceFile::read(path, name).map_err(|problem| vec![about_tests(*problem)])?;
     let mut diagnostics = Diagnostics::new();
@@ -32,7 +32,7 @@ pub fn read_answers(
     if diagnostics.has_errors() {
         return Err(diagnostics.in_order(name).into_iter().map(about_tests).collect());
     }
-    let script = ToolScript { tool: Placed::new(tool.to_owned(), 0..0), answers, is_shared: false };
+    let script = ToolScript { tool: PlacedValue::new(tool.to_owned(), 0..0), answers, is_shared: false };
     check_script(&source, &script, names)?;
     Ok(script.answers.into_iter().map(|placed| placed.answer).collect())
 }

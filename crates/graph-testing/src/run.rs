@@ -18,8 +18,8 @@ use graph_runtime::{
 use tokio::time::Instant;
 
 use crate::crash::{Commits, ProcessStore};
-use crate::file::{Case, SentAt};
-use crate::script::{RecordedCall, ScriptedTools};
+use crate::file::{CaseAnswer, PeopleSay, SentAt, TestCase};
+use crate::script::{ScriptedCall, ScriptedTools};
 
 /// The most people who sign one answer.
 const MOST_PEOPLE: u8 = 100;
@@ -46,12 +46,12 @@ pub struct CaseRun {
     /// The warnings, in their order.
     pub warnings: Vec<String>,
     /// The calls of tools.
-    pub calls: Vec<RecordedCall>,
+    pub calls: Vec<ScriptedCall>,
     /// The waits that are open at the end.
     pub waits: Vec<Wait>,
     /// How much virtual time passed.
     pub elapsed: Duration,
-    /// What happened that no case means: a signal that could not be sent, a call that a crash repeated although its step was
+    /// The events that no case means: a signal that could not be sent, a call that a crash repeated although its step was
     /// committed.
     pub problems: Vec<String>,
     /// The answers of people and the signals that were used, by their indices.
@@ -106,9 +106,9 @@ impl AnswerKeys for People {
 
 /// Collects the warnings of a run.
 #[derive(Default)]
-struct Warnings(Mutex<Vec<String>>);
+struct WarningLog(Mutex<Vec<String>>);
 
-impl Observer for Warnings {
+impl Observer for WarningLog {
     fn observe(&self, event: &Event<'_>) {
         if let Event::StepCompleted { warnings, .. } = event {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings.iter().cloned());
@@ -117,7 +117,7 @@ impl Observer for Warnings {
 }
 
 /// The ends of a process.
-enum Ended {
+enum ProcessEnd {
     Finished(Box<Finished<Value>>),
     Failed(Box<RunError>),
     /// It died after a commit.
@@ -129,7 +129,7 @@ enum Ended {
 /// # Errors
 ///
 /// If the run may not begin, or something fails that a case does not control.
-pub fn run(case: &Case, graph: &Interpreted, tools: &ScriptedTools, crash: u64) -> Result<CaseRun, CaseError> {
+pub fn run(case: &TestCase, graph: &Interpreted, tools: &ScriptedTools, crash: u64) -> Result<CaseRun, CaseError> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let tokio = builder.enable_time().start_paused(true).build().map_err(|error| failed(&error))?;
     tokio.block_on(async {
@@ -144,7 +144,7 @@ fn failed(error: &dyn std::fmt::Display) -> CaseError {
 
 /// Lets a case happen.
 struct Driver<'a> {
-    case: &'a Case,
+    case: &'a TestCase,
     graph: &'a Interpreted,
     tools: &'a ScriptedTools,
     id: RunId,
@@ -154,7 +154,7 @@ struct Driver<'a> {
     encryption_key: EncryptionKey,
     /// The runtime that sends answers and signals, and never dies.
     outside: Runtime,
-    warnings: Arc<Warnings>,
+    warnings: Arc<WarningLog>,
     began: Instant,
     used: UsedEvents,
     /// The answers that questions get, by the ids of their waits; `None` if nobody answers.
@@ -170,12 +170,19 @@ enum Next {
     Due,
     /// A person answers a question.
     Answer { wait: String, index: usize },
+    /// A visit continues that a hook suspended.
+    Release { index: usize },
     /// A signal is sent, under the name by which a wait receives it, or that of the run.
     Signal { name: Option<String>, index: usize },
 }
 
 impl<'a> Driver<'a> {
-    fn new(case: &'a Case, graph: &'a Interpreted, tools: &'a ScriptedTools, crash: u64) -> Result<Self, CaseError> {
+    fn new(
+        case: &'a TestCase,
+        graph: &'a Interpreted,
+        tools: &'a ScriptedTools,
+        crash: u64,
+    ) -> Result<Self, CaseError> {
         let clock = Arc::new(TokioClock::at(case.begins));
         let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
         let encryption_key = EncryptionKey::generate().map_err(|error| failed(&error))?;
@@ -219,15 +226,15 @@ impl<'a> Driver<'a> {
     async fn drive(&mut self) -> Result<CaseRun, CaseError> {
         let mut has_begun = false;
         for _ in 0..MOST_WAKES {
-            self.tools.restart();
             let ended = match self.process_once(has_begun).await? {
-                Ended::Crashed => {
+                ProcessEnd::Crashed => {
+                    self.tools.restart();
                     // A process that died before its first commit left no run.
                     has_begun = self.store.find(&self.id).await.is_ok();
                     continue;
                 }
-                Ended::Finished(finished) => return self.finished(*finished).await,
-                Ended::Failed(error) => error,
+                ProcessEnd::Finished(finished) => return self.finished(*finished).await,
+                ProcessEnd::Failed(error) => error,
             };
             has_begun = true;
             match *ended {
@@ -236,6 +243,7 @@ impl<'a> Driver<'a> {
                         let state = (**state).clone();
                         return self.result(Status::Waiting, None, state, None, None, open.clone()).await;
                     }
+                    self.tools.resume();
                 }
                 error => return self.broken(error).await,
             }
@@ -244,12 +252,12 @@ impl<'a> Driver<'a> {
     }
 
     /// Runs one process until the run ends, waits, or the process dies.
-    async fn process_once(&mut self, has_begun: bool) -> Result<Ended, CaseError> {
+    async fn process_once(&mut self, has_begun: bool) -> Result<ProcessEnd, CaseError> {
         let (runtime, store) = self.process()?;
         let begun = match has_begun {
             true => match runtime.resume(self.graph.clone(), &self.id).await {
                 Ok(run) => run,
-                Err(_) if store.is_dead() => return Ok(Ended::Crashed),
+                Err(_) if store.is_dead() => return Ok(ProcessEnd::Crashed),
                 Err(ResumeError::Start(error)) => return Err(CaseError::Start(error)),
                 Err(error) => return Err(failed(&shown(&error))),
             },
@@ -261,7 +269,7 @@ impl<'a> Driver<'a> {
                 };
                 match runtime.start_with(options, self.graph.clone(), self.inputs()).await {
                     Ok(run) => run,
-                    Err(_) if store.is_dead() => return Ok(Ended::Crashed),
+                    Err(_) if store.is_dead() => return Ok(ProcessEnd::Crashed),
                     Err(error) => return Err(CaseError::Start(error)),
                 }
             }
@@ -281,9 +289,9 @@ impl<'a> Driver<'a> {
             }
         };
         Ok(match ended {
-            Ok(_) | Err(_) if store.is_dead() => Ended::Crashed,
-            Ok(finished) => Ended::Finished(Box::new(finished)),
-            Err(error) => Ended::Failed(Box::new(error)),
+            Ok(_) | Err(_) if store.is_dead() => ProcessEnd::Crashed,
+            Ok(finished) => ProcessEnd::Finished(Box::new(finished)),
+            Err(error) => ProcessEnd::Failed(Box::new(error)),
         })
     }
 
@@ -309,11 +317,15 @@ impl<'a> Driver<'a> {
                 choices.push((self.instant(due), Next::Due));
             }
             let id = wait.id.as_str().to_owned();
-            if wait.ask.is_some() {
+            if wait.ask.is_some() || wait.is_pause() {
                 if let Some(index) = self.answer_for(wait)
                     && !self.used.answers.contains(&index)
                 {
-                    choices.push((opened + self.case.answers[index].after, Next::Answer { wait: id, index }));
+                    let next = match wait.is_pause() {
+                        true => Next::Release { index },
+                        false => Next::Answer { wait: id, index },
+                    };
+                    choices.push((opened + self.case.answers[index].after, next));
                 }
             } else if let Some(index) = self.signal_for(wait)
                 && !self.used.signals.contains(&index)
@@ -332,6 +344,12 @@ impl<'a> Driver<'a> {
             // The store counts in milliseconds, and a timer may be a part of one ahead.
             Next::Due => tokio::time::sleep(Duration::from_millis(1)).await,
             Next::Answer { wait, index } => self.answer(&wait, index).await?,
+            Next::Release { index } => {
+                self.used.answers.insert(index);
+                if let Err(error) = self.outside.release(self.graph, &self.id).await {
+                    self.problems.push(format!("the run could not be released: {}", shown(&error)));
+                }
+            }
             Next::Signal { name, index } => self.signal(name, index).await,
         }
         Ok(true)
@@ -351,9 +369,12 @@ impl<'a> Driver<'a> {
         let is_taken = |index: &usize| {
             self.used.answers.contains(index) || self.assigned.values().flatten().any(|taken| taken == index)
         };
-        let fitting = self.case.answers.iter().enumerate().filter(|(_, answer)| answer.to.value == wait.node);
+        let is_for = |answer: &CaseAnswer| {
+            answer.to.value == wait.node && (answer.says == PeopleSay::Release) == wait.is_pause()
+        };
+        let fitting = self.case.answers.iter().enumerate().filter(|(_, answer)| is_for(answer));
         let index = fitting.map(|(index, _)| index).find(|index| !is_taken(index));
-        let expires = index.filter(|index| self.case.answers[*index].answer.is_none());
+        let expires = index.filter(|index| self.case.answers[*index].says == PeopleSay::Nothing);
         // A question that nobody answers uses the words that say so.
         self.used.answers.extend(expires);
         self.assigned.insert(wait.id.as_str().to_owned(), index);
@@ -385,7 +406,8 @@ impl<'a> Driver<'a> {
         let questions = self.outside.questions(self.graph, &self.id).await.map_err(|error| failed(&shown(&error)))?;
         let is_asked = |question: &&Question| question.wait == wait;
         let Some(question) = questions.iter().find(is_asked) else { return Ok(()) };
-        let value = answer.answer.as_ref().map(YamlTree::to_value).unwrap_or_default();
+        let PeopleSay::Answer(value) = &answer.says else { return Ok(()) };
+        let value = value.to_value();
         for number in 0..MOST_PEOPLE {
             let named = NamedAnswer::new(&*question.node, value.clone());
             let sent = match question.sign(named, &person(number)) {
@@ -498,7 +520,7 @@ pub(crate) fn is_made(visit: &Visit) -> bool {
 
 /// Returns the calls that were repeated although an earlier commit has their results: the visits of a run are in its journal in the
 /// order of their commits, so a call is not repeated when a later visit of that run was made.
-fn repeated_in_vain(calls: &[RecordedCall], journals: &[(String, RunId, Vec<SignedRecord>)]) -> Vec<String> {
+fn repeated_in_vain(calls: &[ScriptedCall], journals: &[(String, RunId, Vec<SignedRecord>)]) -> Vec<String> {
     let mut problems = Vec::new();
     for (at, call) in calls.iter().enumerate().filter(|(_, call)| call.is_repeated && call.hook.is_none()) {
         let Some(run) = &call.run else { continue };
@@ -516,7 +538,7 @@ fn repeated_in_vain(calls: &[RecordedCall], journals: &[(String, RunId, Vec<Sign
         };
         let Some(own) = committed(call.step) else { continue };
         let later = calls[..at].iter().filter(|other| other.run.as_ref() == Some(run) && other.step != call.step);
-        let is_later = |other: &RecordedCall| committed(other.step).is_some_and(|other| other > own);
+        let is_later = |other: &ScriptedCall| committed(other.step).is_some_and(|other| other > own);
         if later.into_iter().any(is_later) {
             problems.push(format!(
                 "`{}` called `{}` again after a crash, although its step was committed before",
@@ -528,7 +550,7 @@ fn repeated_in_vain(calls: &[RecordedCall], journals: &[(String, RunId, Vec<Sign
 }
 
 /// Returns the patterns of the capabilities that a case grants: its own, or those that the graph declares, and all signals.
-fn grants(case: &Case, graph: &Interpreted) -> Vec<String> {
+fn grants(case: &TestCase, graph: &Interpreted) -> Vec<String> {
     let own: Vec<String> = match &case.grants {
         Some(grants) => grants.iter().map(|pattern| pattern.value.as_str().to_owned()).collect(),
         None => graph.permissions().patterns().iter().map(Pattern::as_str).map(str::to_owned).collect(),

@@ -151,7 +151,7 @@ impl ScriptedAnswer {
 
 /// A call that was made of a scripted tool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RecordedCall {
+pub struct ScriptedCall {
     /// The tool's id.
     pub tool: String,
     /// The run; `None` if the tool does not know it: an operation on items, a reducer.
@@ -172,7 +172,7 @@ pub struct RecordedCall {
     pub is_unscripted: bool,
 }
 
-impl RecordedCall {
+impl ScriptedCall {
     /// Returns the parameters as a message shows them.
     pub fn shown_params(&self) -> String {
         let text = Value::Object(self.params.clone()).to_string();
@@ -196,9 +196,9 @@ pub struct UnusedAnswer {
     pub expected: u32,
 }
 
-/// The identity of a call: its idempotency key, how many answers of people it has, and how often it was made since the process
-/// began.
-type CallIdentity = (String, usize, u32);
+/// The identity of a call: its idempotency key, how many answers of people it has, how often the run had waited before, and how often
+/// it was made since the process began.
+type ScriptedCallKey = (String, usize, u32, u32);
 
 #[derive(Debug, Default)]
 struct ScriptState {
@@ -207,9 +207,11 @@ struct ScriptState {
     graphs: BTreeSet<String>,
     /// How often each answer was used.
     used: HashMap<(String, usize), u32>,
-    calls: Vec<RecordedCall>,
+    calls: Vec<ScriptedCall>,
     /// The answers that calls had, for calls that are made again after a crash.
-    given: HashMap<CallIdentity, Option<ScriptedAnswer>>,
+    given: HashMap<ScriptedCallKey, Option<ScriptedAnswer>>,
+    /// How often the run has waited.
+    waited: u32,
     /// How often each call was made since the process began.
     made: HashMap<(String, usize), u32>,
 }
@@ -255,7 +257,7 @@ impl ScriptedTools {
     }
 
     /// Returns the calls that were made, in their order.
-    pub fn calls(&self) -> Vec<RecordedCall> {
+    pub fn calls(&self) -> Vec<ScriptedCall> {
         self.state().calls.clone()
     }
 
@@ -278,10 +280,18 @@ impl ScriptedTools {
         unused
     }
 
-    /// Begins another process: a call that was made before is a repeated one, and gets the answer that it had. So a scripted tool is
+    /// Begins another process after one that died: a call that was made before is a repeated one, and gets the answer that it had. So a scripted tool is
     /// idempotent, as tools that have effects must be.
     pub fn restart(&self) {
         self.state().made.clear();
+    }
+
+    /// Begins another process after one that left a run that waits: its calls are new ones, also if they have the key of a call
+    /// before, as that of a visit that a hook suspended.
+    pub fn resume(&self) {
+        let mut state = self.state();
+        state.made.clear();
+        state.waited += 1;
     }
 
     /// Forgets the script and the calls, and takes over those of `other`.
@@ -300,12 +310,13 @@ impl ScriptedTools {
     }
 
     /// Keeps a call, and returns its answer.
-    fn take(&self, mut call: RecordedCall, identity: Option<(String, usize)>) -> Result<Answered, String> {
+    fn take(&self, mut call: ScriptedCall, identity: Option<(String, usize)>) -> Result<ScriptReply, String> {
         let mut state = self.state();
+        let waited = state.waited;
         let identity = identity.map(|(key, answers)| {
             let made = state.made.entry((key.clone(), answers)).or_default();
             *made += 1;
-            (key, answers, *made)
+            (key, answers, waited, *made)
         });
         let is_graph = state.graphs.contains(&call.tool);
         let before = identity.as_ref().and_then(|identity| state.given.get(identity).cloned());
@@ -317,7 +328,7 @@ impl ScriptedTools {
         call.is_unscripted = answer.is_none();
         let message = format!("the script of `{}` has no answer for this call", call.tool);
         state.calls.push(call);
-        answer.map(|answer| Answered { answer, is_graph }).ok_or(message)
+        answer.map(|answer| ScriptReply { answer, is_graph }).ok_or(message)
     }
 }
 
@@ -334,13 +345,13 @@ impl ScriptState {
 }
 
 /// An answer that a call got.
-struct Answered {
+struct ScriptReply {
     answer: ScriptedAnswer,
     /// Whether the call is one of a graph that is replaced.
     is_graph: bool,
 }
 
-impl Answered {
+impl ScriptReply {
     async fn reply(self) -> Result<Value, ActionError> {
         if !self.answer.delay.is_zero() {
             tokio::time::sleep(self.answer.delay).await;
@@ -364,7 +375,7 @@ pub fn item_key(verb: Verb, item: ItemType, id: Option<&str>) -> String {
 
 impl Tools for ScriptedTools {
     fn perform<'a>(&'a self, call: &'a Call, _: &'a TypedTool, params: Map<String, Value>) -> ToolFuture<'a> {
-        let recorded = RecordedCall {
+        let recorded = ScriptedCall {
             tool: call.tool().to_owned(),
             run: Some(call.run_id().clone()),
             node: call.node().to_owned(),
@@ -409,9 +420,9 @@ impl Tools for ScriptedTools {
 }
 
 /// A call whose run and node are not known.
-fn of_items(tool: String, params: Map<String, Value>, is_unscripted: bool) -> RecordedCall {
+fn of_items(tool: String, params: Map<String, Value>, is_unscripted: bool) -> ScriptedCall {
     let (node, hook, run) = (String::new(), None, None);
-    RecordedCall { tool, run, node, hook, step: 0, attempt: 1, params, is_repeated: false, is_unscripted }
+    ScriptedCall { tool, run, node, hook, step: 0, attempt: 1, params, is_repeated: false, is_unscripted }
 }
 
 impl PerformItems for ScriptedTools {

@@ -14,9 +14,9 @@ use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{SecretKey, StartError, Status, Value};
 
-use crate::check::{KnownNames, check};
+use crate::check::{TestNames, check};
 use crate::coverage::GraphCoverage;
-use crate::file::{Case, TestFile, graph_of, tests_of};
+use crate::file::{TestCase, TestFile, graph_of, tests_of};
 use crate::judge::{CaseFailure, compare_crashed, judge};
 use crate::run::{self, CaseError, CaseRun, UsedEvents, shown_start};
 use crate::script::ScriptedTools;
@@ -74,7 +74,7 @@ pub struct FileReport {
     pub drafts: Vec<String>,
     /// The cases, or the mistakes for which none was run.
     pub cases: Result<Vec<CaseReport>, Vec<Diagnostic>>,
-    /// What the cases reached, of the graph and of those that ran inside it.
+    /// The parts that the cases reached, of the graph and of those that ran inside it.
     pub coverage: Vec<GraphCoverage>,
 }
 
@@ -210,7 +210,7 @@ impl TestSuite {
         let inner = self.inner(target, &none, &graph)?;
         let mut coverage = BTreeMap::new();
         self.cover(&target.graph, &graph, &mut coverage)?;
-        let cases = self.cases(target, is_wanted, &KnownNames::of(&graph, &inner), &report.name, &mut coverage);
+        let cases = self.cases(target, is_wanted, &TestNames::of(&graph, &inner), &report.name, &mut coverage);
         report.coverage = coverage.into_values().collect();
         report.cases = Ok(cases?);
         Ok(())
@@ -221,7 +221,7 @@ impl TestSuite {
         &mut self,
         target: &TestTarget,
         is_wanted: impl Fn(&str) -> bool,
-        names: &KnownNames,
+        names: &TestNames,
         name: &str,
         coverage: &mut BTreeMap<PathBuf, GraphCoverage>,
     ) -> Result<Vec<CaseReport>, Vec<Diagnostic>> {
@@ -293,8 +293,8 @@ impl TestSuite {
         &mut self,
         target: &TestTarget,
         file: &TestFile,
-        case: &Case,
-        names: &KnownNames,
+        case: &TestCase,
+        names: &TestNames,
         coverage: &mut BTreeMap<PathBuf, GraphCoverage>,
     ) -> Result<CaseReport, Vec<Diagnostic>> {
         let library = self.tree(target, &BTreeSet::new()).library.clone();
@@ -351,7 +351,7 @@ impl TestSuite {
 }
 
 /// Returns the scripted tools of a case, in which the graphs `replaced` do not run.
-fn script(case: &Case, replaced: &BTreeSet<String>) -> ScriptedTools {
+fn script(case: &TestCase, replaced: &BTreeSet<String>) -> ScriptedTools {
     case.tools.iter().fold(ScriptedTools::new(), |tools, script| {
         let answers = script.answers.iter().map(|placed| placed.answer.clone());
         match replaced.contains(&script.tool.value) {
@@ -364,10 +364,10 @@ fn script(case: &Case, replaced: &BTreeSet<String>) -> ScriptedTools {
 /// Returns how a case failed whose run could not begin, or went wrong. A case may expect that its inputs are refused.
 fn unstarted(
     file: &TestFile,
-    case: &Case,
+    case: &TestCase,
     error: CaseError,
     tools: &ScriptedTools,
-    names: &KnownNames,
+    names: &TestNames,
 ) -> Vec<CaseFailure> {
     let error = match error {
         CaseError::Start(error) => error,

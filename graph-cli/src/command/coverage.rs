@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use graph_testing::{FileReport, GraphCoverage, Part, PartKind, Ratio, lcov};
+use graph_testing::{CoveredPart, FileReport, GraphCoverage, PartKind, Ratio, lcov};
 use serde_json::{Value, json};
 
 use super::replace;
@@ -79,7 +79,7 @@ fn human(graphs: &[GraphCoverage], all: Ratio) {
         });
         let kinds: Vec<String> = kinds.collect();
         out!("{}: {} %, {}", graph.name, graph.count(None).percent(), kinds.join(", "));
-        for Part { kind, text, line, .. } in graph.parts.iter().filter(|part| part.hits == 0) {
+        for CoveredPart { kind, text, line, .. } in graph.parts.iter().filter(|part| part.hits == 0) {
             out!("  {}:{line}: {} not reached: {text}", graph.name, kind.name());
         }
     }

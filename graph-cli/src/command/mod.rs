@@ -63,8 +63,8 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|error| problem(&error))
 }
 
-/// Returns the named files that are none of tests, and says of the others that nobody signs or checks them: a pattern as
-/// `graphs/*.yaml` names them too.
+/// Returns the named files without those of tests, which nobody signs, and reports the latter. A pattern such as `graphs/*.yaml` names
+/// both.
 fn without_tests(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let (tests, others): (Vec<PathBuf>, Vec<PathBuf>) =
         paths.iter().cloned().partition(|path| is_test_file(path) && !path.is_dir());

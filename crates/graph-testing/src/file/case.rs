@@ -10,9 +10,10 @@ use graph_compiler::tree::{TreeKey, TreeNode, YamlTree};
 use graph_model::timestamp;
 use graph_runtime::{Category, Map, Pattern, Status, Value};
 
-use super::reader::{Fields, Placed, TestReader};
+use super::reader::{MappingFields, PlacedValue, TestReader};
 use super::{
-    Case, CaseAnswer, CaseSignal, Expectations, ExpectedCalls, ExpectedError, PlacedAnswer, SentAt, ToolScript,
+    CaseAnswer, CaseSignal, Expectations, ExpectedCalls, ExpectedError, PeopleSay, PlacedAnswer, SentAt, TestCase,
+    ToolScript,
 };
 use crate::script::{Reply, ScriptedAnswer, ScriptedFailure, Times};
 
@@ -26,7 +27,7 @@ const ANSWER: [&str; 6] = ["returns", "fails", "interrupts", "with", "times", "d
 /// The fields of a failure.
 const FAILURE: [&str; 6] = ["message", "category", "code", "status", "retry_after", "data"];
 /// The fields of an answer of people.
-const PEOPLE: [&str; 4] = ["to", "after", "answer", "expires"];
+const PEOPLE: [&str; 5] = ["to", "after", "answer", "expires", "release"];
 /// The fields of a signal.
 const SIGNAL: [&str; 5] = ["name", "value", "after", "at", "to"];
 /// The fields of `expect`.
@@ -47,7 +48,7 @@ const STATUSES: [(&str, Status); 5] = [
 const BEGINS: i64 = 1_767_225_600_000;
 
 /// Reads the cases of a file. Mistakes are reported.
-pub(super) fn cases(source: &Arc<SourceFile>, tree: &YamlTree, diagnostics: &mut Diagnostics) -> Vec<Case> {
+pub(super) fn cases(source: &Arc<SourceFile>, tree: &YamlTree, diagnostics: &mut Diagnostics) -> Vec<TestCase> {
     let mut reader = TestReader { source, diagnostics };
     let Some(fields) = reader.map(tree, "a file of tests", &FILE) else { return Vec::new() };
     let shared = SharedParts {
@@ -60,9 +61,9 @@ pub(super) fn cases(source: &Arc<SourceFile>, tree: &YamlTree, diagnostics: &mut
         let place = fields.entry("cases").map_or_else(|| fields.span(), |(key, _)| key.span.clone());
         reader.error(code::BAD_TEST, place, "there is no case, so nothing is tested").help("write a case");
     }
-    let cases: Vec<Case> = list.iter().filter_map(|tree| reader.case(tree, &shared)).collect();
+    let cases: Vec<TestCase> = list.iter().filter_map(|tree| reader.case(tree, &shared)).collect();
     let mut names: BTreeMap<&str, &Span> = BTreeMap::new();
-    for Case { name, .. } in &cases {
+    for TestCase { name, .. } in &cases {
         match names.get(name.value.as_str()) {
             None => drop(names.insert(&name.value, &name.span)),
             Some(first) => {
@@ -83,21 +84,21 @@ pub(crate) fn answers(source: &Arc<SourceFile>, tree: &YamlTree, diagnostics: &m
 
 /// The parts that the cases of a file share.
 struct SharedParts {
-    inputs: Vec<(Placed<String>, YamlTree)>,
+    inputs: Vec<(PlacedValue<String>, YamlTree)>,
     tools: Vec<ToolScript>,
 }
 
-fn placed(key: &TreeKey) -> Placed<String> {
-    Placed::new(key.name.clone(), key.span.clone())
+fn placed(key: &TreeKey) -> PlacedValue<String> {
+    PlacedValue::new(key.name.clone(), key.span.clone())
 }
 
 impl TestReader<'_> {
-    fn case(&mut self, tree: &YamlTree, shared: &SharedParts) -> Option<Case> {
+    fn case(&mut self, tree: &YamlTree, shared: &SharedParts) -> Option<TestCase> {
         let fields = self.map(tree, "a case", &CASE)?;
         let name = self.required(fields, "a case", "name").and_then(|tree| self.text(tree, "`name`"));
-        let name = name.unwrap_or_else(|| Placed::new(String::new(), fields.span()));
+        let name = name.unwrap_or_else(|| PlacedValue::new(String::new(), fields.span()));
         let mut inputs = fields.get("inputs").map(|tree| self.inputs(tree)).unwrap_or_default();
-        let own = |list: &[(Placed<String>, YamlTree)], name: &str| list.iter().any(|(own, _)| own.value == name);
+        let own = |list: &[(PlacedValue<String>, YamlTree)], name: &str| list.iter().any(|(own, _)| own.value == name);
         let others: Vec<_> = shared.inputs.iter().filter(|(name, _)| !own(&inputs, &name.value)).cloned().collect();
         inputs.extend(others);
         let mut tools = fields.get("tools").map(|tree| self.tools(tree, false)).unwrap_or_default();
@@ -107,7 +108,7 @@ impl TestReader<'_> {
         let inputs_span = fields.entry("inputs").map_or_else(|| name.span.clone(), |(key, _)| key.span.clone());
         let crashes = fields.get("crash").and_then(|tree| self.word(tree, "`crash`", &[("each_commit", ())]));
         let unused = fields.get("unused").and_then(|tree| self.word(tree, "`unused`", &[("allowed", ())]));
-        Some(Case {
+        Some(TestCase {
             inputs,
             inputs_span,
             entry: fields.get("entry").and_then(|tree| self.text(tree, "`entry`")),
@@ -127,12 +128,17 @@ impl TestReader<'_> {
     }
 
     /// Reads the elements of a list in a field.
-    fn each<T>(&mut self, fields: Fields<'_>, name: &str, read: impl Fn(&mut Self, &YamlTree) -> Option<T>) -> Vec<T> {
+    fn each<T>(
+        &mut self,
+        fields: MappingFields<'_>,
+        name: &str,
+        read: impl Fn(&mut Self, &YamlTree) -> Option<T>,
+    ) -> Vec<T> {
         let list = fields.get(name).and_then(|tree| self.list(tree, &format!("`{name}`"))).unwrap_or_default();
         list.iter().filter_map(|tree| read(self, tree)).collect()
     }
 
-    fn inputs(&mut self, tree: &YamlTree) -> Vec<(Placed<String>, YamlTree)> {
+    fn inputs(&mut self, tree: &YamlTree) -> Vec<(PlacedValue<String>, YamlTree)> {
         let Some(fields) = self.map(tree, "`inputs`", &[]) else { return Vec::new() };
         fields.entries().iter().map(|(key, value)| (placed(key), value.clone())).collect()
     }
@@ -148,12 +154,12 @@ impl TestReader<'_> {
         time
     }
 
-    fn grants(&mut self, tree: &YamlTree) -> Vec<Placed<Pattern>> {
+    fn grants(&mut self, tree: &YamlTree) -> Vec<PlacedValue<Pattern>> {
         let texts = self.texts(tree, "`grants`").unwrap_or_default();
         let mut patterns = Vec::new();
         for text in texts {
             match Pattern::new(text.value.as_str()) {
-                Ok(pattern) => patterns.push(Placed::new(pattern, text.span)),
+                Ok(pattern) => patterns.push(PlacedValue::new(pattern, text.span)),
                 Err(error) => drop(self.error(code::SHAPE, text.span, error.to_string())),
             }
         }
@@ -261,23 +267,26 @@ impl TestReader<'_> {
         let fields = self.map(tree, "an answer of people", &PEOPLE)?;
         let to = self.required(fields, "an answer of people", "to").and_then(|tree| self.text(tree, "`to`"));
         let after = fields.get("after").and_then(|tree| self.duration(tree, "`after`")).unwrap_or_default();
-        let expires = match fields.get("expires").map(|tree| (&tree.node, tree)) {
-            None => false,
-            Some((TreeNode::Boolean(true), _)) => true,
-            Some((_, tree)) => {
-                let message = "`expires` can only be `true`: nobody answers the question";
-                self.error(code::SHAPE, tree.span.clone(), message);
-                return None;
-            }
-        };
-        let answer = fields.entry("answer").map(|(_, value)| value.clone());
-        if expires == answer.is_some() {
-            let message =
-                "an answer of people has an `answer`, or says `expires: true` of a question that nobody answers";
+        let answer = fields.entry("answer").map(|(_, value)| PeopleSay::Answer(value.clone()));
+        let expires = self.is_true(fields, "expires").then_some(PeopleSay::Nothing);
+        let release = self.is_true(fields, "release").then_some(PeopleSay::Release);
+        let mut said = [answer, expires, release].into_iter().flatten();
+        let (Some(says), None) = (said.next(), said.next()) else {
+            let message = "an element of `answers` has an `answer`, or `expires: true` for a question that nobody answers, or \
+                           `release: true` for a visit that a hook suspended";
             self.error(code::SHAPE, tree.span.clone(), message);
             return None;
+        };
+        Some(CaseAnswer { to: to?, after, says, span: tree.span.clone() })
+    }
+
+    /// Whether a field is given. Its only value is `true`.
+    fn is_true(&mut self, fields: MappingFields<'_>, name: &str) -> bool {
+        let Some(tree) = fields.get(name) else { return false };
+        if tree.node != TreeNode::Boolean(true) {
+            self.error(code::SHAPE, tree.span.clone(), format!("`{name}` can only be `true`"));
         }
-        Some(CaseAnswer { to: to?, after, answer, span: tree.span.clone() })
+        true
     }
 
     fn signal(&mut self, tree: &YamlTree) -> Option<CaseSignal> {
@@ -305,7 +314,7 @@ impl TestReader<'_> {
         Some(CaseSignal { name: name?, value, sent, to, span: tree.span.clone() })
     }
 
-    fn expectations(&mut self, case: Fields<'_>, name: &Placed<String>) -> Expectations {
+    fn expectations(&mut self, case: MappingFields<'_>, name: &PlacedValue<String>) -> Expectations {
         const NOTHING: &str = "so it could not fail";
         let help =
             format!("write `expect` with at least one of {}", EXPECT.map(|field| format!("`{field}`")).join(", "));
@@ -334,22 +343,22 @@ impl TestReader<'_> {
             }
         }
         Expectations {
-            path: path.map(|path| Placed::new(path, span("path"))),
-            status: status.map(|status| Placed::new(status, span("status"))),
+            path: path.map(|path| PlacedValue::new(path, span("path"))),
+            status: status.map(|status| PlacedValue::new(status, span("status"))),
             // An output may be null.
-            output: fields.entry("output").map(|(_, tree)| Placed::new(tree.to_value(), tree.span.clone())),
-            state: state.map(|tree| Placed::new(tree.clone(), tree.span.clone())),
+            output: fields.entry("output").map(|(_, tree)| PlacedValue::new(tree.to_value(), tree.span.clone())),
+            state: state.map(|tree| PlacedValue::new(tree.clone(), tree.span.clone())),
             error: fields.get("error").and_then(|tree| self.expected_error(tree)),
             calls: fields.get("calls").map(|tree| self.expected_calls(tree)).unwrap_or_default(),
-            steps: steps.map(|steps| Placed::new(steps, span("steps"))),
-            warnings: warnings.map(|warnings| Placed::new(warnings, span("warnings"))),
+            steps: steps.map(|steps| PlacedValue::new(steps, span("steps"))),
+            warnings: warnings.map(|warnings| PlacedValue::new(warnings, span("warnings"))),
         }
     }
 
-    fn expected_error(&mut self, tree: &YamlTree) -> Option<Placed<ExpectedError>> {
+    fn expected_error(&mut self, tree: &YamlTree) -> Option<PlacedValue<ExpectedError>> {
         let error = match &tree.node {
             TreeNode::String(text) => {
-                ExpectedError { contains: Some(Placed::new(text.clone(), tree.span.clone())), node: None }
+                ExpectedError { contains: Some(PlacedValue::new(text.clone(), tree.span.clone())), node: None }
             }
             _ => {
                 let fields = self.map(tree, "`error`", &ERROR)?;
@@ -357,10 +366,10 @@ impl TestReader<'_> {
                 ExpectedError { contains: text("contains"), node: text("node") }
             }
         };
-        Some(Placed::new(error, tree.span.clone()))
+        Some(PlacedValue::new(error, tree.span.clone()))
     }
 
-    fn expected_calls(&mut self, tree: &YamlTree) -> Vec<(Placed<String>, ExpectedCalls)> {
+    fn expected_calls(&mut self, tree: &YamlTree) -> Vec<(PlacedValue<String>, ExpectedCalls)> {
         let Some(fields) = self.map(tree, "`calls`", &[]) else { return Vec::new() };
         if fields.entries().is_empty() {
             let message = "`calls` names no tool, so it checks nothing";
@@ -373,14 +382,14 @@ impl TestReader<'_> {
                 TreeNode::List(list) => {
                     let params = |tree: &YamlTree| {
                         self.map(tree, "each expected call", &[])?;
-                        Some(Placed::new(tree.to_value(), tree.span.clone()))
+                        Some(PlacedValue::new(tree.to_value(), tree.span.clone()))
                     };
                     let list = list.iter().filter_map(params).collect();
-                    Some(ExpectedCalls::List(Placed::new(list, tree.span.clone())))
+                    Some(ExpectedCalls::List(PlacedValue::new(list, tree.span.clone())))
                 }
                 TreeNode::Number(_) => self
                     .number(tree, &format!("`{}`", key.name), 0, u64::MAX)
-                    .map(|number| ExpectedCalls::Count(Placed::new(number, tree.span.clone()))),
+                    .map(|number| ExpectedCalls::Count(PlacedValue::new(number, tree.span.clone()))),
                 _ => {
                     let message = format!(
                         "`{}` is the number of its calls, or a list of their parameters, not {}",

@@ -15,7 +15,7 @@ use graph_runtime::{Pattern, Status, Value};
 
 use crate::script::ScriptedAnswer;
 pub(crate) use case::answers;
-pub use reader::Placed;
+pub use reader::PlacedValue;
 pub(crate) use reader::first_line;
 
 /// The cases of a graph.
@@ -26,20 +26,20 @@ pub struct TestFile {
     /// The file of the graph.
     pub graph: PathBuf,
     /// The cases, in the order of the file.
-    pub cases: Vec<Case>,
+    pub cases: Vec<TestCase>,
 }
 
 /// A case: how a run begins, what happens meanwhile, and what is expected of it.
 #[derive(Debug, Clone)]
-pub struct Case {
+pub struct TestCase {
     /// The name.
-    pub name: Placed<String>,
+    pub name: PlacedValue<String>,
     /// The inputs, with those of the file that it does not give itself.
-    pub inputs: Vec<(Placed<String>, YamlTree)>,
+    pub inputs: Vec<(PlacedValue<String>, YamlTree)>,
     /// The place that mistakes in the inputs as a whole are reported at.
     pub inputs_span: Span,
     /// The entry at which the run begins, if not at the start.
-    pub entry: Option<Placed<String>>,
+    pub entry: Option<PlacedValue<String>>,
     /// The time at which the run begins.
     pub begins: SystemTime,
     /// The scripts of tools, with those of the file that it does not give itself.
@@ -49,12 +49,12 @@ pub struct Case {
     /// The signals, in their order.
     pub signals: Vec<CaseSignal>,
     /// The capabilities that are granted; `None` for those that the graph declares.
-    pub grants: Option<Vec<Placed<Pattern>>>,
+    pub grants: Option<Vec<PlacedValue<Pattern>>>,
     /// Whether the case is run again with a crash after each commit.
     pub crashes: bool,
     /// Whether scripted answers may stay unused.
     pub allows_unused: bool,
-    /// What is expected.
+    /// The expectations.
     pub expect: Expectations,
 }
 
@@ -62,7 +62,7 @@ pub struct Case {
 #[derive(Debug, Clone)]
 pub struct ToolScript {
     /// The tool's id.
-    pub tool: Placed<String>,
+    pub tool: PlacedValue<String>,
     /// The answers, in their order.
     pub answers: Vec<PlacedAnswer>,
     /// Whether it is that of the file, which other cases use too: its answers may stay unused.
@@ -86,26 +86,37 @@ pub struct PlacedAnswer {
 #[derive(Debug, Clone)]
 pub struct CaseAnswer {
     /// The node that asks.
-    pub to: Placed<String>,
+    pub to: PlacedValue<String>,
     /// How long after the question it is given.
     pub after: Duration,
-    /// The answer; `None` if nobody answers this question.
-    pub answer: Option<YamlTree>,
+    /// The words of people.
+    pub says: PeopleSay,
     /// Its place.
     pub span: Span,
+}
+
+/// The words of people to a visit that waits for them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PeopleSay {
+    /// This answer to its question.
+    Answer(YamlTree),
+    /// Nothing: its time passes.
+    Nothing,
+    /// The visit continues, which a hook suspended.
+    Release,
 }
 
 /// A signal.
 #[derive(Debug, Clone)]
 pub struct CaseSignal {
     /// Its name.
-    pub name: Placed<String>,
+    pub name: PlacedValue<String>,
     /// Its value, with places if it is given.
     pub value: Option<YamlTree>,
     /// When it is sent.
     pub sent: SentAt,
     /// The node whose wait it is for; `None` for the first that listens to it.
-    pub to: Option<Placed<String>>,
+    pub to: Option<PlacedValue<String>>,
     /// Its place.
     pub span: Span,
 }
@@ -119,43 +130,43 @@ pub enum SentAt {
     AfterStart(Duration),
 }
 
-/// What a case expects. What is absent is not checked.
+/// The expectations of a case. Only the given ones are checked.
 #[derive(Debug, Clone, Default)]
 pub struct Expectations {
     /// The names of the visited nodes, in their order.
-    pub path: Option<Placed<Vec<Placed<String>>>>,
+    pub path: Option<PlacedValue<Vec<PlacedValue<String>>>>,
     /// How the run ends.
-    pub status: Option<Placed<Status>>,
+    pub status: Option<PlacedValue<Status>>,
     /// The output, exactly.
-    pub output: Option<Placed<Value>>,
+    pub output: Option<PlacedValue<Value>>,
     /// Some keys of the state at the end.
-    pub state: Option<Placed<YamlTree>>,
+    pub state: Option<PlacedValue<YamlTree>>,
     /// Why the run fails.
-    pub error: Option<Placed<ExpectedError>>,
+    pub error: Option<PlacedValue<ExpectedError>>,
     /// The calls of tools.
-    pub calls: Vec<(Placed<String>, ExpectedCalls)>,
+    pub calls: Vec<(PlacedValue<String>, ExpectedCalls)>,
     /// How many nodes are visited.
-    pub steps: Option<Placed<u64>>,
+    pub steps: Option<PlacedValue<u64>>,
     /// Parts of the warnings of the run, in their order.
-    pub warnings: Option<Placed<Vec<Placed<String>>>>,
+    pub warnings: Option<PlacedValue<Vec<PlacedValue<String>>>>,
 }
 
 /// The error that a case expects.
 #[derive(Debug, Clone, Default)]
 pub struct ExpectedError {
     /// A part of its text.
-    pub contains: Option<Placed<String>>,
+    pub contains: Option<PlacedValue<String>>,
     /// The node that fails.
-    pub node: Option<Placed<String>>,
+    pub node: Option<PlacedValue<String>>,
 }
 
 /// The calls of a tool that a case expects.
 #[derive(Debug, Clone)]
 pub enum ExpectedCalls {
     /// This many.
-    Count(Placed<u64>),
+    Count(PlacedValue<u64>),
     /// These, in their order: some parameters of each.
-    List(Placed<Vec<Placed<Value>>>),
+    List(PlacedValue<Vec<PlacedValue<Value>>>),
 }
 
 /// Returns the file of the graph that a file of tests is beside: its path with `.yaml`, or with `.yml` if only that is there.

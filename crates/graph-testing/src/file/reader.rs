@@ -10,14 +10,14 @@ use graph_model::duration;
 
 /// A value with its place in a file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Placed<T> {
+pub struct PlacedValue<T> {
     /// The value.
     pub value: T,
     /// Its bytes in the text.
     pub span: Span,
 }
 
-impl<T> Placed<T> {
+impl<T> PlacedValue<T> {
     /// A value at a place.
     pub fn new(value: T, span: Span) -> Self {
         Self { value, span }
@@ -26,13 +26,13 @@ impl<T> Placed<T> {
 
 /// The fields of a mapping.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'t> {
+pub(super) struct MappingFields<'t> {
     entries: &'t [(TreeKey, YamlTree)],
     /// The mapping itself.
     tree: &'t YamlTree,
 }
 
-impl<'t> Fields<'t> {
+impl<'t> MappingFields<'t> {
     /// Returns the value of a field; a field without a value counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<&'t YamlTree> {
         self.entries
@@ -73,7 +73,7 @@ impl TestReader<'_> {
         self.error(code::SHAPE, tree.span.clone(), message).label(format!("this is {found}"));
     }
 
-    pub(super) fn map<'t>(&mut self, tree: &'t YamlTree, what: &str, known: &[&str]) -> Option<Fields<'t>> {
+    pub(super) fn map<'t>(&mut self, tree: &'t YamlTree, what: &str, known: &[&str]) -> Option<MappingFields<'t>> {
         let TreeNode::Map(entries) = &tree.node else {
             self.wrong_shape(tree, what, "a mapping");
             return None;
@@ -88,7 +88,7 @@ impl TestReader<'_> {
                 diagnostic.note(format!("its fields are {}", list.join(", ")));
             }
         }
-        Some(Fields { entries, tree })
+        Some(MappingFields { entries, tree })
     }
 
     pub(super) fn list<'t>(&mut self, tree: &'t YamlTree, what: &str) -> Option<&'t [YamlTree]> {
@@ -101,9 +101,9 @@ impl TestReader<'_> {
         }
     }
 
-    pub(super) fn text(&mut self, tree: &YamlTree, what: &str) -> Option<Placed<String>> {
+    pub(super) fn text(&mut self, tree: &YamlTree, what: &str) -> Option<PlacedValue<String>> {
         match &tree.node {
-            TreeNode::String(text) => Some(Placed::new(text.clone(), tree.span.clone())),
+            TreeNode::String(text) => Some(PlacedValue::new(text.clone(), tree.span.clone())),
             _ => {
                 self.wrong_shape(tree, what, "a string");
                 None
@@ -112,7 +112,7 @@ impl TestReader<'_> {
     }
 
     /// Reads a list of strings.
-    pub(super) fn texts(&mut self, tree: &YamlTree, what: &str) -> Option<Vec<Placed<String>>> {
+    pub(super) fn texts(&mut self, tree: &YamlTree, what: &str) -> Option<Vec<PlacedValue<String>>> {
         let list = self.list(tree, what)?;
         let texts: Vec<_> = list.iter().filter_map(|one| self.text(one, &format!("each element of {what}"))).collect();
         (texts.len() == list.len()).then_some(texts)
@@ -172,7 +172,7 @@ impl TestReader<'_> {
     }
 
     /// Returns a field that is required, and reports its absence.
-    pub(super) fn required<'t>(&mut self, fields: Fields<'t>, whose: &str, name: &str) -> Option<&'t YamlTree> {
+    pub(super) fn required<'t>(&mut self, fields: MappingFields<'t>, whose: &str, name: &str) -> Option<&'t YamlTree> {
         let found = fields.get(name);
         if found.is_none() {
             self.error(code::MISSING_FIELD, fields.span(), format!("{whose} needs `{name}`"));

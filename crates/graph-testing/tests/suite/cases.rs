@@ -323,3 +323,12 @@ fn an_unsigned_graph_is_tested_and_a_revoked_signature_is_not() {
     let found = said(&tree.test("fulfil.yaml"));
     assert!(found[0].starts_with("G0014 graphs/fulfil.yaml:1:"), "{found:?}");
 }
+
+#[test]
+fn every_kind_of_call_and_wait_is_scripted() {
+    let tree = Tree::copy("crates/graph-testing/tests/suite/kinds");
+    let report = tree.test("kinds.yaml");
+    assert_eq!(said(&report), [""; 0]);
+    assert_eq!(report.coverage[0].count(None), Ratio { reached: 16, all: 16 });
+    assert!(report.cases.unwrap()[0].crashes > 10);
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use graph_model::name::ItemId;
 use graph_runtime::Value;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
-use graph_testing::{KnownNames, MockedTools, ScriptedTools, read_answers};
+use graph_testing::{MockedTools, ScriptedTools, TestNames, read_answers};
 
 use super::failure::{PROBLEMS, RunCommandFailure, Voice};
 
@@ -32,7 +32,7 @@ impl Mocks {
     ) -> Result<(Self, Library, Interpreted), RunCommandFailure> {
         let inner = graph.interface().inner.iter().filter_map(|inner| ItemId::new(inner.id.as_str()).ok());
         let inner = inner.filter_map(|id| library.graph(&library.find(&id)?).ok());
-        let names = KnownNames::of(graph, &inner.collect::<Vec<_>>());
+        let names = TestNames::of(graph, &inner.collect::<Vec<_>>());
         let mut all = BTreeMap::new();
         for (tool, path) in mocks {
             if all.contains_key(tool) {
@@ -68,7 +68,7 @@ impl Mocks {
         voice.note(format_args!("these do not run, and answer from files: {}", self.tools.join(", ")));
     }
 
-    /// Adds to a result that it is none of a real run, and reports the answers that were not used.
+    /// Adds to a result the tools that did not run, and reports the answers that were not used.
     pub(super) fn mark(&self, result: &mut Value, voice: Voice) {
         result["mocked"] = self.tools.iter().map(String::as_str).map(Value::from).collect();
         for unused in self.scripted.unused() {

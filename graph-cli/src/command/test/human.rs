@@ -1,6 +1,6 @@
 //! The results of tests for people: a line for each case, and what differs.
 
-use graph_testing::{CaseFailure, CaseReport, Difference, FileReport};
+use graph_testing::{CaseDifference, CaseFailure, CaseReport, FileReport};
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
@@ -35,8 +35,8 @@ fn show(file: &str, failure: &CaseFailure) {
     let CaseFailure { message, line, column, difference, help, .. } = failure;
     out!("      {file}:{line}:{column}: {}", plain(message));
     match difference {
-        Some(Difference::Names { expected, found }) => names(expected, found),
-        Some(Difference::Values { expected, found }) => values(expected, found),
+        Some(CaseDifference::Names { expected, found }) => names(expected, found),
+        Some(CaseDifference::Values { expected, found }) => values(expected, found),
         None => {}
     }
     if let Some(help) = help {
