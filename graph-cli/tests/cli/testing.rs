@@ -52,13 +52,13 @@ fn results_are_json_and_junit_and_cases_are_filtered() {
     let ran = place.graph(&["test", "--json", "--junit", "out.xml", "--filter", "not"]);
     assert_eq!((ran.code, ran.err.as_str()), (1, ""));
     let document: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!((&document["success"], &document["cases"], &document["failed"]), (&json!(false), &json!(4), &json!(1)));
+    assert_eq!((&document["success"], &document["cases"], &document["failed"]), (&json!(false), &json!(5), &json!(1)));
     let failed = &document["files"][0]["cases"][1];
     assert_eq!(failed["path"], json!(["reserve", "sold_out"]));
     let failure = &failed["failures"][0];
     assert_eq!((&failure["what"], &failure["expected"]), (&json!("expect.path"), &json!(["reserve", "charge"])));
     let xml = place.read("out.xml");
-    assert!(xml.starts_with("<?xml ") && xml.contains("tests=\"4\" failures=\"1\" errors=\"0\""), "{xml}");
+    assert!(xml.starts_with("<?xml ") && xml.contains("tests=\"5\" failures=\"1\" errors=\"0\""), "{xml}");
     assert!(xml.contains("<failure type=\"expect.path\" message=\"line "), "{xml}");
     let ran = place.graph(&["test", "--filter", "nothing is called so"]);
     assert_eq!((ran.code, ran.err.as_str()), (3, "error: no case has a name that contains `nothing is called so`\n"));
