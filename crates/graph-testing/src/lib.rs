@@ -22,6 +22,7 @@ mod file;
 mod judge;
 mod mock;
 mod run;
+mod schema;
 mod script;
 mod subset;
 mod suite;
@@ -35,6 +36,7 @@ pub use file::{
 pub use judge::{CaseDifference, CaseFailure};
 pub use mock::read_answers;
 pub use run::{CaseError, CaseRun, UsedEvents, journal_public_key, run};
+pub use schema::json_schema;
 pub use script::{
     MockedTools, Reply, ScriptedAnswer, ScriptedCall, ScriptedFailure, ScriptedTools, Times, UnusedAnswer, item_key,
 };

@@ -18,31 +18,36 @@ use super::{
 use crate::script::{Reply, ScriptedAnswer, ScriptedFailure, Times};
 
 /// The fields of a file of tests.
-const FILE: [&str; 3] = ["inputs", "tools", "cases"];
+pub(crate) const FILE: [&str; 3] = ["inputs", "tools", "cases"];
 /// The fields of a case.
-const CASE: [&str; 11] =
+pub(crate) const CASE: [&str; 11] =
     ["name", "inputs", "entry", "begins", "tools", "answers", "signals", "grants", "crash", "unused", "expect"];
 /// The fields of an answer of a tool.
-const ANSWER: [&str; 6] = ["returns", "fails", "interrupts", "with", "times", "delay"];
+pub(crate) const ANSWER: [&str; 6] = ["returns", "fails", "interrupts", "with", "times", "delay"];
 /// The fields of a failure.
-const FAILURE: [&str; 6] = ["message", "category", "code", "status", "retry_after", "data"];
+pub(crate) const FAILURE: [&str; 6] = ["message", "category", "code", "status", "retry_after", "data"];
 /// The fields of an answer of people.
-const PEOPLE: [&str; 5] = ["to", "after", "answer", "expires", "release"];
+pub(crate) const PEOPLE: [&str; 5] = ["to", "after", "answer", "expires", "release"];
 /// The fields of a signal.
-const SIGNAL: [&str; 5] = ["name", "value", "after", "at", "to"];
+pub(crate) const SIGNAL: [&str; 5] = ["name", "value", "after", "at", "to"];
 /// The fields of `expect`.
-const EXPECT: [&str; 8] = ["path", "status", "output", "state", "error", "calls", "steps", "warnings"];
+pub(crate) const EXPECT: [&str; 8] = ["path", "status", "output", "state", "error", "calls", "steps", "warnings"];
 /// The fields of an expected error.
-const ERROR: [&str; 2] = ["contains", "node"];
+pub(crate) const ERROR: [&str; 2] = ["contains", "node"];
 
 /// The ends of a run, as `status` names them.
-const STATUSES: [(&str, Status); 5] = [
+pub(crate) const STATUSES: [(&str, Status); 5] = [
     (Status::Completed.name(), Status::Completed),
     (Status::CompletedWithErrors.name(), Status::CompletedWithErrors),
     (Status::Error.name(), Status::Error),
     (Status::Cancelled.name(), Status::Cancelled),
     (Status::Waiting.name(), Status::Waiting),
 ];
+
+/// Returns the categories of failures with their words; `None` if the category is derived.
+pub(crate) fn category_words() -> impl Iterator<Item = (&'static str, Option<Category>)> {
+    Category::ALL.into_iter().map(|category| (category.name(), Some(category))).chain([("derived", None)])
+}
 
 /// The time at which a run begins, if its case does not say it: the first second of 2026, in milliseconds since the Unix epoch.
 const BEGINS: i64 = 1_767_225_600_000;
@@ -243,11 +248,7 @@ impl TestReader<'_> {
         }
         let fields = self.map(tree, "`fails`", &FAILURE)?;
         let message = self.required(fields, "`fails`", "message").and_then(|tree| self.text(tree, "`message`"))?;
-        let words: Vec<(&str, Option<Category>)> = Category::ALL
-            .iter()
-            .map(|category| (category.name(), Some(*category)))
-            .chain([("derived", None)])
-            .collect();
+        let words: Vec<(&str, Option<Category>)> = category_words().collect();
         let category = match fields.get("category") {
             Some(tree) => self.word(tree, "`category`", &words)?,
             None => Some(Category::Permanent),

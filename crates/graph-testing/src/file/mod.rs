@@ -14,7 +14,7 @@ use graph_compiler::tree::{self, YamlTree};
 use graph_runtime::{Pattern, Status, Value};
 
 use crate::script::ScriptedAnswer;
-pub(crate) use case::answers;
+pub(crate) use case::{ANSWER, CASE, ERROR, EXPECT, FAILURE, FILE, PEOPLE, SIGNAL, STATUSES, answers, category_words};
 pub use reader::PlacedValue;
 pub(crate) use reader::first_line;
 

@@ -1,6 +1,8 @@
 //! Hostile files of tests and random scripts: no panic, and every mistake has a place and a text.
 
+use graph_compiler::diagnostic::Diagnostics;
 use graph_compiler::source::SourceFile;
+use graph_compiler::tree;
 use graph_testing::TestFile;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -17,6 +19,34 @@ fn valid() -> Vec<String> {
         "examples/service/graphs/invoice",
     ];
     files.map(|file| std::fs::read_to_string(repository().join(format!("{file}.test.yaml"))).unwrap()).to_vec()
+}
+
+/// The JSON Schema of files of tests.
+fn validator() -> &'static jsonschema::Validator {
+    static VALIDATOR: std::sync::OnceLock<jsonschema::Validator> = std::sync::OnceLock::new();
+    VALIDATOR.get_or_init(|| jsonschema::validator_for(&graph_testing::json_schema()).unwrap())
+}
+
+#[test]
+fn the_schema_refuses_unknown_fields_and_wrong_shapes() {
+    for text in [
+        "{}",
+        "cases: []",
+        "cases: [{ name: a }]",
+        "cases: [{ name: a, expect: {} }]",
+        "cases: [{ name: a, expect: { paths: [] } }]",
+        "cases: [{ name: a, expect: { steps: one } }]",
+        "cases: [{ name: a, tools: { t: { returns: 1, time: 2 } }, expect: { steps: 1 } }]",
+        "cases: [{ name: a, tools: { t: { times: 2 } }, expect: { steps: 1 } }]",
+        "cases: [{ name: a, crash: always, expect: { steps: 1 } }]",
+        "cases: [{ name: a, answers: [{ answer: 1 }], expect: { steps: 1 } }]",
+        "case: []\ncases: [{ name: a, expect: { steps: 1 } }]",
+    ] {
+        let source = SourceFile::new("g.test.yaml", "g.test.yaml", text);
+        let value = tree::parse(&source, &mut Diagnostics::new()).unwrap().root.to_value();
+        assert!(!validator().is_valid(&value), "{text}");
+        assert!(TestFile::parse(&source).is_err(), "{text}");
+    }
 }
 
 /// Parts that mutations insert.
@@ -72,7 +102,13 @@ proptest! {
             text.replace_range(start..end, PARTS[part.index(PARTS.len())]);
         }
         let source = SourceFile::new("graphs/g.test.yaml", "graphs/g.test.yaml", &text);
-        if let Err(mistakes) = TestFile::parse(&source) {
+        let read = TestFile::parse(&source);
+        if read.is_ok() {
+            let value = tree::parse(&source, &mut Diagnostics::new()).unwrap().root.to_value();
+            let refused = validator().iter_errors(&value).next();
+            prop_assert!(refused.is_none(), "the schema refuses what is read: {:?}", refused);
+        }
+        if let Err(mistakes) = read {
             prop_assert!(!mistakes.is_empty());
             for mistake in mistakes {
                 prop_assert!(!mistake.message.is_empty());
