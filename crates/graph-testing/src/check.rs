@@ -295,7 +295,9 @@ impl CaseChecker<'_> {
         }
         if *says == PeopleSay::Release {
             let message = format!("nothing suspends `{}`: the graph has no hooks, or no such node", to.value);
-            drop(self.error(code::BAD_TEST, span, message));
+            if let Some(problem) = self.error(code::BAD_TEST, span, message) {
+                problem.help("remove `release`");
+            }
             return;
         }
         let Some(first) = types.first() else {

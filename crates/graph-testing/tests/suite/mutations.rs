@@ -21,7 +21,7 @@ fn targets(text: &str) -> (Vec<Range<usize>>, Vec<String>) {
                 places.extend(list.edges.iter().filter_map(|edge| Some(edge.to.as_ref()?.span.clone())));
             }
             RouteDefinition::By(by) => {
-                places.extend(by.to.iter().filter_map(|(_, to)| Some(to.as_ref()?.span.clone())))
+                places.extend(by.to.iter().filter_map(|(_, to)| Some(to.as_ref()?.span.clone())));
             }
             RouteDefinition::To(to) => places.push(to.span.clone()),
             RouteDefinition::Each(_) | RouteDefinition::End => {}
