@@ -19,6 +19,9 @@ use crate::file::{
 };
 use crate::script::item_key;
 
+/// The longest value that a note shows, in bytes.
+const MOST_SHOWN: usize = 200;
+
 /// The names that the cases of a graph may use: those of the graph, and of the graphs that run inside it.
 pub struct TestNames {
     topology: Topology,
@@ -370,7 +373,12 @@ impl CaseChecker<'_> {
     fn value(&mut self, ty: &Type, tree: &YamlTree, what: &str, whose: &str) {
         if let Err(mismatch) = conform(ty, tree.to_value()) {
             let span = misfit_place(tree, &mismatch);
-            self.error(code::BAD_TEST, &span, format!("{what} does not fit {whose}: {mismatch}"));
+            let fitting = shown_sample(ty);
+            if let Some(problem) = self.error(code::BAD_TEST, &span, format!("{what} does not fit {whose}: {mismatch}"))
+                && fitting.len() <= MOST_SHOWN
+            {
+                problem.note(format!("this fits: `{fitting}`"));
+            }
             return;
         }
         self.undeclared(ty, tree, what, whose);
@@ -440,12 +448,20 @@ pub(crate) fn sample(ty: &Type) -> Value {
     }
 }
 
+/// Returns a value of a type, as a person writes it.
+fn shown_sample(ty: &Type) -> String {
+    spaced(&sample(ty))
+}
+
+/// Returns a value as JSON, which is YAML too, and reads better with spaces.
+fn spaced(value: &Value) -> String {
+    value.to_string().replace("\":", "\": ").replace(",\"", ", \"")
+}
+
 impl TestNames {
     /// Returns a line of a script that answers a call of a tool.
     pub(crate) fn sample_of(&self, tool: &str) -> String {
         let value = self.tools.get(tool).map_or_else(|| Value::from("…"), |known| sample(&known.result));
-        // JSON is YAML, and reads better with spaces.
-        let value = value.to_string().replace("\":", "\": ").replace(",\"", ", \"");
-        format!("{tool}: [{{ returns: {value} }}]")
+        format!("{tool}: [{{ returns: {} }}]", spaced(&value))
     }
 }

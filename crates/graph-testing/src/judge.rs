@@ -394,3 +394,47 @@ pub(crate) fn compare_crashed(
     }
     failures
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_comes_to_another_end_after_a_crash_fails_its_case() {
+        let text = "cases: [{ name: one, crash: each_commit, expect: { steps: 1 } }]\n";
+        let file = TestFile::parse(&SourceFile::new("g.test.yaml", "g.test.yaml", text)).unwrap();
+        let whole =
+            CaseRun { output: Some(json!({ "cents": 3 })), commits: 4, ..CaseRun::refused("closed".to_owned()) };
+        let compared = |crashed: &CaseRun| -> Vec<String> {
+            let failures = compare_crashed(&file, &file.cases[0], &whole, crashed, 2);
+            failures.into_iter().map(|failure| failure.message).collect()
+        };
+        assert!(compared(&whole).is_empty());
+        assert!(compared(&CaseRun { output: Some(json!({ "cents": 3.0 })), ..whole.clone() }).is_empty());
+        let call = ScriptedCall {
+            tool: "shop/pay".to_owned(),
+            run: None,
+            node: "pay".to_owned(),
+            hook: None,
+            step: 1,
+            attempt: 1,
+            params: graph_runtime::Map::new(),
+            is_repeated: false,
+            is_unscripted: true,
+        };
+        for (crashed, expected) in [
+            (CaseRun { status: Status::Waiting, ..whole.clone() }, "the run is `waiting` and not `error`"),
+            (
+                CaseRun { output: Some(json!({ "cents": 4 })), ..whole.clone() },
+                "the output is {\"cents\":4} and not {\"cents\":3}",
+            ),
+            (CaseRun { output: None, ..whole.clone() }, "the output is none and not {\"cents\":3}"),
+            (CaseRun { path: vec!["pay".to_owned()], ..whole.clone() }, "the path is pay and not "),
+            (CaseRun { error: None, ..whole.clone() }, "the error is none and not closed"),
+            (CaseRun { problems: vec!["again".to_owned()], ..whole.clone() }, "again"),
+            (CaseRun { calls: vec![call], ..whole.clone() }, "node `pay` called `shop/pay` in another way: {}"),
+        ] {
+            assert_eq!(compared(&crashed), [format!("after a crash behind commit 2 of 4: {expected}")]);
+        }
+    }
+}

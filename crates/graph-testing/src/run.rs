@@ -62,6 +62,29 @@ pub struct CaseRun {
     pub journals: Vec<(String, RunId, Vec<SignedRecord>)>,
 }
 
+impl CaseRun {
+    /// The run of a case whose inputs were refused.
+    pub(crate) fn refused(error: String) -> Self {
+        Self {
+            status: Status::Error,
+            path: Vec::new(),
+            output: None,
+            state: Value::Null,
+            error: Some(error),
+            failed_node: None,
+            steps: 0,
+            warnings: Vec::new(),
+            calls: Vec::new(),
+            waits: Vec::new(),
+            elapsed: Duration::ZERO,
+            problems: Vec::new(),
+            used: UsedEvents::default(),
+            commits: 0,
+            journals: Vec::new(),
+        }
+    }
+}
+
 /// The scripted events of a case that were used.
 #[derive(Debug, Clone, Default)]
 pub struct UsedEvents {

@@ -12,13 +12,13 @@ use graph_compiler::source::SourceFile;
 use graph_compiler::{find_graphs, find_tests, is_test_file};
 use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library};
-use graph_runtime::{SecretKey, StartError, Status, Value};
+use graph_runtime::{SecretKey, StartError, Status};
 
 use crate::check::{TestNames, check};
 use crate::coverage::GraphCoverage;
 use crate::file::{TestCase, TestFile, graph_of, tests_of};
 use crate::judge::{CaseFailure, compare_crashed, judge};
-use crate::run::{self, CaseError, CaseRun, UsedEvents, shown_start};
+use crate::run::{self, CaseError, CaseRun, shown_start};
 use crate::script::ScriptedTools;
 
 /// The most crashes of one case.
@@ -381,7 +381,7 @@ fn unstarted(
     let expect = &case.expect;
     if is_of_inputs && (expect.error.is_some() || expect.status.as_ref().is_some_and(|one| one.value == Status::Error))
     {
-        return judge(file, case, &refused(text), tools, names);
+        return judge(file, case, &CaseRun::refused(text), tools, names);
     }
     let span = match (&error, &case.entry, case.grants.as_deref()) {
         (StartError::Entry { .. }, Some(entry), _) => &entry.span,
@@ -390,25 +390,4 @@ fn unstarted(
         _ => &case.name.span,
     };
     vec![CaseFailure::new(&file.source, span, "start", format!("the run cannot begin: {text}"))]
-}
-
-/// The run of a case whose inputs were refused.
-fn refused(error: String) -> CaseRun {
-    CaseRun {
-        status: Status::Error,
-        path: Vec::new(),
-        output: None,
-        state: Value::Null,
-        error: Some(error),
-        failed_node: None,
-        steps: 0,
-        warnings: Vec::new(),
-        calls: Vec::new(),
-        waits: Vec::new(),
-        elapsed: Duration::ZERO,
-        problems: Vec::new(),
-        used: UsedEvents::default(),
-        commits: 0,
-        journals: Vec::new(),
-    }
 }

@@ -332,3 +332,32 @@ fn every_kind_of_call_and_wait_is_scripted() {
     assert_eq!(report.coverage[0].count(None), Ratio { reached: 16, all: 16 });
     assert!(report.cases.unwrap()[0].crashes > 10);
 }
+
+#[test]
+fn a_built_in_tool_without_a_script_does_not_run() {
+    let graph = format!(
+        "{HEAD}permissions: [rye.execute.tool.rye.bash]
+config:
+  start: touch
+  nodes:
+    touch: {{ action: {{ item_id: rye/bash, params: {{ command: \"touch FILE\" }} }}, next: done }}
+    done: {{ type: return }}
+"
+    );
+    let tree = Tree::new(&[("touch.test.yaml", "cases: [{ name: one, expect: { error: no answer } }]\n")]);
+    let file = tree.path("touched");
+    tree.write("touch.yaml", &graph.replace("FILE", file.to_str().unwrap()));
+    let found = said(&tree.test("touch.yaml"));
+    assert!(found[0].contains("called `rye/bash`, which has no script"), "{found:?}");
+    assert!(!file.exists());
+}
+
+#[test]
+fn concurrent_calls_and_their_crashes_end_the_same_way_each_time() {
+    let tree = Tree::copy("graphs");
+    for graph in ["carrier_quotes.yaml", "file_report.yaml", "order_batch.yaml", "price_check.yaml"] {
+        for _ in 0..5 {
+            assert_eq!(said(&tree.test(graph)), [""; 0], "{graph}");
+        }
+    }
+}
