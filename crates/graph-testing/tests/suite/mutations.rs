@@ -41,7 +41,7 @@ fn every_mutation_is_noticed(directory: &str, graph: &str) {
     let tests = graph.replace(".yaml", ".test.yaml");
     let cases = std::fs::read_to_string(tree.path("graphs").join(&tests)).unwrap();
     tree.write(&tests, &cases.replace("    crash: each_commit\n", ""));
-    // Of a large graph, some of the other nodes for each edge, and other ones for the next.
+    // A large graph has too many mutations: each edge leads to some of the other nodes, and the next edge to others.
     let every = names.len().div_ceil(5);
     for (at, place) in places.iter().enumerate() {
         let others = names.iter().filter(|name| **name != text[place.clone()]);
