@@ -139,6 +139,16 @@ fn mocked_tools_answer_from_files_and_mark_the_result() {
     assert!(ran.err.contains("error[G0230]: what `shop/look_up` returns does not fit its contract"), "{}", ran.err);
 }
 
+#[test]
+fn the_schema_of_files_of_tests_needs_no_tree() {
+    let place = Place::new();
+    let ran = place.graph(&["schema", "--tests"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let schema: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(schema["definitions"]["case"]["required"], json!(["name", "expect"]));
+    assert_eq!(place.graph(&["schema", "--tests", "graphs"]).code, 2);
+}
+
 /// The tools that read lcov are not everywhere.
 #[test]
 fn lcov_itself_reads_what_coverage_writes() {
