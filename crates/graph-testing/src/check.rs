@@ -435,7 +435,7 @@ pub(crate) fn sample(ty: &Type) -> Value {
     match &ty.kind {
         _ if ty.nullable => Value::Null,
         TypeKind::Boolean => Value::Bool(true),
-        TypeKind::Integer | TypeKind::Number => Value::from(1),
+        TypeKind::Integer | TypeKind::Number => Value::from(0),
         TypeKind::String => Value::from("…"),
         TypeKind::Enum(words) => words.first().map_or(Value::Null, |word| Value::from(word.as_str())),
         TypeKind::List(_) => Value::Array(Vec::new()),

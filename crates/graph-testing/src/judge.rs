@@ -158,7 +158,8 @@ impl CaseJudge<'_> {
                 let message = format!("the run should be `{}`, and is {}", status.value.name(), self.ended());
                 self.fail(&status.span, "expect.status", message);
             }
-        } else if expect.error.is_none() && !run.status.has_result() {
+        } else if expect.error.is_none() && !run.status.has_result() && !run.calls.iter().any(|call| call.is_unscripted)
+        {
             let help = match run.status {
                 Status::Waiting => "script what it waits for in `answers` or `signals`, or expect `status: waiting`",
                 _ => "if that is right, expect `error`",
@@ -196,8 +197,8 @@ impl CaseJudge<'_> {
             (Some(expected), Some(found)) => {
                 format!("the run went another way at visit {}: to `{found}` and not to `{expected}`", same + 1)
             }
-            (Some(expected), None) => format!("the run ended after {same} visits, and should go to `{expected}`"),
-            (None, Some(found)) => format!("the run should end after {same} visits, and went to `{found}`"),
+            (Some(expected), None) => format!("the run ended after {}, and should go to `{expected}`", visits(same)),
+            (None, Some(found)) => format!("the run should end after {}, and went to `{found}`", visits(same)),
             (None, None) => "the run went another way".to_owned(),
         };
         let span = path.value.get(same).map_or_else(|| path.span.clone(), |node| node.span.clone());
@@ -250,7 +251,6 @@ impl CaseJudge<'_> {
         for (tool, expected) in &self.case.expect.calls {
             let is_first = |call: &&ScriptedCall| call.tool == tool.value && !call.is_repeated;
             let found: Vec<&ScriptedCall> = self.run.calls.iter().filter(is_first).collect();
-            let times = |number: usize| if number == 1 { "once".to_owned() } else { format!("{number} times") };
             match expected {
                 ExpectedCalls::Count(count) if count.value == found.len() as u64 => {}
                 ExpectedCalls::Count(count) => {
@@ -324,7 +324,11 @@ impl CaseJudge<'_> {
             let Some(placed) = script.answers.get(*answer) else { continue };
             let message = match (used, expected) {
                 (0, _) => format!("answer {} of `{tool}` was not used", answer + 1),
-                _ => format!("answer {} of `{tool}` was used {used} times, and not {expected}", answer + 1),
+                _ => format!(
+                    "answer {} of `{tool}` was used {}, and not {expected} times",
+                    answer + 1,
+                    times(*used as usize)
+                ),
             };
             self.unused_part(&placed.span, "tools", message);
         }
@@ -342,6 +346,14 @@ impl CaseJudge<'_> {
         let failure = CaseFailure::new(self.source, span, what, message);
         self.failures.push(failure.help("remove it, or say `unused: allowed` in the case"));
     }
+}
+
+fn visits(number: usize) -> String {
+    format!("{number} visit{}", if number == 1 { "" } else { "s" })
+}
+
+fn times(number: usize) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{number} times") }
 }
 
 /// Returns the place of a part of a value.

@@ -126,7 +126,8 @@ impl TestSuite {
     ///
     /// If the operating system gives no random bytes.
     pub fn new(working: &Path) -> Result<Self, graph_runtime::KeyError> {
-        Ok(Self { working: working.to_owned(), key: SecretKey::generate()?, trees: BTreeMap::new() })
+        let working = working.canonicalize().unwrap_or_else(|_| working.to_owned());
+        Ok(Self { working, key: SecretKey::generate()?, trees: BTreeMap::new() })
     }
 
     /// Finds the tests at some paths: files of tests, graphs, or directories. The graphs of a directory that have no tests are
@@ -138,7 +139,9 @@ impl TestSuite {
     pub fn find(&self, paths: &[PathBuf]) -> Result<Vec<TestTarget>, FindError> {
         let mut targets: BTreeMap<PathBuf, TestTarget> = BTreeMap::new();
         for path in paths {
+            // A file's path determines the tree that it is part of, so `..` and links in it are resolved first.
             let path = self.working.join(path);
+            let path = path.canonicalize().map_err(|error| FindError::Unreadable(path, error))?;
             if path.is_dir() {
                 let (tests, graphs) = (find_tests(&path), find_graphs(&path));
                 if let Some((path, error)) = tests.unreadable.into_iter().chain(graphs.unreadable).next() {
@@ -157,7 +160,6 @@ impl TestSuite {
                     targets.insert(graph, target);
                 }
             } else {
-                path.metadata().map_err(|error| FindError::Unreadable(path.clone(), error))?;
                 let (graph, tests) = match is_test_file(&path) {
                     true => (graph_of(&path).unwrap_or_else(|| path.clone()), Some(path)),
                     false => (path.clone(), tests_of(&path)),

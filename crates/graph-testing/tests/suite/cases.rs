@@ -110,7 +110,7 @@ fn an_answer_that_no_call_gets_fails_the_case_unless_it_may_stay_unused() {
         found,
         [
             "4:52 tools: answer 2 of `shop/pay` was not used",
-            "8:24 tools: answer 1 of `shop/pay` was used 1 times, and not 3",
+            "8:24 tools: answer 1 of `shop/pay` was used once, and not 3 times",
         ]
     );
 }
