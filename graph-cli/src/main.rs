@@ -48,6 +48,10 @@ enum CommandVerb {
     Verify(command::verify::VerifyArguments),
     /// Check graphs as the compiler does
     Check(command::check::CheckArguments),
+    /// Test graphs: run the cases beside them, with scripted tools, in virtual time
+    Test(command::test::TestArguments),
+    /// Show which nodes and edges the tests of graphs reach
+    Coverage(command::coverage::CoverageArguments),
     /// Show the Rust that a graph becomes
     Expand(command::expand::ExpandArguments),
     /// Draw a graph, or the ways that a run took through it
@@ -137,6 +141,8 @@ fn main() -> ExitCode {
         CommandVerb::Sign(sign) => command::sign::run(&sign),
         CommandVerb::Verify(verify) => command::verify::run(&verify),
         CommandVerb::Check(check) => command::check::run(&check),
+        CommandVerb::Test(test) => command::test::run(&test),
+        CommandVerb::Coverage(coverage) => command::coverage::run(&coverage),
         CommandVerb::Expand(expand) => command::expand::run(&expand),
         CommandVerb::Diagram(diagram) => command::diagram::run(&diagram),
         CommandVerb::Explain(explain) => command::explain::run(&explain),

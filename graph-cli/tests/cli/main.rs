@@ -30,6 +30,7 @@ mod signal;
 #[cfg(unix)]
 mod store;
 mod stored_run;
+mod testing;
 #[cfg(unix)]
 mod views;
 #[cfg(unix)]
@@ -76,6 +77,8 @@ fn the_help_says_what_there_is() {
         &["sign", "--help"],
         &["verify", "--help"],
         &["check", "--help"],
+        &["test", "--help"],
+        &["coverage", "--help"],
         &["expand", "--help"],
         &["explain", "--help"],
         &["schema", "--help"],
