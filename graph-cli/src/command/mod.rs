@@ -29,6 +29,7 @@ mod stored;
 pub(crate) mod stored_run;
 pub(crate) mod verify;
 pub(crate) mod verify_run;
+pub(crate) mod view;
 pub(crate) mod watch;
 pub(crate) mod work;
 
