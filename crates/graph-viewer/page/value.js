@@ -29,6 +29,12 @@ function brief(value) {
   return Array.isArray(value) ? `[ ${many} ]` : `{ ${many} }`;
 }
 
+/** Whether a value is so small that its members are seen at once. */
+function isSmall(value) {
+  const all = Array.isArray(value) ? value : Object.values(value);
+  return all.length <= 8 && all.every((one) => !isNested(one) || Object.keys(one).length === 0) && JSON.stringify(value).length < 400;
+}
+
 function members(value, list) {
   const entries = Array.isArray(value) ? value.map((one, at) => [String(at), one]) : Object.entries(value);
   let made = 0;
@@ -44,7 +50,7 @@ function members(value, list) {
 }
 
 /** Shows a value, with its name if it has one. */
-export function tree(value, name = null, isIndex = false, isOpen = false) {
+export function tree(value, name = null, isIndex = false, isOpen = isNested(value) && isSmall(value)) {
   const key = name === null ? null : h("bdi", { class: isIndex ? "index" : "name" }, name);
   if (!isNested(value)) return h("div", { class: "leaf" }, key, key ? ": " : null, scalar(value));
   if (Object.keys(value).length === 0) return h("div", { class: "leaf" }, key, key ? ": " : null, Array.isArray(value) ? "[ ]" : "{ }");
