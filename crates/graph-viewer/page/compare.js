@@ -90,7 +90,7 @@ export async function comparePage(page, { a, b, stop, say }) {
     one.error ? h("p", { class: "pre bad" }, one.error) : null);
   const many = (tag) => found.ops.filter(([found]) => found === tag).reduce((sum, [, , manyA, , manyB]) => sum + Math.max(manyA, manyB), 0);
   const section = (name, { shown, count: all }, empty) => h("details", { class: "card", open: all > 0 && all <= 20 }, h("summary", {}, h("strong", {}, name), h("span", { class: "dim" }, all === 0 ? " nothing differs" : ` ${count(all, "difference")}`)),
-    differences(shown, empty), all > shown.length ? h("p", { class: "note" }, `${count(all - shown.length, "more difference")} not shown`) : null);
+    differences(shown, empty, [a, b]), all > shown.length ? h("p", { class: "note" }, `${count(all - shown.length, "more difference")} not shown`) : null);
   const first = parts.find(({ tag }) => tag !== "same");
   fill(page,
     h("h1", {}, "Two runs compared"),

@@ -99,6 +99,10 @@ export class ScrollList {
     const first = Math.max(0, Math.floor(top / this.height) - MORE);
     const last = Math.min(this.total, Math.ceil((top + this.element.clientHeight) / this.height) + MORE);
     for (let part = Math.floor(first / PART); part * PART < last; part += 1) this.ask(part);
+    // The part that is seen next if the scrolling continues.
+    const ahead = top >= (this.before ?? 0) ? last + PART : first - PART;
+    this.before = top;
+    if (ahead >= 0 && ahead < this.total) this.ask(Math.floor(ahead / PART));
     for (const [at, element] of this.shown) {
       if (at < first || at >= last) {
         this.shown.delete(at);

@@ -75,10 +75,10 @@ export function value(data) {
 }
 
 /** Shows what differs between two values. */
-export function differences(list, empty = "nothing differs") {
+export function differences(list, empty = "nothing differs", sides = ["before", "after"]) {
   if (!list || list.length === 0) return h("p", { class: "note" }, empty);
   const side = (one, kind) => h("td", { class: kind }, one === null || one === undefined ? h("span", { class: "dim" }, "nothing") : tree(one));
   return h("div", { class: "scroll-x" }, h("table", { class: "differences" },
-    h("thead", {}, h("tr", {}, ["at", "before", "after"].map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, ["at", ...sides].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, list.map((one) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, one.path === "" ? "(all)" : one.path)), side(one.before, "before"), side(one.after, "after"))))));
 }
