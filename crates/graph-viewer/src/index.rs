@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
 
 use graph_engine::record::{Chain, JournalError, VerifiedJournal};
 use graph_runtime::record::{Entry, Record, SignedRecord, Start, Visit};
@@ -10,7 +9,8 @@ use graph_runtime::store::RunSummary;
 use graph_runtime::{PublicKey, RunId};
 
 use crate::problem::ViewProblem;
-use crate::source::{Opened, Source};
+use crate::recent::Recent;
+use crate::source::{FileStamp, Opened, Source};
 
 /// How many runs are kept in memory.
 const MOST_RUNS: usize = 4;
@@ -166,7 +166,7 @@ impl RunIndex {
             }
             Entry::Take(_) => self.push(0, None, flag::EVENT | flag::WAITED),
             Entry::End(end) => {
-                self.push(0, end.node.as_deref(), flag::EVENT | if end.error.is_some() { flag::FAILED } else { 0 })
+                self.push(0, end.node.as_deref(), flag::EVENT | if end.error.is_some() { flag::FAILED } else { 0 });
             }
             _ => self.push(0, None, flag::EVENT),
         }
@@ -218,28 +218,28 @@ type Slot = Arc<tokio::sync::Mutex<Option<Kept>>>;
 
 struct Kept {
     generation: u64,
-    stamp: Option<(u64, SystemTime)>,
+    stamp: Option<FileStamp>,
     shown: Arc<ShownRun>,
 }
 
-/// The runs that are kept in memory, and when each was asked for last.
+/// The runs that are kept in memory.
 #[derive(Default)]
 pub(crate) struct RunIndexes {
-    slots: Mutex<(u64, HashMap<RunId, (u64, Slot)>)>,
+    slots: Mutex<Recent<RunId, Slot>>,
 }
 
 impl RunIndexes {
     fn slot(&self, run: &RunId) -> Slot {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.0 += 1;
-        let (now, map) = (slots.0, &mut slots.1);
-        if !map.contains_key(run) && map.len() >= MOST_RUNS {
-            let oldest = map.iter().min_by_key(|(_, (used, _))| *used).map(|(run, _)| run.clone());
-            oldest.into_iter().for_each(|run| drop(map.remove(&run)));
+        if let Some(slot) = slots.get(run) {
+            return slot;
         }
-        let (used, slot) = map.entry(run.clone()).or_default();
-        *used = now;
-        Arc::clone(slot)
+        while slots.len() >= MOST_RUNS {
+            slots.forget_one();
+        }
+        let slot = Slot::default();
+        slots.insert(run.clone(), Arc::clone(&slot));
+        slot
     }
 
     /// Returns a run with all records that it has now. Only those that are new are read.
@@ -259,12 +259,8 @@ impl RunIndexes {
             *slot = known;
             return Ok(shown);
         }
-        let summary = opened.store.find(run).await;
-        let summary = match (summary, &opened.files) {
-            // A damaged journal among files has no summary. What can be read of it is shown by the page's own reader.
-            (Err(problem), _) => return Err(problem.into()),
-            (Ok(summary), _) => summary,
-        };
+        // A damaged journal among files has no summary. The page's own reader says what is wrong with it.
+        let summary = opened.store.find(run).await?;
         let shown = match known {
             Some(kept) if is_same(&kept.shown, &summary) => follow(kept.shown, &opened, run, key).await?,
             _ => None,

@@ -18,6 +18,7 @@ mod index;
 mod listing;
 mod problem;
 mod proof;
+mod recent;
 mod router;
 mod rows;
 mod source;

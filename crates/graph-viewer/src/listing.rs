@@ -1,8 +1,7 @@
 //! Lists of runs and of open questions.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::time::SystemTime;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use graph_model::timestamp;
 use graph_runtime::RunId;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::problem::ViewProblem;
 use crate::router::Query;
-use crate::source::Source;
+use crate::source::{FileStamp, Source};
 
 /// The most runs of one answer.
 const MOST_RUNS: usize = 200;
@@ -25,7 +24,13 @@ type Filed = Result<RunSummary, String>;
 /// The summaries of the runs among files, which are read again only when their files change.
 #[derive(Default)]
 pub(crate) struct FiledRuns {
-    known: Mutex<HashMap<RunId, ((u64, SystemTime), Filed)>>,
+    known: Mutex<HashMap<RunId, FiledRun>>,
+}
+
+/// What is known of a run among files, and of which state of its file.
+struct FiledRun {
+    stamp: FileStamp,
+    filed: Filed,
 }
 
 /// Returns a run of a list.
@@ -139,14 +144,16 @@ impl FiledRuns {
         names: Vec<RunId>,
     ) -> (Vec<RunSummary>, Vec<(RunId, String)>) {
         let (mut all, mut damaged) = (Vec::new(), Vec::new());
+        let present: HashSet<&RunId> = names.iter().collect();
+        self.locked().retain(|run, _| present.contains(run));
         for run in names {
             let Some(stamp) = source.stamp(&run) else { continue };
-            let known = self.locked().get(&run).filter(|(at, _)| *at == stamp).map(|(_, filed)| filed.clone());
+            let known = self.locked().get(&run).filter(|known| known.stamp == stamp).map(|known| known.filed.clone());
             let filed = match known {
                 Some(filed) => filed,
                 None => {
                     let filed = store.find(&run).await.map_err(|error| error.to_string());
-                    self.locked().insert(run.clone(), (stamp, filed.clone()));
+                    self.locked().insert(run.clone(), FiledRun { stamp, filed: filed.clone() });
                     filed
                 }
             };
@@ -158,8 +165,8 @@ impl FiledRuns {
         (all, damaged)
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, ((u64, SystemTime), Filed)>> {
-        self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, HashMap<RunId, FiledRun>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

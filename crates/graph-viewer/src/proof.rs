@@ -72,10 +72,10 @@ pub(crate) async fn audit(viewer: &ViewerState, run: &RunId, shown: &Arc<ShownRu
     .await
 }
 
-fn told(
-    audit: Result<(Vec<Audit>, Vec<(RunId, PathBuf)>), FilesAuditError>,
-    run: &RunId,
-) -> Result<Value, ViewProblem> {
+/// The audits of a run and of those inside it, and the files that differ from the journals, each with its run.
+type Audited = (Vec<Audit>, Vec<(RunId, PathBuf)>);
+
+fn told(audit: Result<Audited, FilesAuditError>, run: &RunId) -> Result<Value, ViewProblem> {
     let problem = |run: &RunId, what: String| Ok(json!({"proven": false, "problems": [{"run": run, "what": what}]}));
     match audit {
         Ok((audits, differing)) if differing.is_empty() => {

@@ -15,6 +15,9 @@ use crate::problem::ViewProblem;
 /// The directory of the journals among the files of a project.
 const THREADS: [&str; 3] = [".ai", "state", "threads"];
 
+/// The length of a file, and when it was changed.
+pub(crate) type FileStamp = (u64, SystemTime);
+
 /// Opens the place of the runs again whenever it is another one than before.
 pub(crate) struct Source {
     place: ViewedPlace,
@@ -143,7 +146,7 @@ impl Source {
     }
 
     /// Returns the length of a run's file and when it was changed, by which a change of it is noticed.
-    pub(crate) fn stamp(&self, run: &RunId) -> Option<(u64, SystemTime)> {
+    pub(crate) fn stamp(&self, run: &RunId) -> Option<FileStamp> {
         let metadata = fs::metadata(self.journal_file(run).ok()??).ok()?;
         Some((metadata.len(), metadata.modified().ok()?))
     }

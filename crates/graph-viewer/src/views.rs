@@ -1,6 +1,5 @@
 //! What the graph of a run adds to its journal: the diagram with the ways that were taken, the state after a step, the questions.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use graph_diagram::Diagram;
@@ -15,6 +14,7 @@ use crate::FindGraph;
 use crate::index::{RunIndex, ShownRun, blocking};
 use crate::listing::shown_time;
 use crate::problem::ViewProblem;
+use crate::recent::Recent;
 
 /// How many states are kept.
 const MOST_STATES: usize = 64;
@@ -25,34 +25,25 @@ const MOST_BYTES: usize = 64 << 20;
 /// A state of a run: the run, the link of its first record, and the number of visits before it.
 type StateId = (RunId, String, u64);
 
-/// The states that were computed last, as JSON texts, with when each was asked for.
+/// The states that were computed last, as JSON texts.
 #[derive(Default)]
 pub(crate) struct StateCache {
-    states: Mutex<(u64, HashMap<StateId, (u64, Arc<String>)>)>,
+    states: Mutex<Recent<StateId, Arc<String>>>,
 }
 
 impl StateCache {
     fn get(&self, id: &StateId) -> Option<Arc<String>> {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states.0 += 1;
-        let now = states.0;
-        states.1.get_mut(id).map(|(used, state)| {
-            *used = now;
-            Arc::clone(state)
-        })
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).get(id)
     }
 
     fn insert(&self, id: StateId, state: Arc<String>) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states.0 += 1;
-        let now = states.0;
-        states.1.insert(id, (now, state));
-        while states.1.len() > 1
-            && (states.1.len() > MOST_STATES
-                || states.1.values().map(|(_, state)| state.len()).sum::<usize>() > MOST_BYTES)
-        {
-            let oldest = states.1.iter().min_by_key(|(_, (used, _))| *used).map(|(id, _)| id.clone());
-            oldest.into_iter().for_each(|id| drop(states.1.remove(&id)));
+        states.insert(id, state);
+        let is_too_large = |states: &Recent<StateId, Arc<String>>| {
+            states.len() > MOST_STATES || states.values().map(|state| state.len()).sum::<usize>() > MOST_BYTES
+        };
+        while states.len() > 1 && is_too_large(&states) {
+            states.forget_one();
         }
     }
 }

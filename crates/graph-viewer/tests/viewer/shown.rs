@@ -254,7 +254,9 @@ fn secrets_are_never_shown() {
         "compare?a=paid&b=paid",
     ] {
         let response = viewer.get(&format!("api/{path}"));
-        assert_eq!(response.status, 200, "{path}: {}", response.text());
+        // Without the key of the secrets, questions are not read from the journal.
+        let status = if path.ends_with("questions") { 422 } else { 200 };
+        assert_eq!(response.status, status, "{path}: {}", response.text());
         assert!(!response.text().contains(SECRET), "{path}");
         if !path.ends_with("journal") {
             assert!(!response.text().contains("$sealed"), "{path}: {}", response.text());
@@ -464,15 +466,16 @@ fn new_records_are_announced_while_a_run_is_in_progress() {
             Ok(json!({"left": left.fetch_sub(1, Ordering::Relaxed) - 1}))
         }),
     );
-    let run = runs.block_on(async {
+    let (runtime, begun) = runs.block_on(async {
         let runtime = place.runtime(place.store().await);
         let options =
             Options { run: Some(RunId::new("live").unwrap()), durability: Durability::Sync, ..Options::default() };
         let begun = runtime.start_with(options, graph, Map::new()).await.unwrap();
-        tokio::spawn(async move {
-            begun.await.unwrap();
-            drop(runtime);
-        })
+        (runtime, begun)
+    });
+    let run = runs.spawn(async move {
+        begun.await.unwrap();
+        drop(runtime);
     });
     let viewer = place.viewer();
     let mut known = viewer.api("run/live");
