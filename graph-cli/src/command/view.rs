@@ -37,7 +37,7 @@ pub(crate) struct ViewArguments {
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
     /// Let the page answer the questions of runs; without it, the page changes nothing
-    #[arg(long, requires = "store")]
+    #[arg(long, conflicts_with = "files")]
     answer: bool,
     /// The secret key that signs answers [default: your own]
     #[arg(long, value_name = "FILE", requires = "answer")]

@@ -82,7 +82,7 @@ impl Browser {
     }
 
     fn try_send(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
-        let body = if method == "GET" { String::new() } else { body.to_string() };
+        let body = if method == "POST" { body.to_string() } else { String::new() };
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let (path, length) = (format!("{}{path}", self.session), body.len());
         let head =
