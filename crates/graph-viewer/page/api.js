@@ -48,7 +48,8 @@ async function send(path, options) {
 
 function address(path, query) {
   const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== null && value !== "") parameters.set(name, value);
+  for (const [name, value] of Object.entries(query))
+    if (value !== undefined && value !== null && value !== "") parameters.set(name, value);
   const text = parameters.toString();
   return text ? `${path}?${text}` : path;
 }

@@ -6,7 +6,12 @@ import { FLAGS, renderRow } from "./rows.js";
 import { ScrollList } from "./scroll.js";
 import { differences, value } from "./value.js";
 
-const WORDS = { same: "the same", changed: "same node, other content", only_a: "only in the first", only_b: "only in the second" };
+const WORDS = {
+  same: "the same",
+  changed: "same node, other content",
+  only_a: "only in the first",
+  only_b: "only in the second",
+};
 
 /** Finds the part of the match that a row is in. */
 function part(parts, at) {
@@ -35,7 +40,10 @@ export async function comparePage(page, { a, b, stop, say }) {
     const known = new Map();
     const asked = (at) => {
       if (!known.has(at)) {
-        known.set(at, get(runPath(run, "rows"), { from: at * 200, count: 200, flags: FLAGS.visit }, stop).then(({ rows }) => rows));
+        known.set(
+          at,
+          get(runPath(run, "rows"), { from: at * 200, count: 200, flags: FLAGS.visit }, stop).then(({ rows }) => rows),
+        );
         if (known.size > 60) known.delete(known.keys().next().value);
       }
       return known.get(at);
@@ -43,7 +51,11 @@ export async function comparePage(page, { a, b, stop, say }) {
     return async (at) => (await asked(Math.floor(at / 200)))[at % 200];
   };
   const [ofA, ofB] = [loader(a), loader(b)];
-  const detail = h("section", { class: "detail card", "aria-label": "Details" }, h("p", { class: "note" }, "Choose a row to see what differs there."));
+  const detail = h(
+    "section",
+    { class: "detail card", "aria-label": "Details" },
+    h("p", { class: "note" }, "Choose a row to see what differs there."),
+  );
   const list = new ScrollList({
     height: 30,
     label: "Visits of both runs",
@@ -53,7 +65,10 @@ export async function comparePage(page, { a, b, stop, say }) {
       const rows = [];
       for (let at = from; at < Math.min(total, from + many); at += 1) {
         const { tag, from: begin, atA, atB } = part(parts, at);
-        const [left, right] = await Promise.all([tag === "only_b" ? null : ofA(atA + at - begin), tag === "only_a" ? null : ofB(atB + at - begin)]);
+        const [left, right] = await Promise.all([
+          tag === "only_b" ? null : ofA(atA + at - begin),
+          tag === "only_a" ? null : ofB(atB + at - begin),
+        ]);
         rows.push({ tag, left, right });
       }
       return { total, rows };
@@ -77,29 +92,76 @@ export async function comparePage(page, { a, b, stop, say }) {
       };
       try {
         const [one, other] = await Promise.all([visit(a, left), visit(b, right)]);
-        fill(detail, h("h2", {}, WORDS[tag]), h("div", { class: "two" },
-          h("div", {}, h("h3", {}, a), one ? value(one) : h("p", { class: "note" }, "nothing")),
-          h("div", {}, h("h3", {}, b), other ? value(other) : h("p", { class: "note" }, "nothing"))));
+        fill(
+          detail,
+          h("h2", {}, WORDS[tag]),
+          h(
+            "div",
+            { class: "two" },
+            h("div", {}, h("h3", {}, a), one ? value(one) : h("p", { class: "note" }, "nothing")),
+            h("div", {}, h("h3", {}, b), other ? value(other) : h("p", { class: "note" }, "nothing")),
+          ),
+        );
       } catch (error) {
         if (error.name !== "AbortError") say(error);
       }
     },
   });
-  const about = (one) => h("div", { class: "card" }, h("h2", {}, h("a", { href: runLink(one.run) }, one.run), " ", statusChip(one.status)),
-    h("p", { class: "dim" }, h("code", {}, one.graph ?? "an unknown graph"), ` · ${count(one.steps, "step")} · ${count(one.records, "record")}`),
-    one.error ? h("p", { class: "pre bad" }, one.error) : null);
-  const many = (tag) => found.ops.filter(([found]) => found === tag).reduce((sum, [, , manyA, , manyB]) => sum + Math.max(manyA, manyB), 0);
-  const section = (name, { shown, count: all }, empty) => h("details", { class: "card", open: all > 0 && all <= 20 }, h("summary", {}, h("strong", {}, name), h("span", { class: "dim" }, all === 0 ? " nothing differs" : ` ${count(all, "difference")}`)),
-    differences(shown, empty, [a, b]), all > shown.length ? h("p", { class: "note" }, `${count(all - shown.length, "more difference")} not shown`) : null);
+  const about = (one) =>
+    h(
+      "div",
+      { class: "card" },
+      h("h2", {}, h("a", { href: runLink(one.run) }, one.run), " ", statusChip(one.status)),
+      h(
+        "p",
+        { class: "dim" },
+        h("code", {}, one.graph ?? "an unknown graph"),
+        ` · ${count(one.steps, "step")} · ${count(one.records, "record")}`,
+      ),
+      one.error ? h("p", { class: "pre bad" }, one.error) : null,
+    );
+  const many = (tag) =>
+    found.ops.filter(([found]) => found === tag).reduce((sum, [, , manyA, , manyB]) => sum + Math.max(manyA, manyB), 0);
+  const section = (name, { shown, count: all }, empty) =>
+    h(
+      "details",
+      { class: "card", open: all > 0 && all <= 20 },
+      h(
+        "summary",
+        {},
+        h("strong", {}, name),
+        h("span", { class: "dim" }, all === 0 ? " nothing differs" : ` ${count(all, "difference")}`),
+      ),
+      differences(shown, empty, [a, b]),
+      all > shown.length
+        ? h("p", { class: "note" }, `${count(all - shown.length, "more difference")} not shown`)
+        : null,
+    );
   const first = parts.find(({ tag }) => tag !== "same");
-  fill(page,
+  fill(
+    page,
     h("h1", {}, "Two runs compared"),
     h("div", { class: "two" }, about(found.a), about(found.b)),
-    found.a.digest && found.b.digest && found.a.digest !== found.b.digest ? h("p", { class: "note" }, "They began under different texts of graphs.") : null,
-    section("Inputs", found.inputs), section("Outputs", found.outputs),
-    found.state_problem ? h("p", { class: "note pre" }, "The last states are not compared: ", found.state_problem) : section("Last states", found.states),
-    h("p", {}, Object.keys(WORDS).map((tag) => [h("span", { class: `chip ${tag}` }, `${many(tag).toLocaleString("en")} ${WORDS[tag]}`), " "]),
-      first ? h("button", { type: "button", onclick: () => list.choose(first.from) }, "Go to the first difference") : null),
-    h("div", { class: "compare-panel" }, h("section", { class: "timeline card" }, list.outer), detail));
+    found.a.digest && found.b.digest && found.a.digest !== found.b.digest
+      ? h("p", { class: "note" }, "They began under different texts of graphs.")
+      : null,
+    section("Inputs", found.inputs),
+    section("Outputs", found.outputs),
+    found.state_problem
+      ? h("p", { class: "note pre" }, "The last states are not compared: ", found.state_problem)
+      : section("Last states", found.states),
+    h(
+      "p",
+      {},
+      Object.keys(WORDS).map((tag) => [
+        h("span", { class: `chip ${tag}` }, `${many(tag).toLocaleString("en")} ${WORDS[tag]}`),
+        " ",
+      ]),
+      first
+        ? h("button", { type: "button", onclick: () => list.choose(first.from) }, "Go to the first difference")
+        : null,
+    ),
+    h("div", { class: "compare-panel" }, h("section", { class: "timeline card" }, list.outer), detail),
+  );
   list.reset(total);
 }

@@ -1,4 +1,5 @@
-// Shows the drawing of a graph. It is built again, element by element: nothing of the image except shapes and texts gets into the page.
+// Shows the drawing of a graph. It is built again, element by element: nothing of the image except shapes and texts
+// gets into the page.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -32,13 +33,15 @@ function copied(from) {
 export function drawing(text) {
   const parsed = new DOMParser().parseFromString(text, "image/svg+xml");
   const root = parsed.documentElement;
-  if (root.localName !== "svg" || parsed.querySelector("parsererror")) throw new Error("the drawing of the graph cannot be read");
+  if (root.localName !== "svg" || parsed.querySelector("parsererror"))
+    throw new Error("the drawing of the graph cannot be read");
   const element = copied(root);
   const boxes = new Map();
   for (const group of element.querySelectorAll("g")) {
     const title = group.querySelector(":scope > title")?.textContent ?? "";
     const shape = group.querySelector(":scope > .box");
-    if (shape && !shape.classList.contains("of_start") && !shape.classList.contains("of_end")) boxes.set(title.split("\n")[0], group);
+    if (shape && !shape.classList.contains("of_start") && !shape.classList.contains("of_end"))
+      boxes.set(title.split("\n")[0], group);
   }
   return { element, boxes };
 }

@@ -1,7 +1,17 @@
 // Makes elements. Texts become text nodes: nothing that a run contains is ever read as HTML.
 
 // Characters that nobody sees, that change the direction of what follows, or that a screen obeys.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]|\udb40[\udc00-\udfff]/g;
+const HIDDEN = new RegExp(
+  [
+    "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f]",
+    "[\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb]",
+    // Halves of characters, and the plane of tags.
+    "[\\ud800-\\udbff](?![\\udc00-\\udfff])",
+    "(?<![\\ud800-\\udbff])[\\udc00-\\udfff]",
+    "\\udb40[\\udc00-\\udfff]",
+  ].join("|"),
+  "g",
+);
 
 /** Returns a text in which each character that a reader would not see is written as its number. */
 export function visible(text) {
@@ -9,8 +19,31 @@ export function visible(text) {
 }
 
 const ATTRIBUTES = new Set([
-  "class", "id", "type", "name", "value", "placeholder", "title", "role", "tabindex", "for", "min", "max", "rows", "cols", "colspan",
-  "scope", "list", "autocomplete", "spellcheck", "disabled", "hidden", "checked", "selected", "open", "download",
+  "class",
+  "id",
+  "type",
+  "name",
+  "value",
+  "placeholder",
+  "title",
+  "role",
+  "tabindex",
+  "for",
+  "min",
+  "max",
+  "rows",
+  "cols",
+  "colspan",
+  "scope",
+  "list",
+  "autocomplete",
+  "spellcheck",
+  "disabled",
+  "hidden",
+  "checked",
+  "selected",
+  "open",
+  "download",
 ]);
 
 /** Makes an element. `options` has attributes, and functions for `on…`; an address can only be one within this page. */
@@ -24,7 +57,12 @@ export function h(tag, options = {}, ...children) {
     else if (ATTRIBUTES.has(name)) element.setAttribute(name, value === true ? "" : String(value));
     else throw new Error(`the page does not set the attribute ${name}`);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false).map(node));
+  element.append(
+    ...children
+      .flat(Infinity)
+      .filter((child) => child !== null && child !== undefined && child !== false)
+      .map(node),
+  );
   return element;
 }
 
@@ -34,7 +72,12 @@ function node(child) {
 
 /** Puts other children into an element. */
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false).map(node));
+  element.replaceChildren(
+    ...children
+      .flat(Infinity)
+      .filter((child) => child !== null && child !== undefined && child !== false)
+      .map(node),
+  );
   return element;
 }
 
@@ -46,7 +89,11 @@ export function runLink(run, more = "") {
 /** A status as a coloured word. */
 export function statusChip(status, title) {
   const known = ["running", "waiting", "completed", "completed_with_errors", "error", "cancelled"];
-  return h("span", { class: `status ${known.includes(status) ? status : "unknown"}`, title }, String(status).replaceAll("_", " "));
+  return h(
+    "span",
+    { class: `status ${known.includes(status) ? status : "unknown"}`, title },
+    String(status).replaceAll("_", " "),
+  );
 }
 
 /** A time as people read it, in their zone; the title has it as the journal does. */

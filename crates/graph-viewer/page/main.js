@@ -20,10 +20,16 @@ async function knownAbout() {
   if (about) return about;
   about = await get("about");
   fill(document.getElementById("place"), about.place);
-  fill(document.getElementById("key"), "key ", h("code", { title: "the public key that verifies the journals" }, about.fingerprint));
+  fill(
+    document.getElementById("key"),
+    "key ",
+    h("code", { title: "the public key that verifies the journals" }, about.fingerprint),
+  );
   const rights = document.getElementById("rights");
   fill(rights, about.answers ? "answers are signed" : "read-only");
-  rights.title = about.answers ? `the page answers questions with the key ${about.answers}` : "the page changes nothing";
+  rights.title = about.answers
+    ? `the page answers questions with the key ${about.answers}`
+    : "the page changes nothing";
   rights.classList.toggle("warning", Boolean(about.answers));
   return about;
 }
@@ -44,7 +50,12 @@ async function show() {
       shown = runPage(page, { run: decodeURIComponent(first), query, about: await known, stop: stop.signal, say });
     } else if (kind === "compare") {
       const { comparePage } = await import("./compare.js");
-      shown = comparePage(page, { a: decodeURIComponent(first), b: decodeURIComponent(second), stop: stop.signal, say });
+      shown = comparePage(page, {
+        a: decodeURIComponent(first),
+        b: decodeURIComponent(second),
+        stop: stop.signal,
+        say,
+      });
     } else {
       shown = runsPage(page, { query, stop: stop.signal, say, about: known });
     }
@@ -57,6 +68,7 @@ async function show() {
 addEventListener("hashchange", show);
 // A page that is never handled is a defect of ours, and nobody should wonder.
 addEventListener("unhandledrejection", (event) => {
-  if (event.reason?.name !== "AbortError") say(event.reason instanceof Error ? event.reason : new Error(String(event.reason)));
+  if (event.reason?.name !== "AbortError")
+    say(event.reason instanceof Error ? event.reason : new Error(String(event.reason)));
 });
 show();

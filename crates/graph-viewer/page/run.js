@@ -9,8 +9,16 @@ import { FLAGS, renderRow, rowHead } from "./rows.js";
 import { ScrollList } from "./scroll.js";
 import { differences, value } from "./value.js";
 
-const FILTERS = [["", "all rows"], ["failed", "failures"], ["retried", "retries and finished calls"], ["nested", "nested runs"], ["waited", "waits and answers"],
-  ["event", "events"], ["visit", "visits"], ["warned", "warnings"]];
+const FILTERS = [
+  ["", "all rows"],
+  ["failed", "failures"],
+  ["retried", "retries and finished calls"],
+  ["nested", "nested runs"],
+  ["waited", "waits and answers"],
+  ["event", "events"],
+  ["visit", "visits"],
+  ["warned", "warnings"],
+];
 
 /** How often a drawing is made again at most, as a multiple of how long one takes. */
 const REST = 3;
@@ -22,7 +30,12 @@ export async function runPage(page, { run, query, about, stop, say }) {
   const head = h("header", { class: "run-head" });
   const problems = h("div");
   const questions = h("section", { "aria-label": "Open questions" });
-  const panels = { run: h("div", { class: "panel run-panel" }), begin: h("div", { class: "panel" }), nested: h("div", { class: "panel" }), proof: h("div", { class: "panel" }) };
+  const panels = {
+    run: h("div", { class: "panel run-panel" }),
+    begin: h("div", { class: "panel" }),
+    nested: h("div", { class: "panel" }),
+    proof: h("div", { class: "panel" }),
+  };
   const bar = h("div", { class: "tabs", role: "tablist" });
   const open = (name) => {
     for (const [other, button] of tabs) {
@@ -32,16 +45,31 @@ export async function runPage(page, { run, query, about, stop, say }) {
     }
     if (name === "nested") nested().catch(say);
   };
-  for (const [name, text] of [["run", "Timeline"], ["begin", "Inputs and result"], ["nested", "Nested runs"], ["proof", "Proof"]]) {
-    const button = h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, onclick: () => open(name),
-      onkeydown: (event) => {
-        const names = [...tabs.keys()];
-        const to = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (!to) return;
-        const next = names[(names.indexOf(name) + to + names.length) % names.length];
-        open(next);
-        tabs.get(next).focus();
-      } }, text);
+  for (const [name, text] of [
+    ["run", "Timeline"],
+    ["begin", "Inputs and result"],
+    ["nested", "Nested runs"],
+    ["proof", "Proof"],
+  ]) {
+    const button = h(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        id: `tab-${name}`,
+        "aria-controls": `panel-${name}`,
+        onclick: () => open(name),
+        onkeydown: (event) => {
+          const names = [...tabs.keys()];
+          const to = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+          if (!to) return;
+          const next = names[(names.indexOf(name) + to + names.length) % names.length];
+          open(next);
+          tabs.get(next).focus();
+        },
+      },
+      text,
+    );
     panels[name].id = `panel-${name}`;
     panels[name].setAttribute("role", "tabpanel");
     panels[name].setAttribute("aria-labelledby", `tab-${name}`);
@@ -55,8 +83,16 @@ export async function runPage(page, { run, query, about, stop, say }) {
   let known = null;
   let filter = "";
   let node = "";
-  const detail = h("section", { class: "detail card", "aria-label": "Details" }, h("p", { class: "note" }, "Choose a row to see the state there."));
-  const drawn = h("section", { class: "drawn card", "aria-label": "Graph" }, h("p", { class: "note" }, "Drawing the graph…"));
+  const detail = h(
+    "section",
+    { class: "detail card", "aria-label": "Details" },
+    h("p", { class: "note" }, "Choose a row to see the state there."),
+  );
+  const drawn = h(
+    "section",
+    { class: "drawn card", "aria-label": "Graph" },
+    h("p", { class: "note" }, "Drawing the graph…"),
+  );
   let boxes = new Map();
   const list = new ScrollList({
     height: 30,
@@ -71,19 +107,71 @@ export async function runPage(page, { run, query, about, stop, say }) {
       }
       return found;
     },
-    chosen: (row) => showRow(row).catch((error) => { if (error.name !== "AbortError") say(error); }),
+    chosen: (row) =>
+      showRow(row).catch((error) => {
+        if (error.name !== "AbortError") say(error);
+      }),
   });
   list.follows = true;
-  const filtered = h("select", { "aria-label": "Rows", onchange: (event) => { filter = event.target.value; again(); } },
-    FILTERS.map(([name, text]) => h("option", { value: name }, text)));
-  const ofNode = h("button", { type: "button", class: "chip link", hidden: true, title: "show the rows of all nodes", onclick: () => { node = ""; again(); } });
-  const follow = h("label", { class: "follow" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { list.follows = event.target.checked; if (list.follows) { list.element.scrollTop = list.pixels; } } }), "follow");
-  const goTo = h("form", { class: "go", onsubmit: (event) => {
-    event.preventDefault();
-    const at = Number(event.target.elements.at.value);
-    if (Number.isInteger(at) && at >= 0 && at < list.total) list.choose(at);
-  } }, h("input", { type: "number", name: "at", min: 0, placeholder: "row", "aria-label": "Go to row" }));
-  fill(panels.run, drawn, h("section", { class: "timeline card", "aria-label": "Timeline" }, h("div", { class: "tools" }, filtered, ofNode, follow, goTo), list.outer), detail);
+  const filtered = h(
+    "select",
+    {
+      "aria-label": "Rows",
+      onchange: (event) => {
+        filter = event.target.value;
+        again();
+      },
+    },
+    FILTERS.map(([name, text]) => h("option", { value: name }, text)),
+  );
+  const ofNode = h("button", {
+    type: "button",
+    class: "chip link",
+    hidden: true,
+    title: "show the rows of all nodes",
+    onclick: () => {
+      node = "";
+      again();
+    },
+  });
+  const follow = h(
+    "label",
+    { class: "follow" },
+    h("input", {
+      type: "checkbox",
+      checked: true,
+      onchange: (event) => {
+        list.follows = event.target.checked;
+        if (list.follows) {
+          list.element.scrollTop = list.pixels;
+        }
+      },
+    }),
+    "follow",
+  );
+  const goTo = h(
+    "form",
+    {
+      class: "go",
+      onsubmit: (event) => {
+        event.preventDefault();
+        const at = Number(event.target.elements.at.value);
+        if (Number.isInteger(at) && at >= 0 && at < list.total) list.choose(at);
+      },
+    },
+    h("input", { type: "number", name: "at", min: 0, placeholder: "row", "aria-label": "Go to row" }),
+  );
+  fill(
+    panels.run,
+    drawn,
+    h(
+      "section",
+      { class: "timeline card", "aria-label": "Timeline" },
+      h("div", { class: "tools" }, filtered, ofNode, follow, goTo),
+      list.outer,
+    ),
+    detail,
+  );
 
   async function again() {
     ofNode.hidden = !node;
@@ -97,36 +185,80 @@ export async function runPage(page, { run, query, about, stop, say }) {
 
   async function showRow(row) {
     for (const [name, box] of boxes) box.classList.toggle("current", name === row.node);
-    const title = row.kind === "step" ? h("h2", {}, h("span", { class: "dim" }, `step ${row.step} · `), h("bdi", {}, row.node)) : h("h2", {}, row.kind, h("span", { class: "dim" }, ` · record ${row.seq}`));
+    const title =
+      row.kind === "step"
+        ? h("h2", {}, h("span", { class: "dim" }, `step ${row.step} · `), h("bdi", {}, row.node))
+        : h("h2", {}, row.kind, h("span", { class: "dim" }, ` · record ${row.seq}`));
     const place = h("div", {}, h("p", { class: "note" }, "Computing the state…"));
     const record = h("div");
     const links = row.run ? h("p", {}, "nested run ", h("a", { href: runLink(row.run) }, row.run)) : null;
-    fill(detail, title,
-      h("p", { class: "dim" }, time(row.at), row.ms !== undefined ? ` · took ${row.ms} ms` : "", row.edges ? ` · edge ${row.edges.join(", ")}` : "", row.category ? ` · ${row.category}` : ""),
+    fill(
+      detail,
+      title,
+      h(
+        "p",
+        { class: "dim" },
+        time(row.at),
+        row.ms !== undefined ? ` · took ${row.ms} ms` : "",
+        row.edges ? ` · edge ${row.edges.join(", ")}` : "",
+        row.category ? ` · ${row.category}` : "",
+      ),
       links,
       row.error ? h("p", { class: "pre bad" }, row.error) : null,
       (row.warnings ?? []).map((warning) => h("p", { class: "pre warning" }, warning)),
-      place, record);
-    const mine = (where, make) => make.then((content) => fill(where, content), (error) => {
-      if (error.name !== "AbortError") fill(where, h("p", { class: "note pre" }, error.message));
-    });
+      place,
+      record,
+    );
+    const mine = (where, make) =>
+      make.then(
+        (content) => fill(where, content),
+        (error) => {
+          if (error.name !== "AbortError") fill(where, h("p", { class: "note pre" }, error.message));
+        },
+      );
     const state = get(runPath(run, "state"), { step: row.state }, stop).then((found) => [
       h("h3", {}, found.before === null ? "State" : `Changed since step ${found.before}`),
       found.before === null ? null : differences(found.differences, "the state is the same"),
-      h("details", { open: found.before === null }, h("summary", {}, h("h3", {}, `State after step ${found.step}`)), value(found.state)),
-      found.errors.length ? h("p", { class: "dim" }, `it continued after ${count(found.errors.length, "failure")}`) : null,
+      h(
+        "details",
+        { open: found.before === null },
+        h("summary", {}, h("h3", {}, `State after step ${found.step}`)),
+        value(found.state),
+      ),
+      found.errors.length
+        ? h("p", { class: "dim" }, `it continued after ${count(found.errors.length, "failure")}`)
+        : null,
     ]);
     const text = get(runPath(run, "record", row.seq), {}, stop).then((found) => {
       const visits = found.record?.visits;
       const at = visits?.findIndex((visit) => visit.step === row.step && visit.node === row.node) ?? -1;
       const visit = at >= 0 ? visits[at] : null;
       return [
-        visit && visit.result !== undefined ? [h("h3", {}, "Result of the call"), value({ result: visit.result })] : null,
+        visit && visit.result !== undefined
+          ? [h("h3", {}, "Result of the call"), value({ result: visit.result })]
+          : null,
         visit?.opened ? [h("h3", {}, "It waits"), value(visit.opened)] : null,
         visit?.changes ? h("details", {}, h("summary", {}, h("h3", {}, "Writes")), value(visit.changes)) : null,
-        h("details", { open: !visit && row.kind !== "snapshot" }, h("summary", {}, h("h3", {}, `Record ${found.seq}`), h("span", { class: "dim" }, ` ${found.bytes.toLocaleString("en")} bytes`)),
+        h(
+          "details",
+          { open: !visit && row.kind !== "snapshot" },
+          h(
+            "summary",
+            {},
+            h("h3", {}, `Record ${found.seq}`),
+            h("span", { class: "dim" }, ` ${found.bytes.toLocaleString("en")} bytes`),
+          ),
           found.record ? value(found.record) : h("p", { class: "pre" }, found.unreadable),
-          h("dl", { class: "facts" }, [["digest", found.digest], ["link", found.link], ["signature", found.signature]].map(([name, hash]) => [h("dt", {}, name), h("dd", {}, h("code", { class: "hash" }, hash))]))),
+          h(
+            "dl",
+            { class: "facts" },
+            [
+              ["digest", found.digest],
+              ["link", found.link],
+              ["signature", found.signature],
+            ].map(([name, hash]) => [h("dt", {}, name), h("dd", {}, h("code", { class: "hash" }, hash))]),
+          ),
+        ),
       ];
     });
     await Promise.all([mine(place, state), mine(record, text)]);
@@ -134,6 +266,7 @@ export async function runPage(page, { run, query, about, stop, say }) {
 
   let isDrawing = false;
   let isOld = false;
+  /** Draws the graph and asks for the questions, as often as that leaves time for other things. */
   async function draw() {
     const began = performance.now();
     if (isDrawing) {
@@ -149,9 +282,17 @@ export async function runPage(page, { run, query, about, stop, say }) {
       for (const [name, box] of boxes) {
         box.setAttribute("tabindex", "0");
         box.setAttribute("role", "button");
-        const choose = () => { node = node === name ? "" : name; again().catch(say); };
+        const choose = () => {
+          node = node === name ? "" : name;
+          again().catch(say);
+        };
         box.addEventListener("click", choose);
-        box.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); } });
+        box.addEventListener("keydown", (event) => {
+          if (event.key === "Enter" || event.key === " ") {
+            event.preventDefault();
+            choose();
+          }
+        });
         box.classList.toggle("current", name === list.row(list.at)?.node);
       }
       const [left, top] = [drawn.scrollLeft, drawn.scrollTop];
@@ -159,9 +300,18 @@ export async function runPage(page, { run, query, about, stop, say }) {
       drawn.scrollTo(left, top);
     } catch (error) {
       if (error.name === "AbortError") return;
-      fill(drawn, h("h3", {}, "No drawing"), h("p", { class: "note pre" }, error.message),
-        h("p", { class: "note" }, "The timeline, the records and the proof of the chain do not need the graph."));
+      boxes = new Map();
+      fill(
+        drawn,
+        h("h3", {}, "No drawing"),
+        h("p", { class: "note pre" }, error.message),
+        h("p", { class: "note" }, "The timeline, the records and the proof of the chain do not need the graph."),
+      );
     } finally {
+      // The questions of a long run take as long as its drawing.
+      await questionsOf(questions, { run, about, stop }).catch((error) => {
+        if (error.name !== "AbortError") say(error);
+      });
       const rest = Math.max(200, REST * (performance.now() - began));
       setTimeout(() => {
         isDrawing = false;
@@ -172,29 +322,106 @@ export async function runPage(page, { run, query, about, stop, say }) {
 
   async function nested() {
     const found = await get("runs", { within: run, size: 200 }, stop);
-    fill(panels.nested, h("div", { class: "card" }, found.runs.length === 0 ? h("p", { class: "note" }, "No run is inside of this one.")
-      : h("table", { class: "runs" }, h("tbody", {}, found.runs.map((one) => h("tr", {}, h("td", {}, h("a", { href: runLink(one.run) }, one.run)), h("td", {}, statusChip(one.status)),
-        h("td", {}, h("code", {}, one.graph)), h("td", { class: "number" }, count(one.records, "record")), h("td", {}, time(one.created)))))),
-    found.next ? h("p", {}, h("a", { href: `#/?${new URLSearchParams({ within: run })}` }, "show all of them")) : null));
+    fill(
+      panels.nested,
+      h(
+        "div",
+        { class: "card" },
+        found.runs.length === 0
+          ? h("p", { class: "note" }, "No run is inside of this one.")
+          : h(
+              "table",
+              { class: "runs" },
+              h(
+                "tbody",
+                {},
+                found.runs.map((one) =>
+                  h(
+                    "tr",
+                    {},
+                    h("td", {}, h("a", { href: runLink(one.run) }, one.run)),
+                    h("td", {}, statusChip(one.status)),
+                    h("td", {}, h("code", {}, one.graph)),
+                    h("td", { class: "number" }, count(one.records, "record")),
+                    h("td", {}, time(one.created)),
+                  ),
+                ),
+              ),
+            ),
+        found.next
+          ? h("p", {}, h("a", { href: `#/?${new URLSearchParams({ within: run })}` }, "show all of them"))
+          : null,
+      ),
+    );
   }
 
   function showHead(counts) {
     const one = counts.summary;
-    fill(head,
-      h("h1", {}, h("bdi", {}, run), " ", statusChip(one.status), one.alive ? h("span", { class: "live", title: `held by ${one.holder}` }, "live") : null, one.cancelling ? h("span", { class: "chip warning" }, "cancelling") : null),
-      h("p", { class: "dim" }, h("code", {}, one.graph), one.version ? ` ${one.version}` : "", " · ", h("span", { id: "steps" }, count(counts.steps, "step")), " · ", h("span", { id: "records" }, count(counts.records, "record")),
-        " · began ", time(one.created), one.updated ? [" · changed ", time(one.updated)] : "", one.due ? [" · due ", time(one.due)] : "",
-        one.parent ? [" · inside ", h("a", { href: runLink(one.parent) }, one.parent)] : ""));
-    fill(problems, counts.problem ? h("div", { class: "problem" }, h("strong", {}, "The journal is not what was written: "), counts.problem, ". What follows is shown as far as it can be read, and proves nothing.") : null);
+    fill(
+      head,
+      h(
+        "h1",
+        {},
+        h("bdi", {}, run),
+        " ",
+        statusChip(one.status),
+        one.alive ? h("span", { class: "live", title: `held by ${one.holder}` }, "live") : null,
+        one.cancelling ? h("span", { class: "chip warning" }, "cancelling") : null,
+      ),
+      h(
+        "p",
+        { class: "dim" },
+        h("code", {}, one.graph),
+        one.version ? ` ${one.version}` : "",
+        " · ",
+        h("span", { id: "steps" }, count(counts.steps, "step")),
+        " · ",
+        h("span", { id: "records" }, count(counts.records, "record")),
+        " · began ",
+        time(one.created),
+        one.updated ? [" · changed ", time(one.updated)] : "",
+        one.due ? [" · due ", time(one.due)] : "",
+        one.parent ? [" · inside ", h("a", { href: runLink(one.parent) }, one.parent)] : "",
+      ),
+    );
+    fill(
+      problems,
+      counts.problem
+        ? h(
+            "div",
+            { class: "problem" },
+            h("strong", {}, "The journal is not what was written: "),
+            counts.problem,
+            ". What follows is shown as far as it can be read, and proves nothing.",
+          )
+        : null,
+    );
   }
 
   function showBegin(found) {
     const { start, end } = found;
-    fill(panels.begin,
-      start ? h("section", { class: "card" }, h("h2", {}, "Inputs"), value(start.inputs), h("details", {}, h("summary", {}, h("h3", {}, "How it began")), value(start))) : null,
-      end ? h("section", { class: "card" }, h("h2", {}, "Result ", statusChip(end.status)), end.error ? h("p", { class: "pre bad" }, end.error) : null,
-        end.output !== undefined ? value({ output: end.output }) : null, h("details", {}, h("summary", {}, h("h3", {}, "How it ended")), value(end)))
-        : h("section", { class: "card" }, h("p", { class: "note" }, "It has not ended.")));
+    fill(
+      panels.begin,
+      start
+        ? h(
+            "section",
+            { class: "card" },
+            h("h2", {}, "Inputs"),
+            value(start.inputs),
+            h("details", {}, h("summary", {}, h("h3", {}, "How it began")), value(start)),
+          )
+        : null,
+      end
+        ? h(
+            "section",
+            { class: "card" },
+            h("h2", {}, "Result ", statusChip(end.status)),
+            end.error ? h("p", { class: "pre bad" }, end.error) : null,
+            end.output !== undefined ? value({ output: end.output }) : null,
+            h("details", {}, h("summary", {}, h("h3", {}, "How it ended")), value(end)),
+          )
+        : h("section", { class: "card" }, h("p", { class: "note" }, "It has not ended.")),
+    );
   }
 
   async function load() {
@@ -204,7 +431,6 @@ export async function runPage(page, { run, query, about, stop, say }) {
     showBegin(found);
     list.reset(found.rows);
     draw();
-    questionsOf(questions, { run, about, stop, changed: () => {} }).catch((error) => { if (error.name !== "AbortError") say(error); });
   }
 
   await load();
@@ -212,7 +438,9 @@ export async function runPage(page, { run, query, about, stop, say }) {
   if (wanted !== null && Number(wanted) < list.total) list.choose(Number(wanted));
   while (!stop.aborted) {
     if (document.hidden) {
-      await new Promise((done) => { document.addEventListener("visibilitychange", done, { once: true }); });
+      await new Promise((done) => {
+        document.addEventListener("visibilitychange", done, { once: true });
+      });
       continue;
     }
     try {
@@ -227,14 +455,19 @@ export async function runPage(page, { run, query, about, stop, say }) {
       known = { ...known, ...counts };
       showHead(counts);
       if (!filter && !node) list.setTotal(counts.rows, before.rows);
-      else get(runPath(run, "rows"), { from: 0, count: 1, flags: FLAGS[filter], node }, stop).then(({ total }) => list.setTotal(total, list.total), () => {});
+      else
+        get(runPath(run, "rows"), { from: 0, count: 1, flags: FLAGS[filter], node }, stop).then(
+          ({ total }) => list.setTotal(total, list.total),
+          () => {},
+        );
       draw();
-      questionsOf(questions, { run, about, stop, changed: () => {} }).catch(() => {});
       if (counts.mark !== before.mark) get(runPath(run), {}, stop).then(showBegin, () => {});
     } catch (error) {
       if (error.name === "AbortError") return;
       say(error);
-      await new Promise((done) => { setTimeout(done, 1000); });
+      await new Promise((done) => {
+        setTimeout(done, 1000);
+      });
     }
   }
 }

@@ -14,8 +14,8 @@ const MOST_PIXELS = 8_000_000;
 
 export class ScrollList {
   /**
-   * `load(from, count)` resolves to `{ total, rows }`. `render(row, element)` fills an element; `chosen(row, at)` is called when a
-   * row is chosen with the mouse or the keyboard.
+   * `load(from, count)` resolves to `{ total, rows }`. `render(row, element)` fills an element; `chosen(row, at)`
+   * is called when a row is chosen with the mouse or the keyboard.
    */
   constructor({ height, load, render, chosen = () => {}, label, header = null, failed = () => {} }) {
     Object.assign(this, { height, load, render, chosen, failed });
@@ -50,12 +50,12 @@ export class ScrollList {
   /** Sets how many rows there are. Rows from `changed` on are asked for again. */
   setTotal(total, changed = this.total) {
     const isAtEnd = this.isAtEnd();
-    for (const part of this.parts.keys()) if ((part + 1) * PART > changed) this.parts.delete(part);
+    // What is known of these rows is shown until the new ones are there.
+    for (const [part, known] of this.parts) if ((part + 1) * PART > changed) known.isOld = true;
     this.total = total;
     this.pixels = Math.min(total * this.height, MOST_PIXELS);
     this.body.style.setProperty("height", `${this.pixels}px`);
     this.element.setAttribute("aria-setsize", String(total));
-    this.stale = changed;
     if (isAtEnd && this.follows) this.element.scrollTop = this.pixels;
     this.soon();
   }
@@ -150,7 +150,7 @@ export class ScrollList {
 
   ask(part) {
     const known = this.parts.get(part);
-    if (known) {
+    if (known && !known.isOld) {
       // The part that was used last is forgotten last.
       this.parts.delete(part);
       this.parts.set(part, known);
@@ -158,7 +158,7 @@ export class ScrollList {
     }
     while (this.parts.size >= MOST_PARTS) this.parts.delete(this.parts.keys().next().value);
     const { version } = this;
-    const asked = { rows: null, promise: null };
+    const asked = { rows: known?.rows ?? null, promise: null, isOld: false };
     this.parts.set(part, asked);
     asked.promise = this.load(part * PART, PART).then(
       ({ rows }) => {
@@ -178,8 +178,14 @@ export class ScrollList {
     if (event.target !== this.element || event.altKey || event.ctrlKey || event.metaKey) return;
     const page = Math.max(1, Math.floor(this.element.clientHeight / this.height) - 1);
     const to = {
-      ArrowDown: this.at + 1, ArrowUp: this.at - 1, PageDown: this.at + page, PageUp: this.at - page, Home: 0, End: this.total - 1,
-      j: this.at + 1, k: this.at - 1,
+      ArrowDown: this.at + 1,
+      ArrowUp: this.at - 1,
+      PageDown: this.at + page,
+      PageUp: this.at - page,
+      Home: 0,
+      End: this.total - 1,
+      j: this.at + 1,
+      k: this.at - 1,
     }[event.key];
     if (to === undefined || this.total === 0) return;
     event.preventDefault();

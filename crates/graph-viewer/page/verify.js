@@ -1,14 +1,15 @@
-// Verifies the journal of a run: an independent reader, written from docs/journal.md. It shares no code with the program that
-// wrote the journal, and runs in a browser, in a worker and in Node.
+// Verifies the journal of a run: an independent reader, written from docs/journal.md. It shares no code with the
+// program that wrote the journal, and runs in a browser, in a worker and in Node.
 
 // The SHA-256 of nothing, which the first record names as the link before it.
 const NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-// The order of the group of Ed25519: a signature whose second half is not below it is not one (RFC 8032, section 5.1.7).
+// The order of the group of Ed25519: a signature whose second half is not below it is not one (RFC 8032, section
+// 5.1.7).
 const ORDER = 2n ** 252n + 27742317777372353535851937790883648493n;
 
-// The y coordinates of the points of small order, in the bytes of RFC 8032 without the sign. A signature that begins with
-// one of them, or a key that is one, says nothing about who signed.
+// The y coordinates of the points of small order, in the bytes of RFC 8032 without the sign. A signature that begins
+// with one of them, or a key that is one, says nothing about who signed.
 const SMALL = new Set([
   "0000000000000000000000000000000000000000000000000000000000000000",
   "0100000000000000000000000000000000000000000000000000000000000000",
@@ -91,8 +92,9 @@ function members(line) {
 /**
  * Reads a journal in a file: a line of JSON for each record, and one for the token of the last one. Verifies nothing.
  *
- * Returns `{ records: [{ body, signature }], token }`. Throws a Refusal of the kind `unreadable`. With `from: "store"`, the lines are
- * those of a store, which may have lost the token: `token` is null then, and the journal is refused when it is verified.
+ * Returns `{ records: [{ body, signature }], token }`. Throws a Refusal of the kind `unreadable`. With `from:
+ * "store"`, the lines are those of a store, which may have lost the token: `token` is null then, and the journal is
+ * refused when it is verified.
  */
 export function read(bytes, { from = "files" } = {}) {
   const unreadable = (message, line) => new Refusal("unreadable", message, line === undefined ? {} : { line });
@@ -127,9 +129,16 @@ export function read(bytes, { from = "files" } = {}) {
 export async function importKey(text) {
   const bytes = unhex(text, 32);
   const weak = bytes && isSmall(bytes);
-  if (!bytes || weak) throw new Refusal("key", weak ? "the public key is a weak one, that signs anything" : "the public key is not 64 hex digits");
+  if (!bytes || weak)
+    throw new Refusal(
+      "key",
+      weak ? "the public key is a weak one, that signs anything" : "the public key is not 64 hex digits",
+    );
   if (!globalThis.crypto?.subtle) {
-    throw new Refusal("unsupported", "this browser gives a page no WebCrypto: open the address on 127.0.0.1 or localhost");
+    throw new Refusal(
+      "unsupported",
+      "this browser gives a page no WebCrypto: open the address on 127.0.0.1 or localhost",
+    );
   }
   try {
     return await globalThis.crypto.subtle.importKey("raw", bytes, { name: "Ed25519" }, false, ["verify"]);
@@ -180,18 +189,29 @@ async function blame(records, at, key, fingerprint) {
       throw new Refusal("unreadable", `record ${seq} of its journal cannot be read`, { record: seq });
     }
     if (version !== 2 && version !== 3) {
-      throw new Refusal("version", `record ${seq} of its journal has version ${version}, and this reader reads 2 and 3`, { record: seq });
+      throw new Refusal(
+        "version",
+        `record ${seq} of its journal has version ${version}, and this reader reads 2 and 3`,
+        { record: seq },
+      );
     }
   }
-  throw new Refusal("broken", `record ${at} of its journal does not follow the one before it: the journal was changed`, { record: at });
+  throw new Refusal(
+    "broken",
+    `record ${at} of its journal does not follow the one before it: the journal was changed`,
+    { record: at },
+  );
 }
 
 /**
- * Verifies a journal that was read: the chain from the first record to the last, the signature of the last one, and its token.
+ * Verifies a journal that was read: the chain from the first record to the last, the signature of the last one, and
+ * its token.
  *
- * `options` has `run`, the id that the records must have; `key`, the public key in hex; `every`, whether the signature of each
- * record is verified too; and `progress`, which receives how many records of how many were looked at.
- * Returns `{ records, link, fingerprint, signatures }`. Throws a Refusal, whose `record` is the record that the page says to name.
+ * `options` has `run`, the id that the records must have; `key`, the public key in hex; `every`, whether the
+ * signature of each record is verified too; and `progress`, which receives how many records of how many were looked
+ * at.
+ * Returns `{ records, link, fingerprint, signatures }`. Throws a Refusal, whose `record` is the record that the page
+ * says to name.
  */
 export async function verify({ records, token }, { run, key: text, every = false, progress = () => {} }) {
   const key = await importKey(text);
@@ -226,7 +246,11 @@ export async function verify({ records, token }, { run, key: text, every = false
     const message = `record ${last} of its journal was not the last one: records behind it were taken away`;
     throw new Refusal("shortened", message, { record: last });
   }
-  if (!/^[^"]*","at":"[^"]*","kind":"start"/.test(records[0].body.slice(`{"v":3,"run":"${run}","seq":0,"prev":"${NOTHING}","end":"`.length))) {
+  if (
+    !/^[^"]*","at":"[^"]*","kind":"start"/.test(
+      records[0].body.slice(`{"v":3,"run":"${run}","seq":0,"prev":"${NOTHING}","end":"`.length),
+    )
+  ) {
     throw new Refusal("broken", "record 0 of its journal is not the start of a run", { record: 0 });
   }
   progress(records.length, records.length);

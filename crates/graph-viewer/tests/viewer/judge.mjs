@@ -22,7 +22,7 @@ async function verdict(bytes, options) {
 
 const say = (value) => {
   const bytes = Buffer.from(`${JSON.stringify(value)}\n`);
-  for (let at = 0; at < bytes.length; ) {
+  for (let at = 0; at < bytes.length;) {
     try {
       at += writeSync(1, bytes, at);
     } catch (error) {
