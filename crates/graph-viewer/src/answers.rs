@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::AnswerRights;
 use crate::index::{ShownRun, blocking};
 use crate::problem::ViewProblem;
-use crate::router::ViewerState;
+use crate::state::ViewerState;
 use crate::views::graph_of;
 
-/// What the page sends.
+/// The body of a request with an answer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnswerRequest {

@@ -30,13 +30,13 @@ pub(crate) struct ComparedRun {
 }
 
 /// A run as far as two are compared.
-struct Compared {
+struct RunContent {
     graph: Option<String>,
     digest: Option<String>,
     inputs: Value,
     /// The node of each visit with its branch, as a number.
     nodes: Vec<u32>,
-    /// What each visit came to.
+    /// A number for the content of each visit.
     content: Vec<u64>,
     status: Option<Status>,
     output: Value,
@@ -53,7 +53,7 @@ pub(crate) async fn compare(
     let (graphs, key) = (Arc::clone(graphs), key.clone());
     blocking(move || {
         let mut names = HashMap::new();
-        let [a, b] = runs.each_ref().map(|run| run.shown.with(|index| Compared::of(index, &mut names)));
+        let [a, b] = runs.each_ref().map(|run| run.shown.with(|index| RunContent::of(index, &mut names)));
         let deadline = Instant::now() + MOST_TIME;
         let ops = capture_diff_slices_deadline(Algorithm::Myers, &a.nodes, &b.nodes, Some(deadline));
         let (states, state_problem) = match last_states(&runs, &*graphs, &key) {
@@ -79,7 +79,7 @@ pub(crate) async fn compare(
     .await
 }
 
-fn about(run: &ComparedRun, compared: &Compared) -> Value {
+fn about(run: &ComparedRun, compared: &RunContent) -> Value {
     json!({
         "run": run.run, "graph": compared.graph, "digest": compared.digest, "visits": compared.nodes.len(),
         "status": run.shown.summary().status.name(), "ended": compared.status.map(Status::name), "steps": compared.steps,
@@ -93,7 +93,7 @@ fn limited(mut found: Vec<Value>) -> Value {
     json!({"shown": found, "count": all})
 }
 
-impl Compared {
+impl RunContent {
     /// Reads a run. A record that cannot be read is left out.
     fn of(index: &RunIndex, names: &mut HashMap<(String, Vec<u32>), u32>) -> Self {
         let start = index.start.as_ref();

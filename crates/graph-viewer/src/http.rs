@@ -20,7 +20,9 @@ use tokio::sync::Semaphore;
 
 use crate::ViewerOptions;
 use crate::problem::ViewProblem;
-use crate::router::{Answer, Query, ViewerState};
+use crate::query::Query;
+use crate::router::PageAnswer;
+use crate::state::ViewerState;
 
 /// How many connections are served at a time; others wait.
 const MOST_CONNECTIONS: usize = 64;
@@ -37,7 +39,7 @@ const MOST_BODY: usize = 64 * 1024;
 /// How long the head of a request may take, so that a connection that says nothing ends.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the page may load: its own files, and nothing else. No inline script or style is executed.
+/// The policy of the page: it loads its own files, and nothing else. No inline script or style is executed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -79,7 +81,7 @@ pub struct BoundViewer {
     state: Arc<ViewerState>,
 }
 
-/// What a request must show.
+/// The requirements that a request must meet.
 struct Guard {
     token: String,
     port: u16,
@@ -150,7 +152,7 @@ async fn answered(
         Err(problem) => Err(problem),
     };
     let (status, kind, body) = match answer {
-        Ok(Answer { kind, body }) => (StatusCode::OK, kind, body),
+        Ok(PageAnswer { kind, body }) => (StatusCode::OK, kind, body),
         Err(ViewProblem { status, text }) => {
             (status, "application/json", json!({"problem": text}).to_string().into_bytes())
         }
@@ -192,7 +194,7 @@ async fn respond(
     state: &ViewerState,
     request: Request<Incoming>,
     path: String,
-) -> Result<Answer, ViewProblem> {
+) -> Result<PageAnswer, ViewProblem> {
     let query = request.uri().query().unwrap_or_default();
     if path.len() + query.len() > MOST_ADDRESS {
         return Err(ViewProblem::new(StatusCode::URI_TOO_LONG, "the address is too long"));
@@ -205,7 +207,7 @@ async fn respond(
             state.get(path, &query).await
         }
         (Method::GET | Method::HEAD, None) => match ASSETS.iter().find(|(name, ..)| *name == path) {
-            Some((_, kind, text)) => Ok(Answer { kind, body: text.as_bytes().to_vec() }),
+            Some((_, kind, text)) => Ok(PageAnswer { kind, body: text.as_bytes().to_vec() }),
             None => Err(ViewProblem::missing("there is nothing at this address")),
         },
         (Method::POST, Some(path)) if state.answers.is_some() => {

@@ -10,7 +10,7 @@ use graph_runtime::{PublicKey, RunId};
 
 use crate::problem::ViewProblem;
 use crate::recent::Recent;
-use crate::source::{FileStamp, Opened, Source};
+use crate::source::{FileStamp, OpenPlace, Source};
 
 /// How many runs are kept in memory.
 const MOST_RUNS: usize = 4;
@@ -24,7 +24,7 @@ pub(crate) struct RowPlace {
     pub(crate) visit: u32,
     /// The node, by its place in [`RunIndex::nodes`]; the greatest number if the row is of none.
     pub(crate) node: u32,
-    /// What the row shows, for filters.
+    /// The properties of the row, for filters.
     pub(crate) flags: u8,
 }
 
@@ -76,7 +76,7 @@ impl RunIndex {
         let before = self.chain.take().unwrap_or_else(|| Chain::new(run.clone()));
         let verified = match &self.problem {
             None => VerifiedJournal::after(&before, &new, key),
-            // What follows a record that is not verified is not verified either.
+            // No record behind one that is not verified is verified.
             Some(_) => Err(JournalError::Broken { seq: 0 }),
         };
         match verified {
@@ -214,7 +214,7 @@ impl ShownRun {
 }
 
 /// One run at a time is read by one caller; others wait and see the same.
-type Slot = Arc<tokio::sync::Mutex<Option<Kept>>>;
+type RunSlot = Arc<tokio::sync::Mutex<Option<Kept>>>;
 
 struct Kept {
     generation: u64,
@@ -225,11 +225,11 @@ struct Kept {
 /// The runs that are kept in memory.
 #[derive(Default)]
 pub(crate) struct RunIndexes {
-    slots: Mutex<Recent<RunId, Slot>>,
+    slots: Mutex<Recent<RunId, RunSlot>>,
 }
 
 impl RunIndexes {
-    fn slot(&self, run: &RunId) -> Slot {
+    fn slot(&self, run: &RunId) -> RunSlot {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = slots.get(run) {
             return slot;
@@ -237,7 +237,7 @@ impl RunIndexes {
         while slots.len() >= MOST_RUNS {
             slots.forget_one();
         }
-        let slot = Slot::default();
+        let slot = RunSlot::default();
         slots.insert(run.clone(), Arc::clone(&slot));
         slot
     }
@@ -282,7 +282,7 @@ fn is_same(shown: &ShownRun, summary: &RunSummary) -> bool {
 }
 
 async fn read_all(
-    opened: &Opened,
+    opened: &OpenPlace,
     run: &RunId,
     key: &PublicKey,
     summary: &RunSummary,
@@ -296,7 +296,7 @@ async fn read_all(
 /// Adds the records that are new. Returns `None` if the journal is another one than before.
 async fn follow(
     shown: Arc<ShownRun>,
-    opened: &Opened,
+    opened: &OpenPlace,
     run: &RunId,
     key: &PublicKey,
 ) -> Result<Option<Arc<ShownRun>>, ViewProblem> {

@@ -4,8 +4,8 @@
 //! files are part of the program. Only who knows the token in its [address](BoundViewer::url) gets an answer. It is read-only, unless
 //! [`ViewerOptions::answers`] has a key that signs answers.
 //!
-//! The page verifies journals itself, in the browser: `page/verify.js` is written from `docs/journal.md` alone. What needs the graph
-//! of a run comes from the functions that `graph show`, `graph diff`, `graph diagram` and `graph verify-run` call.
+//! The page verifies journals itself, in the browser: `page/verify.js` is written from `docs/journal.md` alone. Everything that needs the
+//! graph of a run comes from the functions that `graph show`, `graph diff`, `graph diagram` and `graph verify-run` call.
 //!
 //! `docs/viewer.md` describes the page, and what keeps it from doing harm.
 
@@ -18,10 +18,12 @@ mod index;
 mod listing;
 mod problem;
 mod proof;
+mod query;
 mod recent;
 mod router;
 mod rows;
 mod source;
+mod state;
 mod views;
 
 use std::path::PathBuf;
@@ -52,7 +54,7 @@ pub struct AnswerRights {
     pub key: SecretKey,
 }
 
-/// What a viewer shows.
+/// The place of the runs that a viewer shows, and its keys.
 pub struct ViewerOptions {
     /// The place of the runs.
     pub place: ViewedPlace,

@@ -12,13 +12,13 @@ use graph_runtime::store::{
 use serde_json::{Value, json};
 
 use crate::problem::ViewProblem;
-use crate::router::Query;
+use crate::query::Query;
 use crate::source::{FileStamp, Source};
 
 /// The most runs of one answer.
 const MOST_RUNS: usize = 200;
 
-/// What is known of a run among files: its summary, or what is wrong with its journal.
+/// The summary of a run among files, or the reason that its journal has none.
 type Filed = Result<RunSummary, String>;
 
 /// The summaries of the runs among files, which are read again only when their files change.
@@ -27,7 +27,7 @@ pub(crate) struct FiledRuns {
     known: Mutex<HashMap<RunId, FiledRun>>,
 }
 
-/// What is known of a run among files, and of which state of its file.
+/// The summary of a run among files, and the state of the file that it was read from.
 struct FiledRun {
     stamp: FileStamp,
     filed: Filed,

@@ -1,4 +1,4 @@
-//! What proves a run: its raw journal, which the page verifies itself, and the audit, which follows its graph again.
+//! The proof of a run: its raw journal, which the page verifies itself, and the audit, which follows its graph again.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::index::{ShownRun, blocking};
 use crate::problem::ViewProblem;
-use crate::router::ViewerState;
+use crate::state::ViewerState;
 use crate::views::graph_of;
 
 /// Returns the journal of a run as a file has it: a line for each record, and one for the token. That of a project is the file, byte
@@ -67,7 +67,7 @@ pub(crate) async fn audit(viewer: &ViewerState, run: &RunId, shown: &Arc<ShownRu
                 Err(error) => Err(error.into()),
             },
         };
-        told(audit, &run)
+        audited(audit, &run)
     })
     .await
 }
@@ -75,7 +75,7 @@ pub(crate) async fn audit(viewer: &ViewerState, run: &RunId, shown: &Arc<ShownRu
 /// The audits of a run and of those inside it, and the files that differ from the journals, each with its run.
 type Audited = (Vec<Audit>, Vec<(RunId, PathBuf)>);
 
-fn told(audit: Result<Audited, FilesAuditError>, run: &RunId) -> Result<Value, ViewProblem> {
+fn audited(audit: Result<Audited, FilesAuditError>, run: &RunId) -> Result<Value, ViewProblem> {
     let problem = |run: &RunId, what: String| Ok(json!({"proven": false, "problems": [{"run": run, "what": what}]}));
     match audit {
         Ok((audits, differing)) if differing.is_empty() => {

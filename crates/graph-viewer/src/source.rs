@@ -21,22 +21,22 @@ pub(crate) type FileStamp = (u64, SystemTime);
 /// Opens the place of the runs again whenever it is another one than before.
 pub(crate) struct Source {
     place: ViewedPlace,
-    opened: Mutex<Option<Opened>>,
+    opened: Mutex<Option<OpenPlace>>,
 }
 
 /// A place that is open.
 #[derive(Clone)]
-pub(crate) struct Opened {
+pub(crate) struct OpenPlace {
     pub(crate) store: Arc<dyn Store>,
     /// The same, if it is the files of a project.
     pub(crate) files: Option<ProjectStore>,
-    /// Which file or directory it is.
+    /// The identity of its file or directory.
     identity: PlaceIdentity,
     /// How often the place was opened: whatever is known of an earlier one does not count.
     pub(crate) generation: u64,
 }
 
-/// Which file or directory is at a path.
+/// The identity of a file or directory at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PlaceIdentity {
     #[cfg(unix)]
@@ -76,7 +76,7 @@ impl Source {
     }
 
     /// Opens the place, unless it is open and still the same.
-    pub(crate) async fn open(&self) -> Result<Opened, ViewProblem> {
+    pub(crate) async fn open(&self) -> Result<OpenPlace, ViewProblem> {
         let mut opened = self.opened.lock().await;
         let path = self.path();
         let metadata = fs::metadata(path).map_err(|error| {
@@ -102,7 +102,7 @@ impl Source {
                 (Arc::new(files.clone()), Some(files))
             }
         };
-        let new = Opened { store, files, identity, generation };
+        let new = OpenPlace { store, files, identity, generation };
         *opened = Some(new.clone());
         Ok(new)
     }

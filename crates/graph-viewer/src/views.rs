@@ -1,4 +1,4 @@
-//! What the graph of a run adds to its journal: the diagram with the ways that were taken, the state after a step, the questions.
+//! The views of a run that need its graph: the diagram with the ways that were taken, the state after a step, the questions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -82,7 +82,7 @@ fn without_style(image: &str) -> String {
     }
 }
 
-/// Returns the graph of a run, and its records, so that new ones can be added while the work goes on.
+/// Returns the graph of a run, and its records, so that new ones can be added meanwhile.
 fn taken(shown: &ShownRun, graphs: &FindGraph) -> Result<(Interpreted, Vec<SignedRecord>), ViewProblem> {
     let graph = shown.with(|index| graph_of(graphs, index))?;
     Ok((graph, shown.with(|index| index.records.clone())))

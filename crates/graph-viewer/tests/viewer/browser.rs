@@ -218,7 +218,7 @@ fn no_text_of_a_run_is_executed_and_all_of_it_is_shown() {
         let graph = place.load("hostile", Everything(tools));
         runtime.start_as(run, graph, inputs).await.unwrap().await.unwrap();
     });
-    // Whoever can write to the store can write any record; it is refused, and shown as far as it can be read.
+    // Somebody who can write to the store can write any record; it is refused, and shown as far as it can be read.
     tokio().block_on(async { place.store().await.list().await.unwrap() });
     {
         let database = rusqlite::Connection::open(place.store_path()).unwrap();

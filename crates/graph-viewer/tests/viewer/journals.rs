@@ -193,7 +193,7 @@ impl Verdict {
     }
 }
 
-/// The verdict of the audit about chain and signatures. What the graph says of the records does not count.
+/// The verdict of the audit about chain and signatures. The audit's opinion of the content of records does not count.
 async fn audited(graph: &Interpreted, run: &RunId, store: &dyn Store) -> Verdict {
     match audit_tree(Arc::new(graph.clone()), run, store, &key().public(), None).await {
         Ok(audits) => Verdict::Good { records: audits[0].records, link: audits[0].link.to_hex() },
@@ -295,7 +295,7 @@ fn changed(records: &[SignedRecord], others: &[SignedRecord], dice: &mut Dice) -
         7 => records[last].end = Some([7; 32]),
         8 => records[at].body = records[at].body.replacen("\"v\":3", "\"v\":2", 1),
         9 => records[at].body = records[at].body.replacen("\"v\":3", "\"v\":4", 1),
-        // Whoever has the key can sign anything, which is not what follows.
+        // The holder of the key can sign anything, also a version that does not exist.
         10 => {
             records[at].body = records[at].body.replacen("\"v\":3", "\"v\":9", 1);
             records[at].signature = key().sign(&records[at].digest());

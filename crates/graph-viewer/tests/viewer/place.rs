@@ -54,7 +54,7 @@ impl Place {
         fs::write(path, bytes).unwrap();
     }
 
-    /// Writes a signed file of the tree: a graph, of which only `config` and what it needs are given, or a contract.
+    /// Writes a signed file of the tree: a graph or a contract.
     pub(crate) fn sign(&self, name: &str, text: &str) {
         let signed = sign(ItemKind::YAML, text, &key(), SystemTime::UNIX_EPOCH).unwrap();
         self.write(&format!("graphs/{name}"), signed.as_bytes());

@@ -1,4 +1,4 @@
-//! Who gets an answer, with which headers; requests that are malformed; a store that goes away.
+//! The guards of the server and its headers; requests that are malformed; a store that goes away.
 
 use std::fs;
 
@@ -237,7 +237,7 @@ fn malformed_requests_end_with_an_error_and_nothing_else() {
         let text = bytes.replace("{base}", viewer.base()).replace("{host}", viewer.host());
         let mut stream = std::net::TcpStream::connect(viewer.host()).unwrap();
         std::io::Write::write_all(&mut stream, text.as_bytes()).ok();
-        // Whoever ends the connection wants no answer.
+        // A client that ends the connection wants no answer.
         if allowed.is_empty() {
             stream.shutdown(std::net::Shutdown::Write).ok();
         }

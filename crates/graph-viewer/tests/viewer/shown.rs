@@ -1,4 +1,4 @@
-//! What the viewer says of runs: rows, records, states, drawings, questions, proofs, comparisons.
+//! The data that the viewer serves about runs: rows, records, states, drawings, questions, proofs, comparisons.
 
 use std::fs;
 use std::sync::Arc;
@@ -315,7 +315,7 @@ fn a_changed_byte_breaks_no_answer_and_is_said() {
         assert!(audit.status == 422 || audit.json()["proven"] == false, "{}", audit.text());
         change(back);
         if viewer.get("api/run/one/journal").body != original {
-            // What cannot be put back is written again.
+            // A journal that cannot be put back is written again.
             tokio().block_on(async { place.store().await.remove(&run).await.unwrap() });
             ran(&place, "one", json!("done"));
         }
