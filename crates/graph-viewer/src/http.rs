@@ -71,7 +71,7 @@ const ASSETS: &[(&str, &str, &str)] = &[
 ///
 /// let viewer = BoundViewer::bind(options, 0).await?;
 /// println!("{}", viewer.url());
-/// viewer.serve(async { drop(tokio::signal::ctrl_c().await) }).await;
+/// viewer.serve(std::future::pending()).await;
 /// # Ok(())
 /// # }
 /// ```
