@@ -68,6 +68,8 @@ enum CommandVerb {
     Schedules(command::schedules::SchedulesArguments),
     /// List the runs of a store
     Runs(command::runs::RunsArguments),
+    /// Show the runs of a store in a local web page
+    View(Box<command::view::ViewArguments>),
     /// Follow a run that another process is running
     Watch(command::watch::WatchArguments),
     /// Ask the process that is running a run to stop it
@@ -149,6 +151,7 @@ fn main() -> ExitCode {
         CommandVerb::Schema(schema) => command::schema::run(&schema),
         CommandVerb::Schedules(schedules) => command::schedules::run(&schedules),
         CommandVerb::Runs(runs) => command::runs::run(&runs),
+        CommandVerb::View(view) => command::view::run(&view),
         CommandVerb::Cancel(cancel) => command::cancel::run(&cancel),
         CommandVerb::Signal(signal) => command::signal::run(&signal),
         CommandVerb::Inbox(inbox) => command::inbox::run(&inbox),

@@ -31,6 +31,7 @@ pub(crate) mod stored_run;
 pub(crate) mod test;
 pub(crate) mod verify;
 pub(crate) mod verify_run;
+pub(crate) mod view;
 pub(crate) mod watch;
 pub(crate) mod work;
 
