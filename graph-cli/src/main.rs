@@ -64,6 +64,8 @@ enum CommandVerb {
     Schedules(command::schedules::SchedulesArguments),
     /// List the runs of a store
     Runs(command::runs::RunsArguments),
+    /// Show how often nodes were visited and failed, and how long they took, over the runs of a store
+    Stats(command::stats::StatsArguments),
     /// Follow a run that another process is running
     Watch(command::watch::WatchArguments),
     /// Ask the process that is running a run to stop it
@@ -143,6 +145,7 @@ fn main() -> ExitCode {
         CommandVerb::Schema(schema) => command::schema::run(&schema),
         CommandVerb::Schedules(schedules) => command::schedules::run(&schedules),
         CommandVerb::Runs(runs) => command::runs::run(&runs),
+        CommandVerb::Stats(stats) => command::stats::run(&stats),
         CommandVerb::Cancel(cancel) => command::cancel::run(&cancel),
         CommandVerb::Signal(signal) => command::signal::run(&signal),
         CommandVerb::Inbox(inbox) => command::inbox::run(&inbox),
