@@ -9,9 +9,12 @@ use graph_model::capability::{Capability, Grants};
 use graph_model::digest::Digest;
 use graph_model::name::{GraphId, ItemId, RunId};
 use graph_model::untrusted::Untrusted;
+use graph_model::value::Value;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
+use crate::observer::{Emission, Event, Observer};
+use crate::run_secrets::RunSecrets;
 use crate::signed_answer::SignedAnswer;
 use crate::stop::{CancelToken, Stop};
 
@@ -125,6 +128,8 @@ pub(crate) struct RunFacts {
     pub(crate) ignores_cancel: bool,
     /// The settings of the program for its tools.
     pub(crate) tool_settings: Option<Arc<dyn ToolSettings>>,
+    pub(crate) observers: Arc<[Arc<dyn Observer>]>,
+    pub(crate) run_secrets: Option<Arc<RunSecrets>>,
 }
 
 impl RunFacts {
@@ -194,6 +199,8 @@ impl Call {
             stored_deadline: None,
             stop: Stop::default(),
             ignores_cancel: false,
+            observers: Arc::default(),
+            run_secrets: None,
         };
         Self { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
     }
@@ -328,6 +335,51 @@ impl Call {
     /// [`CancelToken`] has an example.
     pub fn cancel_token(&self) -> CancelToken {
         CancelToken::of(&self.run.stop)
+    }
+
+    /// Shows a piece of a text to those who watch the run, as that of a model that answers word by word.
+    ///
+    /// It is an [`Event::Emitted`] for observers, at once: it is not kept in the journal, and is lost if nobody watches. Secrets that
+    /// the run knows are removed from it; a secret that is split between two pieces is not found.
+    ///
+    /// ```
+    /// # use graph_engine::{ActionError, Call};
+    /// # async fn next_word() -> Option<String> { None }
+    /// async fn answer(call: &Call) -> Result<String, ActionError> {
+    ///     let mut answer = String::new();
+    ///     while let Some(word) = next_word().await {
+    ///         answer.push_str(&word);
+    ///         call.emit_text(word);
+    ///     }
+    ///     Ok(answer)
+    /// }
+    /// ```
+    pub fn emit_text(&self, text: impl Into<String>) {
+        self.emit_one(Emission::Text(text.into()));
+    }
+
+    /// Shows a value of the tool's own to those who watch the run, as [`Call::emit_text`] does with a text.
+    pub fn emit(&self, name: impl Into<String>, data: impl Into<Value>) {
+        self.emit_one(Emission::Custom { name: name.into(), data: data.into() });
+    }
+
+    fn emit_one(&self, mut emission: Emission) {
+        if self.run.observers.is_empty() {
+            return;
+        }
+        if let Some(run_secrets) = &self.run.run_secrets {
+            match &mut emission {
+                Emission::Text(text) => run_secrets.scrub(text),
+                Emission::Custom { name, data } => {
+                    run_secrets.scrub(name);
+                    run_secrets.scrub_value(data, None)
+                }
+            };
+        }
+        self.run
+            .observers
+            .iter()
+            .for_each(|observer| observer.observe(&Event::Emitted { call: self, emission: &emission }));
     }
 
     /// Returns the parts of the parameters that neither the graph nor the program chose, if the tool may start programs.

@@ -15,6 +15,7 @@ mod ended;
 mod hooks;
 mod journal_writer;
 mod nested;
+mod observed;
 mod pending_calls;
 mod perform;
 mod places;
@@ -241,11 +242,11 @@ impl Engine {
         if let Some(journal) = &mut self.journal
             && let Err(source) = journal.flush(done).await
         {
-            self.observe_end(Status::Running, Some(&source.to_string()));
+            self.observe_end(Status::Running, Some(&source.to_string()), None);
             return RunError::Store { run, step: steps + 1, source };
         }
         let error = RunError::ShutDown { run, steps, state: Box::new(self.state_value()) };
-        self.observe_end(Status::Running, Some(&error.to_string()));
+        self.observe_end(Status::Running, Some(&error.to_string()), None);
         error
     }
 
@@ -361,7 +362,7 @@ impl Engine {
             let record = self.sign("end", &end);
             self.append(vec![record], ended.steps + 1, ended.status).await?;
         }
-        self.observe_end(ended.status, None);
+        self.observe_result(&ended);
         self.tell_end(self.run_state.position.last, ended.status, None).await;
         Ok(ended)
     }
@@ -420,6 +421,7 @@ impl Engine {
         let can_park = self.graph().can_park || visits.iter().any(|visit| visit.waits);
         let waits =
             (can_park || !self.run_state.position.waits.is_empty()).then(|| self.run_state.position.waits.clone());
+        let shown = if self.shows_visits() { self.owned(visits) } else { Vec::new() };
         let kept = self.history.is_some().then(|| self.owned(visits));
         // Hooks receive copies of a visit's values, because the visit's buffers are reused.
         let hook_values = self.has_hooks(program::Event::AfterStep).then(|| self.after_step_values(visits));
@@ -477,6 +479,7 @@ impl Engine {
         }
         if self.is_observed() {
             self.observe_visits(visits);
+            self.observe_step(&shown);
         }
         self.note_cancelled(visits);
         // The nested runs are ended when the step that cancels them is durable.
@@ -497,7 +500,7 @@ impl Engine {
             return Ok(Some(Err(self.waits())));
         }
         if let Some(ended) = &ended {
-            self.observe_end(ended.status, None);
+            self.observe_result(ended);
             Box::pin(self.tell_end(last, ended.status, None)).await;
         }
         Ok(ended.map(Ok))
@@ -811,7 +814,7 @@ impl Engine {
             records.push(self.sign("end", &end));
             self.append(records, steps + 1, status).await?;
         }
-        self.observe_end(status, end.error.as_deref());
+        self.observe_end(status, end.error.as_deref(), Some(&end));
         Ok(())
     }
 
@@ -858,7 +861,7 @@ impl Engine {
         let journal = self.journal.as_mut().expect("only a run with a journal appends records");
         let written = journal.append(records, status).await;
         written.map_err(|source| {
-            self.observe_end(Status::Running, Some(&source.to_string()));
+            self.observe_end(Status::Running, Some(&source.to_string()), None);
             RunError::Store { run: self.facts.id.clone(), step, source }
         })
     }
@@ -914,14 +917,6 @@ impl Engine {
                 new_keys: &visit.new_keys,
                 warnings: &visit.warnings,
             });
-        }
-    }
-
-    fn observe_end(&self, status: Status, error: Option<&str>) {
-        if self.is_observed() {
-            let elapsed = self.runtime.clock.monotonic().saturating_sub(self.began);
-            let steps = self.run_state.position.steps;
-            self.observe(&Event::RunEnded { run: &self.facts.id, status, steps, elapsed, error });
         }
     }
 }

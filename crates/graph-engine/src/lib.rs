@@ -94,7 +94,9 @@ pub use future::BoxFuture;
 pub use graphless::{RecordedOutcome, recorded_outcome};
 pub use hooks::{Control, HookContext, Hooks, Layer};
 pub use machine::{Arguments, CallFuture, Graph, Machine, StateFields, ToolCaller};
-pub use observer::{Observer, Progress};
+pub use observer::Observer;
+#[cfg(feature = "progress")]
+pub use observer::Progress;
 pub use outcome::{OutcomeError, ResumeAll, Resumed, RunOutcome};
 pub use perform_items::PerformItems;
 pub use receive::SignalledRun;

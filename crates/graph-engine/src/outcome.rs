@@ -501,7 +501,7 @@ impl Runtime {
         let record = chain.sign("end", &end, self.inner.clock.now(), key);
         store.append(lease, known, vec![record], Status::Cancelled).await.map_err(failed)?;
         let error = end.error.as_deref();
-        let ended = Event::RunEnded { run, status: end.status, steps, elapsed: Duration::ZERO, error };
+        let ended = Event::RunEnded { run, status: end.status, steps, elapsed: Duration::ZERO, error, end: Some(&end) };
         self.inner.observers.iter().for_each(|observer| observer.observe(&ended));
         Ok(true)
     }

@@ -63,6 +63,7 @@ pub struct Runtime {
 ///
 /// ```
 /// # use graph_engine as graph_runtime;
+/// # #[cfg(feature = "progress")] {
 /// use graph_runtime::{EncryptionKey, MemoryStore, Progress, Runtime, SecretKey};
 ///
 /// let runtime = Runtime::builder()
@@ -72,6 +73,7 @@ pub struct Runtime {
 ///     .grants(["rye.execute.tool.shop.*", "rye.execute.tool.payments.charge"])?
 ///     .observer(Progress::stderr())
 ///     .build()?;
+/// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Default)]
@@ -281,7 +283,7 @@ impl Builder {
             encryption_key,
             grants,
             clock,
-            observers,
+            observers: observers.into(),
             hooks,
             classifier,
             items,

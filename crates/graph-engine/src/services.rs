@@ -33,7 +33,7 @@ pub struct RuntimeServices {
     pub grants: Grants,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    pub(crate) observers: Vec<Arc<dyn Observer>>,
+    pub(crate) observers: Arc<[Arc<dyn Observer>]>,
     /// The program's hooks: those that may steer before those that may not.
     pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
     /// The classifier of failures; `None` stands for the documented one. The documented classifier is made only when
@@ -64,7 +64,7 @@ impl RuntimeServices {
             encryption_key: self.encryption_key.clone(),
             grants: self.grants.clone(),
             clock: Arc::clone(&self.clock),
-            observers: self.observers.clone(),
+            observers: Arc::clone(&self.observers),
             hooks: self.hooks.clone(),
             classifier: self.classifier.clone(),
             items: self.items.clone(),

@@ -254,10 +254,13 @@ impl RuntimeServices {
             stop: begin.stop,
             ignores_cancel: begin.ignores_cancel,
             tool_settings: self.tool_settings.clone(),
+            observers: Arc::clone(&self.observers),
+            run_secrets: run_secrets.clone(),
         });
         let meters = Meters::new(code.settings.steps, position.nested_steps(), before, begin.meter);
         let (nodes, steps) = (code.visited().count(), position.steps);
-        let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps };
+        let parent = facts.parent.as_ref();
+        let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps, parent };
         self.observers.iter().for_each(|observer| observer.observe(&event));
         let run = RunContext {
             machine,

@@ -136,8 +136,15 @@ impl StepContext {
                 Ok(request) => {
                     let tool = request.tool;
                     let span = self.call_span(job, &request, made);
+                    let mut observed = self.observe_call(job, &request, made);
                     let answer = self.attempt(job, slot, request, made).instrument(span).await;
-                    self.guarded(tool, slot, answer, made)
+                    let answer = self.guarded(tool, slot, answer, made);
+                    if let Some(observed) = &mut observed {
+                        let failure =
+                            answer.as_ref().err().filter(|failure| made.waits.is_empty() && failure.question.is_none());
+                        observed.error = failure.map(|failure| failure.message.clone());
+                    }
+                    answer
                 }
                 Err(failure) => Err(self.scrubbed(failure, None)),
             };
@@ -170,8 +177,7 @@ impl StepContext {
 
     fn call_span(&self, job: &PendingCall<'_>, request: &Request, made: &CallResult) -> Span {
         let item = job.item.map(|(index, _)| index);
-        let known = || self.graph().tool(request.tool).and_then(|tool| tool.id.as_ref());
-        let tool = || request.id.as_ref().or_else(known).map_or("", ItemId::as_str);
+        let tool = || self.tool_of(request).map_or("", ItemId::as_str);
         tracing::info_span!("graph.call", tool = tool(), attempt = made.calls, item)
     }
 

@@ -93,7 +93,7 @@ impl Engine {
             }
         };
         let error = failure.as_ref().filter(|_| is_over).map(|failure| failure.message.clone());
-        self.observe_end(status, error.as_deref());
+        self.observe_end(status, error.as_deref(), None);
         let waits = open_waits(self.graph(), &self.run_state.position);
         let (state, steps) = (self.state_value(), self.run_state.position.steps);
         Ok(OneVisit { node: name, next, failure, status, output, state, waits, steps })

@@ -48,7 +48,7 @@ impl Engine {
     }
 
     pub(super) fn failed_store(&self, source: StoreError) -> RunError {
-        self.observe_end(Status::Running, Some(&source.to_string()));
+        self.observe_end(Status::Running, Some(&source.to_string()), None);
         RunError::Store { run: self.facts.id.clone(), step: self.run_state.position.steps + 1, source }
     }
 
@@ -301,7 +301,7 @@ impl Engine {
 
     /// Returns what a run says to its caller that has begun to wait.
     pub(super) fn waits(&self) -> RunError {
-        self.observe_end(Status::Waiting, None);
+        self.observe_end(Status::Waiting, None, None);
         let position = &self.run_state.position;
         let (steps, state) = (position.steps, Box::new(self.state_value()));
         let waits = match &self.facts.parent {

@@ -1,23 +1,28 @@
 //! Observers: receive the events of runs and never steer them.
 
+#[cfg(feature = "progress")]
 mod progress;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_model::name::{GraphId, RunId};
 use graph_model::program::Kind;
+use graph_model::value::Value;
 
+use crate::call::{Call, Parent};
 use crate::graph::CompiledGraph;
-use crate::record::SignedRecord;
+use crate::record::{End, SignedRecord, Visit};
 use crate::status::Status;
 
+#[cfg(feature = "progress")]
 pub use progress::Progress;
 
 /// Receives the events of runs.
 ///
-/// Called from the run's task, between two steps: a slow observer holds up the run. Each event is about something that is
-/// committed, except [`Event::StepStarted`].
+/// Called from the run's task: a slow observer holds up the run. Each event is about something that is committed, except
+/// [`Event::StepStarted`], [`Event::CallStarted`], [`Event::CallEnded`] and [`Event::Emitted`].
 ///
 /// ```
 /// # use graph_engine as graph_runtime;
@@ -47,12 +52,21 @@ pub use progress::Progress;
 pub trait Observer: Send + Sync {
     /// Receives an event.
     fn observe(&self, event: &Event<'_>);
+
+    /// Whether [`Event::StepTaken`] has the visits of runs without a journal, which are copied for it. Asked at each step.
+    fn wants_visits(&self) -> bool {
+        false
+    }
 }
 
 /// An observer that its program reads too, as one that counts.
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn observe(&self, event: &Event<'_>) {
         O::observe(self, event);
+    }
+
+    fn wants_visits(&self) -> bool {
+        O::wants_visits(self)
     }
 }
 
@@ -73,6 +87,8 @@ pub enum Event<'a> {
         nodes: usize,
         /// How many visits were made before.
         steps: u64,
+        /// The visit of another run that the run is nested in.
+        parent: Option<&'a Parent>,
     },
     /// A node is about to be visited.
     #[non_exhaustive]
@@ -85,6 +101,27 @@ pub enum Event<'a> {
         node: &'a str,
         /// The kind of the node.
         kind: Kind,
+    },
+    /// A call is about to be made: of a tool, or of a graph that runs inside the run. Each attempt is a call of its own.
+    #[non_exhaustive]
+    CallStarted(CallAttempt<'a>),
+    /// A call is over.
+    #[non_exhaustive]
+    CallEnded {
+        /// The call.
+        call: CallAttempt<'a>,
+        /// How long it took.
+        elapsed: Duration,
+        /// Why it failed. A call that waits has not failed.
+        error: Option<&'a str>,
+    },
+    /// A tool [emitted](Call::emit) something during its call.
+    #[non_exhaustive]
+    Emitted {
+        /// The call.
+        call: &'a Call,
+        /// The emission, with the secrets of the run removed.
+        emission: &'a Emission,
     },
     /// A node was visited.
     #[non_exhaustive]
@@ -127,6 +164,17 @@ pub enum Event<'a> {
         /// The time until which it waits, by the store's time, if it waits for a time.
         due: Option<SystemTime>,
     },
+    /// A step was taken. If the run has a journal that is written at once, the step is durable.
+    #[non_exhaustive]
+    StepTaken {
+        /// The run.
+        run: &'a RunId,
+        /// The visits of the step, if the run has no journal and an observer [wants](Observer::wants_visits) them. Secrets are
+        /// replaced by `[secret]`.
+        visits: &'a [Visit],
+        /// The state after the step.
+        state: LazyState<'a>,
+    },
     /// Records were committed to the run's journal. Runs without a store have no journal, and no such events.
     #[non_exhaustive]
     Recorded {
@@ -152,7 +200,60 @@ pub enum Event<'a> {
         elapsed: Duration,
         /// Why it failed.
         error: Option<&'a str>,
+        /// The end, with `[secret]` for the secrets in its output; `None` if the run waits or is to be resumed.
+        end: Option<&'a End>,
     },
+}
+
+/// An attempt at a call.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct CallAttempt<'a> {
+    /// The run.
+    pub run: &'a RunId,
+    /// The number of the visit.
+    pub step: u64,
+    /// The node.
+    pub node: &'a str,
+    /// The id of the tool or graph; empty if the node calls neither by an id.
+    pub tool: &'a str,
+    /// The item's index, if the node is a foreach.
+    pub item: Option<u64>,
+    /// The number of the attempt, from 1. A run that is resumed counts from 1 again.
+    pub attempt: u64,
+}
+
+/// Something that a tool [emits](Call::emit) during its call, for those who watch the run. It is not kept in the journal.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Emission {
+    /// A piece of a text, as that of a model that answers word by word.
+    Text(String),
+    /// A value of the tool's own.
+    #[non_exhaustive]
+    Custom {
+        /// What it is.
+        name: String,
+        /// The value.
+        data: Value,
+    },
+}
+
+/// The state of a run, which is copied when it is asked for.
+#[derive(Clone, Copy)]
+pub struct LazyState<'a>(pub(crate) &'a dyn Fn() -> Value);
+
+impl LazyState<'_> {
+    /// Copies the state, with the inputs of the run in it. Secrets are replaced by `[secret]`.
+    pub fn value(&self) -> Value {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for LazyState<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LazyState")
+    }
 }
 
 impl Event<'_> {
@@ -162,9 +263,13 @@ impl Event<'_> {
             Self::RunStarted { run, .. }
             | Self::StepStarted { run, .. }
             | Self::StepCompleted { run, .. }
+            | Self::CallStarted(CallAttempt { run, .. })
+            | Self::CallEnded { call: CallAttempt { run, .. }, .. }
+            | Self::StepTaken { run, .. }
             | Self::WaitOpened { run, .. }
             | Self::Recorded { run, .. }
             | Self::RunEnded { run, .. } => run,
+            Self::Emitted { call, .. } => call.run_id(),
         }
     }
 }

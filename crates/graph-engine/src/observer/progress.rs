@@ -71,7 +71,6 @@ impl Observer for Progress {
                 let nodes = self.nodes(run);
                 self.line(run, format_args!("step {step}/{nodes} {node} ..."));
             }
-            Event::StepStarted { .. } | Event::Recorded { .. } => {}
             Event::WaitOpened { run, step, node, due } => {
                 let nodes = self.nodes(run);
                 let until = due.map_or_else(String::new, |due| format!(" (until {})", timestamp::seconds(due)));
@@ -117,12 +116,13 @@ impl Observer for Progress {
                     self.line(run, format_args!("step {step}/{nodes} {node} warning: {warning}"));
                 }
             }
-            Event::RunEnded { run, status, steps, elapsed, error } => {
+            Event::RunEnded { run, status, steps, elapsed, error, .. } => {
                 let icon = if status.has_result() { "✓" } else { "✗" };
                 let detail = error.map_or_else(|| format!("{steps} steps"), shorten);
                 self.line(run, format_args!("done {icon}{} ({detail})", shown(*elapsed)));
                 self.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(*run);
             }
+            _ => {}
         }
     }
 }
