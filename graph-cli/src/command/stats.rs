@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
+use graph_runtime::RunId;
 use graph_runtime::record::Status;
 use graph_runtime::stats::{GraphStats, Latencies, NodeStats, Stats};
 use graph_runtime::store::{Page, RunFilter, RunPage, RunSummary, StoreError};
-use graph_runtime::RunId;
 use humantime::format_duration;
 use serde_json::{Map, Value, json};
 
@@ -114,7 +114,8 @@ fn say(id: &str, stats: &GraphStats) {
         times => format!("; resumed {times} times"),
     };
     out!("{id}: {} runs ({}){resumes}", stats.runs.values().sum::<u64>(), runs.join(", "));
-    let head = ["node", "visits", "failed", "retries", "cached", "waits", "waited", "p50 ms", "p90 ms", "p99 ms", "max ms"];
+    let head =
+        ["node", "visits", "failed", "retries", "cached", "waits", "waited", "p50 ms", "p90 ms", "p99 ms", "max ms"];
     let mut rows = vec![head.map(str::to_owned)];
     let [p50, p90, p99, max] = shown(&stats.steps);
     let count = stats.steps.count().to_string();
@@ -163,7 +164,8 @@ fn node_json(node: &str, stats: &NodeStats) -> Value {
 }
 
 fn latencies_json(latencies: &Latencies) -> Value {
-    let mut shown = Map::from_iter([("count".to_owned(), latencies.count().into()), ("sum_ms".to_owned(), latencies.sum().into())]);
+    let mut shown =
+        Map::from_iter([("count".to_owned(), latencies.count().into()), ("sum_ms".to_owned(), latencies.sum().into())]);
     for percent in [50, 90, 99] {
         shown.insert(format!("p{percent}_ms"), latencies.percentile(percent).into());
     }

@@ -8,7 +8,7 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::stats::Stats;
 use graph_runtime::{
-    ActionError, Clock, TokioClock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Store, Value,
+    ActionError, Clock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Store, TokioClock, Value,
 };
 use serde_json::json;
 
@@ -26,7 +26,10 @@ const LOOP: Program<'static> = Program {
         ),
         ("mend", r#"{"line":2,"does":"gate","next":[{"to":"work"}]}"#),
         ("rest", r#"{"line":3,"does":"wait","wait":{"timeout_ms":60000},"next":[{"to":"split"}]}"#),
-        ("split", r#"{"line":4,"does":"gate","next":{"all":[{"to":"left"},{"to":"right"}],"on_branch_error":"finish"}}"#),
+        (
+            "split",
+            r#"{"line":4,"does":"gate","next":{"all":[{"to":"left"},{"to":"right"}],"on_branch_error":"finish"}}"#,
+        ),
         ("left", r#"{"line":5,"does":{"action":0},"params":{"does":"left"},"next":[{"to":"met"}]}"#),
         ("right", r#"{"line":6,"does":{"action":0},"params":{"does":"right"},"next":[{"to":"met"}]}"#),
         ("met", r#"{"line":7,"does":"gate","join":{"of":[4,5],"fan":3,"closes":true},"next":[{"to":"last"}]}"#),
@@ -86,7 +89,7 @@ async fn run(round: u64, store: &MemoryStore, clock: &Arc<TokioClock>, judge: &J
         let attempt = call.attempt();
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(time)).await;
-            if fails { Err(ActionError::transient(format!("attempt {attempt} failed"))) } else { Ok(answer) }
+            if fails { Err(ActionError::permanent(format!("attempt {attempt} failed"))) } else { Ok(answer) }
         })
     });
     let builder = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap();
@@ -142,7 +145,11 @@ async fn statistics_of_random_runs_are_those_that_a_judge_counts() {
     assert_eq!(stats.nodes.keys().collect::<Vec<_>>(), counted.keys().collect::<Vec<_>>());
     for (name, node) in &stats.nodes {
         let counted = &counted[name];
-        assert_eq!((node.visits, node.failures, node.waits), (counted.visits, counted.failures, counted.waits), "{name}");
+        assert_eq!(
+            (node.visits, node.failures, node.waits),
+            (counted.visits, counted.failures, counted.waits),
+            "{name}"
+        );
         if counted.calls > 0 {
             assert_eq!(node.retries, counted.calls - counted.visits, "{name}");
         }
@@ -160,7 +167,7 @@ async fn statistics_of_random_runs_are_those_that_a_judge_counts() {
             assert_eq!((node.latencies.max(), node.latencies.sum()), (took.last().copied(), took.iter().sum()));
             // No other step takes time, except for the rounding of a time to milliseconds.
             assert!(stats.steps.sum().abs_diff(node.latencies.sum()) <= 2 * stats.steps.count());
-            assert!(node.retries > 50 && node.failures > 10, "{node:?}");
+            assert!(node.retries > 50 && node.failures > 2, "{node:?}");
         }
     }
     // The time of the store goes on between the end of a wait and its record.
