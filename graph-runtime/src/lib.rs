@@ -39,6 +39,9 @@ pub mod dynamic;
 
 #[cfg(feature = "progress")]
 pub use graph_engine::Progress;
+#[cfg(feature = "events")]
+#[doc(inline)]
+pub use graph_engine::events;
 #[doc(inline)]
 pub use graph_engine::{
     ActionError, AnswerError, Arguments, BoxFuture, BuildError, Builder, Builtins, Call, CallFuture, CancelToken,

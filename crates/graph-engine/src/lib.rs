@@ -23,6 +23,8 @@ pub mod dsse;
 mod encryption_key;
 pub mod engine;
 mod error;
+#[cfg(feature = "events")]
+pub mod events;
 pub mod failure;
 mod future;
 mod gate;
@@ -128,6 +130,7 @@ pub struct Builtins;
 /// | `Reducing`, `reduced` | the state of a graph with reducers of the program, and the calls of these |
 /// | `stand_in` | the body of all functions of a graph with mistakes, so that the compiler finds no other mistakes in the program |
 /// | `LazyGraph`, `Arc` | the tables are resolved when they are used first; tools are shared |
+/// | `EventOf` | an event with the nodes of the graph, if the feature `events` is on |
 ///
 /// All other items are public where they belong, mostly in [`machine`](crate::machine). They are repeated here so that
 /// generated code names one module, and nothing that a program could shadow.
@@ -137,6 +140,8 @@ pub mod __private {
     pub use graph_model::value::{AsView, FromValue, Mismatch, Struct, Value, View, fits, put, put_element};
     pub use serde;
 
+    #[cfg(feature = "events")]
+    pub use crate::events::RunEvent as EventOf;
     pub use crate::graph::CompiledGraph;
     pub use crate::machine::{Arguments, CallFuture, StateFields, ToolCaller, TypedGraph, no_such_signal};
     pub use crate::macros::{
@@ -150,6 +155,10 @@ pub mod __private {
 
     /// A compiled graph, resolved when it is first used.
     pub type LazyGraph = std::sync::LazyLock<CompiledGraph>;
+
+    /// Takes the place of an event: without the feature `events`, there are none.
+    #[cfg(not(feature = "events"))]
+    pub type EventOf<N> = (std::convert::Infallible, N);
 
     /// Looks at a value.
     #[inline]

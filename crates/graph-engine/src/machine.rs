@@ -162,8 +162,13 @@ pub trait Graph: Machine {
 
 /// The nodes of a graph as an enum, which generated code has.
 pub trait NodeEnum: Copy + Eq + Hash + fmt::Debug + 'static {
+    /// The id of the graph.
+    const GRAPH: &'static str;
     /// Every node, in the order of the file.
     const ALL: &'static [Self];
+
+    /// Returns the node's name in the file.
+    fn name(self) -> &'static str;
 }
 
 /// A graph whose nodes are those of an enum. Generated code implements it.

@@ -225,7 +225,12 @@ macro_rules! __signals {
 macro_rules! __node {
     ($name:ident) => {
         impl $crate::machine::NodeEnum for $name {
+            const GRAPH: &'static str = ID;
             const ALL: &'static [Self] = Self::ALL;
+
+            fn name(self) -> &'static str {
+                Self::name(self)
+            }
         }
 
         impl ::std::fmt::Display for $name {

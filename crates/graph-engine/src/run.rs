@@ -51,6 +51,8 @@ pub struct Run<O> {
     work: Work,
     /// Reads the output; `None` after the result was returned.
     read: Option<Reading<O>>,
+    #[cfg(feature = "events")]
+    pub(crate) events: Option<crate::events::RunEvents>,
 }
 
 /// Reads the output of a run that ended at a node, as its graph does.
@@ -194,7 +196,15 @@ fn reading<G: Graph>(graph: Arc<G>) -> Reading<G::Output> {
 
 impl<O> Run<O> {
     pub(crate) fn of<G: Graph<Output = O>>(graph: Arc<G>, id: RunId, stop: Stop, work: Work) -> Self {
-        Self { id, stop, work, read: Some(reading(graph)) }
+        let read = Some(reading(graph));
+        Self {
+            id,
+            stop,
+            work,
+            read,
+            #[cfg(feature = "events")]
+            events: None,
+        }
     }
 
     /// Returns the run's id.

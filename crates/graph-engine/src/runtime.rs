@@ -84,6 +84,8 @@ pub struct Builder {
     grants: Grants,
     clock: Option<Arc<dyn Clock>>,
     observers: Vec<Arc<dyn Observer>>,
+    #[cfg(feature = "events")]
+    pub(crate) events: Option<usize>,
     hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
     classifier: Option<Classifier>,
     items: Option<Arc<dyn PerformItems>>,
@@ -272,9 +274,23 @@ impl Builder {
             return Err(BuildError::NoCacheKey);
         }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        #[cfg(feature = "events")]
+        let events = self.events.map(|capacity| Arc::new(crate::events::EventHub::new(capacity, Arc::clone(&clock))));
         let Self {
-            store, key, encryption_key, grants, observers, mut hooks, classifier, items, threads, cache, ..
+            store,
+            key,
+            encryption_key,
+            grants,
+            mut observers,
+            mut hooks,
+            classifier,
+            items,
+            threads,
+            cache,
+            ..
         } = self;
+        #[cfg(feature = "events")]
+        observers.extend(events.iter().map(|events| Arc::clone(events) as Arc<dyn Observer>));
         let (tool_settings, keeps_history, answer_keys) = (self.tool_settings, self.keeps_history, self.answer_keys);
         hooks.sort_by_key(|(layer, _)| *layer);
         let inner = RuntimeServices {
@@ -284,6 +300,8 @@ impl Builder {
             grants,
             clock,
             observers: observers.into(),
+            #[cfg(feature = "events")]
+            events,
             hooks,
             classifier,
             items,
@@ -406,8 +424,13 @@ impl Runtime {
             };
             let begin = runtime.begin_with(run.clone(), options);
             let stop = begin.stop.clone();
+            #[cfg(feature = "events")]
+            let events = runtime.run_events();
             let task = runtime.launch(begin, Arc::clone(&graph) as _, inputs).await?;
-            Ok(Run::of(graph, run, stop, Work::Running(task)))
+            let run = Run::of(graph, run, stop, Work::Running(task));
+            #[cfg(feature = "events")]
+            let run = run.with_events(events);
+            Ok(run)
         })
     }
 
@@ -498,8 +521,13 @@ impl Runtime {
         Box::pin(async move {
             let begin = runtime.begin_with(run.clone(), options);
             let stop = begin.stop.clone();
+            #[cfg(feature = "events")]
+            let events = runtime.run_events();
             let work = runtime.relaunch(begin, Arc::clone(&graph) as _).await?;
-            Ok(Run::of(graph, run, stop, work))
+            let run = Run::of(graph, run, stop, work);
+            #[cfg(feature = "events")]
+            let run = run.with_events(events);
+            Ok(run)
         })
     }
 

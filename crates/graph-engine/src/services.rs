@@ -34,6 +34,8 @@ pub struct RuntimeServices {
     /// The time.
     pub clock: Arc<dyn Clock>,
     pub(crate) observers: Arc<[Arc<dyn Observer>]>,
+    #[cfg(feature = "events")]
+    pub(crate) events: Option<Arc<crate::events::EventHub>>,
     /// The program's hooks: those that may steer before those that may not.
     pub(crate) hooks: Vec<(Layer, Arc<dyn AnyHooks>)>,
     /// The classifier of failures; `None` stands for the documented one. The documented classifier is made only when
@@ -65,6 +67,8 @@ impl RuntimeServices {
             grants: self.grants.clone(),
             clock: Arc::clone(&self.clock),
             observers: Arc::clone(&self.observers),
+            #[cfg(feature = "events")]
+            events: self.events.clone(),
             hooks: self.hooks.clone(),
             classifier: self.classifier.clone(),
             items: self.items.clone(),

@@ -100,7 +100,7 @@ pub fn rename_runtime(tokens: TokenStream, runtime: &TokenStream) -> TokenStream
 }
 
 /// The types that every module has.
-const OWN: [&str; 7] = ["Inputs", "State", "Output", "Node", "Actions", "Outcome", "Calls"];
+const OWN: [&str; 8] = ["Inputs", "State", "Output", "Node", "Event", "Actions", "Outcome", "Calls"];
 /// The names that the module's code uses unqualified, and that no type of the graph may hide.
 const PRELUDE: [&str; 17] = [
     "Box",

@@ -64,6 +64,9 @@ pub(super) fn expand(graph: &CheckedGraph, source: &str) -> TokenStream {
 
         runtime::node!(Node);
 
+        /// An event of a run of the graph, from the streams of the feature `events` of `graph-runtime`.
+        pub type Event = runtime::EventOf<Node>;
+
         #exits
         #program
     }

@@ -14,6 +14,8 @@ mod durability;
 mod edits;
 mod engine;
 mod entries;
+#[cfg(feature = "events")]
+mod events;
 #[cfg(feature = "files")]
 mod files;
 mod forged;

@@ -9,8 +9,8 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Follower};
 use graph_runtime::store::{Page, StoreError, WaitFilter};
 use graph_runtime::{
-    Durability, Map, MemoryStore, NamedSignal, Options, ResumeError, RunError, Runtime, SecretKey, SignalError, Status,
-    Store,
+    Builder, Durability, ManualClock, Map, MemoryStore, NamedSignal, Options, ResumeError, RunError, Runtime,
+    SecretKey, SignalError, Status, Store,
 };
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
 use crate::recovery::Failing;
-use crate::support::{KEY, id, runtime};
+use crate::support::{KEY, builder, id};
 use crate::waits::{assert_proven, records, store};
 
 /// The bodies of the nodes of a graph, with their names.
@@ -79,13 +79,13 @@ enum Happening {
     Resumed,
 }
 
-struct Case {
+pub(crate) struct Case {
     levels: Vec<Nodes>,
     happenings: Vec<Happening>,
 }
 
 impl Case {
-    fn random(random: &mut Random) -> Self {
+    pub(crate) fn random(random: &mut Random) -> Self {
         let depth = 2 + random.below(2);
         let mut levels: Vec<Nodes> = (0..depth).map(|level| random_nodes(random, level + 1 < depth)).collect();
         // The outermost graph has one run inside at least.
@@ -102,7 +102,7 @@ impl Case {
         Self { levels, happenings }
     }
 
-    fn graph(&self) -> Interpreted {
+    pub(crate) fn graph(&self) -> Interpreted {
         let make = |level: usize| {
             let nodes = self.levels[level].iter();
             let nodes: Vec<(&str, &str)> = nodes.map(|(name, body)| (name.as_str(), body.as_str())).collect();
@@ -134,11 +134,27 @@ struct Played {
 
 /// Runs a graph to its end while things happen to it. A write of its store fails, and much of what happens follows that.
 async fn played(case: &Case, graph: &Interpreted, crash: Option<(u64, bool)>, durability: Durability) -> Played {
-    let ((memory, clock), run) = (store(), id("run"));
-    let plain = runtime(memory.clone());
-    let mut crashing = crash.map(|(writes, is_written)| runtime(Failing::after(&memory, writes, is_written)));
+    let (memory, clock) = store();
+    let build = |builder: Builder| builder.build().unwrap();
+    let payments = happens(case, graph, &memory, &clock, crash, durability, build).await;
+    Played { store: memory, payments }
+}
+
+/// As [`played`], with runtimes that `build` makes. Returns the payments.
+pub(crate) async fn happens(
+    case: &Case,
+    graph: &Interpreted,
+    memory: &MemoryStore,
+    clock: &ManualClock,
+    crash: Option<(u64, bool)>,
+    durability: Durability,
+    mut build: impl FnMut(Builder) -> Runtime,
+) -> Vec<(String, i64)> {
+    let run = id("run");
+    let plain = build(builder(memory.clone()));
+    let mut crashing = crash.map(|(writes, is_written)| build(builder(Failing::after(memory, writes, is_written))));
     let options = Options { run: Some(run.clone()), durability, ..Options::default() };
-    let mut played = Played { store: memory.clone(), payments: Vec::new() };
+    let mut payments = Vec::new();
     let mut left = go_on(crashing.as_ref().unwrap_or(&plain), graph, &options, true).await;
     let rest = [Happening::Resumed, Happening::Minutes(200)].into_iter().cycle().take(100);
     for happening in case.happenings.iter().copied().chain(rest) {
@@ -148,7 +164,7 @@ async fn played(case: &Case, graph: &Interpreted, crash: Option<(u64, bool)>, du
         match happening {
             Happening::Minutes(minutes) => clock.advance(Duration::from_secs(60 * minutes)),
             Happening::Payment(pick) => {
-                let number = played.payments.len() + 1;
+                let number = payments.len() + 1;
                 let waits = plain.open_waits(&WaitFilter::default(), &Page::default()).await.unwrap().waits;
                 let mut paths = BTreeSet::new();
                 for row in &waits {
@@ -159,7 +175,7 @@ async fn played(case: &Case, graph: &Interpreted, crash: Option<(u64, bool)>, du
                 let path = paths.iter().nth(usize::try_from(pick).unwrap()).copied().unwrap_or_default();
                 let signal = NamedSignal::new(format!("{path}paid"), json!(number));
                 match plain.signal(graph, &run, signal, number.to_string()).await {
-                    Ok(_) => played.payments.push((path.to_owned(), memory.now().await.unwrap())),
+                    Ok(_) => payments.push((path.to_owned(), memory.now().await.unwrap())),
                     Err(SignalError::Store { source: StoreError::Ended { .. }, .. }) => {}
                     Err(error) => unreachable!("{error}"),
                 }
@@ -168,7 +184,7 @@ async fn played(case: &Case, graph: &Interpreted, crash: Option<(u64, bool)>, du
         }
     }
     assert_eq!(left, Some(Status::Completed), "it ends");
-    played
+    payments
 }
 
 /// Starts or resumes a run. Returns its status when it is left: `running` if its store failed.

@@ -1,7 +1,7 @@
 //! Helpers that several of these tests share.
 
 use graph_runtime::record::SignedRecord;
-use graph_runtime::{EncryptionKey, RunId, Runtime, SecretKey, Store, Value};
+use graph_runtime::{Builder, EncryptionKey, RunId, Runtime, SecretKey, Store, Value};
 
 /// The key that signs the journals.
 pub(crate) const KEY: [u8; 32] = [1; 32];
@@ -12,8 +12,13 @@ pub(crate) fn id(name: &str) -> RunId {
 
 /// A runtime with a store, which grants everything.
 pub(crate) fn runtime(store: impl Store) -> Runtime {
+    builder(store).build().unwrap()
+}
+
+/// A builder of such a runtime.
+pub(crate) fn builder(store: impl Store) -> Builder {
     let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&KEY)).grant("*").unwrap();
-    builder.encrypt_with(encryption_key()).build().unwrap()
+    builder.encrypt_with(encryption_key())
 }
 
 /// The key that encrypts the secrets of runs.

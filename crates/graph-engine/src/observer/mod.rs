@@ -169,6 +169,8 @@ pub enum Event<'a> {
     StepTaken {
         /// The run.
         run: &'a RunId,
+        /// How many nodes were visited.
+        steps: u64,
         /// The visits of the step, if the run has no journal and an observer [wants](Observer::wants_visits) them. Secrets are
         /// replaced by `[secret]`.
         visits: &'a [Visit],

@@ -1,0 +1,98 @@
+//! Telling observers of the calls and steps of a run.
+
+use std::time::Duration;
+
+use graph_model::name::ItemId;
+
+use crate::engine::call_result::{CallResult, PendingCall};
+use crate::engine::ended::Ended;
+use crate::engine::run_state::{Engine, StepContext};
+use crate::observer::{CallAttempt, Event, LazyState};
+use crate::record::{End, Visit};
+use crate::status::Status;
+use crate::tool_caller::Request;
+
+/// A call that observers know of. They are told of its end when it is dropped: a call that a timeout or a cancel ends is dropped.
+pub(super) struct ObservedCall<'c> {
+    context: &'c StepContext,
+    job: &'c PendingCall<'c>,
+    tool: String,
+    attempt: u64,
+    began: Duration,
+    /// Why it failed.
+    pub(super) error: Option<String>,
+}
+
+impl<'c> ObservedCall<'c> {
+    fn attempt(&self) -> CallAttempt<'_> {
+        let Self { context, job, tool, attempt, .. } = self;
+        let item = job.item.map(|(index, _)| index);
+        let node = &context.graph().node(job.at.node).name;
+        CallAttempt { run: &context.facts.id, step: job.at.number, node, tool, item, attempt: *attempt }
+    }
+}
+
+impl Drop for ObservedCall<'_> {
+    fn drop(&mut self) {
+        let elapsed = self.context.runtime.clock.monotonic().saturating_sub(self.began);
+        let event = Event::CallEnded { call: self.attempt(), elapsed, error: self.error.as_deref() };
+        self.context.observe(&event);
+    }
+}
+
+impl StepContext {
+    /// Tells observers that a call is about to be made, if there are some.
+    pub(super) fn observe_call<'c>(
+        &'c self,
+        job: &'c PendingCall<'c>,
+        request: &Request,
+        made: &CallResult,
+    ) -> Option<ObservedCall<'c>> {
+        if !self.is_observed() {
+            return None;
+        }
+        let (attempt, began) = (made.calls, self.runtime.clock.monotonic());
+        let tool = self.tool_of(request).map_or_else(String::new, |id| id.as_str().to_owned());
+        let error = Some("it was dropped before it was over".to_owned());
+        let observed = ObservedCall { context: self, job, tool, attempt, began, error };
+        self.observe(&Event::CallStarted(observed.attempt()));
+        Some(observed)
+    }
+
+    /// Returns the id of the tool or graph that a request calls.
+    pub(super) fn tool_of<'r>(&'r self, request: &'r Request) -> Option<&'r ItemId> {
+        request.id.as_ref().or_else(|| self.graph().tool(request.tool)?.id.as_ref())
+    }
+
+    /// Whether the visits of a step are copied for observers: the run has no journal, and one of them wants them.
+    pub(super) fn shows_visits(&self) -> bool {
+        !self.is_kept && self.runtime.observers.iter().any(|observer| observer.wants_visits())
+    }
+}
+
+impl Engine {
+    /// Tells observers that a step was taken.
+    pub(super) fn observe_step(&self, visits: &[Visit]) {
+        let (state, steps) = (|| self.state_value(), self.run_state.position.steps);
+        self.observe(&Event::StepTaken { run: &self.facts.id, steps, visits, state: LazyState(&state) });
+    }
+
+    /// Tells observers that the run ended with a result.
+    pub(super) fn observe_result(&self, ended: &Ended) {
+        if self.is_observed() {
+            let Ended { status, steps, exhausted, .. } = *ended;
+            let output = ended.hidden.as_deref().unwrap_or(&ended.output).clone();
+            let unread = ended.unread.clone();
+            self.observe_end(status, None, Some(&End { output, exhausted, unread, ..End::of(status, steps) }));
+        }
+    }
+
+    /// Tells observers that the run ended, or is left without an end.
+    pub(super) fn observe_end(&self, status: Status, error: Option<&str>, end: Option<&End>) {
+        if self.is_observed() {
+            let elapsed = self.runtime.clock.monotonic().saturating_sub(self.began);
+            let steps = self.run_state.position.steps;
+            self.observe(&Event::RunEnded { run: &self.facts.id, status, steps, elapsed, error, end });
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The events of one run from a cursor on: those of its journal, and then those that happen.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::future::poll_fn;
+use futures_util::stream::{self, BoxStream};
+use graph_model::name::RunId;
+use graph_signing::PublicKey;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+use crate::events::hub::Message;
+use crate::events::{Cursor, EventKind, EventLog, EventLogError, RunEvent};
+use crate::record::SignedRecord;
+use crate::runtime::Runtime;
+use crate::status::Status;
+use crate::store::Store;
+
+/// How often the store is asked for the events of a run that another process has in progress.
+const PACE: Duration = Duration::from_millis(100);
+
+/// The events of one run from a cursor on. See [`Runtime::follow`].
+#[must_use = "streams do nothing unless they are read"]
+pub struct FollowedEvents(BoxStream<'static, Result<RunEvent, EventLogError>>);
+
+impl FollowedEvents {
+    /// Follows a run of any process in its store, where its events are seen at most 100 milliseconds later. `key` is the public key of
+    /// the runtime that writes the journal.
+    ///
+    /// # Errors
+    ///
+    /// If the cursor is of another run.
+    pub fn of_store(
+        store: Arc<dyn Store>,
+        key: PublicKey,
+        run: RunId,
+        from: Option<Cursor>,
+    ) -> Result<Self, EventLogError> {
+        Self::new(EventLog::new(store, key, run, from)?, None)
+    }
+
+    fn new(log: EventLog, live: Option<Receiver<Message>>) -> Result<Self, EventLogError> {
+        let (ready, look_at) = (VecDeque::new(), Instant::now());
+        let following = Following { log, live, ready, is_looking: true, look_at, is_over: false };
+        Ok(Self(Box::pin(stream::unfold(following, |mut following| async move {
+            let event = following.next().await?;
+            following.is_over |= event.is_err();
+            Some((event, following))
+        }))))
+    }
+
+    /// Waits for the next event; `None` if the run has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails, the journal cannot be read, or no process has the run in progress and it has not ended. The stream ends
+    /// then.
+    ///
+    /// # Cancel safety
+    ///
+    /// No event is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<Result<RunEvent, EventLogError>> {
+        poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+}
+
+impl Stream for FollowedEvents {
+    type Item = Result<RunEvent, EventLogError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(context)
+    }
+}
+
+impl fmt::Debug for FollowedEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FollowedEvents")
+    }
+}
+
+struct Following {
+    log: EventLog,
+    live: Option<Receiver<Message>>,
+    ready: VecDeque<RunEvent>,
+    /// Whether the store is asked next.
+    is_looking: bool,
+    /// When the store is asked at the latest.
+    look_at: Instant,
+    is_over: bool,
+}
+
+impl Following {
+    async fn next(&mut self) -> Option<Result<RunEvent, EventLogError>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            if self.is_over {
+                return None;
+            }
+            let more = if self.is_looking { self.look().await } else { self.listen().await };
+            if let Err(error) = more {
+                return Some(Err(error));
+            }
+        }
+    }
+
+    /// Reads the store, and finds out whether the run is over.
+    async fn look(&mut self) -> Result<(), EventLogError> {
+        let run = self.log.run().clone();
+        // Looks up the holder before it reads the records, so that the last records of the holder are not missed.
+        let found = self.log.store.find(&run).await;
+        let found = found.map_err(|source| EventLogError::Store { run: run.clone(), source })?;
+        let events = self.log.read().await?;
+        let has_all = self.log.records() >= found.records && events.is_empty();
+        self.ready.extend(events);
+        (self.is_looking, self.look_at) = (false, Instant::now() + PACE);
+        if has_all && found.holder.is_none() {
+            match found.status {
+                Status::Running => return Err(EventLogError::Left { run }),
+                Status::Waiting => {}
+                _ => self.is_over = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a message, or until it is time to look.
+    async fn listen(&mut self) -> Result<(), EventLogError> {
+        let Some(live) = &mut self.live else {
+            tokio::time::sleep_until(self.look_at).await;
+            self.is_looking = true;
+            return Ok(());
+        };
+        let run = self.log.run();
+        match tokio::time::timeout_at(self.look_at, live.recv()).await {
+            Ok(Ok(Message::Records(origin, records))) if origin.run == *run => self.accept(&records)?,
+            // Those with a cursor come from the journal.
+            Ok(Ok(Message::Live(event))) if event.run == *run || event.root == *run => {
+                if !matches!(event.kind, EventKind::Ended { .. }) {
+                    self.ready.push_back((*event).clone());
+                }
+            }
+            Ok(Ok(Message::Left(origin))) => self.is_looking = origin.run == *run,
+            Ok(Ok(_)) => {}
+            Ok(Err(RecvError::Lagged(_))) | Err(_) => self.is_looking = true,
+            Ok(Err(RecvError::Closed)) => (self.live, self.is_looking) = (None, true),
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, records: &[SignedRecord]) -> Result<(), EventLogError> {
+        let next = self.log.records();
+        let known = records.partition_point(|record| record.seq < next);
+        match records.get(known) {
+            Some(first) if first.seq == next => self.ready.extend(self.log.accept(&records[known..])?),
+            // Messages were dropped, or the records before are of another process.
+            Some(_) => self.is_looking = true,
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl Runtime {
+    /// Returns the events of a run in the store of this runtime, from after a cursor or from the beginning, until the run has ended.
+    /// No event that has a cursor is missed or comes twice.
+    ///
+    /// If this runtime has the run in progress and was built with [`Builder::events`](crate::Builder::events), the events about work
+    /// in progress are there too. A run of another process is followed in the store.
+    ///
+    /// `None` if the runtime has no store.
+    ///
+    /// # Errors
+    ///
+    /// If the cursor is of another run.
+    pub fn follow(&self, run: &RunId, from: Option<Cursor>) -> Result<Option<FollowedEvents>, EventLogError> {
+        let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Ok(None) };
+        let live = self.inner.events.as_ref().map(|hub| hub.subscribe());
+        let log = EventLog::new(Arc::clone(store), key.public(), run.clone(), from)?;
+        FollowedEvents::new(log, live).map(Some)
+    }
+}
