@@ -220,10 +220,12 @@ struct Reading {
     last: Option<SystemTime>,
     /// The nodes that are visited next; `None` before the first step, where only the graph has them.
     next: Option<BTreeSet<String>>,
-    /// Whether visits are next. Without any, the run waits.
+    /// Whether the run does not wait.
     is_moving: bool,
     /// The open waits, by the numbers of their visits: the node, and when each was opened by the store's time.
     waits: HashMap<u64, (String, i64)>,
+    /// The open waits that a fork has from the run where it began. They do not count.
+    from_origin: BTreeSet<u64>,
     /// The visits whose failures are held, with their nodes. They have been counted.
     held: BTreeMap<u64, String>,
     /// How the run ended, unless it was resumed afterwards.
@@ -239,6 +241,7 @@ impl Reading {
             next: None,
             is_moving: true,
             waits: HashMap::new(),
+            from_origin: BTreeSet::new(),
             held: BTreeMap::new(),
             status: None,
         }
@@ -258,6 +261,7 @@ impl Reading {
             Entry::Step(step) => self.step(at, &step),
             Entry::Take(take) => {
                 for taken in &take.taken {
+                    self.from_origin.remove(&taken.step);
                     if let Some((node, opened)) = self.waits.remove(&taken.step) {
                         let waited = u64::try_from(taken.at.saturating_sub(opened)).unwrap_or(0);
                         let stats = self.node(&node);
@@ -278,7 +282,8 @@ impl Reading {
                 (self.last, self.status) = (at, None);
             }
             Entry::Snapshot(snapshot) if record.seq == 1 => {
-                self.is_moving = !snapshot.next.is_empty();
+                self.from_origin = snapshot.waits.iter().map(|wait| wait.step).collect();
+                self.is_moving = !snapshot.next.is_empty() || self.from_origin.is_empty();
                 self.next = Some(snapshot.next.into_iter().chain(snapshot.parked).map(|target| target.node).collect());
             }
             Entry::End(end) => self.end(&end),
@@ -295,7 +300,9 @@ impl Reading {
         }
         step.visits.iter().for_each(|visit| self.visit(visit));
         self.next = Some(step.next.iter().map(|target| target.node.clone()).collect());
-        (self.last, self.is_moving) = (at, !step.next.is_empty());
+        // Without visits that are next, the run waits, or it ends with a failure that was held.
+        let is_waiting = step.next.is_empty() && !(self.waits.is_empty() && self.from_origin.is_empty());
+        (self.last, self.is_moving) = (at, !is_waiting);
     }
 
     fn visit(&mut self, visit: &Visit) {

@@ -31,7 +31,7 @@ use segments::{FirstRecord, is_beginning};
 /// | run, named after its graph | the visit that called it, or none | when it ends. A run that is resumed after its end gets another one, with a link to the first |
 /// | segment | its run | when the run ends or waits. A run that continues, in any process, gets another one, with a link to the one before |
 /// | step | its segment | when its record is durable; without a store, when it was taken |
-/// | visit, named after its node | its step | with its step. A visit that waited has a link to the span in which it began to wait |
+/// | visit, named after its node | its step | with its step. A visit that waited has a link to the span in which it began to wait. A visit that has no record because the run ended is in the segment, with `graph.uncommitted` |
 /// | call, named after its tool, and attempt | its visit, its call | with the visit |
 ///
 /// The ids of a run with a store depend on its first record and on the numbers in its journal, so each process that continues the run
@@ -39,14 +39,13 @@ use segments::{FirstRecord, is_beginning};
 /// state: names, numbers, and the texts of failures, which journals have without secrets.
 ///
 /// ```
-/// # use opentelemetry_sdk::trace::InMemorySpanExporter;
 /// use graph_engine::Runtime;
 /// use graph_telemetry::Traces;
 /// use std::time::Duration;
 ///
-/// # fn exporter() -> InMemorySpanExporter { InMemorySpanExporter::default() }
-/// // Such as `opentelemetry_otlp::SpanExporter::builder().with_http().build()?`.
-/// let traces = Traces::builder().export(exporter())?;
+/// // To the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names, by default one on this host.
+/// let exporter = opentelemetry_otlp::SpanExporter::builder().with_http().build()?;
+/// let traces = Traces::builder().export(exporter)?;
 /// let runtime = Runtime::builder().observer(traces.clone()).build()?;
 /// // Before the program ends:
 /// traces.shutdown(Duration::from_secs(5));
@@ -253,9 +252,9 @@ impl Observer for Traces {
                 let now = inner.now();
                 inner.with(call.run, |trace| trace.call_ended(call, *error, now));
             }
-            Event::StepCompleted { run, step, error: Some(error), .. } => {
+            Event::StepCompleted { run, step, error: Some(_), .. } => {
                 let now = inner.now();
-                inner.with(run, |trace| trace.visit_failed(*step, error, now));
+                inner.with(run, |trace| trace.visit_failed(*step, now));
             }
             Event::StepTaken { run, visits, .. } if !visits.is_empty() => {
                 let now = inner.now();

@@ -66,9 +66,10 @@ impl Ids {
         self.span("opened", [visit, seq])
     }
 
-    /// The span of a visit in a segment. A visit that is made again is made in another segment.
-    fn visit(&self, visit: u64, segment: u64) -> SpanId {
-        self.span("visit", [visit, segment])
+    /// The span of a visit. It is known before the visit is recorded, since nested runs name it, and any process that makes the visit
+    /// gives it the same id. A visit that has failed and is made again gets another one.
+    fn visit(&self, visit: u64, made_before: u64) -> SpanId {
+        self.span("visit", [visit, made_before])
     }
 
     /// The span with a place among those inside another one.
@@ -99,7 +100,7 @@ struct StartedVisit {
     kind: &'static str,
     began: SystemTime,
     /// When it failed, if it did.
-    failed: Option<(SystemTime, String)>,
+    failed: Option<SystemTime>,
     attempts: Vec<Attempt>,
     dropped: u64,
 }
@@ -131,6 +132,8 @@ pub(super) struct RunTrace {
     is_over: bool,
     whole: Segment,
     segment: Segment,
+    /// Whether the segment has a record besides the one that begins it.
+    has_records: bool,
     /// When the last step ended.
     last: SystemTime,
     visits: HashMap<u64, StartedVisit>,
@@ -139,6 +142,10 @@ pub(super) struct RunTrace {
     waited: HashMap<u64, SpanId>,
     waits: u64,
     retries: u64,
+    /// How often it ended and was resumed.
+    ends: u64,
+    /// How often the failure of each visit was held, so that the visit is made again.
+    held: HashMap<u64, u64>,
     /// How many steps a run without a journal has taken.
     taken: u64,
 }
@@ -159,12 +166,15 @@ impl RunTrace {
             is_over: false,
             whole: past.whole,
             segment: past.segment,
+            has_records: false,
             last: past.segment.began,
             visits: HashMap::new(),
             opened: past.opened,
             waited: past.waited,
             waits: past.waits,
             retries: past.retries,
+            ends: past.ends,
+            held: past.held,
             taken: 0,
             ids,
         };
@@ -190,12 +200,15 @@ impl RunTrace {
             is_over: false,
             whole: first,
             segment: first,
+            has_records: false,
             last: now,
             visits: HashMap::new(),
             opened: HashMap::new(),
             waited: HashMap::new(),
             waits: 0,
             retries: 0,
+            ends: 0,
+            held: HashMap::new(),
             taken: 0,
         }
     }
@@ -207,7 +220,14 @@ impl RunTrace {
 
     /// Returns the place of a run that a visit calls.
     pub(super) fn origin_of(&self, visit: u64) -> Origin {
-        Origin { trace: self.ids.trace, visit: self.ids.visit(visit, self.segment.seq) }
+        Origin { trace: self.ids.trace, visit: self.visit_id(visit) }
+    }
+
+    /// Returns the id of a visit that is made now.
+    fn visit_id(&self, visit: u64) -> SpanId {
+        // Ends and held failures are rare, so neither comes near 32 bits.
+        let held = self.held.get(&visit).copied().unwrap_or_default();
+        self.ids.visit(visit, (self.ends << 32) | held)
     }
 
     pub(super) fn visit_started(&mut self, visit: u64, node: &str, kind: Kind, now: SystemTime) {
@@ -216,9 +236,9 @@ impl RunTrace {
         self.visits.insert(visit, started);
     }
 
-    pub(super) fn visit_failed(&mut self, visit: u64, error: &str, now: SystemTime) {
+    pub(super) fn visit_failed(&mut self, visit: u64, now: SystemTime) {
         if let Some(visit) = self.visits.get_mut(&visit) {
-            visit.failed = Some((now, error.to_owned()));
+            visit.failed = Some(now);
         }
     }
 
@@ -244,6 +264,7 @@ impl RunTrace {
     /// Returns the spans of durable records.
     pub(super) fn recorded(&mut self, records: &[SignedRecord], now: SystemTime) -> Finished {
         let mut finished = Finished::default();
+        self.has_records |= !records.is_empty();
         for record in records {
             let Some((at, facts)) = facts(record) else { continue };
             match facts {
@@ -258,7 +279,7 @@ impl RunTrace {
                     }
                 }
                 Facts::End(end) => self.finish_run(&mut finished, &end, now.max(at)),
-                Facts::Resume | Facts::Fork(_) | Facts::Other => {}
+                Facts::Resume | Facts::Edit | Facts::Fork(..) | Facts::Other => {}
             }
         }
         finished
@@ -286,11 +307,12 @@ impl RunTrace {
     ) -> Finished {
         let mut finished = Finished::default();
         match status {
-            Status::Waiting => {
+            // Where the segment has no records, its journal cannot say whether it was exported, so whoever continues the run does it.
+            Status::Waiting if self.has_records => {
                 self.finish_segment(&mut finished, self.segment, now.max(self.last), status.name());
             }
             // Whoever continues it exports the segment: its journal says that nobody has.
-            Status::Running => {}
+            Status::Waiting | Status::Running => {}
             _ if self.is_kept || self.is_over => {}
             _ => {
                 let failures = end.map(|end| end.failures.as_slice()).unwrap_or_default();
@@ -376,8 +398,11 @@ impl RunTrace {
                 attributes.extend(opened.due.map(|due| KeyValue::new("graph.wait.due_unix_ms", due)));
                 (id, None)
             }
-            None => (self.ids.visit(visit.step, self.segment.seq), self.waited.remove(&visit.step)),
+            None => (self.visit_id(visit.step), self.waited.remove(&visit.step)),
         };
+        if visit.held {
+            *self.held.entry(visit.step).or_default() += 1;
+        }
         let name = visit.node.clone();
         let mut span = self.span(id, parent, name.into(), (began, end), attributes);
         span.links = self.links(links);
@@ -437,28 +462,7 @@ impl RunTrace {
         let mut visits: Vec<(u64, StartedVisit)> = self.visits.drain().collect();
         visits.sort_by_key(|(number, _)| *number);
         for (number, started) in visits {
-            let Some((to, said)) = &started.failed else { continue };
-            // Others of the step were not committed: they are made again if the run is resumed.
-            let error = match end.failures.as_slice() {
-                [] if end.node.as_ref() == Some(&started.node) => end.error.as_ref().unwrap_or(said),
-                failures => match failures.iter().find(|failure| failure.step == number) {
-                    Some(failure) => &failure.error,
-                    None => continue,
-                },
-            };
-            let attributes = vec![
-                string("graph.node", started.node.clone()),
-                integer("graph.visit", number),
-                string("graph.node.kind", started.kind),
-            ];
-            let (id, parent) = (self.ids.visit(number, self.segment.seq), self.ids.segment(self.segment.seq));
-            let (name, to) = (started.node.clone(), *to);
-            let mut span = self.span(id, parent, name.into(), (started.began, to), attributes);
-            fail(&mut span, error, None);
-            let waited = self.waited.remove(&number);
-            span.links = self.links(waited);
-            finished.spans.push(span);
-            self.finish_calls(finished, id, started, to);
+            self.finish_uncommitted(finished, number, started, end, at);
         }
         self.finish_segment(finished, self.segment, at, &end.status);
         let mut attributes = vec![
@@ -477,6 +481,38 @@ impl RunTrace {
         }
         finished.spans.push(span);
         self.is_over = true;
+    }
+
+    /// Makes the spans of a visit that was begun and has no record, because the run ended: it failed, or another one did. It is made again
+    /// if the run is resumed.
+    fn finish_uncommitted(
+        &mut self,
+        finished: &mut Finished,
+        number: u64,
+        started: StartedVisit,
+        end: &EndFacts,
+        at: SystemTime,
+    ) {
+        let error = match end.failures.as_slice() {
+            [] => end.error.as_ref().filter(|_| started.failed.is_some() && end.node.as_ref() == Some(&started.node)),
+            failures => failures.iter().find(|failure| failure.step == number).map(|failure| &failure.error),
+        };
+        let attributes = vec![
+            string("graph.node", started.node.clone()),
+            integer("graph.visit", number),
+            string("graph.node.kind", started.kind),
+            KeyValue::new("graph.uncommitted", true),
+        ];
+        let (id, parent) = (self.visit_id(number), self.ids.segment(self.segment.seq));
+        let (name, to) = (started.node.clone(), started.failed.unwrap_or(at));
+        let mut span = self.span(id, parent, name.into(), (started.began, to), attributes);
+        if let Some(error) = error {
+            fail(&mut span, error, None);
+        }
+        let waited = self.waited.remove(&number);
+        span.links = self.links(waited);
+        finished.spans.push(span);
+        self.finish_calls(finished, id, started, to);
     }
 
     fn finish_segment(&self, finished: &mut Finished, segment: Segment, at: SystemTime, end: &str) {

@@ -1,6 +1,6 @@
 //! The parts of records that spans are made of, and the segments of a run as its journal has them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use graph_engine::record::{Parent, SignedRecord, Visit, VisitFailure, head};
@@ -96,8 +96,10 @@ pub(super) enum Facts {
     Take(Vec<u64>),
     End(EndFacts),
     Resume,
-    /// The beginning of a fork, and whether visits are next.
-    Fork(bool),
+    /// A change of the state by a person, between two segments.
+    Edit,
+    /// The beginning of a fork: whether visits are next, and the visits whose waits are open.
+    Fork(bool, Vec<u64>),
     Other,
 }
 
@@ -152,13 +154,16 @@ pub(super) fn facts(record: &SignedRecord) -> Option<(SystemTime, Facts)> {
         }
         "end" => Facts::End(serde_json::from_str(body).ok()?),
         "resume" => Facts::Resume,
+        "edit" => Facts::Edit,
         "snapshot" if record.seq == 1 => {
             #[derive(Deserialize)]
             struct SnapshotFacts {
                 next: Vec<IgnoredAny>,
+                #[serde(default)]
+                waits: Vec<TakenFacts>,
             }
-            let SnapshotFacts { next } = serde_json::from_str(body).ok()?;
-            Facts::Fork(!next.is_empty())
+            let SnapshotFacts { next, waits } = serde_json::from_str(body).ok()?;
+            Facts::Fork(!next.is_empty(), waits.into_iter().map(|wait| wait.step).collect())
         }
         _ => Facts::Other,
     };
@@ -191,11 +196,16 @@ pub(super) struct PastSegments {
     pub(super) cut: Option<(Segment, SystemTime)>,
     /// The spans in which waits were opened that are not over, by the numbers of their visits.
     pub(super) opened: HashMap<u64, SpanId>,
+    /// The open waits that a fork has from the run where it began.
+    from_origin: HashSet<u64>,
     /// The same for waits that are over, and whose visits are made next.
     pub(super) waited: HashMap<u64, SpanId>,
     /// How many waits the run has had, and how many calls were made again, since it ended last.
     pub(super) waits: u64,
     pub(super) retries: u64,
+    /// How often it ended and was resumed, and how often the failure of each visit was held.
+    pub(super) ends: u64,
+    pub(super) held: HashMap<u64, u64>,
 }
 
 impl PastSegments {
@@ -206,39 +216,51 @@ impl PastSegments {
             segment: first,
             cut: None,
             opened: HashMap::new(),
+            from_origin: HashSet::new(),
             waited: HashMap::new(),
             waits: 0,
             retries: 0,
+            ends: 0,
+            held: HashMap::new(),
         };
         let (mut is_moving, mut has_ended, mut last) = (true, false, began);
+        // Whether the segment has a record besides the one that begins it.
+        let mut has_records = false;
         for record in records.iter().skip(1) {
             let Some((at, facts)) = facts(record) else { continue };
+            let is_resume = matches!(facts, Facts::Resume);
             match facts {
                 Facts::Step(step) => {
                     for visit in &step.visits {
                         past.visit(ids, visit, record.seq);
                     }
-                    is_moving = !step.next.is_empty();
+                    // Without visits that are next, a run waits, or it ends with a failure that was held.
+                    is_moving = !step.next.is_empty() || (past.opened.is_empty() && past.from_origin.is_empty());
                 }
                 Facts::Take(taken) => {
                     past.take(&taken);
                     is_moving = true;
                 }
                 Facts::End(_) => has_ended = true,
-                Facts::Fork(moves) => is_moving = moves,
+                Facts::Fork(moves, waits) => {
+                    past.from_origin.extend(waits);
+                    is_moving = moves || past.from_origin.is_empty();
+                }
                 Facts::Resume => {
                     let before = past.segment;
-                    // One that ended or waits was exported by its own process.
-                    past.cut = (!has_ended && is_moving).then_some((before, last));
+                    // One that ended or waits was exported by its own process, unless it has no records.
+                    past.cut = (!has_records || (!has_ended && is_moving)).then_some((before, last));
                     past.segment = Segment { seq: record.seq, began: at, link: Some(ids.segment(before.seq)) };
                     if std::mem::take(&mut has_ended) {
                         past.whole = Segment { seq: record.seq, began: at, link: Some(ids.run(past.whole.seq)) };
-                        (past.waits, past.retries) = (0, 0);
+                        (past.waits, past.retries, past.ends) = (0, 0, past.ends + 1);
                         is_moving = true;
                     }
                 }
+                Facts::Edit => continue,
                 Facts::Other => {}
             }
+            has_records = !is_resume;
             last = last.max(at);
         }
         past
@@ -246,6 +268,9 @@ impl PastSegments {
 
     fn visit(&mut self, ids: &Ids, visit: &VisitFacts, seq: u64) {
         self.retries += visit.calls.saturating_sub(1);
+        if visit.held {
+            *self.held.entry(visit.step).or_default() += 1;
+        }
         if visit.opened.is_some() {
             self.waits += 1;
             self.opened.insert(visit.step, ids.opened(visit.step, seq));
@@ -256,6 +281,7 @@ impl PastSegments {
 
     fn take(&mut self, taken: &[u64]) {
         for step in taken {
+            self.from_origin.remove(step);
             if let Some(span) = self.opened.remove(step) {
                 self.waited.insert(*step, span);
             }
