@@ -11,10 +11,10 @@ use graph_runtime::{
     Clock, EncryptionKey, Fingerprint, RunId, Runtime, SecretKey, SqliteStore, Status, Store, SystemClock, Worker,
     WorkerError, WorkerOptions,
 };
+use graph_telemetry::Metrics;
 
 use crate::access::Access;
 use crate::graphs::{Fulfil, Invoice, fulfil, invoice};
-use crate::metrics::Metrics;
 use crate::shop::Shop;
 
 /// An error that keeps the service from starting.
@@ -57,8 +57,8 @@ pub struct Service {
     pub store: SqliteStore,
     /// The tools.
     pub shop: Arc<Shop>,
-    /// The counters, which the observer feeds.
-    pub metrics: Arc<Metrics>,
+    /// The metrics of the runs.
+    pub metrics: Metrics,
     /// The secrets that the endpoints ask for.
     pub access: Arc<Access>,
 }
@@ -69,7 +69,7 @@ impl Service {
         let Settings { directory, latency, payment_secret, role_roots, clock } = settings;
         std::fs::create_dir_all(directory)?;
         let store = SqliteStore::options().clock(Arc::clone(clock)).open(directory.join("runs.db")).await?;
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Metrics::new();
         let runtime = Runtime::builder()
             .store(store.clone())
             .clock(Arc::clone(clock))
@@ -82,7 +82,8 @@ impl Service {
             .grants(fulfil::CAPABILITIES)?
             .grants(invoice::CAPABILITIES)?
             .grants(invoice::SIGNAL_CAPABILITIES)?
-            .observer(Arc::clone(&metrics))
+            // Counts what the runs do.
+            .observer(metrics.clone())
             .build()?;
         let shop = Arc::new(Shop::open(&directory.join("shop.db"), *latency)?);
         let access = Arc::new(Access::open(&directory.join("inbox.token"), payment_secret.as_deref())?);

@@ -8,5 +8,6 @@ mod graphs;
 #[path = "../../../../graph-runtime/tests/runtime/interpreted.rs"]
 mod interpreted;
 mod judge;
+mod metrics;
 #[path = "../../../../tests/support/random.rs"]
 mod random;
