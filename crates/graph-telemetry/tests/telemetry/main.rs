@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod collector;
 mod crashes;
 mod graphs;
 #[expect(dead_code, reason = "the tests of the runtime use more of it")]
