@@ -43,6 +43,43 @@ fn own(compilation: &Compilation) -> Vec<Diagnostic> {
     own.cloned().collect()
 }
 
+/// Makes a test that runs in virtual time, of an `async` function that takes a `TestBed`.
+///
+/// ```ignore
+/// #[graph_runtime::testing::graph_test]
+/// async fn an_order_is_shipped(bed: TestBed) {
+///     bed.run(Fulfil::new(fakes()), inputs()).await.assert_status(Status::Completed);
+/// }
+/// ```
+///
+/// See `graph_runtime::testing`.
+#[proc_macro_attribute]
+pub fn graph_test(arguments: proc_macro::TokenStream, function: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let function = syn::parse_macro_input!(function as syn::ItemFn);
+    if !arguments.is_empty() {
+        return syn::Error::new_spanned(&function.sig.ident, "`graph_test` takes no arguments")
+            .to_compile_error()
+            .into();
+    }
+    let syn::ItemFn { attrs, sig, block, .. } = &function;
+    let bed = match sig.inputs.first() {
+        Some(syn::FnArg::Typed(bed)) if sig.inputs.len() == 1 && sig.asyncness.is_some() => bed,
+        _ => {
+            let text = "a `graph_test` is an `async fn` that takes a `TestBed`";
+            return syn::Error::new_spanned(sig, text).to_compile_error().into();
+        }
+    };
+    let (name, output) = (&sig.ident, &sig.output);
+    quote! {
+        #[test]
+        #(#attrs)*
+        fn #name() #output {
+            ::graph_runtime::testing::in_virtual_time(async |#bed| #block)
+        }
+    }
+    .into()
+}
+
 /// Includes the modules that the build script's `graph_compiler::build` wrote.
 ///
 /// ```ignore

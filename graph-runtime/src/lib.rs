@@ -136,6 +136,17 @@ pub mod store {
 #[doc(inline)]
 pub use graph_sqlite::{SqliteOptions, SqliteStore};
 
+#[cfg(feature = "testing")]
+pub mod testing {
+    //! Tests of graphs in Rust. For `[dev-dependencies]`.
+
+    #[cfg(feature = "macros")]
+    #[doc(inline)]
+    pub use graph_macros::graph_test;
+    #[doc(inline)]
+    pub use graph_testkit::*;
+}
+
 /// Compiles the graph at a path, relative to the package, into a module of its own, and the machine beside the module.
 ///
 /// Mistakes in the graph are errors of the program, at their place in the graph's file. It is better to compile the graphs of
@@ -168,7 +179,13 @@ macro_rules! graph {
 /// path of this crate. They are not for use by hand.
 #[doc(hidden)]
 pub mod __private {
+    #[cfg(not(feature = "testing"))]
+    pub use graph_engine::__left_out as testing;
     pub use graph_engine::__private::*;
+    #[cfg(feature = "testing")]
+    pub use graph_engine::__taken as testing;
+    #[cfg(feature = "testing")]
+    pub use graph_testkit::{FakeTool, Fakes, fake};
     #[cfg(feature = "tools")]
     pub use graph_tools::{builtin, subprocess};
     #[cfg(not(feature = "tools"))]

@@ -315,16 +315,18 @@ fn import_cycles_are_small_and_stay_within_a_directory() {
 
 /// The maximum number of code lines below `graph-runtime` without features; blank lines, comments and tests do not
 /// count. It is lowered when there are fewer lines.
-const MOST_LINES: usize = 26_000;
+const MOST_LINES: usize = 25_800;
 
 /// The files that are compiled only with a feature.
-const OF_FEATURES: [&str; 14] = [
+const OF_FEATURES: [&str; 16] = [
     "item.rs",
     "ring.rs",
     "conformance.rs",
     "conformance/open_waits.rs",
     "conformance/schedules.rs",
     "conformance/signals.rs",
+    "graph/shown.rs",
+    "graph/topology.rs",
     "observer/progress.rs",
     "src/events.rs",
     "events/follow.rs",

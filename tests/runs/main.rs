@@ -30,6 +30,7 @@ mod schedule_kills;
 mod secrets;
 mod shared_tools;
 mod state_machines;
+mod testkit;
 mod threads;
 mod waiting_kills;
 mod workers;

@@ -13,8 +13,6 @@ use graph_model::value::Value;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
-use crate::observer::{Emission, Event, Observer};
-use crate::run_secrets::RunSecrets;
 use crate::signed_answer::SignedAnswer;
 use crate::stop::{CancelToken, Stop};
 
@@ -128,8 +126,30 @@ pub(crate) struct RunFacts {
     pub(crate) ignores_cancel: bool,
     /// The settings of the program for its tools.
     pub(crate) tool_settings: Option<Arc<dyn ToolSettings>>,
-    pub(crate) observers: Arc<[Arc<dyn Observer>]>,
-    pub(crate) run_secrets: Option<Arc<RunSecrets>>,
+    /// Shows those who watch the run what its tools emit; `None` if nobody does.
+    pub(crate) emitter: Option<Arc<dyn Emitter>>,
+}
+
+/// Shows those who watch a run what its tools emit.
+pub(crate) trait Emitter: Send + Sync {
+    /// Removes the secrets of the run from an emission, and shows it.
+    fn emitted(&self, call: &Call, emission: Emission);
+}
+
+/// Something that a tool [emits](Call::emit) during its call, for those who watch the run. It is not kept in the journal.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Emission {
+    /// A piece of a text, as that of a model that answers word by word.
+    Text(String),
+    /// A value of the tool's own.
+    #[non_exhaustive]
+    Custom {
+        /// What it is.
+        name: String,
+        /// The value.
+        data: Value,
+    },
 }
 
 impl RunFacts {
@@ -199,8 +219,7 @@ impl Call {
             stored_deadline: None,
             stop: Stop::default(),
             ignores_cancel: false,
-            observers: Arc::default(),
-            run_secrets: None,
+            emitter: None,
         };
         Self { run: Arc::new(facts), node: 0, tool: 0, step: 1, attempt: 1, item: None, more: None }
     }
@@ -339,7 +358,7 @@ impl Call {
 
     /// Shows a piece of a text to those who watch the run, as that of a model that answers word by word.
     ///
-    /// It is an [`Event::Emitted`] for observers, at once: it is not kept in the journal, and is lost if nobody watches. Secrets that
+    /// It is an [`Event::Emitted`](crate::observer::Event::Emitted) for observers, at once: it is not kept in the journal, and is lost if nobody watches. Secrets that
     /// the run knows are removed from it; a secret that is split between two pieces is not found.
     ///
     /// ```
@@ -355,31 +374,18 @@ impl Call {
     /// }
     /// ```
     pub fn emit_text(&self, text: impl Into<String>) {
-        self.emit_one(Emission::Text(text.into()));
+        self.emitted(|| Emission::Text(text.into()));
     }
 
     /// Shows a value of the tool's own to those who watch the run, as [`Call::emit_text`] does with a text.
     pub fn emit(&self, name: impl Into<String>, data: impl Into<Value>) {
-        self.emit_one(Emission::Custom { name: name.into(), data: data.into() });
+        self.emitted(|| Emission::Custom { name: name.into(), data: data.into() });
     }
 
-    fn emit_one(&self, mut emission: Emission) {
-        if self.run.observers.is_empty() {
-            return;
+    fn emitted(&self, emission: impl FnOnce() -> Emission) {
+        if let Some(emitter) = &self.run.emitter {
+            emitter.emitted(self, emission());
         }
-        if let Some(run_secrets) = &self.run.run_secrets {
-            match &mut emission {
-                Emission::Text(text) => run_secrets.scrub(text),
-                Emission::Custom { name, data } => {
-                    run_secrets.scrub(name);
-                    run_secrets.scrub_value(data, None)
-                }
-            };
-        }
-        self.run
-            .observers
-            .iter()
-            .for_each(|observer| observer.observe(&Event::Emitted { call: self, emission: &emission }));
     }
 
     /// Returns the parts of the parameters that neither the graph nor the program chose, if the tool may start programs.

@@ -11,7 +11,9 @@ mod joins;
 pub(crate) mod load;
 mod node;
 mod reads;
+#[cfg(feature = "topology")]
 mod shown;
+#[cfg(feature = "topology")]
 mod topology;
 
 use std::fmt;
@@ -44,6 +46,7 @@ pub use node::{
     ArgumentTerms, Asks, CompiledAsk, CompiledHook, CompiledKey, CompiledKind, CompiledNode, CompiledRoute,
     CompiledTerm, CompiledTool, CompiledWait,
 };
+#[cfg(feature = "topology")]
 pub use topology::{
     Topology, TopologyEdge, TopologyEntry, TopologyHook, TopologyJoin, TopologyKind, TopologyNode, TopologyPolicy,
     TopologyRoute, TopologyTool, TopologyWait,

@@ -44,9 +44,11 @@ use crate::failure::Failure;
 pub use graph_model::program::{Executor, ItemType, Key, Kind, Param, Program, Tool, Verb};
 pub use graph_model::value::{AsView, View};
 
+pub use crate::graph::{CompiledGraph, LoadError};
+#[cfg(feature = "topology")]
 pub use crate::graph::{
-    CompiledGraph, LoadError, Topology, TopologyEdge, TopologyEntry, TopologyHook, TopologyJoin, TopologyKind,
-    TopologyNode, TopologyPolicy, TopologyRoute, TopologyTool, TopologyWait,
+    Topology, TopologyEdge, TopologyEntry, TopologyHook, TopologyJoin, TopologyKind, TopologyNode, TopologyPolicy,
+    TopologyRoute, TopologyTool, TopologyWait,
 };
 pub use crate::state::StateFields;
 pub use crate::tool_caller::{Arguments, CallFuture, ToolCaller, unfit_parameters};
@@ -189,10 +191,12 @@ pub trait TypedGraph: Machine {
     type Node: NodeEnum;
 
     /// Returns the shape of the graph: nodes, routes, joins and channels.
+    #[cfg(feature = "topology")]
     fn topology(&self) -> TopologyOf<Self> {
         self.graph().topology_of(|at| Self::Node::ALL[usize::from(at)])
     }
 }
 
 /// The shape of a graph of the type `G`, which names its nodes by their enum.
+#[cfg(feature = "topology")]
 pub type TopologyOf<G> = Topology<<G as TypedGraph>::Node>;

@@ -250,6 +250,22 @@ macro_rules! __node {
     };
 }
 
+/// Takes code for tests into a program.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __taken {
+    ($($code:tt)*) => {
+        $($code)*
+    };
+}
+
+/// Leaves code for tests out of a program.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __left_out {
+    ($($code:tt)*) => {};
+}
+
 /// The state's cells, by the index of their keys.
 #[doc(hidden)]
 #[macro_export]

@@ -277,20 +277,11 @@ impl Builder {
         #[cfg(feature = "events")]
         let events = self.events.map(|capacity| Arc::new(crate::events::EventHub::new(capacity, Arc::clone(&clock))));
         let Self {
-            store,
-            key,
-            encryption_key,
-            grants,
-            mut observers,
-            mut hooks,
-            classifier,
-            items,
-            threads,
-            cache,
-            ..
+            store, key, encryption_key, grants, observers, mut hooks, classifier, items, threads, cache, ..
         } = self;
         #[cfg(feature = "events")]
-        observers.extend(events.iter().map(|events| Arc::clone(events) as Arc<dyn Observer>));
+        let observers: Vec<_> =
+            observers.into_iter().chain(events.clone().map(|hub| hub as Arc<dyn Observer>)).collect();
         let (tool_settings, keeps_history, answer_keys) = (self.tool_settings, self.keeps_history, self.answer_keys);
         hooks.sort_by_key(|(layer, _)| *layer);
         let inner = RuntimeServices {

@@ -254,8 +254,7 @@ impl RuntimeServices {
             stop: begin.stop,
             ignores_cancel: begin.ignores_cancel,
             tool_settings: self.tool_settings.clone(),
-            observers: Arc::clone(&self.observers),
-            run_secrets: run_secrets.clone(),
+            emitter: self.emitter(run_secrets.as_ref()),
         });
         let meters = Meters::new(code.settings.steps, position.nested_steps(), before, begin.meter);
         let (nodes, steps) = (code.visited().count(), position.steps);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `POST /orders/{id}` | starts the order; the body is the graph's inputs as JSON |
 //! | `GET /orders/{id}` | its status, and its result once it has one |
+//! | `GET /orders/{id}/events` | its events, as they happen |
 //! | `DELETE /orders/{id}` | cancels it |
 //! | `POST /orders/{id}/resume` | continues one that failed |
 //! | `GET /orders?status=running&after=…` | lists orders of both kinds, the newest first, a page at a time |
@@ -12,6 +13,7 @@
 //!
 //! [`invoices`] has the endpoints of orders on invoice and of payments, and [`inbox`] those of the people who approve orders.
 
+mod events;
 pub mod inbox;
 pub mod invoices;
 
@@ -39,6 +41,7 @@ pub fn router(service: Service) -> Router {
         .route("/orders", get(list))
         .route("/orders/{id}", post(start).get(show).delete(cancel))
         .route("/orders/{id}/resume", post(resume))
+        .merge(events::routes())
         .merge(invoices::routes())
         .merge(inbox::routes(&service))
         .route("/metrics", get(metrics))

@@ -10,6 +10,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use service::{Error, Service, Settings, http};
@@ -53,7 +54,7 @@ async fn run() -> Result<(), Error> {
     service.undo_cancelled().await?;
     tracing::info!(address = %listener.local_addr()?, "listening");
 
-    let (stop, stopped) = watch::channel(false);
+    let (stop, stopped) = (Arc::clone(&service.stopping), service.stopping.subscribe());
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
         tokio::select! {

@@ -13,6 +13,8 @@ use graph_runtime::{
 };
 use graph_telemetry::Metrics;
 
+use tokio::sync::watch;
+
 use crate::access::Access;
 use crate::graphs::{Fulfil, Invoice, fulfil, invoice};
 use crate::shop::Shop;
@@ -61,7 +63,12 @@ pub struct Service {
     pub metrics: Metrics,
     /// The secrets that the endpoints ask for.
     pub access: Arc<Access>,
+    /// Whether the service is about to stop.
+    pub stopping: Arc<watch::Sender<bool>>,
 }
+
+/// How many messages a reader of the events of orders may be behind.
+const EVENTS: usize = 1024;
 
 impl Service {
     /// Opens the service, and makes those of its files that are missing.
@@ -84,10 +91,12 @@ impl Service {
             .grants(invoice::SIGNAL_CAPABILITIES)?
             // Counts what the runs do.
             .observer(metrics.clone())
+            .events(EVENTS)
             .build()?;
         let shop = Arc::new(Shop::open(&directory.join("shop.db"), *latency)?);
         let access = Arc::new(Access::open(&directory.join("inbox.token"), payment_secret.as_deref())?);
-        Ok(Self { runtime, store, shop, metrics, access })
+        let stopping = Arc::new(watch::Sender::new(false));
+        Ok(Self { runtime, store, shop, metrics, access, stopping })
     }
 
     /// Returns the graph, with tools that all runs share.

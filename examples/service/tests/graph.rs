@@ -1,151 +1,123 @@
 //! The graph with tools that do what a test tells them, in virtual time.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
+use std::time::Duration;
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
-
-use graph_runtime::{
-    ActionError, Call, Edges, EncryptionKey, Finished, ItemId, MemoryStore, Runtime, Secret, SecretKey, TokioClock,
-    ToolSettings,
-};
+use graph_runtime::events::{EventKind, Mode};
+use graph_runtime::testing::{Answer, Fakes, Script, TestBed, TestRun, graph_test};
+use graph_runtime::{Call, Edges, ItemId, Secret, Status, ToolSettings};
 use rusqlite::Connection;
 use service::graphs::fulfil::Actions as _;
+use service::graphs::fulfil::Node::{Charge, Refused, Release, Reserve, Ship, Shipped, SoldOut};
+use service::graphs::fulfil::tools;
 use service::graphs::{Fulfil, fulfil};
 use service::shop::Shop;
 
-/// A shop that answers as a test says, and keeps the order of the calls.
-#[derive(Default)]
-struct FakeShop {
-    /// How many of the first charges fail, since the payment service does not answer.
-    outages: u32,
-    /// Why the card is declined.
-    declined: Option<&'static str>,
-    is_empty: bool,
-    charges: AtomicU32,
-    calls: Mutex<Vec<String>>,
-    keys: Mutex<BTreeSet<String>>,
-}
-
-impl FakeShop {
-    fn called(&self, call: &Call) {
-        self.calls.lock().unwrap().push(call.node().to_owned());
-        self.keys.lock().unwrap().insert(call.idempotency_key());
-    }
-
-    fn calls(&self) -> Vec<String> {
-        self.calls.lock().unwrap().clone()
-    }
-}
-
-impl fulfil::Actions for FakeShop {
-    async fn shop_reserve(
-        &self,
-        call: &Call,
-        params: fulfil::ShopReserve,
-    ) -> Result<fulfil::ShopReserveResult, ActionError> {
-        self.called(call);
-        let amount_cents = 450 * params.quantity;
-        Ok(fulfil::ShopReserveResult { is_reserved: !self.is_empty, reservation: "r-1".to_owned(), amount_cents })
-    }
-
-    async fn shop_charge(
-        &self,
-        call: &Call,
-        params: fulfil::ShopCharge,
-    ) -> Result<fulfil::ShopChargeResult, ActionError> {
-        self.called(call);
+/// A shop that has what is ordered, and a payment service that answers after a day.
+fn shop() -> Fakes {
+    let reserved = fulfil::ShopReserveResult { is_reserved: true, reservation: "r-1".to_owned(), amount_cents: 900 };
+    let charged = fulfil::ShopChargeResult { receipt: "a receipt".to_owned() };
+    Fakes::new()
+        .on(tools::SHOP_RESERVE, Script::returns(reserved))
         // A day of virtual time takes no real time.
-        tokio::time::sleep(Duration::from_secs(24 * 60 * 60)).await;
-        if let Some(reason) = self.declined {
-            return Err(ActionError::permanent(reason));
-        }
-        if self.charges.fetch_add(1, Ordering::Relaxed) < self.outages {
-            return Err(ActionError::transient("the payment service does not answer"));
-        }
-        Ok(fulfil::ShopChargeResult { receipt: format!("receipt for {} cents", params.amount_cents) })
-    }
-
-    async fn shop_ship(&self, call: &Call, _: fulfil::ShopShip) -> Result<fulfil::ShopShipResult, ActionError> {
-        self.called(call);
-        Ok(fulfil::ShopShipResult { parcel: "parcel-1".to_owned() })
-    }
-
-    async fn shop_release(
-        &self,
-        call: &Call,
-        _: fulfil::ShopRelease,
-    ) -> Result<fulfil::ShopReleaseResult, ActionError> {
-        self.called(call);
-        Ok(fulfil::ShopReleaseResult { quantity: 2 })
-    }
+        .on(tools::SHOP_CHARGE, Script::always(Answer::returns(charged).after(Duration::from_secs(24 * 60 * 60))))
+        .on(tools::SHOP_SHIP, Script::returns(fulfil::ShopShipResult { parcel: "parcel-1".to_owned() }))
+        .on(tools::SHOP_RELEASE, Script::returns(fulfil::ShopReleaseResult { quantity: 2 }))
 }
 
-/// An order of two pots of tea.
+/// A shop whose payment service does not answer a number of times.
+fn with_outages(times: usize) -> Fakes {
+    let outages = (0..times).map(|_| Answer::fails_once_more("the payment service does not answer"));
+    let charged = Answer::returns(fulfil::ShopChargeResult { receipt: "a receipt".to_owned() });
+    shop().on(tools::SHOP_CHARGE, Script::of(outages.chain([charged])))
+}
+
+/// A shop whose payment service declines the card.
+fn with_a_declined_card() -> Fakes {
+    shop().on(tools::SHOP_CHARGE, Script::of([Answer::fails("the card was declined")]))
+}
+
+/// A shop that has nothing.
+fn sold_out() -> Fakes {
+    let sold_out = fulfil::ShopReserveResult { is_reserved: false, reservation: String::new(), amount_cents: 0 };
+    shop().on(tools::SHOP_RESERVE, Script::returns(sold_out)).on(tools::SHOP_CHARGE, Script::never())
+}
+
 fn tea() -> fulfil::Inputs {
     fulfil::Inputs { article: "tea".to_owned(), quantity: 2, card: Secret::new("tok_1".to_owned()) }
 }
 
-/// Fulfils an order, and returns how it ended and the nodes that were called.
-async fn order(shop: FakeShop) -> (Finished<fulfil::Output>, Vec<String>) {
-    let runtime = Runtime::builder()
-        .grants(fulfil::CAPABILITIES)
-        .unwrap()
-        .clock(Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH)))
-        .keep_history()
-        .build()
-        .unwrap();
-    let shop = Arc::new(shop);
-    let run = runtime.start(Fulfil::sharing(Arc::clone(&shop)), tea()).await.unwrap();
-    (run.await.unwrap(), shop.calls())
+/// Fulfils an order.
+async fn order(bed: &TestBed, shop: &Fakes) -> TestRun<Fulfil<Fakes>> {
+    bed.run(Fulfil::new(shop.clone()), tea()).await
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_order_is_reserved_charged_and_shipped() {
-    let (finished, calls) = order(FakeShop::default()).await;
-    let fulfil::Output::Shipped(order) = finished.output else { panic!("{finished:?}") };
-    assert_eq!((&*order.parcel, &*order.receipt), ("parcel-1", "receipt for 900 cents"));
-    assert_eq!(calls, ["reserve", "charge", "ship"]);
+#[graph_test]
+async fn an_order_is_reserved_charged_and_shipped(bed: TestBed) {
+    let shop = shop();
+    let run = order(&bed, &shop).await;
+    run.assert_path([Reserve, Charge, Ship, Shipped]).assert_calls(&shop, ["shop/reserve", "shop/charge", "shop/ship"]);
+    let fulfil::Output::Shipped(order) = run.output() else { panic!("{run:?}") };
+    assert_eq!((&*order.parcel, &*order.receipt), ("parcel-1", "a receipt"));
+    assert_eq!(shop.calls_of(tools::SHOP_CHARGE)[0].amount_cents, 900);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_charge_is_tried_three_times() {
-    let (finished, calls) = order(FakeShop { outages: 2, ..FakeShop::default() }).await;
-    assert_eq!(finished.output.node(), fulfil::Node::Shipped);
-    assert_eq!(calls, ["reserve", "charge", "charge", "charge", "ship"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reservation_that_is_not_paid_is_released() {
-    for shop in
-        [FakeShop { declined: Some("no money"), ..FakeShop::default() }, FakeShop { outages: 9, ..FakeShop::default() }]
-    {
-        let (finished, calls) = order(shop).await;
-        assert_eq!(finished.output.node(), fulfil::Node::Refused);
-        assert_eq!(calls.last().unwrap(), "release");
+#[graph_test]
+async fn an_order_is_watched(bed: TestBed) {
+    let runtime = bed.process(bed.disk().clone()).build().unwrap();
+    let mut run = runtime.start(Fulfil::new(shop()), tea()).await.unwrap();
+    let mut events = run.events().unwrap().modes([Mode::Updates]).typed::<fulfil::Node>();
+    let (mut path, mut status) = (Vec::new(), None);
+    while let Some(event) = events.next().await {
+        let event: fulfil::Event = event.unwrap();
+        match event.kind {
+            EventKind::Visited { node, .. } => path.push(node),
+            EventKind::Ended { end, .. } => status = Some(end.status),
+            _ => {}
+        }
     }
+    assert_eq!((path, status), (vec![Reserve, Charge, Ship, Shipped], Some(Status::Completed)));
+    run.await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn nothing_is_charged_for_what_is_sold_out() {
-    let (finished, calls) = order(FakeShop { is_empty: true, ..FakeShop::default() }).await;
-    let fulfil::Output::SoldOut(order) = finished.output else { panic!("{finished:?}") };
+#[graph_test]
+async fn a_charge_is_tried_three_times(bed: TestBed) {
+    let shop = with_outages(2);
+    let run = order(&bed, &shop).await;
+    run.assert_path([Reserve, Charge, Ship, Shipped]);
+    run.assert_calls(&shop, ["shop/reserve", "shop/charge", "shop/charge", "shop/charge", "shop/ship"]);
+}
+
+#[graph_test]
+async fn a_reservation_that_is_not_paid_is_released(bed: TestBed) {
+    let shop = with_a_declined_card();
+    let run = order(&bed, &shop).await;
+    run.assert_status(Status::Completed).assert_path([Reserve, Charge, Release, Refused]);
+    run.assert_calls(&shop, ["shop/reserve", "shop/charge", "shop/release"]);
+}
+
+#[graph_test]
+async fn a_reservation_is_released_if_nobody_answers(bed: TestBed) {
+    let silent = shop().on(tools::SHOP_CHARGE, Script::always(Answer::fails_once_more("no answer")));
+    order(&bed, &silent).await.assert_path([Reserve, Charge, Release, Refused]);
+    assert_eq!(silent.calls_of(tools::SHOP_CHARGE).len(), 3);
+}
+
+#[graph_test]
+async fn nothing_is_charged_for_what_is_sold_out(bed: TestBed) {
+    let shop = sold_out();
+    let run = order(&bed, &shop).await;
+    let fulfil::Output::SoldOut(order) = run.output() else { panic!("{run:?}") };
     assert_eq!(order.reason, "there are not 2 of tea");
-    assert_eq!(calls, ["reserve"]);
+    run.assert_path([Reserve, SoldOut]).assert_calls(&shop, ["shop/reserve"]);
 }
 
 /// A new edge needs a new order here.
-#[tokio::test(start_paused = true)]
-async fn these_orders_take_each_edge() {
+#[test]
+fn these_orders_take_each_edge() {
     let mut history = Vec::new();
-    for shop in [
-        FakeShop::default(),
-        FakeShop { is_empty: true, ..FakeShop::default() },
-        FakeShop { declined: Some("no money"), ..FakeShop::default() },
-    ] {
-        history.extend(order(shop).await.0.history);
+    for shop in [shop(), sold_out(), with_a_declined_card()] {
+        let run = graph_runtime::testing::in_virtual_time(async |bed| order(&bed, &shop).await);
+        history.extend(run.visits());
     }
     let edges = Edges::of(&fulfil::PROGRAM);
     for edge in edges.fired(&history) {
@@ -157,36 +129,26 @@ async fn these_orders_take_each_edge() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_order_continues_after_a_crash() {
-    let (store, key, encryption_key) =
-        (MemoryStore::new(), SecretKey::generate().unwrap(), EncryptionKey::generate().unwrap());
-    let process = || {
-        Runtime::builder()
-            .store(store.clone())
-            .sign_with(key.clone())
-            .encrypt_with(encryption_key.clone())
-            .grants(fulfil::CAPABILITIES)
-            .unwrap()
-            .clock(Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH)))
-            .build()
-            .unwrap()
+#[graph_test]
+async fn an_order_continues_after_a_crash(bed: TestBed) {
+    let make = || {
+        let shop = shop();
+        (Fulfil::new(shop.clone()), shop)
     };
-    let shop = Arc::new(FakeShop::default());
-    let run = process().start(Fulfil::sharing(Arc::clone(&shop)), tea()).await.unwrap();
-    while shop.calls() != ["reserve", "charge"] {
-        assert!(!run.is_finished(), "{:?}", shop.calls());
-        tokio::task::yield_now().await;
-    }
-    // The charge is in progress, and the process dies.
+    let repeated = bed.crash_at_each_commit(make, tea()).await;
+    assert_eq!(repeated, []);
+    // A process that dies during a call makes it again, with the same idempotency key.
+    let shop = shop();
+    let process = || bed.process(bed.disk().clone()).build().unwrap();
+    let run = process().start(Fulfil::new(shop.clone()), tea()).await.unwrap();
     let id = run.id().clone();
+    tokio::time::sleep(Duration::from_secs(60)).await;
     run.abort();
     assert!(run.await.is_err());
-
-    let run = process().resume(Fulfil::sharing(Arc::clone(&shop)), &id).await.unwrap();
-    assert_eq!(run.await.unwrap().output.node(), fulfil::Node::Shipped);
-    assert_eq!(shop.calls(), ["reserve", "charge", "charge", "ship"]);
-    assert_eq!(shop.keys.lock().unwrap().len(), 3, "both charges have the same idempotency key");
+    let run = process().resume(Fulfil::new(shop.clone()), &id).await.unwrap();
+    assert_eq!(run.await.unwrap().output.node(), Shipped);
+    let keys: Vec<String> = shop.calls().into_iter().map(|call| call.idempotency_key).collect();
+    assert!(keys.len() == 4 && keys[1] == keys[2], "both charges have the same key: {keys:?}");
 }
 
 /// Settings for tools that need none.

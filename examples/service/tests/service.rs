@@ -121,6 +121,50 @@ fn many_orders_at_once_are_all_fulfilled() {
 }
 
 #[test]
+fn a_client_follows_an_order_over_a_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Process::start(directory.path(), 60_000);
+    assert_eq!(service.events("nothing", None, usize::MAX), (404, Vec::new()));
+    assert_eq!(service.order("a-1", "tok_1"), 202);
+    service.wait_until_at("a-1", "charge");
+    let (status, begun) = service.events("a-1", None, 2);
+    assert_eq!((status, names(&begun)), (200, vec!["started", "visited"]));
+    assert_eq!(service.events("a-1", Some("a-2@1.0"), usize::MAX).0, 400);
+    service.kill();
+    // The service continues the order when it starts again.
+    let service = Process::start(directory.path(), 1);
+    let (_, rest) = service.events("a-1", Some(&begun[1].0), usize::MAX);
+    let durable: Vec<_> = rest.iter().filter(|(id, _)| !id.is_empty()).cloned().collect();
+    assert_eq!(names(&durable), ["resumed", "visited", "visited", "visited", "ended"]);
+    let (_, whole) = service.events("a-1", None, usize::MAX);
+    assert_eq!(whole, [begun, durable].concat());
+    assert!(whole.iter().all(|(_, event)| !event.to_string().contains("tok_1")), "{whole:?}");
+}
+
+/// Returns the kinds of events.
+fn names(events: &[(String, Value)]) -> Vec<&str> {
+    events.iter().map(|(_, event)| event["event"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn an_open_stream_does_not_delay_the_shutdown() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Process::start(directory.path(), 60_000);
+    assert_eq!(service.order("a-1", "tok_1"), 202);
+    service.wait_until_at("a-1", "charge");
+    let address = service.address.clone();
+    let reader = std::thread::spawn(move || process::events_at(&address, "a-1", None, usize::MAX));
+    std::thread::sleep(Duration::from_millis(200));
+    let began = Instant::now();
+    // The stream ends before the call in progress, which has until the deadline of the runs.
+    let stopping = std::thread::spawn(move || service.terminate());
+    let (_, events) = reader.join().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(names(&events)[0], "started");
+    assert!(stopping.join().unwrap());
+}
+
+#[test]
 fn a_failed_order_is_resumed_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let service = Process::start(directory.path(), 1);

@@ -3,21 +3,20 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use graph_model::timestamp;
-use graph_runtime::record::{Edit, End, Entry, Follower, Opened, Status, Visit};
+use graph_runtime::events::{Cursor, EventKind, EventLogError, FollowedEvents, RunEvent};
+use graph_runtime::record::{Edit, End, Opened, Status, Visit};
 use graph_runtime::{RunId, Store};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::stored::{self, Access};
 use super::stored_run::verifying_key;
 use crate::outcome::Error;
 use crate::output::{self, UNDONE};
-
-/// How often the store is polled.
-const PACE: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
 pub(crate) struct WatchArguments {
@@ -30,9 +29,12 @@ pub(crate) struct WatchArguments {
     /// The public key that verifies the run, a PEM file [default: your own]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
-    /// Print JSON, one value a line
+    /// Print the events as JSON, one a line
     #[arg(long)]
     json: bool,
+    /// Begin after the event with this cursor, which is in the events as JSON [default: at the run's beginning]
+    #[arg(long, value_name = "CURSOR")]
+    from: Option<Cursor>,
 }
 
 pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
@@ -47,47 +49,50 @@ pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
     }
 }
 
-/// Prints each step as it is committed, until the run has ended or nobody reads the output. Returns the final status of a run
-/// that has ended.
+/// Prints each event as it is committed, until the run has ended or nobody reads the output. Returns the final status of a run that has
+/// ended.
 async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
-    let WatchArguments { run, store: path, public_key, json } = arguments;
-    let mut follower = Follower::new(run.clone(), verifying_key(public_key.as_deref())?);
-    let store = stored::open(path, Access::Read).await?;
-    let mut teller = Teller { json: *json, graph: String::new(), keys: BTreeSet::new() };
-    let mut end = None;
-    loop {
-        // Looks up the holder before it reads the records, so that the last records of the holder are not missed.
-        let found = store.find(run).await?;
-        let signed = store.load_from(run, follower.next()).await?;
-        let records = follower.read(&signed);
-        let records = records.map_err(|error| Error::new(format!("run {run} in {}: {error}", path.display())))?;
-        for record in records {
-            match record.entry {
-                // The status of the run stays as it is.
-                Entry::Edit(edit) => teller.edit(&edit),
-                entry => end = teller.tell(entry),
-            }
+    let WatchArguments { run, store: path, public_key, json, from } = arguments;
+    let key = verifying_key(public_key.as_deref())?;
+    let store = Arc::new(stored::open(path, Access::Read).await?);
+    let mut events = FollowedEvents::of_store(Arc::clone(&store) as _, key, run.clone(), from.clone())?;
+    let mut teller = Teller { graph: String::new(), keys: BTreeSet::new() };
+    let mut status = None;
+    while let Some(event) = events.next().await {
+        let event = event.map_err(|error| explained(error, arguments))?;
+        if let EventKind::Ended { end, .. } = &event.kind {
+            status = Some(end.status);
+        }
+        match json {
+            true => out!("{}", json!(event)),
+            false => teller.tell(&event),
         }
         if output::is_lost() {
             return Ok(None);
         }
-        if let Some(end) = end.take_if(|_| found.status != Status::Running || found.holder.is_none()) {
-            teller.end(run, &end);
-            return Ok(Some(end.status));
-        }
-        if found.holder.is_none() && found.status == Status::Running && found.records <= follower.next() {
-            return Err(Error::new(format!(
-                "no process is running the run `{run}` any more; resume it with `graph run FILE --store {} --resume {run}`",
-                path.display()
-            )));
-        }
-        tokio::time::sleep(PACE).await;
+    }
+    // An end before the cursor was not printed.
+    match status {
+        Some(status) => Ok(Some(status)),
+        None => Ok(Some(store.find(run).await?.status)),
     }
 }
 
-/// Prints the records of a run.
+/// Explains an error with what the user named.
+fn explained(error: EventLogError, arguments: &WatchArguments) -> Error {
+    let (run, path) = (&arguments.run, arguments.store.display());
+    match error {
+        EventLogError::Left { .. } => Error::new(format!(
+            "no process is running the run `{run}` any more; resume it with `graph run FILE --store {path} --resume {run}`"
+        )),
+        EventLogError::Journal { source, .. } => Error::new(format!("run {run} in {path}: {source}")),
+        EventLogError::Store { source, .. } => source.into(),
+        other => other.into(),
+    }
+}
+
+/// Prints the events of a run for people.
 struct Teller {
-    json: bool,
     /// The graph's short name.
     graph: String,
     /// The state keys that were set.
@@ -95,51 +100,35 @@ struct Teller {
 }
 
 impl Teller {
-    /// Prints a record, or returns the end if the record is one.
-    fn tell(&mut self, entry: Entry) -> Option<End> {
-        match entry {
-            Entry::Start(start) => start.graph.rsplit('/').next().unwrap_or_default().clone_into(&mut self.graph),
-            Entry::Step(step) => {
-                let ends = step.next.is_empty() && step.visits.iter().all(|visit| visit.opened.is_none());
-                step.visits.iter().for_each(|visit| self.visit(visit, ends));
-            }
-            Entry::End(end) => return Some(end),
+    fn tell(&mut self, event: &RunEvent) {
+        if self.graph.is_empty() {
+            self.graph = event.graph.as_ref().map_or(String::new(), |graph| graph.stem().to_owned());
+        }
+        match &event.kind {
+            EventKind::Visited { visit, .. } => self.visit(visit),
+            EventKind::WaitOpened { step, node, wait, .. } => self.waits(*step, node, wait),
+            EventKind::Edited { edit, .. } => self.edit(edit),
+            EventKind::Ended { end, .. } => self.end(end),
             _ => {}
         }
-        None
     }
 
     fn edit(&mut self, edit: &Edit) {
         let Edit { steps, by, why, .. } = edit;
-        let keys: Vec<&String> = edit.changes().keys().collect();
-        self.keys.extend(keys.iter().map(|key| (*key).clone()));
-        if self.json {
-            out!("{}", json!({"event": "edit", "step": steps, "by": by, "why": why, "keys": keys}));
-        } else {
-            let keys: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
-            out!("[graph:{}] after step {steps} edited {} by {by}: {why}", self.graph, keys.join(", "));
-        }
+        let keys: Vec<&str> = edit.changes().keys().map(String::as_str).collect();
+        self.keys.extend(keys.iter().map(|key| (*key).to_owned()));
+        out!("[graph:{}] after step {steps} edited {} by {by}: {why}", self.graph, keys.join(", "));
     }
 
-    fn visit(&mut self, visit: &Visit, ends: bool) {
+    fn visit(&mut self, visit: &Visit) {
         let Visit { step, node, error, ms, cached, warnings, .. } = visit;
-        if let Some(opened) = &visit.opened {
-            return self.waits(*step, node, opened);
-        }
         let new: Vec<&str> =
             visit.changes.keys().filter(|key| self.keys.insert((*key).clone())).map(String::as_str).collect();
-        if self.json {
-            let error = error.as_deref();
-            out!(
-                "{}",
-                json!({"event": "step", "step": step, "node": node, "error": error, "cached": cached, "ms": ms, "new_keys": new})
-            );
-            return;
-        }
-        let icon = match (error, ends) {
-            (Some(_), _) => "✗",
-            (None, true) => "⏹",
-            (None, false) => "✓",
+        let leads_on = !visit.edges.is_empty() || visit.over.is_some() || visit.timed_out || visit.cancelled;
+        let icon = match error {
+            Some(_) => "✗",
+            None if leads_on => "✓",
+            None => "⏹",
         };
         let time = if *ms < 50 { String::new() } else { format!(" {:.1}s", Duration::from_millis(*ms).as_secs_f64()) };
         let detail = match error {
@@ -156,35 +145,18 @@ impl Teller {
 
     fn waits(&self, step: u64, node: &str, opened: &Opened) {
         let due = opened.next_due().map(|due| timestamp::milliseconds(timestamp::from_unix_milliseconds(due)));
-        if self.json {
-            out!("{}", json!({"event": "wait", "step": step, "node": node, "due": due}));
-        } else {
-            let until = due.map_or_else(String::new, |due| format!(" (until {due})"));
-            out!("[graph:{}] step {step} {node} ⏸{until}", self.graph);
-        }
+        let until = due.map_or_else(String::new, |due| format!(" (until {due})"));
+        out!("[graph:{}] step {step} {node} ⏸{until}", self.graph);
     }
 
-    fn end(&self, run: &RunId, end: &End) {
+    fn end(&self, end: &End) {
         let End { status, steps, error, signal, .. } = end;
-        let success = status.has_result();
-        if self.json {
-            let error = error.as_ref().map_or(Value::Null, |error| error.as_str().into());
-            let status = status.name();
-            out!(
-                "{}",
-                json!({
-                    "event": "end", "success": success, "graph_run_id": run, "status": status, "steps": steps,
-                    "error": error, "signal": signal,
-                })
-            );
-            return;
-        }
         let detail = match (error, signal) {
             (_, Some(signal)) => format!("signal {signal}"),
             (Some(error), None) => error.lines().next().unwrap_or_default().to_owned(),
             (None, None) => format!("{steps} steps"),
         };
-        let graph = &self.graph;
-        out!("[graph:{graph}] done {} {} ({detail})", if success { "✓" } else { "✗" }, status.name());
+        let (graph, icon) = (&self.graph, if status.has_result() { "✓" } else { "✗" });
+        out!("[graph:{graph}] done {icon} {} ({detail})", status.name());
     }
 }

@@ -189,12 +189,23 @@ fn a_background_run_outlives_the_command_and_can_be_watched() {
         ["[graph:g] step 2 two ✓ (+second)", "[graph:g] step 3 done ⏹", "[graph:g] done ✓ completed (3 steps)"]
     );
     let again = place.stored(&["watch", id, "--json"]);
-    let end = again.out.lines().last().unwrap();
-    let expected = json!({
-        "event": "end", "success": true, "graph_run_id": id, "status": "completed", "steps": 3, "error": null,
-        "signal": null,
-    });
-    assert_eq!(serde_json::from_str::<Value>(end).unwrap(), expected);
+    let end: Value = serde_json::from_str(again.out.lines().last().unwrap()).unwrap();
+    let (status, output) = (&end["end"]["status"], &end["end"]["output"]);
+    assert_eq!((&end["event"], &end["run"], status), (&json!("ended"), &json!(id), &json!("completed")), "{output}");
+    // From each of its cursors, it has the rest.
+    let lines: Vec<&str> = again.out.lines().collect();
+    assert_eq!(lines.len(), 5, "{}", again.out);
+    for (at, line) in lines.iter().enumerate() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let rest = place.stored(&["watch", id, "--json", "--from", event["cursor"].as_str().unwrap()]);
+        assert_eq!((rest.code, rest.out.lines().collect::<Vec<_>>()), (0, lines[at + 1..].to_vec()));
+    }
+    let unknown = place.stored(&["watch", id, "--json", "--from", &format!("{id}@99.0")]);
+    assert_eq!((unknown.code, unknown.out.as_str()), (3, ""));
+    assert!(unknown.err.contains("which has 5 records: begin without a cursor"), "{}", unknown.err);
+    let malformed = place.stored(&["watch", id, "--from", "99"]);
+    assert_eq!(malformed.code, 2);
+    assert!(malformed.err.contains("`99` is no cursor"), "{}", malformed.err);
     // The process may not have exited yet.
     let log = loop {
         let log = place.read(&log);
@@ -352,7 +363,8 @@ fn watch_shows_cache_hits_and_signals_and_refuses_changed_runs() {
     assert_eq!(lines[2], "[graph:g] done ✗ cancelled (signal 15)", "{}", watched.out);
     let told = place.stored(&["watch", "r", "--json"]);
     let told: Vec<Value> = told.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&told[0]["cached"], &told[1]["cached"], &told[2]["signal"]), (&json!(true), &json!(false), &json!(15)));
+    let cached = |event: &Value| event["visit"]["cached"] == true;
+    assert_eq!((cached(&told[1]), cached(&told[2]), &told[3]["end"]["signal"]), (true, false, &json!(15)), "{told:?}");
     assert!(place.stored(&["show", "r"]).out.contains("one (cached)"));
     // Nothing is shown with another key, or of a journal that was changed.
     fs::create_dir(place.path("other")).unwrap();

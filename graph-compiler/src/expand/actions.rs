@@ -109,6 +109,54 @@ pub(super) fn traits(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStre
     }
 }
 
+/// Expands the tools for tests: names with the types of each tool, and the implementation of the trait by tools that answer as a test
+/// says. The feature `testing` of the runtime takes it into the program.
+fn fakes(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStream {
+    let mut names = Scope::new();
+    let tools = calls.iter().filter(|call| !call.tool.id.is_empty()).map(|call| {
+        let ToolCall { tool, method, params, result, .. } = call;
+        let name = identifier(&names.claim(&method.to_string().trim_start_matches("r#").to_uppercase()));
+        let (id, doc) = (&tool.id, docs(&format!("`{}`.", tool.id)));
+        quote!(#doc pub const #name: runtime::FakeTool<#params, #result> = runtime::FakeTool::new(#id);)
+    });
+    let methods = calls.iter().map(|ToolCall { method, params, result, .. }| {
+        quote! {
+            fn #method(
+                &self,
+                call: &::graph_runtime::Call,
+                params: #params,
+            ) -> impl ::std::future::Future<Output = Result<#result, ::graph_runtime::ActionError>> + Send
+            {
+                runtime::fake(self, call, params)
+            }
+        }
+    });
+    let inner = interface.inner.iter().filter(|inner| !inner.returns).map(|inner| {
+        let module = identifier(&inner.module);
+        quote!(runtime::Fakes<R>: super::#module::Actions,)
+    });
+    let reducers = (!interface.reducers.is_empty()).then(|| quote!(runtime::Fakes<R>: Reducers,));
+    quote! {
+        runtime::testing! {
+            /// The tools of the graph, to give them scripts in tests: see `testing` of `graph-runtime`.
+            #[allow(unused_imports, reason = "generated code")]
+            pub mod tools {
+                use super::*;
+
+                #(#tools)*
+            }
+
+            impl<R: 'static> Actions for runtime::Fakes<R>
+            where
+                #(#inner)*
+                #reducers
+            {
+                #(#methods)*
+            }
+        }
+    }
+}
+
 /// Returns the trait bounds of the machine's tools, `Actions` first. The traits of graphs that form a circle with this
 /// one are listed here, since they cannot be supertraits of each other.
 pub(super) fn bounds(interface: &Interface, module: &Ident) -> TokenStream {
@@ -146,9 +194,9 @@ pub(super) fn nested(interface: &Interface) -> TokenStream {
 
 /// Expands the trait, and the code that calls its methods.
 pub(super) fn expand(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStream {
-    let traits = traits(interface, calls);
+    let (traits, fakes) = (traits(interface, calls), fakes(interface, calls));
     if calls.is_empty() {
-        return traits;
+        return quote!(#traits #fakes);
     }
     let variants = calls.iter().map(|ToolCall { variant, result, .. }| quote!(#variant(#result)));
     let views = calls.iter().map(|ToolCall { variant, .. }| quote!(Outcome::#variant(result) => runtime::view(result)));
@@ -164,6 +212,7 @@ pub(super) fn expand(interface: &Interface, calls: &[ToolCall<'_>]) -> TokenStre
     });
     quote! {
         #traits
+        #fakes
 
         /// The result of the last call.
         enum Outcome {

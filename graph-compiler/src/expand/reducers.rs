@@ -71,8 +71,25 @@ pub(super) fn expand(functions: &[ReducerFunction<'_>]) -> TokenStream {
             quote!(#key => Some(runtime::reduced(<A as Reducers>::#function, value, write)))
         })
     });
+    let fakes = functions.iter().map(|ReducerFunction { function, write, value, .. }| {
+        quote! {
+            fn #function(
+                value: Option<#value>,
+                write: #write,
+            ) -> Result<#value, ::graph_runtime::ReducerError>
+            {
+                <R as Reducers>::#function(value, write)
+            }
+        }
+    });
     quote! {
         #traits
+
+        runtime::testing! {
+            impl<R: Reducers> Reducers for runtime::Fakes<R> {
+                #(#fakes)*
+            }
+        }
 
         /// Calls the reducer of a channel.
         fn reduce<A: Reducers>(

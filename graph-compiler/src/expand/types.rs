@@ -37,11 +37,12 @@ impl NamedTypes {
     }
 
     /// Defines a claimed name as a struct of `fields`, for a tool's parameters. The struct can be written as JSON only
-    /// if the runtime performs the tool.
+    /// if the runtime performs the tool, and in tests.
     pub(super) fn define(&mut self, ident: &Ident, fields: &[TypedField], doc: &str, as_json: bool) {
         let members = self.members(ident, fields);
         let tokens = definition(ident, &members, doc);
-        let rules = as_json.then(|| rules(ident, &members));
+        let rules = rules(ident, &members);
+        let rules = if as_json { rules } else { quote!(runtime::testing!(#rules);) };
         self.tokens.extend(quote!(#tokens #rules));
     }
 

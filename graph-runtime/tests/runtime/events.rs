@@ -539,7 +539,8 @@ async fn a_run_that_its_process_left_is_not_followed_for_ever() {
     let runtime = watched(Some(store.clone()), 100);
     let options = Options { run: Some(id("run")), ..Options::default() };
     let run = runtime.start_with(options, graph, inputs(json!({"n": 7, "list": []}))).await.unwrap();
-    let mut following = runtime.follow(&id("run"), None).unwrap().unwrap();
+    let key = SecretKey::from_seed(&KEY).public();
+    let mut following = FollowedEvents::of_store(Arc::new(store.clone()), key, id("run"), None).unwrap();
     let started = following.next().await.unwrap().unwrap();
     assert_eq!(names(&[started]), ["started"]);
     run.abort();
@@ -550,4 +551,16 @@ async fn a_run_that_its_process_left_is_not_followed_for_ever() {
     }
     let error = last.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "no process is running the run `run` any more: it waits to be resumed");
+    // A service waits until one of its workers resumes the run.
+    let mut waiting = runtime.follow(&id("run"), None).unwrap().unwrap();
+    waiting.next().await.unwrap().unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(300), waiting.next()).await.is_err(), "it waits");
+    let graph = Interpreted::new(&TWO, |_, params| Ok(params));
+    runtime.resume(graph, &id("run")).await.unwrap().await.unwrap();
+    let mut rest = Vec::new();
+    while let Some(event) = waiting.next().await {
+        rest.push(event.unwrap());
+    }
+    rest.retain(|event| event.cursor.is_some());
+    assert_eq!(names(&rest), ["resumed", "visited", "visited", "visited", "ended"]);
 }

@@ -1,14 +1,18 @@
 //! Telling observers of the calls and steps of a run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use graph_model::name::ItemId;
 
+use crate::call::{Call, Emitter};
 use crate::engine::call_result::{CallResult, PendingCall};
 use crate::engine::ended::Ended;
 use crate::engine::run_state::{Engine, StepContext};
-use crate::observer::{CallAttempt, Event, LazyState};
+use crate::observer::{CallAttempt, Emission, Event, LazyState, Observer};
 use crate::record::{End, Visit};
+use crate::run_secrets::RunSecrets;
+use crate::services::RuntimeServices;
 use crate::status::Status;
 use crate::tool_caller::Request;
 
@@ -37,6 +41,33 @@ impl Drop for ObservedCall<'_> {
         let elapsed = self.context.runtime.clock.monotonic().saturating_sub(self.began);
         let event = Event::CallEnded { call: self.attempt(), elapsed, error: self.error.as_deref() };
         self.context.observe(&event);
+    }
+}
+
+/// Shows observers what the tools of a run emit.
+struct ObserverEmitter {
+    observers: Arc<[Arc<dyn Observer>]>,
+    run_secrets: Option<Arc<RunSecrets>>,
+}
+
+impl Emitter for ObserverEmitter {
+    fn emitted(&self, call: &Call, mut emission: Emission) {
+        if let Some(run_secrets) = &self.run_secrets {
+            match &mut emission {
+                Emission::Text(text) => run_secrets.scrub(text),
+                Emission::Custom { name, data } => run_secrets.scrub(name) | run_secrets.scrub_value(data, None),
+            };
+        }
+        let event = Event::Emitted { call, emission: &emission };
+        self.observers.iter().for_each(|observer| observer.observe(&event));
+    }
+}
+
+impl RuntimeServices {
+    /// Returns what shows observers the emissions of a run's tools, if there are some.
+    pub(crate) fn emitter(&self, run_secrets: Option<&Arc<RunSecrets>>) -> Option<Arc<dyn Emitter>> {
+        let (observers, run_secrets) = (Arc::clone(&self.observers), run_secrets.cloned());
+        (!observers.is_empty()).then(|| Arc::new(ObserverEmitter { observers, run_secrets }) as _)
     }
 }
 

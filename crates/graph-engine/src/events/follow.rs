@@ -32,7 +32,7 @@ pub struct FollowedEvents(BoxStream<'static, Result<RunEvent, EventLogError>>);
 
 impl FollowedEvents {
     /// Follows a run of any process in its store, where its events are seen at most 100 milliseconds later. `key` is the public key of
-    /// the runtime that writes the journal.
+    /// the runtime that writes the journal. If no process has the run in progress and it has not ended, that is an error.
     ///
     /// # Errors
     ///
@@ -43,25 +43,25 @@ impl FollowedEvents {
         run: RunId,
         from: Option<Cursor>,
     ) -> Result<Self, EventLogError> {
-        Self::new(EventLog::new(store, key, run, from)?, None)
+        Ok(Self::new(EventLog::new(store, key, run, from)?, None, true))
     }
 
-    fn new(log: EventLog, live: Option<Receiver<Message>>) -> Result<Self, EventLogError> {
+    fn new(log: EventLog, live: Option<Receiver<Message>>, is_driven: bool) -> Self {
         let (ready, look_at) = (VecDeque::new(), Instant::now());
-        let following = Following { log, live, ready, is_looking: true, look_at, is_over: false };
-        Ok(Self(Box::pin(stream::unfold(following, |mut following| async move {
+        let following = Following { log, live, ready, is_looking: true, look_at, is_over: false, is_driven };
+        Self(Box::pin(stream::unfold(following, |mut following| async move {
             let event = following.next().await?;
             following.is_over |= event.is_err();
             Some((event, following))
-        }))))
+        })))
     }
 
     /// Waits for the next event; `None` if the run has ended.
     ///
     /// # Errors
     ///
-    /// If the store fails, the journal cannot be read, or no process has the run in progress and it has not ended. The stream ends
-    /// then.
+    /// If the store fails, the journal cannot be read, or a run that [`of_store`](Self::of_store) follows was left by its process. The
+    /// stream ends then.
     ///
     /// # Cancel safety
     ///
@@ -94,6 +94,8 @@ struct Following {
     /// When the store is asked at the latest.
     look_at: Instant,
     is_over: bool,
+    /// Whether a run that has not ended and that no process has in progress is an error.
+    is_driven: bool,
 }
 
 impl Following {
@@ -124,8 +126,8 @@ impl Following {
         (self.is_looking, self.look_at) = (false, Instant::now() + PACE);
         if has_all && found.holder.is_none() {
             match found.status {
-                Status::Running => return Err(EventLogError::Left { run }),
-                Status::Waiting => {}
+                Status::Running if self.is_driven => return Err(EventLogError::Left { run }),
+                Status::Running | Status::Waiting => {}
                 _ => self.is_over = true,
             }
         }
@@ -174,7 +176,8 @@ impl Runtime {
     /// No event that has a cursor is missed or comes twice.
     ///
     /// If this runtime has the run in progress and was built with [`Builder::events`](crate::Builder::events), the events about work
-    /// in progress are there too. A run of another process is followed in the store.
+    /// in progress are there too. A run of another process is followed in the store. A run that its process left is waited for:
+    /// somebody may resume it.
     ///
     /// `None` if the runtime has no store.
     ///
@@ -185,6 +188,6 @@ impl Runtime {
         let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Ok(None) };
         let live = self.inner.events.as_ref().map(|hub| hub.subscribe());
         let log = EventLog::new(Arc::clone(store), key.public(), run.clone(), from)?;
-        FollowedEvents::new(log, live).map(Some)
+        Ok(Some(FollowedEvents::new(log, live, false)))
     }
 }

@@ -16,6 +16,7 @@ use crate::graph::CompiledGraph;
 use crate::record::{End, SignedRecord, Visit};
 use crate::status::Status;
 
+pub use crate::call::Emission;
 #[cfg(feature = "progress")]
 pub use progress::Progress;
 
@@ -223,22 +224,6 @@ pub struct CallAttempt<'a> {
     pub item: Option<u64>,
     /// The number of the attempt, from 1. A run that is resumed counts from 1 again.
     pub attempt: u64,
-}
-
-/// Something that a tool [emits](Call::emit) during its call, for those who watch the run. It is not kept in the journal.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum Emission {
-    /// A piece of a text, as that of a model that answers word by word.
-    Text(String),
-    /// A value of the tool's own.
-    #[non_exhaustive]
-    Custom {
-        /// What it is.
-        name: String,
-        /// The value.
-        data: Value,
-    },
 }
 
 /// The state of a run, which is copied when it is asked for.

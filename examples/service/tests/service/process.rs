@@ -147,6 +147,11 @@ impl Process {
     }
 
     /// Kills the service as a loss of power would.
+    /// Reads the events of an order from after a cursor: to their end, or `most` of them. Returns the status, and each event with its id.
+    pub(crate) fn events(&self, order: &str, after: Option<&str>, most: usize) -> (u16, Vec<(String, Value)>) {
+        events_at(&self.address, order, after, most)
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -166,6 +171,34 @@ impl Drop for Process {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// As [`Process::events`], of the service at an address. A client that is cut off has what it received.
+pub(crate) fn events_at(address: &str, order: &str, after: Option<&str>, most: usize) -> (u16, Vec<(String, Value)>) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let after = after.map_or_else(String::new, |cursor| format!("Last-Event-ID: {cursor}\r\n"));
+    let path = format!("/orders/{order}/events");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{after}\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let (mut events, mut id, mut data, mut is_error) = (Vec::new(), String::new(), None, false);
+    while events.len() < most
+        && let Some(line) = lines.next()
+    {
+        match line.split_once(": ") {
+            Some(("id", cursor)) => cursor.clone_into(&mut id),
+            Some(("event", name)) => is_error = name == "error",
+            Some(("data", text)) => data = Some(text.to_owned()),
+            _ if line.is_empty() => {
+                if let Some(text) = data.take().filter(|_| !is_error) {
+                    events.push((std::mem::take(&mut id), serde_json::from_str(&text).unwrap()));
+                }
+            }
+            _ => {}
+        }
+    }
+    (status, events)
 }
 
 /// Returns a number that the shop's database holds.

@@ -1,0 +1,28 @@
+//! Tests of state graphs in Rust: tools that answer as a test says, virtual time, assertions about runs, crashes after each commit.
+//!
+//! | item | |
+//! |---|---|
+//! | [`Fakes`] | the tools of every graph, which answer as their [`Script`]s say |
+//! | [`TestBed`] | a store, keys and a clock for runs in virtual time |
+//! | [`TestRun`] | a run that is over, with its events and its journal, and assertions about it |
+//! | [`TestBed::crash_at_each_commit`] | the same run, whose process dies after each of its commits |
+//! | [`in_virtual_time`] | the body of a test; `#[graph_test]` of `graph-runtime` writes it |
+//!
+//! An assertion panics with the difference, as those of the standard library do.
+
+#![expect(clippy::panic, reason = "an assertion that does not hold panics")]
+// Libraries report through values and `tracing`; only the command line prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod bed;
+mod dying;
+mod fakes;
+mod golden;
+mod script;
+mod test_run;
+
+pub use bed::{TestBed, WaitReply, in_virtual_time};
+pub use dying::DyingStore;
+pub use fakes::{FakeCall, FakeTool, Fakes, fake};
+pub use script::{Answer, Script};
+pub use test_run::TestRun;

@@ -1,0 +1,157 @@
+//! Scripts: what a tool answers, call by call.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use graph_engine::{ActionError, Call};
+use graph_model::value::{AsView, FromValue, Value};
+
+/// A function that answers a call.
+pub(crate) type Reply = Arc<dyn Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync>;
+
+/// A function that answers a call, with the types of the tool.
+type TypedReply<P, R> = Arc<dyn Fn(&Call, P) -> Result<R, ActionError> + Send + Sync>;
+
+/// One answer of a tool whose parameters are `P` and whose result is `R`.
+pub struct Answer<P, R> {
+    reply: TypedReply<P, R>,
+    delay: Duration,
+}
+
+impl<P, R> Answer<P, R> {
+    /// The tool returns a value.
+    pub fn returns(value: R) -> Self
+    where
+        R: Clone + Send + Sync + 'static,
+    {
+        Self::with(move |_, _| Ok(value.clone()))
+    }
+
+    /// The tool fails, and the failure is permanent.
+    pub fn fails(message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::with(move |_, _| Err(ActionError::permanent(message.clone())))
+    }
+
+    /// The tool fails, and may succeed if it is called again.
+    pub fn fails_once_more(message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::with(move |_, _| Err(ActionError::transient(message.clone())))
+    }
+
+    /// The tool asks people, and shows them a value. The call that follows their answer gets the next answer of the script.
+    pub fn asks(payload: impl Into<Value>) -> Self {
+        let payload = payload.into();
+        Self::with(move |_, _| Err(ActionError::interrupt(payload.clone())))
+    }
+
+    /// The tool answers as a function says. A panic in it fails the node, and not the test.
+    pub fn with(reply: impl Fn(&Call, P) -> Result<R, ActionError> + Send + Sync + 'static) -> Self {
+        Self { reply: Arc::new(reply), delay: Duration::ZERO }
+    }
+
+    /// Lets the tool take some time, by tokio's clock.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+}
+
+impl<P, R> Clone for Answer<P, R> {
+    fn clone(&self) -> Self {
+        Self { reply: Arc::clone(&self.reply), delay: self.delay }
+    }
+}
+
+impl<P, R> fmt::Debug for Answer<P, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").field("delay", &self.delay).finish_non_exhaustive()
+    }
+}
+
+/// The answers of a tool, call by call.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use graph_testkit::{Answer, Script};
+///
+/// // Two calls fail, each after ten seconds. The third one succeeds, and there is no fourth.
+/// let busy: Answer<String, i64> = Answer::fails_once_more("busy").after(Duration::from_secs(10));
+/// let script = Script::of([busy.clone(), busy, Answer::returns(900)]);
+/// // Each call succeeds.
+/// let always: Script<String, i64> = Script::always(Answer::returns(900));
+/// # drop((script, always));
+/// ```
+pub struct Script<P, R> {
+    answers: Vec<Answer<P, R>>,
+    repeats: bool,
+}
+
+impl<P, R> Script<P, R> {
+    /// The first call gets the first answer, and so on. A call after the last one fails, and so does the test that asserts about the
+    /// run.
+    pub fn of(answers: impl IntoIterator<Item = Answer<P, R>>) -> Self {
+        Self { answers: answers.into_iter().collect(), repeats: false }
+    }
+
+    /// Every call gets this answer.
+    pub fn always(answer: Answer<P, R>) -> Self {
+        Self { answers: vec![answer], repeats: true }
+    }
+
+    /// Every call returns this value.
+    pub fn returns(value: R) -> Self
+    where
+        R: Clone + Send + Sync + 'static,
+    {
+        Self::always(Answer::returns(value))
+    }
+
+    /// The tool must not be called.
+    pub fn never() -> Self {
+        Self::of([])
+    }
+}
+
+impl<P, R> fmt::Debug for Script<P, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script").field("answers", &self.answers).field("repeats", &self.repeats).finish()
+    }
+}
+
+/// A script for values: modules of different graphs have types of their own for the same tool.
+pub(crate) struct ErasedScript {
+    answers: Vec<(Reply, Duration)>,
+    repeats: bool,
+    /// How many calls it has answered.
+    pub(crate) used: usize,
+}
+
+impl ErasedScript {
+    pub(crate) fn of<P: FromValue + 'static, R: AsView + 'static>(script: Script<P, R>) -> Self {
+        let answers = script.answers.into_iter().map(|answer| {
+            let reply: Reply = Arc::new(move |call, params| {
+                let params = P::from_value(params);
+                let misfit = |error| ActionError::permanent(format!("the parameters do not fit the script: {error}"));
+                (answer.reply)(call, params.map_err(misfit)?).map(|result| result.view().to_plain_value())
+            });
+            (reply, answer.delay)
+        });
+        Self { answers: answers.collect(), repeats: script.repeats, used: 0 }
+    }
+
+    /// Returns the answer for the next call; `None` if there is no more.
+    pub(crate) fn next(&mut self) -> Option<(Reply, Duration)> {
+        let at = if self.repeats { 0 } else { self.used };
+        let (reply, delay) = self.answers.get(at)?;
+        self.used += 1;
+        Some((Arc::clone(reply), *delay))
+    }
+
+    /// Returns how many answers no call got.
+    pub(crate) fn left(&self) -> usize {
+        if self.repeats { 0 } else { self.answers.len().saturating_sub(self.used) }
+    }
+}

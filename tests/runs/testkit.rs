@@ -1,0 +1,235 @@
+//! Tests of graphs with the testkit, and tests of the testkit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use graph_runtime::store::Wait;
+use graph_runtime::testing::{Answer, FakeCall, Fakes, Script, TestBed, WaitReply, graph_test, in_virtual_time};
+use graph_runtime::{ActionError, Status, Value};
+use serde_json::json;
+use state_graphs::{
+    ApprovedRefund, AwaitedPayment, Order, OrderBatch, approved_refund, awaited_payment, order, order_batch,
+};
+
+/// A shop where everything is in stock and costs three euros.
+fn shop() -> Fakes {
+    let found = order::ShopLookUpResult { price_cents: 300, in_stock: 9 };
+    Fakes::new().on(order::tools::SHOP_LOOK_UP, Script::returns(found)).on(
+        order::tools::SHOP_CHARGE_CARD,
+        Script::always(Answer::with(|_, params: order::ShopChargeCard| {
+            Ok(order::ShopChargeCardResult {
+                receipt: format!("{} for {}", params.price_cents * params.quantity, params.card),
+            })
+        })),
+    )
+}
+
+fn tea() -> order::Inputs {
+    order::Inputs { article: "tea".to_owned(), quantity: 2, card: "card-1".to_owned() }
+}
+
+#[graph_test]
+async fn a_run_has_its_path_its_state_and_its_calls(bed: TestBed) {
+    use order::Node::{ChargeCard, IsAvailable, LookUp, Shipped};
+    let shop = shop();
+    let run = bed.run(Order::new(shop.clone()), tea()).await;
+    run.assert_status(Status::Completed)
+        .assert_path([LookUp, IsAvailable, ChargeCard, Shipped])
+        .assert_state("receipt", "600 for card-1")
+        .assert_state("nothing", json!(null))
+        .assert_calls(&shop, ["shop/look_up", "shop/charge_card"])
+        .assert_journal("tests/runs/journals/order.jsonl");
+    assert_eq!(shop.calls_of(order::tools::SHOP_CHARGE_CARD)[0].price_cents, 300);
+    assert_eq!(run.assert_proven().await.len(), 1);
+    let FakeCall { node, step, attempt, params, .. } = shop.calls().remove(1);
+    assert_eq!((&*node, step, attempt), ("charge_card", 3, 1));
+    assert_eq!(params, json!({"card": "card-1", "price_cents": 300, "quantity": 2}));
+}
+
+#[graph_test]
+async fn nested_runs_have_the_same_tools(bed: TestBed) {
+    let order =
+        |card: &str| order_batch::InputsOrdersItem { article: "tea".to_owned(), quantity: 1, card: card.to_owned() };
+    let inputs = order_batch::Inputs { orders: vec![order("a"), order("b"), order("c")] };
+    let shop = shop();
+    let run = bed.run(OrderBatch::new(shop.clone()), inputs.clone()).await;
+    run.assert_path([order_batch::Node::Sell, order_batch::Node::Done]);
+    assert_eq!(shop.calls().len(), 6);
+    assert_eq!(run.assert_proven().await.len(), 4, "the run, and one for each order");
+    let repeated = bed
+        .crash_at_each_commit(
+            || {
+                let shop = self::shop();
+                (OrderBatch::new(shop.clone()), shop)
+            },
+            inputs,
+        )
+        .await;
+    // A commit of one nested run may be the last while the call of another one is in progress.
+    assert!(repeated.iter().all(|call| call.tool.starts_with("shop/")), "{repeated:?}");
+}
+
+#[graph_test]
+async fn people_answer_and_time_passes(bed: TestBed) {
+    let inputs = approved_refund::Inputs { receipt: "r-1".to_owned(), cents: 300 };
+    let refunds = || {
+        let result = approved_refund::ShopRefundResult { refund: "f-1".to_owned() };
+        Fakes::new().on(approved_refund::tools::SHOP_REFUND, Script::of([Answer::returns(result)]))
+    };
+    let asked = bed.clone().on_wait(|wait| match &wait.ask {
+        Some(ask) => {
+            let payload: Value = serde_json::from_str(&ask.payload).unwrap();
+            assert_eq!((ask.role.as_deref(), &payload["cents"]), (Some("refunds"), &json!(300)));
+            WaitReply::Answer(json!({"decision": "approve", "note": "a broken cup"}))
+        }
+        None => WaitReply::Time,
+    });
+    let tools = refunds();
+    let run = asked.run(ApprovedRefund::new(tools.clone()), inputs.clone()).await;
+    run.assert_calls(&tools, ["shop/refund"]).assert_state("why", "a broken cup");
+    run.assert_proven().await;
+    let repeated = asked
+        .crash_at_each_commit(
+            || {
+                let tools = refunds();
+                (ApprovedRefund::new(tools.clone()), tools)
+            },
+            inputs.clone(),
+        )
+        .await;
+    assert_eq!(repeated, []);
+    // Nobody answers, and the three days pass.
+    let silent = TestBed::new();
+    let tools = refunds();
+    let began = tokio::time::Instant::now();
+    let run = silent.run(ApprovedRefund::new(tools.clone()), inputs).await;
+    run.assert_path([approved_refund::Node::Approve, approved_refund::Node::Refused]);
+    assert_eq!(began.elapsed().as_secs() / 86_400, 3);
+    assert_eq!(tools.problems(), ["1 answers of `shop/refund` were not used"]);
+}
+
+#[graph_test]
+async fn signals_end_waits(bed: TestBed) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let waits = Arc::clone(&seen);
+    let bed = bed.on_wait(move |wait: &Wait| {
+        waits.lock().unwrap().push(wait.signals.clone());
+        match wait.signals.first() {
+            Some(name) => WaitReply::Signal { name: name.clone(), value: json!({"cents": 500}) },
+            None => WaitReply::Time,
+        }
+    });
+    let inputs = awaited_payment::Inputs { article: "tea".to_owned() };
+    let run = bed.run(AwaitedPayment::new(shop()), inputs).await;
+    use awaited_payment::Node::{LookUp, Money, Packed, Shipped};
+    run.assert_path([LookUp, Money, Packed, Shipped]).assert_state("cents", 500);
+    run.assert_proven().await;
+    assert_eq!(*seen.lock().unwrap(), [vec!["paid".to_owned(), "withdrawn".to_owned()], Vec::new()]);
+}
+
+#[graph_test]
+async fn texts_and_delays_are_in_virtual_time(bed: TestBed) {
+    let shop = shop().on(
+        order::tools::SHOP_LOOK_UP,
+        Script::of([
+            Answer::fails_once_more("busy").after(Duration::from_secs(3600)),
+            Answer::with(|call, _| {
+                call.emit_text("nine ");
+                call.emit_text("are there");
+                Ok(order::ShopLookUpResult { price_cents: 300, in_stock: 9 })
+            }),
+        ]),
+    );
+    let began = tokio::time::Instant::now();
+    let run = bed.run(Order::new(shop.clone()), tea()).await;
+    assert!(began.elapsed() >= Duration::from_secs(3600));
+    assert_eq!(run.emitted_text(), "nine are there");
+    assert_eq!(shop.calls()[1].attempt, 2);
+    assert_eq!(shop.problems(), [] as [&str; 0]);
+}
+
+/// Returns the message of an assertion that does not hold.
+fn refused(assertion: impl AsyncFnOnce(TestBed)) -> String {
+    let failed = catch_unwind(AssertUnwindSafe(|| in_virtual_time(assertion)));
+    let panic = failed.expect_err("the assertion does not hold");
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => (*panic.downcast::<&str>().unwrap()).to_owned(),
+    }
+}
+
+/// Each assertion can fail.
+#[test]
+fn assertions_that_do_not_hold_say_why() {
+    let run = async |bed: &TestBed, shop: &Fakes| bed.run(Order::new(shop.clone()), tea()).await;
+    let said = refused(async |bed| {
+        run(&bed, &shop()).await.assert_status(Status::Error);
+    });
+    assert_eq!(said, "the run is `completed` and not `error`: ");
+    let said = refused(async |bed| {
+        run(&bed, &shop()).await.assert_path([order::Node::LookUp]);
+    });
+    assert!(said.starts_with("assertion `left == right` failed: the run took another path\n"), "{said}");
+    let said = refused(async |bed| {
+        run(&bed, &shop()).await.assert_state("status", "open");
+    });
+    assert!(said.contains("`state.status` is another value at the end"), "{said}");
+    let said = refused(async |bed| {
+        run(&bed, &shop()).await.assert_fails("x");
+    });
+    assert_eq!(said, "the run did not fail: it is `completed`");
+    let said = refused(async |bed| {
+        let shop = shop();
+        run(&bed, &shop).await.assert_calls(&shop, ["shop/look_up"]);
+    });
+    assert!(said.contains("other tools were called"), "{said}");
+    let said = refused(async |bed| {
+        run(&bed, &shop()).await.assert_journal("tests/runs/journals/nothing.jsonl");
+    });
+    assert!(said.contains("nothing.jsonl cannot be read") && said.contains("UPDATE_GOLDEN=1 writes it"), "{said}");
+    let said = refused(async |bed| {
+        let sold_out = order::ShopLookUpResult { price_cents: 300, in_stock: 0 };
+        let shop = shop().on(order::tools::SHOP_LOOK_UP, Script::returns(sold_out));
+        run(&bed, &shop).await.assert_journal("tests/runs/journals/order.jsonl");
+    });
+    assert!(said.contains("-") && said.contains(r#"+{"#) && said.contains("back_order"), "{said}");
+    // A tool without a script fails, and says how it gets one.
+    let said = refused(async |bed| {
+        let shop = Fakes::new();
+        let run = run(&bed, &shop).await;
+        run.assert_fails("it has no script: `Fakes::on` gives it one");
+        run.assert_calls(&shop, ["shop/look_up"]);
+    });
+    let expected = r#"node `look_up` called `shop/look_up` with {"article":"tea"}, and it has no script"#;
+    assert!(said.contains("the scripts do not fit the run") && said.contains(expected), "{said}");
+}
+
+/// A tool that does not do the same again after a crash is found.
+#[test]
+fn a_crash_finds_what_depends_on_the_process() {
+    let processes = Arc::new(Mutex::new(0));
+    let said = refused(async |bed| {
+        bed.crash_at_each_commit(
+            || {
+                let mut made = processes.lock().unwrap();
+                *made += 1;
+                let price_cents = 100 * *made;
+                let found = order::ShopLookUpResult { price_cents, in_stock: 9 };
+                let shop = shop().on(order::tools::SHOP_LOOK_UP, Script::returns(found));
+                (Order::new(shop.clone()), shop)
+            },
+            tea(),
+        )
+        .await;
+    });
+    assert!(said.contains("the process died after commit 1 of "), "{said}");
+}
+
+#[graph_test]
+async fn a_failure_leads_where_the_graph_says(bed: TestBed) {
+    let declined = Script::always(Answer::with(|_, _| Err(ActionError::permanent("no money"))));
+    let shop = shop().on(order::tools::SHOP_CHARGE_CARD, declined);
+    let run = bed.run(Order::new(shop), tea()).await;
+    run.assert_path([order::Node::LookUp, order::Node::IsAvailable, order::Node::ChargeCard, order::Node::Refused]);
+}
