@@ -70,6 +70,8 @@ enum CommandVerb {
     Runs(command::runs::RunsArguments),
     /// Show the runs of a store in a local web page
     View(Box<command::view::ViewArguments>),
+    /// Show how often nodes were visited and failed, and how long they took, over the runs of a store
+    Stats(command::stats::StatsArguments),
     /// Follow a run that another process is running
     Watch(command::watch::WatchArguments),
     /// Ask the process that is running a run to stop it
@@ -152,6 +154,7 @@ fn main() -> ExitCode {
         CommandVerb::Schedules(schedules) => command::schedules::run(&schedules),
         CommandVerb::Runs(runs) => command::runs::run(&runs),
         CommandVerb::View(view) => command::view::run(&view),
+        CommandVerb::Stats(stats) => command::stats::run(&stats),
         CommandVerb::Cancel(cancel) => command::cancel::run(&cancel),
         CommandVerb::Signal(signal) => command::signal::run(&signal),
         CommandVerb::Inbox(inbox) => command::inbox::run(&inbox),

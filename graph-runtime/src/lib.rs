@@ -81,6 +81,9 @@ pub use graph_proof::history;
 pub use graph_proof::history::{EditRun, ForkRun};
 #[cfg(feature = "proof")]
 #[doc(inline)]
+pub use graph_proof::stats;
+#[cfg(feature = "proof")]
+#[doc(inline)]
 pub use graph_proof::{
     Approval, Approver, Attestation, AttestationError, Audit, AuditError, Edges, Fired, SignalSummary, Single,
     SingleError, StepOnce, Stepped, attest, audit, audit_tree, prove_tree,

@@ -13,6 +13,7 @@ mod edges;
 mod edits;
 pub mod history;
 mod single;
+pub mod stats;
 
 pub use attest::{Attestation, AttestationError, attest};
 pub use audit::{Approval, Approver, Audit, AuditError, SignalSummary, audit, audit_tree, prove_tree};

@@ -8,7 +8,7 @@
 //! | `DELETE /orders/{id}` | cancels it |
 //! | `POST /orders/{id}/resume` | continues one that failed |
 //! | `GET /orders?status=running&after=…` | lists orders of both kinds, the newest first, a page at a time |
-//! | `GET /metrics` | counters |
+//! | `GET /metrics` | metrics of the runs, for Prometheus |
 //! | `GET /healthz` | whether the service answers |
 //!
 //! [`invoices`] has the endpoints of orders on invoice and of payments, and [`inbox`] those of the people who approve orders.
@@ -21,12 +21,14 @@ use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use graph_runtime::store::{Cursor, Page, RunFilter, StoreError, Within};
 use graph_runtime::{OutcomeError, ResumeError, RunId, RunOutcome, StartError, Status, Store};
+use graph_telemetry::Metrics;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -42,7 +44,7 @@ pub fn router(service: Service) -> Router {
         .merge(events::routes())
         .merge(invoices::routes())
         .merge(inbox::routes(&service))
-        .route("/metrics", get(|State(service): State<Service>| async move { service.metrics.text() }))
+        .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok" }))
         .layer(DefaultBodyLimit::max(LARGEST))
         .layer(from_fn(within_time))
@@ -137,6 +139,12 @@ async fn list(State(service): State<Service>, Query(query): Query<ListQuery>) ->
     let page = service.runtime.runs(&filter, &page).await?;
     let orders: Vec<_> = page.runs.iter().map(|run| json!({ "id": run.run.as_str(), "status": run.status })).collect();
     Ok(Json(json!({ "orders": orders, "next": page.next.as_ref().map(Cursor::as_str) })))
+}
+
+/// Shows the metrics of the runs, in the format of OpenMetrics.
+async fn metrics(State(service): State<Service>) -> Result<Response, Problem> {
+    service.metrics.count_waits(&service.store).await?;
+    Ok(([(CONTENT_TYPE, Metrics::CONTENT_TYPE)], service.metrics.encode()).into_response())
 }
 
 fn run_id(id: &str) -> Result<RunId, Problem> {

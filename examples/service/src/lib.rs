@@ -9,14 +9,12 @@
 //! | [`service`](Service) | the runtime: store, keys, capabilities; the worker, shut down |
 //! | [`access`] | the token of the inbox, and the signatures of payments |
 //! | [`http`] | the endpoints, and the page of the inbox |
-//! | [`metrics`] | counters, fed by an observer |
 //!
 //! `docs/embedding.md` explains it step by step.
 
 pub mod access;
 pub mod http;
 pub mod invoices;
-pub mod metrics;
 mod service;
 pub mod shop;
 

@@ -11,12 +11,12 @@ use graph_runtime::{
     Clock, EncryptionKey, Fingerprint, RunId, Runtime, SecretKey, SqliteStore, Status, Store, SystemClock, Worker,
     WorkerError, WorkerOptions,
 };
+use graph_telemetry::Metrics;
 
 use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::graphs::{Fulfil, Invoice, fulfil, invoice};
-use crate::metrics::Metrics;
 use crate::shop::Shop;
 
 /// An error that keeps the service from starting.
@@ -59,8 +59,8 @@ pub struct Service {
     pub store: SqliteStore,
     /// The tools.
     pub shop: Arc<Shop>,
-    /// The counters, which the observer feeds.
-    pub metrics: Arc<Metrics>,
+    /// The metrics of the runs.
+    pub metrics: Metrics,
     /// The secrets that the endpoints ask for.
     pub access: Arc<Access>,
     /// Whether the service is about to stop.
@@ -76,7 +76,7 @@ impl Service {
         let Settings { directory, latency, payment_secret, role_roots, clock } = settings;
         std::fs::create_dir_all(directory)?;
         let store = SqliteStore::options().clock(Arc::clone(clock)).open(directory.join("runs.db")).await?;
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Metrics::new();
         let runtime = Runtime::builder()
             .store(store.clone())
             .clock(Arc::clone(clock))
@@ -89,7 +89,8 @@ impl Service {
             .grants(fulfil::CAPABILITIES)?
             .grants(invoice::CAPABILITIES)?
             .grants(invoice::SIGNAL_CAPABILITIES)?
-            .observer(Arc::clone(&metrics))
+            // Counts what the runs do.
+            .observer(metrics.clone())
             .events(EVENTS)
             .build()?;
         let shop = Arc::new(Shop::open(&directory.join("shop.db"), *latency)?);

@@ -56,7 +56,11 @@ fn orders_are_started_shown_and_listed() {
     assert_eq!((list["orders"].as_array().unwrap().len(), &list["next"]), (3, &Value::Null), "{list}");
     assert_eq!(service.request("GET", "/orders?after=nowhere", None).0, 400);
     let (_, metrics) = service.request("GET", "/metrics", None);
-    for line in ["orders_started_total{} 3", "order_steps_total{node=\"charge\",outcome=\"failed\"} 1"] {
+    for line in [
+        "graph_runs_started_total{graph=\"fulfil\"} 3",
+        "graph_visits_total{graph=\"fulfil\",node=\"charge\",outcome=\"failed\"} 1",
+        "graph_runs_in_progress{graph=\"fulfil\"} 0",
+    ] {
         assert!(metrics.contains(line), "{metrics}");
     }
     for file in ["runs.db", "runs.db-wal"] {

@@ -28,7 +28,7 @@ pub(crate) struct InboxArguments {
     #[arg(long, value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
     run: Option<RunId>,
     /// Only what must be answered before this time, as `2026-11-21T20:00:00+01:00`
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = stored::time)]
     due_before: Option<SystemTime>,
     /// The maximum number of questions
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -39,11 +39,6 @@ pub(crate) struct InboxArguments {
     /// Print them as JSON
     #[arg(long)]
     json: bool,
-}
-
-fn time(text: &str) -> Result<SystemTime, String> {
-    timestamp::with_offset(text)
-        .ok_or_else(|| "a time is a date and a time with an offset, as `2026-11-21T20:00:00+01:00`".to_owned())
 }
 
 pub(crate) fn run(arguments: &InboxArguments) -> CommandResult {

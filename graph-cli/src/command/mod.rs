@@ -26,6 +26,7 @@ pub(crate) mod show;
 pub(crate) mod sign;
 pub(crate) mod signal;
 mod state_changes;
+pub(crate) mod stats;
 mod stored;
 pub(crate) mod stored_run;
 pub(crate) mod test;

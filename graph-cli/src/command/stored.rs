@@ -1,7 +1,7 @@
 //! Helpers for the commands that manage the runs of a store.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use graph_model::{duration, timestamp};
 use graph_runtime::record::Status;
@@ -44,6 +44,12 @@ pub(super) fn tokio() -> Result<tokio::runtime::Runtime, Error> {
 /// Reads a minimum age.
 pub(super) fn age(text: &str) -> Result<Duration, duration::DurationError> {
     if text == "0" { Ok(Duration::ZERO) } else { duration::parse(text) }
+}
+
+/// Reads a time with an offset.
+pub(super) fn time(text: &str) -> Result<SystemTime, String> {
+    timestamp::with_offset(text)
+        .ok_or_else(|| "a time is a date and a time with an offset, as `2026-11-21T20:00:00+01:00`".to_owned())
 }
 
 /// Reads a status, as journals write it.

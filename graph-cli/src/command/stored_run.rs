@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::Args;
 use graph_compiler::diagnostic::Diagnostic;
 use graph_model::name::ItemId;
+use graph_model::timestamp;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::files::ProjectStore;
-use graph_runtime::record::{Entry, Record, SignedRecord, Start};
+use graph_runtime::record::{Entry, Record, SignedRecord, Start, head};
 use graph_runtime::{EncryptionKey, RunId, Store};
 use graph_signing::PublicKey;
 
@@ -30,7 +32,7 @@ pub(crate) struct StoredRunArguments {
 }
 
 /// The place that runs are read from.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[group(required = true, multiple = false)]
 pub(crate) struct RunLocation {
     /// The SQLite file that holds the run
@@ -145,6 +147,12 @@ pub(crate) fn start_of(records: &[SignedRecord]) -> Option<Start> {
         Entry::Start(start) => Some(start),
         _ => None,
     }
+}
+
+/// Returns when a run began, as its journal has it.
+pub(crate) fn start_time(records: &[SignedRecord]) -> Option<SystemTime> {
+    let (_, at, _) = head(&records.first()?.body)?;
+    timestamp::parse(at)
 }
 
 /// Finds a graph that is named by its file; or, if there is no such file, by its id in the tree `graphs`. Returns its tree and its file.

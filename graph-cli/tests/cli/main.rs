@@ -28,6 +28,8 @@ mod schedules;
 mod seeds;
 mod signal;
 #[cfg(unix)]
+mod stats;
+#[cfg(unix)]
 mod store;
 mod stored_run;
 mod testing;
@@ -86,6 +88,7 @@ fn the_help_says_what_there_is() {
         &["work", "--help"],
         &["schedules", "--help"],
         &["runs", "--help"],
+        &["stats", "--help"],
         &["watch", "--help"],
         &["cancel", "--help"],
         &["gc", "--help"],

@@ -51,6 +51,7 @@ mod shared_late;
 mod shared_signals;
 mod signals;
 mod single;
+mod statistics;
 mod support;
 mod suspensions;
 mod tools;
