@@ -33,6 +33,7 @@ enum Broken {
 }
 
 impl SpanExporter for Broken {
+    #[expect(clippy::panic, reason = "it is what is tested")]
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
         match self {
             Self::NeverReturns => std::future::pending().await,
