@@ -19,7 +19,7 @@ fn with_runs() -> Place {
 
 fn document(place: &Place, more: &[&str]) -> (i32, Value) {
     let ran = place.graph(&[&["stats", "--json"], more].concat());
-    (ran.code, serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {} {}", ran.out, ran.err)))
+    (ran.code, serde_json::from_str(&ran.out).unwrap())
 }
 
 /// Returns the visits and failures of each node of a graph.

@@ -106,8 +106,10 @@ async fn run(round: u64, store: &MemoryStore, clock: &Arc<TokioClock>, judge: &J
                 tokio::time::sleep(Duration::from_millis(time)).await;
                 waited += time;
             }
-            Err(RunError::Node { .. } | RunError::MaxSteps { .. }) => {}
-            Err(error) => panic!("round {round}: {error}"),
+            Err(error) => {
+                let is_failure = matches!(error, RunError::Node { .. } | RunError::MaxSteps { .. });
+                assert!(is_failure, "round {round}: {error}");
+            }
         }
         resumes += 1;
         assert!(resumes < 100, "round {round} does not end");

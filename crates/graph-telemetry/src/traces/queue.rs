@@ -40,13 +40,14 @@ pub(super) struct Queue {
 struct QueueState {
     spans: VecDeque<SpanData>,
     counts: SpanCounts,
-    /// Whether an export is in progress.
-    is_exporting: bool,
+    /// How many spans the exporter has.
+    exporting: u64,
     /// How many callers wait until the queue is empty.
     waiting: usize,
     is_closed: bool,
-    /// Whether the thread has ended.
+    /// Whether the thread has ended, and whether the exporter ended it.
     is_over: bool,
+    is_broken: bool,
 }
 
 impl Queue {
@@ -102,8 +103,8 @@ impl Queue {
         state.waiting += 1;
         self.work.notify_one();
         let is_done = loop {
-            if state.spans.is_empty() && !state.is_exporting {
-                break true;
+            if state.spans.is_empty() && state.exporting == 0 {
+                break !state.is_broken;
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || state.is_over {
@@ -142,7 +143,7 @@ impl Queue {
             let count = batch.len() as u64;
             let exported = futures_executor::block_on(exporter.export(batch));
             let mut state = self.state();
-            state.is_exporting = false;
+            state.exporting = 0;
             match exported {
                 Ok(()) => state.counts.exported += count,
                 Err(_) => state.counts.failed += count,
@@ -170,7 +171,7 @@ impl Queue {
             let is_due = left.is_zero() || state.is_closed || state.waiting > 0;
             if state.spans.len() >= self.options.batch || (is_due && !state.spans.is_empty()) {
                 let count = state.spans.len().min(self.options.batch);
-                state.is_exporting = true;
+                state.exporting = count as u64;
                 return Some(state.spans.drain(..count).collect());
             }
             if state.is_closed {
@@ -191,7 +192,8 @@ struct Over<'q>(&'q Queue);
 impl Drop for Over<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        (state.is_over, state.is_exporting) = (true, false);
+        (state.is_over, state.is_broken) = (true, thread::panicking());
+        state.counts.failed += std::mem::take(&mut state.exporting);
         state.counts.dropped += state.spans.len() as u64;
         state.spans = VecDeque::new();
         drop(state);

@@ -33,6 +33,7 @@ enum Broken {
 }
 
 impl SpanExporter for Broken {
+    #[expect(clippy::panic, reason = "it is what is tested")]
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
         match self {
             Self::NeverReturns => std::future::pending().await,
@@ -74,7 +75,7 @@ async fn a_broken_exporter_costs_its_spans_and_nothing_else() {
             Broken::Panics => {
                 assert!(!is_flushed && is_over);
                 assert_eq!((counts.queued, counts.exported), (0, 0), "{counts:?}");
-                assert!(counts.dropped >= all - 100, "{counts:?}");
+                assert_eq!(counts.dropped + counts.failed, all, "{counts:?}");
             }
         }
     }

@@ -169,8 +169,7 @@ async fn traced(seed: u64, lives: &[(u64, bool)]) -> (Found, u64) {
             Ok(_) => break,
             Err(_) if is_dead => {}
             Err(RunError::Waiting { .. }) => tokio::time::sleep(Duration::from_secs(61)).await,
-            Err(RunError::Node { .. }) => {}
-            Err(error) => panic!("seed {seed}: {error}"),
+            Err(error) => assert!(matches!(error, RunError::Node { .. }), "seed {seed}: {error}"),
         }
     }
     let spans = spans.0.lock().unwrap().clone();

@@ -57,8 +57,10 @@ pub(crate) fn level(span: &SpanData) -> Level {
         () if has("graph.step.visits") => Level::Step,
         () if has("graph.visit") => Level::Visit,
         () if has("graph.attempts") => Level::Call,
-        () if has("graph.attempt") => Level::Attempt,
-        () => panic!("what is {span:?}?"),
+        () => {
+            assert!(has("graph.attempt"), "what is {span:?}?");
+            Level::Attempt
+        }
     }
 }
 

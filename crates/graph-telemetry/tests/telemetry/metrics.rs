@@ -77,8 +77,10 @@ async fn measured() -> (Metrics, Judge, MemoryStore) {
             match started.await {
                 Ok(_) => break,
                 Err(RunError::Waiting { .. }) if seed % 5 == 0 && resumes > 0 => break,
-                Err(RunError::Waiting { .. } | RunError::Node { .. }) => resumes += 1,
-                Err(error) => panic!("{error}"),
+                Err(error) => {
+                    assert!(matches!(error, RunError::Waiting { .. } | RunError::Node { .. }), "{error}");
+                    resumes += 1;
+                }
             }
             tokio::time::sleep(Duration::from_secs(61)).await;
             started = runtime.resume(graph.clone(), &run).await.unwrap();
