@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use graph_compiler::graph_files;
-use graph_diagram::{Dag, Diagram};
+use graph_diagram::{Dag, Diagram, ReportEntry, TopologyDocument, ValidationReport};
 use graph_runtime::Machine;
 use graph_runtime::dynamic::{Interpreted, Library, Toolbox};
 use graph_runtime::machine::Topology;
@@ -161,6 +161,11 @@ fn a_topology_is_read_back() {
             let json = serde_json::to_string(&topology).unwrap();
             let read: Topology<String> = serde_json::from_str(&json).unwrap();
             assert_eq!(read, topology, "{}", graph.id());
+            let document = TopologyDocument::new(topology.clone(), []);
+            assert!(document.report.ok, "{}: {:?}", graph.id(), document.report);
+            let json = serde_json::to_string(&document).unwrap();
+            assert_eq!(serde_json::from_str::<TopologyDocument>(&json).unwrap(), document, "{}", graph.id());
+            assert_eq!(serde_json::from_str::<Topology<String>>(&json).unwrap(), topology, "{}", graph.id());
             let dag = Diagram::of(graph.graph().topology()).dag();
             let json = serde_json::to_string(&dag).unwrap();
             assert_eq!(serde_json::from_str::<Dag>(&json).unwrap(), dag);
@@ -170,6 +175,41 @@ fn a_topology_is_read_back() {
             assert!(dag.graph_edges.iter().all(|edge| is_there(&edge.from_state_id) && is_there(&edge.to_state_id)));
         }
     }
+}
+
+/// Returns the messages of a report.
+fn messages(entries: &[ReportEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| entry.message.as_str()).collect()
+}
+
+/// A topology of another program may have mistakes.
+#[test]
+fn a_report_finds_what_does_not_fit() {
+    let (_, graphs) = sets().into_iter().find(|(set, _)| *set == "graphs").unwrap();
+    let order = graphs.iter().find(|graph| graph.id() == "shop/order").unwrap();
+    let topology = order.graph().named_topology();
+    assert_eq!(ValidationReport::of(&topology).warnings, []);
+    let mut wrong = topology.clone();
+    wrong.nodes[0].edges[0].to = Some("nowhere".to_owned());
+    let report = ValidationReport::of(&wrong);
+    assert!(!report.ok);
+    assert_eq!(messages(&report.errors), ["`look_up` names `nowhere`, which does not exist"]);
+    let unreached = ["is_available", "charge_card", "shipped", "back_order", "refused"];
+    assert_eq!(messages(&report.warnings), unreached.map(|node| format!("no run reaches `{node}`")));
+    let mut wrong = topology.clone();
+    wrong.start.clear();
+    assert_eq!(messages(&ValidationReport::of(&wrong).errors), ["the graph has no start"]);
+    let mut wrong = topology.clone();
+    wrong.start = vec!["elsewhere".to_owned()];
+    assert_eq!(messages(&ValidationReport::of(&wrong).errors), ["a run begins at `elsewhere`, which does not exist"]);
+    let mut wrong = topology.clone();
+    let twin = wrong.nodes[0].clone();
+    wrong.nodes.push(twin);
+    assert_eq!(messages(&ValidationReport::of(&wrong).errors), ["there are two nodes `look_up`"]);
+    let mut wrong = topology;
+    wrong.nodes[0].edges.clear();
+    let report = ValidationReport::of(&wrong);
+    assert!(messages(&report.warnings).contains(&"a run ends at `look_up`, which is no `return`"), "{report:?}");
 }
 
 /// Texts that mean something in the formats, or to a browser.

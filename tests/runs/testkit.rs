@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use graph_runtime::store::Wait;
-use graph_runtime::testing::{Answer, FakeCall, Fakes, Script, TestBed, WaitReply, graph_test, in_virtual_time};
+use graph_runtime::testing::{
+    FakeAnswer, FakeCall, FakeScript, Fakes, TestBed, WaitReply, graph_test, in_virtual_time,
+};
 use graph_runtime::{ActionError, Status, Value};
 use serde_json::json;
 use state_graphs::{
@@ -15,9 +17,9 @@ use state_graphs::{
 /// A shop where everything is in stock and costs three euros.
 fn shop() -> Fakes {
     let found = order::ShopLookUpResult { price_cents: 300, in_stock: 9 };
-    Fakes::new().on(order::tools::SHOP_LOOK_UP, Script::returns(found)).on(
+    Fakes::new().on(order::tools::SHOP_LOOK_UP, FakeScript::returns(found)).on(
         order::tools::SHOP_CHARGE_CARD,
-        Script::always(Answer::with(|_, params: order::ShopChargeCard| {
+        FakeScript::always(FakeAnswer::with(|_, params: order::ShopChargeCard| {
             Ok(order::ShopChargeCardResult {
                 receipt: format!("{} for {}", params.price_cents * params.quantity, params.card),
             })
@@ -75,7 +77,7 @@ async fn people_answer_and_time_passes(bed: TestBed) {
     let inputs = approved_refund::Inputs { receipt: "r-1".to_owned(), cents: 300 };
     let refunds = || {
         let result = approved_refund::ShopRefundResult { refund: "f-1".to_owned() };
-        Fakes::new().on(approved_refund::tools::SHOP_REFUND, Script::of([Answer::returns(result)]))
+        Fakes::new().on(approved_refund::tools::SHOP_REFUND, FakeScript::of([FakeAnswer::returns(result)]))
     };
     let asked = bed.clone().on_wait(|wait| match &wait.ask {
         Some(ask) => {
@@ -132,9 +134,9 @@ async fn signals_end_waits(bed: TestBed) {
 async fn texts_and_delays_are_in_virtual_time(bed: TestBed) {
     let shop = shop().on(
         order::tools::SHOP_LOOK_UP,
-        Script::of([
-            Answer::fails_once_more("busy").after(Duration::from_secs(3600)),
-            Answer::with(|call, _| {
+        FakeScript::of([
+            FakeAnswer::fails_once_more("busy").after(Duration::from_secs(3600)),
+            FakeAnswer::with(|call, _| {
                 call.emit_text("nine ");
                 call.emit_text("are there");
                 Ok(order::ShopLookUpResult { price_cents: 300, in_stock: 9 })
@@ -190,7 +192,7 @@ fn assertions_that_do_not_hold_say_why() {
     assert!(said.contains("nothing.jsonl cannot be read") && said.contains("UPDATE_GOLDEN=1 writes it"), "{said}");
     let said = refused(async |bed| {
         let sold_out = order::ShopLookUpResult { price_cents: 300, in_stock: 0 };
-        let shop = shop().on(order::tools::SHOP_LOOK_UP, Script::returns(sold_out));
+        let shop = shop().on(order::tools::SHOP_LOOK_UP, FakeScript::returns(sold_out));
         run(&bed, &shop).await.assert_journal("tests/runs/journals/order.jsonl");
     });
     assert!(said.contains("-") && said.contains(r#"+{"#) && said.contains("back_order"), "{said}");
@@ -216,7 +218,7 @@ fn a_crash_finds_what_depends_on_the_process() {
                 *made += 1;
                 let price_cents = 100 * *made;
                 let found = order::ShopLookUpResult { price_cents, in_stock: 9 };
-                let shop = shop().on(order::tools::SHOP_LOOK_UP, Script::returns(found));
+                let shop = shop().on(order::tools::SHOP_LOOK_UP, FakeScript::returns(found));
                 (Order::new(shop.clone()), shop)
             },
             tea(),
@@ -228,7 +230,7 @@ fn a_crash_finds_what_depends_on_the_process() {
 
 #[graph_test]
 async fn a_failure_leads_where_the_graph_says(bed: TestBed) {
-    let declined = Script::always(Answer::with(|_, _| Err(ActionError::permanent("no money"))));
+    let declined = FakeScript::always(FakeAnswer::with(|_, _| Err(ActionError::permanent("no money"))));
     let shop = shop().on(order::tools::SHOP_CHARGE_CARD, declined);
     let run = bed.run(Order::new(shop), tea()).await;
     run.assert_path([order::Node::LookUp, order::Node::IsAvailable, order::Node::ChargeCard, order::Node::Refused]);

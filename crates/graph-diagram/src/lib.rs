@@ -13,6 +13,7 @@
 //! ```
 
 mod dag;
+mod document;
 mod dot;
 mod drawing;
 mod mermaid;
@@ -20,6 +21,7 @@ mod svg;
 mod text;
 
 pub use dag::{Dag, DagGraphEdge, DagTaskNode};
+pub use document::{FiredEdge, FiredNode, FiredRun, ReportEntry, TopologyDocument, ValidationReport};
 pub use graph_engine::machine::Topology;
 pub use graph_proof::history::Traversal;
 

@@ -145,7 +145,7 @@ pub enum Emission {
     /// A value of the tool's own.
     #[non_exhaustive]
     Custom {
-        /// What it is.
+        /// Its name.
         name: String,
         /// The value.
         data: Value,

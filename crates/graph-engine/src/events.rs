@@ -1,6 +1,6 @@
 //! The events of runs as owned values: streams of those that happen, and the journal as the log of those that lasted.
 //!
-//! An event that is in a run's journal has a [`Cursor`]. It is computed from its record alone, so a stream and the journal give the
+//! An event that is in a run's journal has a [`EventCursor`]. It is computed from its record alone, so a stream and the journal give the
 //! same event. The other events are about work in progress: they are lost if nobody watches.
 
 mod follow;
@@ -49,7 +49,7 @@ pub struct RunEvent<N = String> {
     pub at: SystemTime,
     /// Its place in the journal of the run, if it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<Cursor>,
+    pub cursor: Option<EventCursor>,
     /// The content.
     #[serde(flatten)]
     pub kind: EventKind<N>,
@@ -150,7 +150,7 @@ pub enum EventKind<N = String> {
         /// The call.
         #[serde(flatten)]
         call: AttemptedCall<N>,
-        /// What it is.
+        /// Its name.
         name: String,
         /// The value.
         data: Value,
@@ -203,7 +203,7 @@ pub enum Mode {
     Custom,
 }
 
-/// Which events a stream has. The default is all but those of [`Mode::Values`].
+/// The choice of events that a stream has. The default is all but those of [`Mode::Values`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EventFilter {
     /// Only those of this run and of the runs inside it.
@@ -284,22 +284,22 @@ impl RunEvent {
 ///
 /// ```
 /// # use graph_engine as graph_runtime;
-/// use graph_runtime::events::Cursor;
+/// use graph_runtime::events::EventCursor;
 ///
-/// let cursor: Cursor = "order-17@12.0".parse()?;
+/// let cursor: EventCursor = "order-17@12.0".parse()?;
 /// assert_eq!((cursor.run().as_str(), cursor.record(), cursor.index()), ("order-17", 12, 0));
 /// assert_eq!(cursor.to_string(), "order-17@12.0");
-/// assert!("order-17@12".parse::<Cursor>().is_err());
-/// # Ok::<(), graph_runtime::events::CursorError>(())
+/// assert!("order-17@12".parse::<EventCursor>().is_err());
+/// # Ok::<(), graph_runtime::events::EventCursorError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Cursor {
+pub struct EventCursor {
     run: RunId,
     record: u64,
     index: u32,
 }
 
-impl Cursor {
+impl EventCursor {
     /// Returns the run.
     pub fn run(&self) -> &RunId {
         &self.run
@@ -319,12 +319,12 @@ impl Cursor {
 /// A text that is no cursor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no cursor: a cursor is the text `RUN@RECORD.INDEX` that came with an event")]
-pub struct CursorError {
+pub struct EventCursorError {
     text: String,
 }
 
-impl FromStr for Cursor {
-    type Err = CursorError;
+impl FromStr for EventCursor {
+    type Err = EventCursorError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let number = |digits: &str| {
@@ -338,23 +338,23 @@ impl FromStr for Cursor {
             let index = u32::try_from(number(index)?).ok()?;
             Some(Self { run: RunId::new(run).ok()?, record: number(record)?, index })
         };
-        read().ok_or_else(|| CursorError { text: text.to_owned() })
+        read().ok_or_else(|| EventCursorError { text: text.to_owned() })
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for EventCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}.{}", self.run, self.record, self.index)
     }
 }
 
-impl Serialize for Cursor {
+impl Serialize for EventCursor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Cursor {
+impl<'de> Deserialize<'de> for EventCursor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
@@ -371,14 +371,14 @@ fn read_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D
 
 /// The run that events are about.
 #[derive(Debug, Clone)]
-struct Origin {
+struct EventOrigin {
     run: RunId,
     root: RunId,
     graph: Option<GraphId>,
     parent: Option<Parent>,
 }
 
-impl Origin {
+impl EventOrigin {
     /// The origin of the events of a journal, by its first record. The root of a nested run is the outermost run that is known:
     /// the run around it.
     fn of(run: &RunId, start: &Start) -> Self {
@@ -400,7 +400,7 @@ impl Origin {
         let at = timestamp::parse(&record.at).unwrap_or(SystemTime::UNIX_EPOCH);
         let (origin, record, kinds) = (self.clone(), record.seq, kinds(record.entry));
         kinds.into_iter().zip(0..).map(move |(kind, index)| {
-            let cursor = Some(Cursor { run: origin.run.clone(), record, index });
+            let cursor = Some(EventCursor { run: origin.run.clone(), record, index });
             RunEvent { cursor, ..origin.event(at, kind) }
         })
     }

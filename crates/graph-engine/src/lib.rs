@@ -156,7 +156,7 @@ pub mod __private {
     /// A compiled graph, resolved when it is first used.
     pub type LazyGraph = std::sync::LazyLock<CompiledGraph>;
 
-    /// Takes the place of an event: without the feature `events`, there are none.
+    /// Takes the place of an event where the feature `events` is off.
     #[cfg(not(feature = "events"))]
     pub type EventOf<N> = (std::convert::Infallible, N);
 

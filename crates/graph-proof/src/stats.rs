@@ -164,7 +164,7 @@ impl Stats {
     pub fn add(&mut self, run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Result<(), JournalError> {
         let verified = VerifiedJournal::new(run, records, key)?;
         let (at, start) = verified.start()?;
-        let mut reading = Reading::new(&at);
+        let mut reading = ReadJournal::new(&at);
         for index in 1..verified.count() {
             if let Some(record) = verified.record(index) {
                 reading.read(record?);
@@ -214,7 +214,7 @@ impl NodeStats {
 }
 
 /// A journal that is read record by record.
-struct Reading {
+struct ReadJournal {
     stats: GraphStats,
     /// When the last step, resume or wait was recorded: the next step begins there.
     last: Option<SystemTime>,
@@ -232,7 +232,7 @@ struct Reading {
     status: Option<Status>,
 }
 
-impl Reading {
+impl ReadJournal {
     /// Begins with the time of the first record.
     fn new(at: &str) -> Self {
         Self {

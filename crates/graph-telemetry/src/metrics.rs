@@ -109,7 +109,7 @@ struct Series {
     commits: Family<OfGraph, Counter>,
     records: Family<OfGraph, Counter>,
     seconds: Latency,
-    known: Mutex<Known>,
+    known: Mutex<KnownSeries>,
 }
 
 /// The histograms of the visits of each node.
@@ -123,15 +123,15 @@ impl Default for Latency {
 
 /// What is known of graphs and runs.
 #[derive(Default)]
-struct Known {
+struct KnownSeries {
     graphs: HashMap<Box<str>, Arc<GraphSeries>>,
-    runs: HashMap<RunId, RunFacts>,
+    runs: HashMap<RunId, MeasuredRun>,
     /// How many nodes have series.
     nodes: usize,
 }
 
 /// A run in progress, or one that is about to start.
-struct RunFacts {
+struct MeasuredRun {
     graph: Arc<GraphSeries>,
     is_resumed: bool,
     is_in_progress: bool,
@@ -243,7 +243,7 @@ impl Series {
     }
 
     /// Returns the series of a graph.
-    fn graph(&self, known: &mut Known, id: &str) -> Arc<GraphSeries> {
+    fn graph(&self, known: &mut KnownSeries, id: &str) -> Arc<GraphSeries> {
         let name = if known.graphs.len() < MOST_NODES || known.graphs.contains_key(id) { id } else { OTHER };
         if let Some(graph) = known.graphs.get(name) {
             return Arc::clone(graph);
@@ -305,7 +305,7 @@ impl Series {
         series.commits.inc();
         series.records.inc_by(new);
         if is_whole {
-            known.runs.insert(run.clone(), RunFacts { graph: series, is_resumed, is_in_progress: false });
+            known.runs.insert(run.clone(), MeasuredRun { graph: series, is_resumed, is_in_progress: false });
         }
     }
 
@@ -313,7 +313,7 @@ impl Series {
         let mut known = lock(&self.known);
         let series = self.graph(&mut known, graph);
         let labels = OfGraph { graph: Arc::clone(&series.name) };
-        let facts = RunFacts { graph: series, is_resumed: false, is_in_progress: false };
+        let facts = MeasuredRun { graph: series, is_resumed: false, is_in_progress: false };
         let facts = known.runs.entry(run.clone()).or_insert(facts);
         let began = if facts.is_resumed { &self.resumed } else { &self.started };
         began.get_or_create(&labels).inc();

@@ -80,9 +80,9 @@ pub fn in_virtual_time<T>(body: impl AsyncFnOnce(TestBed) -> T) -> T {
 }
 
 /// The people of a test: each may answer every question.
-struct People;
+struct TestPeople;
 
-impl AnswerKeys for People {
+impl AnswerKeys for TestPeople {
     fn holder(&self, key: &Fingerprint, _: Option<&str>) -> Result<KeyHolder, String> {
         let people = (0..MOST_PEOPLE).map(|number| (number, person(number).public()));
         let mut known = people.filter(|(_, public)| public.fingerprint() == *key);
@@ -96,7 +96,7 @@ fn person(number: u8) -> SecretKey {
 }
 
 /// The end of one process.
-enum ProcessEnd<O> {
+enum TestProcessEnd<O> {
     Over(Box<Result<graph_engine::Finished<O>, RunError>>),
     Died,
 }
@@ -143,7 +143,7 @@ impl TestBed {
     /// Never: its pattern is valid.
     pub fn process(&self, store: impl Store) -> Builder {
         let builder = Runtime::builder().store(store).clock(Arc::clone(&self.clock) as _).sign_with(self.key());
-        let builder = builder.encrypt_with(self.encryption_key()).answer_keys(|| People).events(EVENTS);
+        let builder = builder.encrypt_with(self.encryption_key()).answer_keys(|| TestPeople).events(EVENTS);
         builder.grant("*").expect("a valid pattern")
     }
 
@@ -218,13 +218,13 @@ impl TestBed {
         for _ in 0..MOST_WAITS {
             let ended = self.process_once(&graph, &inputs, store.clone(), has_begun, &mut events).await;
             let outcome = match ended {
-                ProcessEnd::Died => {
+                TestProcessEnd::Died => {
                     // A process that died before its first commit left no run.
                     has_begun = self.disk.find(&self.id).await.is_ok();
                     store = DyingStore::after(self.disk.clone(), 0);
                     continue;
                 }
-                ProcessEnd::Over(outcome) => *outcome,
+                TestProcessEnd::Over(outcome) => *outcome,
             };
             has_begun = true;
             let is_over = match &outcome {
@@ -252,7 +252,7 @@ impl TestBed {
         store: DyingStore,
         has_begun: bool,
         events: &mut Vec<RunEvent>,
-    ) -> ProcessEnd<G::Output>
+    ) -> TestProcessEnd<G::Output>
     where
         G::Inputs: Clone,
     {
@@ -275,12 +275,12 @@ impl TestBed {
         };
         let outcome = match begun {
             Ok(run) => run.await,
-            Err(_) if store.is_dead() => return ProcessEnd::Died,
+            Err(_) if store.is_dead() => return TestProcessEnd::Died,
             Err(error) => panic!("the run cannot begin: {error}"),
         };
         drop(runtime);
         events.extend(reading.await.expect("the reader of the events does not panic"));
-        if store.is_dead() { ProcessEnd::Died } else { ProcessEnd::Over(Box::new(outcome)) }
+        if store.is_dead() { TestProcessEnd::Died } else { TestProcessEnd::Over(Box::new(outcome)) }
     }
 
     /// Lets something happen to a run that waits. Returns whether anything can happen.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use graph_engine::{ActionError, Call, RunId};
 use graph_model::value::{AsView, FromValue, Map, Value};
 
-use crate::script::{ErasedScript, Reply, Script};
+use crate::script::{ErasedScript, FakeReply, FakeScript};
 
 /// A tool of a graph, with the types of its parameters and its result. The module of a graph has one for each tool, in `tools`.
 pub struct FakeTool<P, R> {
@@ -66,7 +66,7 @@ pub struct FakeCall {
     pub params: Value,
 }
 
-/// The tools of every graph, for tests: each answers as its [`Script`] says, and keeps its calls. Clones share all.
+/// The tools of every graph, for tests: each answers as its [`FakeScript`] says, and keeps its calls. Clones share all.
 ///
 /// The module of each graph implements its `Actions` for it, if the feature `testing` is on. A tool without a script fails, and so
 /// does one whose script has no answer left. No built-in tool runs.
@@ -83,7 +83,7 @@ struct FakeState {
     calls: Vec<(FakeCall, Value)>,
     /// The answers by the idempotency key of the call, the number of the attempt, and how many answers of people it has: a call that a
     /// crash repeats gets the same.
-    answered: HashMap<(String, u32, usize), (Reply, Duration)>,
+    answered: HashMap<(String, u32, usize), (FakeReply, Duration)>,
     /// The calls without an answer, as texts.
     unscripted: Vec<String>,
 }
@@ -104,14 +104,18 @@ impl Default for Fakes {
 impl<R> Fakes<R> {
     /// Sets the script of a tool.
     #[must_use]
-    pub fn on<P: FromValue + 'static, V: AsView + 'static>(self, tool: FakeTool<P, V>, script: Script<P, V>) -> Self {
+    pub fn on<P: FromValue + 'static, V: AsView + 'static>(
+        self,
+        tool: FakeTool<P, V>,
+        script: FakeScript<P, V>,
+    ) -> Self {
         self.state().scripts.insert(tool.id.to_owned(), ErasedScript::of(script));
         self
     }
 
     /// Sets the script of a tool whose id the graph computes.
     #[must_use]
-    pub fn on_computed(self, id: &str, script: Script<Map<String, Value>, Value>) -> Self {
+    pub fn on_computed(self, id: &str, script: FakeScript<Map<String, Value>, Value>) -> Self {
         self.state().scripts.insert(id.to_owned(), ErasedScript::of(script));
         self
     }

@@ -2,7 +2,7 @@
 //!
 //! | item | |
 //! |---|---|
-//! | [`Fakes`] | the tools of every graph, which answer as their [`Script`]s say |
+//! | [`Fakes`] | the tools of every graph, which answer as their [`FakeScript`]s say |
 //! | [`TestBed`] | a store, keys and a clock for runs in virtual time |
 //! | [`TestRun`] | a run that is over, with its events and its journal, and assertions about it |
 //! | [`TestBed::crash_at_each_commit`] | the same run, whose process dies after each of its commits |
@@ -24,5 +24,5 @@ mod test_run;
 pub use bed::{TestBed, WaitReply, in_virtual_time};
 pub use dying::DyingStore;
 pub use fakes::{FakeCall, FakeTool, Fakes, fake};
-pub use script::{Answer, Script};
+pub use script::{FakeAnswer, FakeScript};
 pub use test_run::TestRun;

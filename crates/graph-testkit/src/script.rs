@@ -8,18 +8,18 @@ use graph_engine::{ActionError, Call};
 use graph_model::value::{AsView, FromValue, Value};
 
 /// A function that answers a call.
-pub(crate) type Reply = Arc<dyn Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync>;
+pub(crate) type FakeReply = Arc<dyn Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync>;
 
 /// A function that answers a call, with the types of the tool.
-type TypedReply<P, R> = Arc<dyn Fn(&Call, P) -> Result<R, ActionError> + Send + Sync>;
+type TypedFakeReply<P, R> = Arc<dyn Fn(&Call, P) -> Result<R, ActionError> + Send + Sync>;
 
 /// One answer of a tool whose parameters are `P` and whose result is `R`.
-pub struct Answer<P, R> {
-    reply: TypedReply<P, R>,
+pub struct FakeAnswer<P, R> {
+    reply: TypedFakeReply<P, R>,
     delay: Duration,
 }
 
-impl<P, R> Answer<P, R> {
+impl<P, R> FakeAnswer<P, R> {
     /// The tool returns a value.
     pub fn returns(value: R) -> Self
     where
@@ -58,15 +58,15 @@ impl<P, R> Answer<P, R> {
     }
 }
 
-impl<P, R> Clone for Answer<P, R> {
+impl<P, R> Clone for FakeAnswer<P, R> {
     fn clone(&self) -> Self {
         Self { reply: Arc::clone(&self.reply), delay: self.delay }
     }
 }
 
-impl<P, R> fmt::Debug for Answer<P, R> {
+impl<P, R> fmt::Debug for FakeAnswer<P, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("delay", &self.delay).finish_non_exhaustive()
+        f.debug_struct("FakeAnswer").field("delay", &self.delay).finish_non_exhaustive()
     }
 }
 
@@ -75,29 +75,29 @@ impl<P, R> fmt::Debug for Answer<P, R> {
 /// ```
 /// use std::time::Duration;
 ///
-/// use graph_testkit::{Answer, Script};
+/// use graph_testkit::{FakeAnswer, FakeScript};
 ///
 /// // Two calls fail, each after ten seconds. The third one succeeds, and there is no fourth.
-/// let busy: Answer<String, i64> = Answer::fails_once_more("busy").after(Duration::from_secs(10));
-/// let script = Script::of([busy.clone(), busy, Answer::returns(900)]);
+/// let busy: FakeAnswer<String, i64> = FakeAnswer::fails_once_more("busy").after(Duration::from_secs(10));
+/// let script = FakeScript::of([busy.clone(), busy, FakeAnswer::returns(900)]);
 /// // Each call succeeds.
-/// let always: Script<String, i64> = Script::always(Answer::returns(900));
+/// let always: FakeScript<String, i64> = FakeScript::always(FakeAnswer::returns(900));
 /// # drop((script, always));
 /// ```
-pub struct Script<P, R> {
-    answers: Vec<Answer<P, R>>,
+pub struct FakeScript<P, R> {
+    answers: Vec<FakeAnswer<P, R>>,
     repeats: bool,
 }
 
-impl<P, R> Script<P, R> {
+impl<P, R> FakeScript<P, R> {
     /// The first call gets the first answer, and so on. A call after the last one fails, and so does the test that asserts about the
     /// run.
-    pub fn of(answers: impl IntoIterator<Item = Answer<P, R>>) -> Self {
+    pub fn of(answers: impl IntoIterator<Item = FakeAnswer<P, R>>) -> Self {
         Self { answers: answers.into_iter().collect(), repeats: false }
     }
 
     /// Every call gets this answer.
-    pub fn always(answer: Answer<P, R>) -> Self {
+    pub fn always(answer: FakeAnswer<P, R>) -> Self {
         Self { answers: vec![answer], repeats: true }
     }
 
@@ -106,7 +106,7 @@ impl<P, R> Script<P, R> {
     where
         R: Clone + Send + Sync + 'static,
     {
-        Self::always(Answer::returns(value))
+        Self::always(FakeAnswer::returns(value))
     }
 
     /// The tool must not be called.
@@ -115,24 +115,24 @@ impl<P, R> Script<P, R> {
     }
 }
 
-impl<P, R> fmt::Debug for Script<P, R> {
+impl<P, R> fmt::Debug for FakeScript<P, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Script").field("answers", &self.answers).field("repeats", &self.repeats).finish()
+        f.debug_struct("FakeScript").field("answers", &self.answers).field("repeats", &self.repeats).finish()
     }
 }
 
 /// A script for values: modules of different graphs have types of their own for the same tool.
 pub(crate) struct ErasedScript {
-    answers: Vec<(Reply, Duration)>,
+    answers: Vec<(FakeReply, Duration)>,
     repeats: bool,
     /// How many calls it has answered.
     pub(crate) used: usize,
 }
 
 impl ErasedScript {
-    pub(crate) fn of<P: FromValue + 'static, R: AsView + 'static>(script: Script<P, R>) -> Self {
+    pub(crate) fn of<P: FromValue + 'static, R: AsView + 'static>(script: FakeScript<P, R>) -> Self {
         let answers = script.answers.into_iter().map(|answer| {
-            let reply: Reply = Arc::new(move |call, params| {
+            let reply: FakeReply = Arc::new(move |call, params| {
                 let params = P::from_value(params);
                 let misfit = |error| ActionError::permanent(format!("the parameters do not fit the script: {error}"));
                 (answer.reply)(call, params.map_err(misfit)?).map(|result| result.view().to_plain_value())
@@ -143,7 +143,7 @@ impl ErasedScript {
     }
 
     /// Returns the answer for the next call; `None` if there is no more.
-    pub(crate) fn next(&mut self) -> Option<(Reply, Duration)> {
+    pub(crate) fn next(&mut self) -> Option<(FakeReply, Duration)> {
         let at = if self.repeats { 0 } else { self.used };
         let (reply, delay) = self.answers.get(at)?;
         self.used += 1;

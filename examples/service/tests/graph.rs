@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use graph_runtime::events::{EventKind, Mode};
-use graph_runtime::testing::{Answer, Fakes, Script, TestBed, TestRun, graph_test};
+use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes, TestBed, TestRun, graph_test};
 use graph_runtime::{Call, Edges, ItemId, Secret, Status, ToolSettings};
 use rusqlite::Connection;
 use service::graphs::fulfil::Actions as _;
@@ -17,29 +17,32 @@ fn shop() -> Fakes {
     let reserved = fulfil::ShopReserveResult { is_reserved: true, reservation: "r-1".to_owned(), amount_cents: 900 };
     let charged = fulfil::ShopChargeResult { receipt: "a receipt".to_owned() };
     Fakes::new()
-        .on(tools::SHOP_RESERVE, Script::returns(reserved))
+        .on(tools::SHOP_RESERVE, FakeScript::returns(reserved))
         // A day of virtual time takes no real time.
-        .on(tools::SHOP_CHARGE, Script::always(Answer::returns(charged).after(Duration::from_secs(24 * 60 * 60))))
-        .on(tools::SHOP_SHIP, Script::returns(fulfil::ShopShipResult { parcel: "parcel-1".to_owned() }))
-        .on(tools::SHOP_RELEASE, Script::returns(fulfil::ShopReleaseResult { quantity: 2 }))
+        .on(
+            tools::SHOP_CHARGE,
+            FakeScript::always(FakeAnswer::returns(charged).after(Duration::from_secs(24 * 60 * 60))),
+        )
+        .on(tools::SHOP_SHIP, FakeScript::returns(fulfil::ShopShipResult { parcel: "parcel-1".to_owned() }))
+        .on(tools::SHOP_RELEASE, FakeScript::returns(fulfil::ShopReleaseResult { quantity: 2 }))
 }
 
 /// A shop whose payment service does not answer a number of times.
 fn with_outages(times: usize) -> Fakes {
-    let outages = (0..times).map(|_| Answer::fails_once_more("the payment service does not answer"));
-    let charged = Answer::returns(fulfil::ShopChargeResult { receipt: "a receipt".to_owned() });
-    shop().on(tools::SHOP_CHARGE, Script::of(outages.chain([charged])))
+    let outages = (0..times).map(|_| FakeAnswer::fails_once_more("the payment service does not answer"));
+    let charged = FakeAnswer::returns(fulfil::ShopChargeResult { receipt: "a receipt".to_owned() });
+    shop().on(tools::SHOP_CHARGE, FakeScript::of(outages.chain([charged])))
 }
 
 /// A shop whose payment service declines the card.
 fn with_a_declined_card() -> Fakes {
-    shop().on(tools::SHOP_CHARGE, Script::of([Answer::fails("the card was declined")]))
+    shop().on(tools::SHOP_CHARGE, FakeScript::of([FakeAnswer::fails("the card was declined")]))
 }
 
 /// A shop that has nothing.
 fn sold_out() -> Fakes {
     let sold_out = fulfil::ShopReserveResult { is_reserved: false, reservation: String::new(), amount_cents: 0 };
-    shop().on(tools::SHOP_RESERVE, Script::returns(sold_out)).on(tools::SHOP_CHARGE, Script::never())
+    shop().on(tools::SHOP_RESERVE, FakeScript::returns(sold_out)).on(tools::SHOP_CHARGE, FakeScript::never())
 }
 
 fn tea() -> fulfil::Inputs {
@@ -97,7 +100,7 @@ async fn a_reservation_that_is_not_paid_is_released(bed: TestBed) {
 
 #[graph_test]
 async fn a_reservation_is_released_if_nobody_answers(bed: TestBed) {
-    let silent = shop().on(tools::SHOP_CHARGE, Script::always(Answer::fails_once_more("no answer")));
+    let silent = shop().on(tools::SHOP_CHARGE, FakeScript::always(FakeAnswer::fails_once_more("no answer")));
     order(&bed, &silent).await.assert_path([Reserve, Charge, Release, Refused]);
     assert_eq!(silent.calls_of(tools::SHOP_CHARGE).len(), 3);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use graph_runtime::answer::{AnswerKeys, KeyHolder};
 use graph_runtime::record::Visit;
-use graph_runtime::testing::{Fakes, Script};
+use graph_runtime::testing::{FakeScript, Fakes};
 use graph_runtime::{
     Edges, Fingerprint, MemoryStore, RunId, RunOutcome, Runtime, SecretKey, TokioClock, WorkerOptions,
 };
@@ -34,12 +34,15 @@ fn shop(plan: Plan) -> Fakes {
         invoice::ShopReserveResult { is_reserved: !plan.is_sold_out, reservation: "r-1".to_owned(), amount_cents: 900 };
     let withdrawn = invoice::ShopWithdrawResult { is_paid: plan.is_paid_at_last };
     Fakes::new()
-        .on(tools::SHOP_RESERVE, Script::returns(reserved))
-        .on(tools::SHOP_WRITE_INVOICE, Script::returns(invoice::ShopWriteInvoiceResult { invoice: "i-1".to_owned() }))
-        .on(tools::SHOP_REMIND, Script::returns(invoice::ShopRemindResult { reminders: 1 }))
-        .on(tools::SHOP_WITHDRAW, Script::returns(withdrawn))
-        .on(tools::SHOP_SHIP, Script::returns(invoice::ShopShipResult { parcel: "parcel-1".to_owned() }))
-        .on(tools::SHOP_RELEASE, Script::returns(invoice::ShopReleaseResult { quantity: 2 }))
+        .on(tools::SHOP_RESERVE, FakeScript::returns(reserved))
+        .on(
+            tools::SHOP_WRITE_INVOICE,
+            FakeScript::returns(invoice::ShopWriteInvoiceResult { invoice: "i-1".to_owned() }),
+        )
+        .on(tools::SHOP_REMIND, FakeScript::returns(invoice::ShopRemindResult { reminders: 1 }))
+        .on(tools::SHOP_WITHDRAW, FakeScript::returns(withdrawn))
+        .on(tools::SHOP_SHIP, FakeScript::returns(invoice::ShopShipResult { parcel: "parcel-1".to_owned() }))
+        .on(tools::SHOP_RELEASE, FakeScript::returns(invoice::ShopReleaseResult { quantity: 2 }))
 }
 
 /// The person who may let customers pay later.

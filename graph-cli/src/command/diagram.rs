@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use graph_diagram::Diagram;
+use graph_diagram::{Diagram, ReportEntry, TopologyDocument, Traversal};
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::history::traversal;
 use graph_runtime::{Machine, RunId};
@@ -56,13 +56,13 @@ enum DiagramFormat {
 }
 
 pub(crate) fn run(arguments: &DiagramArguments) -> CommandResult {
-    let (graph, diagram) = drawn(arguments)?;
+    let (graph, diagram, traversal) = drawn(arguments)?;
     let text = match arguments.format {
         DiagramFormat::Text => diagram.text(),
         DiagramFormat::Mermaid => diagram.mermaid(),
         DiagramFormat::Dot => diagram.dot(),
         DiagramFormat::Svg => diagram.svg(),
-        DiagramFormat::Json => to_string_pretty(&graph.graph().named_topology())? + "\n",
+        DiagramFormat::Json => to_string_pretty(&document(&graph, traversal.as_ref()))? + "\n",
         DiagramFormat::Dag => to_string_pretty(&diagram.dag())? + "\n",
     };
     match &arguments.output {
@@ -72,12 +72,27 @@ pub(crate) fn run(arguments: &DiagramArguments) -> CommandResult {
     Ok(CommandOutcome::Well)
 }
 
+/// Returns the topology with the warnings about the graph's file, and with the run that is named.
+fn document(graph: &Interpreted, traversal: Option<&Traversal>) -> TopologyDocument {
+    let found = graph.warnings().iter().map(|warning| ReportEntry {
+        message: warning.message.clone(),
+        code: Some(warning.code.id.to_owned()),
+        line: warning.place.position().map(|(line, _)| line),
+        node: None,
+    });
+    let document = TopologyDocument::new(graph.graph().named_topology(), found);
+    match traversal {
+        Some(traversal) => document.with(traversal),
+        None => document,
+    }
+}
+
 /// Returns the graph and its diagram, with the run that is named.
-fn drawn(arguments: &DiagramArguments) -> Result<(Interpreted, Diagram), Error> {
+fn drawn(arguments: &DiagramArguments) -> Result<(Interpreted, Diagram, Option<Traversal>), Error> {
     let Some(run) = &arguments.run else {
         let graph = named(&arguments.graph.clone().unwrap_or_default())?;
         let diagram = Diagram::of(graph.graph().topology());
-        return Ok((graph, diagram));
+        return Ok((graph, diagram, None));
     };
     let place = RunLocation::of(arguments.store.clone(), arguments.files.clone());
     let opened = StoredRunArguments::of(place, arguments.public_key.clone()).open()?;
@@ -88,6 +103,6 @@ fn drawn(arguments: &DiagramArguments) -> Result<(Interpreted, Diagram), Error> 
     };
     let of_run = |error| Error::new(format!("run {run}: {}", Error::from(error)));
     let traversal = traversal(&graph, run, &records, &opened.key).map_err(of_run)?;
-    let diagram = Diagram::of(graph.graph().topology()).with(traversal);
-    Ok((graph, diagram))
+    let diagram = Diagram::of(graph.graph().topology()).with(traversal.clone());
+    Ok((graph, diagram, Some(traversal)))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use graph_model::timestamp;
-use graph_runtime::events::{Cursor, EventKind, EventLogError, FollowedEvents, RunEvent};
+use graph_runtime::events::{EventCursor, EventKind, EventLogError, FollowedEvents, RunEvent};
 use graph_runtime::record::{Edit, End, Opened, Status, Visit};
 use graph_runtime::{RunId, Store};
 use serde_json::json;
@@ -34,7 +34,7 @@ pub(crate) struct WatchArguments {
     json: bool,
     /// Begin after the event with this cursor, which is in the events as JSON [default: at the run's beginning]
     #[arg(long, value_name = "CURSOR")]
-    from: Option<Cursor>,
+    from: Option<EventCursor>,
 }
 
 pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::events::{
-    Cursor, EventFilter, EventKind, EventLog, EventLogError, Events, FollowedEvents, Lagged, Mode, RunEvent,
+    EventCursor, EventFilter, EventKind, EventLog, EventLogError, Events, FollowedEvents, Lagged, Mode, RunEvent,
 };
 use graph_runtime::record::Entry;
 use graph_runtime::{
@@ -69,7 +69,7 @@ fn ready(events: &mut Events) -> Vec<Result<RunEvent, Lagged>> {
     std::iter::from_fn(|| events.next().now_or_never().flatten()).collect()
 }
 
-async fn log_of(store: &MemoryStore, run: &RunId, from: Option<Cursor>) -> Result<Vec<RunEvent>, EventLogError> {
+async fn log_of(store: &MemoryStore, run: &RunId, from: Option<EventCursor>) -> Result<Vec<RunEvent>, EventLogError> {
     let key = SecretKey::from_seed(&KEY).public();
     EventLog::new(Arc::new(store.clone()), key, run.clone(), from)?.read().await
 }
@@ -346,7 +346,7 @@ async fn streams_end_when_there_is_nothing_more() {
     assert_eq!(names(&all(first).await), ["started", "visit_started", "wait_opened"]);
     // The second reader begins where it was made.
     assert!(all(second).await.len() <= 3);
-    // Of a run that is not in progress, there are no events.
+    // Its process has left it.
     let mut following = runtime.follow(&id("run"), None).unwrap().unwrap();
     let mut begun = Vec::new();
     for _ in 0..2 {
@@ -424,7 +424,7 @@ async fn a_cursor_that_is_not_of_the_journal_is_refused() {
         "r/n@1.0",
         "run@1.4294967296",
     ] {
-        assert!(text.parse::<Cursor>().is_err(), "{text}");
+        assert!(text.parse::<EventCursor>().is_err(), "{text}");
     }
     let error = log_of(&store, &id("other"), None).await.unwrap_err();
     assert!(matches!(error, EventLogError::Store { .. }), "{error}");

@@ -16,7 +16,7 @@ use crate::services::RuntimeServices;
 use crate::status::Status;
 use crate::tool_caller::Request;
 
-/// A call that observers know of. They are told of its end when it is dropped: a call that a timeout or a cancel ends is dropped.
+/// A call that observers know of. Dropping it notifies them of the end: a timeout or a cancel ends a call by dropping it.
 pub(super) struct ObservedCall<'c> {
     context: &'c StepContext,
     job: &'c PendingCall<'c>,

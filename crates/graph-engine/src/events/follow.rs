@@ -17,7 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use crate::events::hub::Message;
-use crate::events::{Cursor, EventKind, EventLog, EventLogError, RunEvent};
+use crate::events::{EventCursor, EventKind, EventLog, EventLogError, RunEvent};
 use crate::record::SignedRecord;
 use crate::runtime::Runtime;
 use crate::status::Status;
@@ -41,7 +41,7 @@ impl FollowedEvents {
         store: Arc<dyn Store>,
         key: PublicKey,
         run: RunId,
-        from: Option<Cursor>,
+        from: Option<EventCursor>,
     ) -> Result<Self, EventLogError> {
         Ok(Self::new(EventLog::new(store, key, run, from)?, None, true))
     }
@@ -184,7 +184,7 @@ impl Runtime {
     /// # Errors
     ///
     /// If the cursor is of another run.
-    pub fn follow(&self, run: &RunId, from: Option<Cursor>) -> Result<Option<FollowedEvents>, EventLogError> {
+    pub fn follow(&self, run: &RunId, from: Option<EventCursor>) -> Result<Option<FollowedEvents>, EventLogError> {
         let (Some(store), Some(key)) = (&self.inner.store, &self.inner.key) else { return Ok(None) };
         let live = self.inner.events.as_ref().map(|hub| hub.subscribe());
         let log = EventLog::new(Arc::clone(store), key.public(), run.clone(), from)?;

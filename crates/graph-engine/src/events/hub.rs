@@ -15,7 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender};
 
 use crate::clock::Clock;
-use crate::events::{AttemptedCall, EventFilter, EventKind, Mode, Origin, RunEvent, milliseconds, of_visit};
+use crate::events::{AttemptedCall, EventFilter, EventKind, EventOrigin, Mode, RunEvent, milliseconds, of_visit};
 use crate::future::BoxFuture;
 use crate::machine::NodeEnum;
 use crate::observer::{CallAttempt, Emission, Event, Observer};
@@ -35,20 +35,20 @@ pub(crate) struct EventHub {
 #[derive(Default)]
 struct Shared {
     /// The runs that are in progress.
-    runs: Mutex<HashMap<RunId, Known>>,
+    runs: Mutex<HashMap<RunId, KnownRun>>,
     /// How many readers want the state after each step.
     values: AtomicUsize,
 }
 
 impl Shared {
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunId, Known>> {
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunId, KnownRun>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A run in progress.
-struct Known {
-    origin: Arc<Origin>,
+struct KnownRun {
+    origin: Arc<EventOrigin>,
     /// Whether it has a journal, whose records are its events.
     has_journal: bool,
 }
@@ -57,11 +57,11 @@ struct Known {
 #[derive(Clone)]
 pub(super) enum Message {
     /// Records were committed.
-    Records(Arc<Origin>, Arc<[SignedRecord]>),
+    Records(Arc<EventOrigin>, Arc<[SignedRecord]>),
     /// Something that is not in a journal happened.
     Live(Arc<RunEvent>),
     /// The run is not in progress any more.
-    Left(Arc<Origin>),
+    Left(Arc<EventOrigin>),
 }
 
 impl EventHub {
@@ -74,11 +74,11 @@ impl EventHub {
         self.sender.subscribe()
     }
 
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunId, Known>> {
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunId, KnownRun>> {
         self.shared.runs()
     }
 
-    fn origin(&self, run: &RunId) -> Option<Arc<Origin>> {
+    fn origin(&self, run: &RunId) -> Option<Arc<EventOrigin>> {
         self.runs().get(run).map(|known| Arc::clone(&known.origin))
     }
 
@@ -102,13 +102,13 @@ impl EventHub {
     }
 
     /// Remembers a run that begins or is resumed.
-    fn begin(&self, mut origin: Origin, has_journal: bool) -> Arc<Origin> {
+    fn begin(&self, mut origin: EventOrigin, has_journal: bool) -> Arc<EventOrigin> {
         let mut runs = self.runs();
         if let Some(outer) = origin.parent.as_ref().and_then(|parent| runs.get(&parent.run)) {
             origin.root.clone_from(&outer.origin.root);
         }
         let known = runs.entry(origin.run.clone());
-        let known = known.or_insert_with(|| Known { origin: Arc::new(origin), has_journal });
+        let known = known.or_insert_with(|| KnownRun { origin: Arc::new(origin), has_journal });
         Arc::clone(&known.origin)
     }
 
@@ -116,7 +116,7 @@ impl EventHub {
         let Some(first) = records.first() else { return };
         let origin = if first.seq == 0 {
             let Ok(Record { entry: Entry::Start(start), .. }) = serde_json::from_str(&first.body) else { return };
-            self.begin(Origin::of(run, &start), true)
+            self.begin(EventOrigin::of(run, &start), true)
         } else {
             match self.origin(run) {
                 Some(origin) => origin,
@@ -171,7 +171,7 @@ impl Observer for EventHub {
             Event::RunStarted { run, graph, steps, parent, .. } => {
                 let root = parent.map_or(*run, |parent| &parent.run).clone();
                 let (run, graph, parent) = ((*run).clone(), Some((*graph).clone()), (*parent).cloned());
-                self.begin(Origin { run: run.clone(), root, graph, parent }, false);
+                self.begin(EventOrigin { run: run.clone(), root, graph, parent }, false);
                 if self.runs().get(&run).is_some_and(|known| !known.has_journal) && *steps == 0 {
                     self.live(&run, || EventKind::Started { inputs: serde_json::Value::Null, entry: None });
                 }
@@ -199,7 +199,7 @@ impl Observer for EventHub {
                 let (origin, has_journal) = known.unwrap_or_else(|| {
                     // It was ended without its graph: no process has it in progress.
                     let (run, root) = ((*run).clone(), (*run).clone());
-                    (Arc::new(Origin { run, root, graph: None, parent: None }), false)
+                    (Arc::new(EventOrigin { run, root, graph: None, parent: None }), false)
                 });
                 if let (false, Some(end)) = (has_journal || self.is_unread(), end) {
                     let kind = EventKind::Ended { end: Box::new((*end).clone()) };
@@ -235,7 +235,7 @@ pub struct Lagged(
 /// runtime and all of its runs are gone. No run waits for it: see [`Lagged`].
 #[must_use = "a reader that reads nothing lags"]
 pub struct Events {
-    waiting: Waiting,
+    waiting: NextMessage,
     ready: VecDeque<RunEvent>,
     filter: EventFilter,
     /// The run with which the stream ends.
@@ -247,9 +247,9 @@ pub struct Events {
     shared: Arc<Shared>,
 }
 
-type Waiting = BoxFuture<'static, (Result<Message, RecvError>, Receiver<Message>)>;
+type NextMessage = BoxFuture<'static, (Result<Message, RecvError>, Receiver<Message>)>;
 
-fn wait(mut receiver: Receiver<Message>) -> Waiting {
+fn wait(mut receiver: Receiver<Message>) -> NextMessage {
     Box::pin(async move { (receiver.recv().await, receiver) })
 }
 

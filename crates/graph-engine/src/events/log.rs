@@ -6,7 +6,7 @@ use std::sync::Arc;
 use graph_model::name::RunId;
 use graph_signing::PublicKey;
 
-use crate::events::{Cursor, Origin, RunEvent};
+use crate::events::{EventCursor, EventOrigin, RunEvent};
 use crate::record::{Entry, Follower, JournalError, Record, SignedRecord};
 use crate::store::{Store, StoreError};
 
@@ -39,9 +39,9 @@ pub struct EventLog {
     pub(super) store: Arc<dyn Store>,
     run: RunId,
     follower: Follower,
-    origin: Option<Origin>,
+    origin: Option<EventOrigin>,
     /// The events up to this one were read before.
-    after: Option<Cursor>,
+    after: Option<EventCursor>,
 }
 
 /// Why the events of a run cannot be read.
@@ -73,7 +73,7 @@ pub enum EventLogError {
         /// The run.
         run: RunId,
         /// The cursor.
-        cursor: Cursor,
+        cursor: EventCursor,
     },
     /// The journal has no such event: it is another journal, or an older copy of it.
     #[error(
@@ -82,7 +82,7 @@ pub enum EventLogError {
     #[non_exhaustive]
     NoSuchEvent {
         /// The cursor.
-        cursor: Cursor,
+        cursor: EventCursor,
         /// How many records the journal has.
         records: u64,
     },
@@ -101,7 +101,12 @@ impl EventLog {
     /// # Errors
     ///
     /// If the cursor is of another run.
-    pub fn new(store: Arc<dyn Store>, key: PublicKey, run: RunId, from: Option<Cursor>) -> Result<Self, EventLogError> {
+    pub fn new(
+        store: Arc<dyn Store>,
+        key: PublicKey,
+        run: RunId,
+        from: Option<EventCursor>,
+    ) -> Result<Self, EventLogError> {
         if let Some(cursor) = from.as_ref().filter(|cursor| *cursor.run() != run) {
             return Err(EventLogError::OtherRun { run, cursor: cursor.clone() });
         }
@@ -114,7 +119,7 @@ impl EventLog {
         &self.run
     }
 
-    /// Returns the events that were added since the last call; empty if there are none.
+    /// Returns the events that were added since the last call.
     ///
     /// # Errors
     ///
@@ -152,7 +157,7 @@ impl EventLog {
         let records = self.follower.read(signed);
         let records = records.map_err(|source| EventLogError::Journal { run: self.run.clone(), source })?;
         if let Some(Record { entry: Entry::Start(start), .. }) = records.first() {
-            self.origin = Some(Origin::of(&self.run, start));
+            self.origin = Some(EventOrigin::of(&self.run, start));
         }
         let Some(origin) = &self.origin else { return Ok(Vec::new()) };
         let mut events: Vec<RunEvent> = records.into_iter().flat_map(|record| origin.events(record)).collect();

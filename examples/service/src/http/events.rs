@@ -13,7 +13,7 @@ use axum::response::sse::{Event, KeepAlive};
 use axum::routing::get;
 use futures_util::{Stream, StreamExt};
 use graph_runtime::Store;
-use graph_runtime::events::{Cursor, EventLogError, RunEvent};
+use graph_runtime::events::{EventCursor, EventLogError, RunEvent};
 use tokio::sync::watch;
 
 use super::{Problem, run_id};
@@ -37,10 +37,10 @@ async fn follow(
 }
 
 /// Returns the cursor of the last event that the client has.
-fn last_event(headers: &HeaderMap) -> Result<Option<Cursor>, Problem> {
+fn last_event(headers: &HeaderMap) -> Result<Option<EventCursor>, Problem> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let cursor = value.to_str().map_err(|_| "it is no text".to_owned()).and_then(|text| {
-        let cursor = text.parse::<Cursor>();
+        let cursor = text.parse::<EventCursor>();
         cursor.map_err(|error| error.to_string())
     });
     cursor.map(Some).map_err(|error| Problem(StatusCode::BAD_REQUEST, format!("Last-Event-ID: {error}")))
