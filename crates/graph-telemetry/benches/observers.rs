@@ -166,7 +166,7 @@ async fn main() {
             break;
         }
         for (at, (_, runtime)) in variants.iter().enumerate() {
-            // Each run stands between two without observers, so that the moods of the disk are the same for both.
+            // Each run is measured between two that have no observers, since the speed of the disk changes.
             let before = measure(&plain, &store, &graph, format!("n{round}-{at}-a")).await;
             let own = measure(runtime, &store, &graph, format!("o{round}-{at}")).await;
             let after = measure(&plain, &store, &graph, format!("n{round}-{at}-b")).await;
@@ -193,7 +193,7 @@ async fn grow(store: &SqliteStore, graph: &Interpreted, time: Duration) {
         Arc::new(otlp(silent())),
         Arc::new(Progress::to(File::options().write(true).open("/dev/full").unwrap())),
     ];
-    // What the store and the engine need by themselves.
+    // The store and the engine need memory too.
     let is_bare = std::env::var_os("BARE").is_some();
     let runtime = runtime(store, if is_bare { &[] } else { &own });
     let (began, mut next, mut steps) = (Instant::now(), Duration::ZERO, 0);

@@ -85,7 +85,7 @@ impl MetricConstructor<Histogram> for Durations {
 /// let runtime = Runtime::builder().observer(metrics.clone()).build()?;
 /// // The body of the answer to `GET /metrics`, whose `Content-Type` is `Metrics::CONTENT_TYPE`.
 /// let body = metrics.encode();
-/// # assert!(body.contains("# HELP graph_runs_started ") && body.ends_with("# EOF\n"));
+/// # assert!(body.ends_with("# EOF\n"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -109,7 +109,7 @@ struct Series {
     commits: Family<OfGraph, Counter>,
     records: Family<OfGraph, Counter>,
     seconds: Latency,
-    known: Mutex<Known>,
+    known: Mutex<KnownSeries>,
 }
 
 /// The histograms of the visits of each node.
@@ -121,17 +121,17 @@ impl Default for Latency {
     }
 }
 
-/// What is known of graphs and runs.
+/// The graphs and runs that were seen.
 #[derive(Default)]
-struct Known {
+struct KnownSeries {
     graphs: HashMap<Box<str>, Arc<GraphSeries>>,
-    runs: HashMap<RunId, RunFacts>,
+    runs: HashMap<RunId, CountedRun>,
     /// How many nodes have series.
     nodes: usize,
 }
 
 /// A run in progress, or one that is about to start.
-struct RunFacts {
+struct CountedRun {
     graph: Arc<GraphSeries>,
     is_resumed: bool,
     is_in_progress: bool,
@@ -243,7 +243,7 @@ impl Series {
     }
 
     /// Returns the series of a graph.
-    fn graph(&self, known: &mut Known, id: &str) -> Arc<GraphSeries> {
+    fn graph(&self, known: &mut KnownSeries, id: &str) -> Arc<GraphSeries> {
         let name = if known.graphs.len() < MOST_NODES || known.graphs.contains_key(id) { id } else { OTHER };
         if let Some(graph) = known.graphs.get(name) {
             return Arc::clone(graph);
@@ -300,12 +300,12 @@ impl Series {
             // The journal of a run that has ended, or still waits.
             return;
         }
-        // Of the journal of a run that is resumed, only the last record is new.
+        // Only the last record of a run that is resumed is new.
         let new = if is_resumed { 1 } else { records.len() as u64 };
         series.commits.inc();
         series.records.inc_by(new);
         if is_whole {
-            known.runs.insert(run.clone(), RunFacts { graph: series, is_resumed, is_in_progress: false });
+            known.runs.insert(run.clone(), CountedRun { graph: series, is_resumed, is_in_progress: false });
         }
     }
 
@@ -313,7 +313,7 @@ impl Series {
         let mut known = lock(&self.known);
         let series = self.graph(&mut known, graph);
         let labels = OfGraph { graph: Arc::clone(&series.name) };
-        let facts = RunFacts { graph: series, is_resumed: false, is_in_progress: false };
+        let facts = CountedRun { graph: series, is_resumed: false, is_in_progress: false };
         let facts = known.runs.entry(run.clone()).or_insert(facts);
         let began = if facts.is_resumed { &self.resumed } else { &self.started };
         began.get_or_create(&labels).inc();

@@ -18,9 +18,9 @@ use graph_model::name::RunId;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanExporter;
 
-use queue::{Queue, QueueOptions};
-use run::{Finished, Origin, RunTrace};
-use segments::{FirstRecord, is_beginning};
+use queue::{QueueOptions, SpanQueue};
+use run::{FinishedSpans, RunTrace, SpanOrigin};
+use segments::{JournalStart, is_beginning};
 
 /// Exports spans of runs: a trace for each tree of runs, with spans of its runs, segments, steps, visits, calls and attempts.
 ///
@@ -53,7 +53,7 @@ use segments::{FirstRecord, is_beginning};
 /// ```
 #[derive(Clone)]
 pub struct Traces {
-    inner: Arc<Inner>,
+    inner: Arc<TracesInner>,
 }
 
 /// How spans are exported.
@@ -83,8 +83,8 @@ pub struct SpanCounts {
 /// How many maps the runs in progress are kept in, so that threads rarely meet.
 const SHARDS: usize = 16;
 
-struct Inner {
-    queue: Arc<Queue>,
+struct TracesInner {
+    queue: Arc<SpanQueue>,
     clock: Option<Arc<dyn Clock>>,
     hasher: RandomState,
     shards: [Mutex<HashMap<RunId, RunTrace>>; SHARDS],
@@ -136,8 +136,8 @@ impl TracesBuilder {
     pub fn export(self, mut exporter: impl SpanExporter + 'static) -> io::Result<Traces> {
         let Self { options, resource, clock } = self;
         exporter.set_resource(&resource);
-        let queue = Queue::open(options, exporter)?;
-        let inner = Inner { queue, clock, hasher: RandomState::new(), shards: Default::default() };
+        let queue = SpanQueue::open(options, exporter)?;
+        let inner = TracesInner { queue, clock, hasher: RandomState::new(), shards: Default::default() };
         Ok(Traces { inner: Arc::new(inner) })
     }
 }
@@ -170,13 +170,13 @@ impl Traces {
     }
 }
 
-impl Drop for Inner {
+impl Drop for TracesInner {
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
-impl Inner {
+impl TracesInner {
     fn now(&self) -> SystemTime {
         self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock.now())
     }
@@ -194,8 +194,8 @@ impl Inner {
         }
     }
 
-    fn export(&self, finished: Finished) {
-        let Finished { spans, dropped } = finished;
+    fn export(&self, finished: FinishedSpans) {
+        let FinishedSpans { spans, dropped } = finished;
         if !spans.is_empty() {
             self.queue.push(spans);
         }
@@ -205,7 +205,7 @@ impl Inner {
     }
 
     /// Returns the place in a trace of the visit that called a nested run, if the run around it is known.
-    fn origin(&self, run: &RunId, step: u64) -> Option<Origin> {
+    fn origin(&self, run: &RunId, step: u64) -> Option<SpanOrigin> {
         self.shard(run).get(run).map(|outer| outer.origin_of(step))
     }
 
@@ -219,7 +219,7 @@ impl Inner {
         if !is_beginning(records) {
             return;
         }
-        let Some(first) = FirstRecord::read(run, records) else { return };
+        let Some(first) = JournalStart::read(run, records) else { return };
         let origin = first.parent.as_ref().and_then(|parent| self.origin(&parent.run, parent.step));
         let (trace, finished) = RunTrace::of_journal(first, origin, records);
         self.shard(run).insert(run.clone(), trace);

@@ -1,4 +1,4 @@
-//! The queue of finished spans, and the thread that exports them. Whoever adds spans never waits for it.
+//! The queue of finished spans, and the thread that exports them. Adding spans never waits for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,7 +27,7 @@ pub(super) struct QueueOptions {
 
 /// A queue of spans with a fixed size.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct SpanQueue {
     options: QueueOptions,
     state: Mutex<QueueState>,
     /// Notified when there is enough for the thread to do.
@@ -50,7 +50,7 @@ struct QueueState {
     is_broken: bool,
 }
 
-impl Queue {
+impl SpanQueue {
     /// Starts the thread that exports with `exporter`. It ends when the queue is closed.
     pub(super) fn open(options: QueueOptions, exporter: impl SpanExporter + 'static) -> io::Result<Arc<Self>> {
         let queue = Arc::new(Self { options, state: Mutex::default(), work: Condvar::new(), done: Condvar::new() });
@@ -187,7 +187,7 @@ impl Queue {
 }
 
 /// Notes that the thread has ended, also if the exporter panics.
-struct Over<'q>(&'q Queue);
+struct Over<'q>(&'q SpanQueue);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {

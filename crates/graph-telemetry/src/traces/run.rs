@@ -16,7 +16,7 @@ use opentelemetry::trace::{
 use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::traces::segments::{EndFacts, Facts, FirstRecord, PastSegments, Segment, StepFacts, VisitFacts, facts};
+use crate::traces::segments::{EndFacts, Facts, JournalStart, PastSegments, Segment, StepFacts, VisitFacts, facts};
 
 /// The maximum number of attempts at calls of a visit that have spans. A foreach over a long list would need as much memory as its items.
 const MOST_ATTEMPTS: usize = 1024;
@@ -80,14 +80,14 @@ impl Ids {
 
 /// The place in a trace of the visit that called a nested run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Origin {
+pub(super) struct SpanOrigin {
     trace: TraceId,
     visit: SpanId,
 }
 
 /// Spans that can be exported.
 #[derive(Debug, Default)]
-pub(super) struct Finished {
+pub(super) struct FinishedSpans {
     pub(super) spans: Vec<SpanData>,
     /// How many spans were not made.
     pub(super) dropped: u64,
@@ -152,8 +152,12 @@ pub(super) struct RunTrace {
 
 impl RunTrace {
     /// A run that begins or is resumed, with its journal. Also returns the segment that the process before left behind.
-    pub(super) fn of_journal(first: FirstRecord, origin: Option<Origin>, records: &[SignedRecord]) -> (Self, Finished) {
-        let FirstRecord { run, graph, version, link, at, .. } = first;
+    pub(super) fn of_journal(
+        first: JournalStart,
+        origin: Option<SpanOrigin>,
+        records: &[SignedRecord],
+    ) -> (Self, FinishedSpans) {
+        let JournalStart { run, graph, version, link, at, .. } = first;
         let ids = Ids::new(run.as_str(), &link, origin.map(|origin| origin.trace));
         let past = PastSegments::read(&ids, at, records);
         let trace = Self {
@@ -178,7 +182,7 @@ impl RunTrace {
             taken: 0,
             ids,
         };
-        let mut finished = Finished::default();
+        let mut finished = FinishedSpans::default();
         if let Some((cut, end)) = past.cut {
             trace.finish_segment(&mut finished, cut, end, "cut");
         }
@@ -186,7 +190,7 @@ impl RunTrace {
     }
 
     /// A run without a journal.
-    pub(super) fn without_journal(run: &RunId, graph: &str, origin: Option<Origin>, now: SystemTime) -> Self {
+    pub(super) fn without_journal(run: &RunId, graph: &str, origin: Option<SpanOrigin>, now: SystemTime) -> Self {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let first = Segment { seq: 0, began: now, link: None };
         Self {
@@ -219,8 +223,8 @@ impl RunTrace {
     }
 
     /// Returns the place of a run that a visit calls.
-    pub(super) fn origin_of(&self, visit: u64) -> Origin {
-        Origin { trace: self.ids.trace, visit: self.visit_id(visit) }
+    pub(super) fn origin_of(&self, visit: u64) -> SpanOrigin {
+        SpanOrigin { trace: self.ids.trace, visit: self.visit_id(visit) }
     }
 
     /// Returns the id of a visit that is made now.
@@ -262,8 +266,8 @@ impl RunTrace {
     }
 
     /// Returns the spans of durable records.
-    pub(super) fn recorded(&mut self, records: &[SignedRecord], now: SystemTime) -> Finished {
-        let mut finished = Finished::default();
+    pub(super) fn recorded(&mut self, records: &[SignedRecord], now: SystemTime) -> FinishedSpans {
+        let mut finished = FinishedSpans::default();
         self.has_records |= !records.is_empty();
         for record in records {
             let Some((at, facts)) = facts(record) else { continue };
@@ -286,8 +290,8 @@ impl RunTrace {
     }
 
     /// Returns the spans of a step of a run without a journal.
-    pub(super) fn taken(&mut self, visits: &[Visit], now: SystemTime) -> Finished {
-        let mut finished = Finished::default();
+    pub(super) fn taken(&mut self, visits: &[Visit], now: SystemTime) -> FinishedSpans {
+        let mut finished = FinishedSpans::default();
         if !self.is_kept {
             self.taken += 1;
             let visits: Vec<VisitFacts> = visits.iter().map(VisitFacts::of).collect();
@@ -304,14 +308,14 @@ impl RunTrace {
         error: Option<&str>,
         end: Option<&End>,
         now: SystemTime,
-    ) -> Finished {
-        let mut finished = Finished::default();
+    ) -> FinishedSpans {
+        let mut finished = FinishedSpans::default();
         match status {
-            // Where the segment has no records, its journal cannot say whether it was exported, so whoever continues the run does it.
+            // Where the segment has no records, its journal cannot say whether it was exported, so the process that continues the run does it.
             Status::Waiting if self.has_records => {
                 self.finish_segment(&mut finished, self.segment, now.max(self.last), status.name());
             }
-            // Whoever continues it exports the segment: its journal says that nobody has.
+            // The process that continues it exports the segment: its journal says that nobody has.
             Status::Waiting | Status::Running => {}
             _ if self.is_kept || self.is_over => {}
             _ => {
@@ -331,7 +335,7 @@ impl RunTrace {
 
     /// Makes the spans of a step: its visits with their calls, and its own. A step is named by its record, or without a journal by its
     /// place in the run.
-    fn finish_step(&mut self, finished: &mut Finished, step: (u64, bool), visits: &[VisitFacts], at: SystemTime) {
+    fn finish_step(&mut self, finished: &mut FinishedSpans, step: (u64, bool), visits: &[VisitFacts], at: SystemTime) {
         let (number, is_record) = step;
         let id = self.ids.span("step", [number, 0]);
         let (mut began, mut end) = (None::<SystemTime>, at.max(self.last));
@@ -353,7 +357,7 @@ impl RunTrace {
     /// Makes the spans of a visit and its calls, and returns when it began and ended.
     fn finish_visit(
         &mut self,
-        finished: &mut Finished,
+        finished: &mut FinishedSpans,
         parent: SpanId,
         visit: &VisitFacts,
         (record, at): (u64, SystemTime),
@@ -417,7 +421,7 @@ impl RunTrace {
     }
 
     /// Makes the spans of the calls of a visit, and of their attempts.
-    fn finish_calls(&self, finished: &mut Finished, visit: SpanId, started: StartedVisit, end: SystemTime) {
+    fn finish_calls(&self, finished: &mut FinishedSpans, visit: SpanId, started: StartedVisit, end: SystemTime) {
         finished.dropped += started.dropped;
         let mut calls: Vec<Vec<Attempt>> = Vec::new();
         let mut places: HashMap<Option<u64>, usize> = HashMap::new();
@@ -457,7 +461,7 @@ impl RunTrace {
     }
 
     /// Makes the last spans of a run that ended: the visits that ended it, its segment and its own.
-    fn finish_run(&mut self, finished: &mut Finished, end: &EndFacts, at: SystemTime) {
+    fn finish_run(&mut self, finished: &mut FinishedSpans, end: &EndFacts, at: SystemTime) {
         let at = at.max(self.last);
         let mut visits: Vec<(u64, StartedVisit)> = self.visits.drain().collect();
         visits.sort_by_key(|(number, _)| *number);
@@ -487,7 +491,7 @@ impl RunTrace {
     /// if the run is resumed.
     fn finish_uncommitted(
         &mut self,
-        finished: &mut Finished,
+        finished: &mut FinishedSpans,
         number: u64,
         started: StartedVisit,
         end: &EndFacts,
@@ -515,7 +519,7 @@ impl RunTrace {
         self.finish_calls(finished, id, started, to);
     }
 
-    fn finish_segment(&self, finished: &mut Finished, segment: Segment, at: SystemTime, end: &str) {
+    fn finish_segment(&self, finished: &mut FinishedSpans, segment: Segment, at: SystemTime, end: &str) {
         let attributes = vec![integer("graph.record", segment.seq), string("graph.segment.end", end.to_owned())];
         let parent = self.ids.run(self.whole.seq);
         let times = (segment.began, at.max(segment.began));
