@@ -48,6 +48,10 @@ enum CommandVerb {
     Verify(command::verify::VerifyArguments),
     /// Check graphs as the compiler does
     Check(command::check::CheckArguments),
+    /// Test graphs: run the cases beside them, with scripted tools, in virtual time
+    Test(command::test::TestArguments),
+    /// Show which nodes and edges the tests of graphs reach
+    Coverage(command::coverage::CoverageArguments),
     /// Show the Rust that a graph becomes
     Expand(command::expand::ExpandArguments),
     /// Draw a graph, or the ways that a run took through it
@@ -64,6 +68,8 @@ enum CommandVerb {
     Schedules(command::schedules::SchedulesArguments),
     /// List the runs of a store
     Runs(command::runs::RunsArguments),
+    /// Show the runs of a store in a local web page
+    View(Box<command::view::ViewArguments>),
     /// Show how often nodes were visited and failed, and how long they took, over the runs of a store
     Stats(command::stats::StatsArguments),
     /// Follow a run that another process is running
@@ -139,12 +145,15 @@ fn main() -> ExitCode {
         CommandVerb::Sign(sign) => command::sign::run(&sign),
         CommandVerb::Verify(verify) => command::verify::run(&verify),
         CommandVerb::Check(check) => command::check::run(&check),
+        CommandVerb::Test(test) => command::test::run(&test),
+        CommandVerb::Coverage(coverage) => command::coverage::run(&coverage),
         CommandVerb::Expand(expand) => command::expand::run(&expand),
         CommandVerb::Diagram(diagram) => command::diagram::run(&diagram),
         CommandVerb::Explain(explain) => command::explain::run(&explain),
         CommandVerb::Schema(schema) => command::schema::run(&schema),
         CommandVerb::Schedules(schedules) => command::schedules::run(&schedules),
         CommandVerb::Runs(runs) => command::runs::run(&runs),
+        CommandVerb::View(view) => command::view::run(&view),
         CommandVerb::Stats(stats) => command::stats::run(&stats),
         CommandVerb::Cancel(cancel) => command::cancel::run(&cancel),
         CommandVerb::Signal(signal) => command::signal::run(&signal),

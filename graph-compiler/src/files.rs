@@ -28,7 +28,21 @@ impl FileWalk {
     }
 }
 
-/// Finds the graphs of a tree: every YAML file except those in its `keys` and `tools`.
+/// The ends of the names of test files, which are beside the graphs that they test: `order.test.yaml` tests `order.yaml`.
+pub const TEST_ENDS: [&str; 2] = [".test.yaml", ".test.yml"];
+
+/// Whether a file is one of tests, by its name. No graph and no contract has such a name, because an id has no dots.
+pub fn is_test_file(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
+    TEST_ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// Finds the files of tests in a directory and below it.
+pub fn find_tests(directory: &Path) -> FileWalk {
+    walk_for(directory, &["keys"], is_test_file)
+}
+
+/// Finds the graphs of a tree: every YAML file except files of tests and those in its `keys` and `tools`.
 pub fn find_graphs(directory: &Path) -> FileWalk {
     walk(directory, &["keys", "tools"])
 }
@@ -39,7 +53,7 @@ pub fn find_signed(directory: &Path) -> FileWalk {
     walk_for(directory, &["keys"], |path| is_yaml(path) || path.file_name().is_some_and(|name| name == SETTINGS))
 }
 
-/// Returns the graphs of a tree, sorted: every YAML file except those in `keys` and `tools`.
+/// Returns the graphs of a tree, sorted: every YAML file except files of tests and those in `keys` and `tools`.
 ///
 /// # Errors
 ///
@@ -62,6 +76,7 @@ pub(crate) fn walk(directory: &Path, reserved: &[&str]) -> FileWalk {
 fn is_yaml(path: &Path) -> bool {
     let extension = path.extension();
     extension.is_some_and(|extension| extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml"))
+        && !is_test_file(path)
 }
 
 fn walk_for(directory: &Path, reserved: &[&str], is_wanted: impl Fn(&Path) -> bool) -> FileWalk {
@@ -162,6 +177,24 @@ mod tests {
         assert!(there("tools/dangling").is_err() && there("tools/dangling/x.yaml").is_err());
         assert!(there("tools/round").is_err() && there("tools/round/x.yaml").is_err());
         assert!(!there("tools/linked/x.yaml").unwrap());
+    }
+
+    #[test]
+    fn a_file_of_tests_is_no_graph_and_is_not_signed() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir_all(root.join("tools/shop")).unwrap();
+        for name in
+            ["order.yaml", "order.test.yaml", "b.TEST.yml", "test.yaml", "tools/shop/pay.yaml", "tools/x.test.yaml"]
+        {
+            fs::write(root.join(name), "").unwrap();
+        }
+        let names =
+            |walk: FileWalk| -> Vec<String> { walk.files.iter().map(|path| display_name(root, path)).collect() };
+        assert_eq!(names(find_graphs(root)), ["order.yaml", "test.yaml"]);
+        assert_eq!(names(find_signed(root)), ["order.yaml", "test.yaml", "tools/shop/pay.yaml"]);
+        assert_eq!(names(walk(&root.join("tools"), &[])), ["tools/shop/pay.yaml"]);
+        assert_eq!(names(find_tests(root)), ["b.TEST.yml", "order.test.yaml", "tools/x.test.yaml"]);
     }
 
     #[cfg(unix)]

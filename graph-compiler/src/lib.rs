@@ -39,5 +39,5 @@ pub mod types;
 
 pub use analysis::{Site, TypesAt};
 pub use build::{BROKEN, Build, ERRORS, MANIFEST, MODULES, WARNED, build, format};
-pub use files::{FileWalk, find_graphs, find_signed, graph_files};
+pub use files::{FileWalk, TEST_ENDS, find_graphs, find_signed, find_tests, graph_files, is_test_file};
 pub use graph_definition::{code, definition, diagnostic, fix, source, tree, verify, vocabulary};

@@ -8,6 +8,7 @@ mod settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use graph_definition::definition::{self, Contract, Definition, ValueSchema};
 use graph_definition::diagnostic::{Diagnostic, DiagnosticIdentity, Diagnostics, Severity, SourcePlace, code, nearest};
@@ -19,14 +20,14 @@ use graph_model::capability::Capability;
 use graph_model::digest::Digest;
 use graph_model::name::ItemId;
 use graph_model::program::{ItemType, Verb};
-use graph_signing::{ItemKind, KeyRing, open};
+use graph_signing::{ItemKind, KeyFile, KeyRing, SecretKey, open, sign};
 use proc_macro2::TokenStream;
 
 use crate::builtin;
 use crate::check::{self, Wanted};
 use crate::expand;
 pub use crate::files::display_name;
-use crate::files::{FileWalk, find_graphs, is_there, walk};
+use crate::files::{FileWalk, find_graphs, find_signed, is_there, walk};
 use crate::graph::{CheckedGraph, Interface, TypedTool};
 use crate::items::{Items, Reachable};
 use crate::parallel;
@@ -195,6 +196,37 @@ impl Project {
         self.texts.insert(whole(&source.path), source);
         self.contracts = Mutex::default();
         self
+    }
+
+    /// Uses the files of the tree that no trusted key signed as if `key` had signed them, and returns these files: graphs,
+    /// contracts and settings that are unsigned, changed since, or signed by an unknown key. A file whose signature was revoked or
+    /// forged stays refused.
+    ///
+    /// This is for tests, which run what an author is working on and call no real tool. Nothing is written, and no other project
+    /// trusts `key`. If a file had no line with a signature, its text has one more line than the file.
+    #[must_use]
+    pub fn with_drafts(mut self, key: &SecretKey) -> (Self, Vec<PathBuf>) {
+        let is_draft = |problem: &Diagnostic| {
+            [code::UNSIGNED, code::ALTERED, code::UNTRUSTED, code::MALFORMED_SIGNATURE].contains(&problem.code)
+        };
+        let is_blocked = |source: &SourceFile| {
+            matches!(open(ItemKind::of(&source.name, &source.text), &source.text),
+            Ok(opened) if self.ring.blocked(&opened.envelope.fingerprint).is_some())
+        };
+        let mut drafts = Vec::new();
+        for file in find_signed(&self.root).files {
+            let Ok(source) = self.read(&file) else { continue };
+            let Err(problem) = verify(&source, &self.ring) else { continue };
+            if !is_draft(&problem) || is_blocked(&source) {
+                continue;
+            }
+            let signed = sign(ItemKind::YAML, &source.text, key, SystemTime::UNIX_EPOCH);
+            drafts.extend(signed.ok().map(|text| SourceFile::new(&source.path, &source.name, &text)));
+        }
+        let own = KeyFile::new(key.public(), "the author of the drafts");
+        self.ring = KeyRing::from_files(self.ring.keys().cloned().chain([own]));
+        let files = drafts.iter().map(|source| source.path.clone()).collect();
+        (drafts.into_iter().fold(self, Self::with_text), files)
     }
 
     /// Returns the directory of the tree.

@@ -39,14 +39,17 @@ fn each_graph_has_its_diagram() {
     let mut count = 0;
     for (set, graphs) in sets() {
         let (mut mermaid, mut dot, mut text) = (String::new(), String::new(), String::new());
+        let mut flowcharts = Vec::new();
         count += graphs.len();
         for graph in &graphs {
             let diagram = Diagram::of(graph.graph().topology());
+            flowcharts.push(diagram.mermaid());
             writeln!(mermaid, "{}", diagram.mermaid()).unwrap();
             writeln!(dot, "{}", diagram.dot()).unwrap();
             writeln!(text, "{}", diagram.text()).unwrap();
         }
         accepted_by_graphviz(&dot);
+        accepted_by_mermaid(&flowcharts);
         insta::with_settings!({prepend_module_to_snapshot => false, snapshot_path => "../diagrams"}, {
             insta::assert_snapshot!(format!("{set}.mermaid"), mermaid);
             insta::assert_snapshot!(format!("{set}.dot"), dot);
@@ -131,6 +134,23 @@ fn accepted_by_graphviz(dot: &str) {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !said.contains("syntax error"), "{said}");
+}
+
+/// Fails if Mermaid's own parser does not read these flowcharts. `MERMAID` is a directory in which `npm install mermaid jsdom` was run.
+fn accepted_by_mermaid(flowcharts: &[String]) {
+    let Some(directory) = std::env::var_os("MERMAID") else {
+        println!("skipped: Mermaid does not read the diagrams, since `MERMAID` is not set");
+        return;
+    };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/mermaid.mjs");
+    let mut command = Command::new("node");
+    command.arg(script).arg(directory).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let texts = serde_json::to_vec(flowcharts).unwrap();
+    child.stdin.take().unwrap().write_all(&texts).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), flowcharts.len().to_string());
 }
 
 #[test]

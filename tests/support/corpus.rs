@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use graph_compiler::is_test_file;
+
 use crate::expected::yaml_files;
 use crate::support::sign;
 use crate::tree::Tree;
@@ -28,7 +30,10 @@ impl Corpus {
         };
         let text = |file: &Path| unsigned(fs::read_to_string(file).unwrap());
         let settings = directory.join("graphs.toml");
-        let files = yaml_files(&directory).into_iter().chain(settings.exists().then_some(settings));
+        let files = yaml_files(&directory)
+            .into_iter()
+            .filter(|file| !is_test_file(file))
+            .chain(settings.exists().then_some(settings));
         Self { files: files.map(|file| (name(&file), text(&file))).collect() }
     }
 

@@ -608,6 +608,10 @@ codes! {
         "The question asks for answers of people with a role, and fewer owners of trusted keys have it than must sign. Give the \
          role to more people: `graph keys trust --role`. Keys that are revoked, whose owner is not known, or whose file names the \
          role without another trusted key that signed the file do not count. The lint concerns only trees whose keys have roles.";
+    BAD_TEST = "G0230", "a test that does not fit its graph",
+        "A file of tests, as `order.test.yaml`, names something that the graph beside it does not have: a node, an input, a tool, a \
+         signal, a key of the state. Or a scripted answer does not fit the contract of its tool, or an input the schema of the \
+         graph. Or a case expects nothing, so that it could not fail. `graph test` runs no case of such a file.";
 }
 
 #[cfg(test)]

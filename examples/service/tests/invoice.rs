@@ -2,16 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::answer::{AnswerKeys, KeyHolder};
 use graph_runtime::record::Visit;
+use graph_runtime::testing::{Fakes, Script};
 use graph_runtime::{
-    ActionError, Call, Edges, Fingerprint, MemoryStore, RunId, RunOutcome, Runtime, SecretKey, TokioClock,
-    WorkerOptions,
+    Edges, Fingerprint, MemoryStore, RunId, RunOutcome, Runtime, SecretKey, TokioClock, WorkerOptions,
 };
-use service::graphs::invoice::{Answer, ApproveAnswer, ApproveAnswerDecision};
+use service::graphs::invoice::{Answer, ApproveAnswer, ApproveAnswerDecision, tools};
 use service::graphs::{Invoice, invoice};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -28,65 +28,18 @@ struct Plan {
     is_paid_at_last: bool,
 }
 
-/// A shop that keeps the order of the calls.
-struct FakeShop {
-    plan: Plan,
-    calls: Mutex<Vec<String>>,
-}
-
-impl FakeShop {
-    fn called(&self, call: &Call) {
-        self.calls.lock().unwrap().push(call.node().to_owned());
-    }
-}
-
-impl invoice::Actions for FakeShop {
-    async fn shop_reserve(
-        &self,
-        call: &Call,
-        params: invoice::ShopReserve,
-    ) -> Result<invoice::ShopReserveResult, ActionError> {
-        self.called(call);
-        let (reservation, amount_cents) = ("r-1".to_owned(), 450 * params.quantity);
-        Ok(invoice::ShopReserveResult { is_reserved: !self.plan.is_sold_out, reservation, amount_cents })
-    }
-
-    async fn shop_write_invoice(
-        &self,
-        call: &Call,
-        _: invoice::ShopWriteInvoice,
-    ) -> Result<invoice::ShopWriteInvoiceResult, ActionError> {
-        self.called(call);
-        Ok(invoice::ShopWriteInvoiceResult { invoice: "i-1".to_owned() })
-    }
-
-    async fn shop_remind(&self, call: &Call, _: invoice::ShopRemind) -> Result<invoice::ShopRemindResult, ActionError> {
-        self.called(call);
-        Ok(invoice::ShopRemindResult { reminders: 1 })
-    }
-
-    async fn shop_withdraw(
-        &self,
-        call: &Call,
-        _: invoice::ShopWithdraw,
-    ) -> Result<invoice::ShopWithdrawResult, ActionError> {
-        self.called(call);
-        Ok(invoice::ShopWithdrawResult { is_paid: self.plan.is_paid_at_last })
-    }
-
-    async fn shop_ship(&self, call: &Call, _: invoice::ShopShip) -> Result<invoice::ShopShipResult, ActionError> {
-        self.called(call);
-        Ok(invoice::ShopShipResult { parcel: "parcel-1".to_owned() })
-    }
-
-    async fn shop_release(
-        &self,
-        call: &Call,
-        _: invoice::ShopRelease,
-    ) -> Result<invoice::ShopReleaseResult, ActionError> {
-        self.called(call);
-        Ok(invoice::ShopReleaseResult { quantity: 2 })
-    }
+/// The shop of a plan.
+fn shop(plan: Plan) -> Fakes {
+    let reserved =
+        invoice::ShopReserveResult { is_reserved: !plan.is_sold_out, reservation: "r-1".to_owned(), amount_cents: 900 };
+    let withdrawn = invoice::ShopWithdrawResult { is_paid: plan.is_paid_at_last };
+    Fakes::new()
+        .on(tools::SHOP_RESERVE, Script::returns(reserved))
+        .on(tools::SHOP_WRITE_INVOICE, Script::returns(invoice::ShopWriteInvoiceResult { invoice: "i-1".to_owned() }))
+        .on(tools::SHOP_REMIND, Script::returns(invoice::ShopRemindResult { reminders: 1 }))
+        .on(tools::SHOP_WITHDRAW, Script::returns(withdrawn))
+        .on(tools::SHOP_SHIP, Script::returns(invoice::ShopShipResult { parcel: "parcel-1".to_owned() }))
+        .on(tools::SHOP_RELEASE, Script::returns(invoice::ShopReleaseResult { quantity: 2 }))
 }
 
 /// The person who may let customers pay later.
@@ -125,8 +78,8 @@ async fn order(plan: Plan) -> Ended {
         .unwrap()
         .build()
         .unwrap();
-    let shop = Arc::new(FakeShop { plan, calls: Mutex::default() });
-    let graph = Invoice::sharing(Arc::clone(&shop));
+    let shop = shop(plan);
+    let graph = Invoice::new(shop.clone());
     let worker = runtime.worker(WorkerOptions::default().graph(graph.clone())).unwrap();
     let run = RunId::new("a-1").unwrap();
     let inputs =
@@ -153,7 +106,7 @@ async fn order(plan: Plan) -> Ended {
     let days = began.elapsed().as_secs() / DAY.as_secs();
     let visits = runtime.history(&run).await.unwrap();
     worker.shutdown(DAY).await;
-    let calls = shop.calls.lock().unwrap().clone();
+    let calls = shop.calls().into_iter().map(|call| call.node).collect();
     Ended { output, calls, visits, days }
 }
 

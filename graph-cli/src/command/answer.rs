@@ -225,7 +225,7 @@ impl From<Error> for AnswerRefusal {
 }
 
 /// Reads the trusted keys.
-fn ring(directory: &Path, roots: &[Fingerprint]) -> KeyRing {
+pub(super) fn ring(directory: &Path, roots: &[Fingerprint]) -> KeyRing {
     let (ring, ..) = KeyRing::load(&[directory]);
     if roots.is_empty() { ring } else { ring.with_role_roots(roots.iter().cloned()) }
 }

@@ -5,6 +5,7 @@ pub(crate) mod attest;
 pub(crate) mod cache;
 pub(crate) mod cancel;
 pub(crate) mod check;
+pub(crate) mod coverage;
 pub(crate) mod diagram;
 pub(crate) mod edit;
 pub(crate) mod expand;
@@ -28,8 +29,10 @@ mod state_changes;
 pub(crate) mod stats;
 mod stored;
 pub(crate) mod stored_run;
+pub(crate) mod test;
 pub(crate) mod verify;
 pub(crate) mod verify_run;
+pub(crate) mod view;
 pub(crate) mod watch;
 pub(crate) mod work;
 
@@ -37,6 +40,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use graph_compiler::is_test_file;
 use graph_model::character::is_invisible;
 use graph_signing::{KeyError, SecretKey, key_directory};
 
@@ -59,6 +63,23 @@ fn read(path: &Path) -> Result<String, Error> {
         return Err(Error::new(format!("{} has more than {MOST_BYTES} bytes", path.display())));
     }
     fs::read_to_string(path).map_err(|error| problem(&error))
+}
+
+/// Returns the named files without those of tests, which nobody signs, and reports the latter. A pattern such as `graphs/*.yaml` names
+/// both.
+fn without_tests(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let (tests, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        paths.iter().cloned().partition(|path| is_test_file(path) && !path.is_dir());
+    if let (Some(first), true) = (tests.first(), others.is_empty()) {
+        let first = first.display();
+        return Err(Error::new(format!(
+            "{first} is a file of tests, which is not signed: `graph test {first}` runs it"
+        )));
+    }
+    for path in tests {
+        err!("note: {} is passed over: it is a file of tests, which is not signed", path.display());
+    }
+    Ok(others)
 }
 
 /// Returns a text in which each character that a reader would not see, or that a terminal would obey, is written as its number.

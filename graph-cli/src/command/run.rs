@@ -6,6 +6,7 @@ pub(super) mod caching;
 pub(super) mod failure;
 mod inputs;
 pub(super) mod means;
+mod mocks;
 pub(super) mod signals;
 mod single;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use clap::Args;
 use graph_compiler::diagnostic::{Diagnostic, Severity};
 use graph_model::duration;
+use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{
     Builder, Durability, EncryptionKey, MemoryStore, Options, Progress, ProjectFiles, ResumeError, RunError, RunId,
@@ -34,6 +36,7 @@ use background::{Handover, Log};
 use caching::CachingArguments;
 use failure::{PROBLEMS, RunCommandFailure, USAGE, Voice};
 use means::{MeansArguments, Places};
+use mocks::Mocks;
 use signals::{Signal, Signals};
 
 /// The exit code of a run that waits, as `docs/cli.md` lists it.
@@ -99,6 +102,9 @@ pub(crate) struct RunArguments {
     /// How many levels of graphs may be nested below it; never more than the graph allows
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
+    /// Let this tool, or a graph that runs inside, answer from a file and not run; may be given several times
+    #[arg(long = "mock", value_name = "TOOL=FILE", value_parser = mocks::mock, conflicts_with_all = ["store", "cache"])]
+    mocks: Vec<(ItemId, PathBuf)>,
     #[command(flatten)]
     means: MeansArguments,
     /// Write the files of the run to the project's .ai: transcript, state, page, objects, registry
@@ -199,6 +205,13 @@ fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
     let given = inputs::Given::begin(arguments.json.as_deref(), arguments.resume.is_some());
     let voice = Voice::of(arguments.quiet);
     let (library, graph, file) = load(&arguments.file, voice)?;
+    let (mocks, library, graph) = match arguments.mocks.as_slice() {
+        [] => (None, library, graph),
+        mocks => {
+            Mocks::load(mocks, &library, &graph, &file).map(|(mocks, library, graph)| (Some(mocks), library, graph))?
+        }
+    };
+    mocks.iter().for_each(|mocks| mocks.tell(voice));
     let begun = beginning(arguments, given, &graph, voice)?;
     let places = arguments.means.places(&file);
     let authority = Authority::of(&arguments.means, arguments.depth, &graph, &library, &places);
@@ -212,7 +225,9 @@ fn attempt(arguments: &RunArguments) -> Result<RunReport, RunCommandFailure> {
         tokio.block_on(go(arguments, builder, handover, RunSubject { graph, begun }, &places, &authority, voice));
     // Tasks that still wait for a pipe or a lock are abandoned.
     tokio.shutdown_background();
-    ended
+    let mut ended = ended?;
+    mocks.iter().for_each(|mocks| mocks.mark(&mut ended.result, voice));
+    Ok(ended)
 }
 
 /// Reads the inputs of a new run, or the id of the run to resume.

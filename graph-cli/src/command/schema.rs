@@ -15,6 +15,9 @@ pub(crate) struct SchemaArguments {
     /// A directory of graphs, or one graph
     #[arg(value_name = "PATH", default_value = "graphs")]
     path: PathBuf,
+    /// Write the schema of files of tests, which is the same for all graphs
+    #[arg(long, conflicts_with = "path")]
+    tests: bool,
     /// The file to write the schema to, in place of stdout
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -23,7 +26,9 @@ pub(crate) struct SchemaArguments {
 pub(crate) fn run(arguments: &SchemaArguments) -> CommandResult {
     let working = std::env::current_dir()?;
     let path = working.join(&arguments.path);
-    let schema = if path.is_dir() {
+    let schema = if arguments.tests {
+        graph_testing::json_schema()
+    } else if path.is_dir() {
         json_schema::of_tree(&Project::open(&working, &path))
     } else {
         let name = arguments.path.display().to_string();

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use clap::Args;
 use graph_signing::{ItemKind, SecretKey, sign};
 
-use super::{plain, read, replace, signing_key};
+use super::{plain, read, replace, signing_key, without_tests};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &SignArguments) -> CommandResult {
     if arguments.changed {
         return changed::run(&arguments.files, &key, arguments.yes);
     }
-    for path in &arguments.files {
+    for path in &without_tests(&arguments.files)? {
         sign_text(path, &read(path)?, &key)?;
     }
     Ok(CommandOutcome::Well)

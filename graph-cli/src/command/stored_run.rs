@@ -122,8 +122,13 @@ pub(crate) fn own_graph(records: &[SignedRecord], file: Option<&Path>, option: &
     let Some(name) = start_of(records).map(|start| start.graph) else {
         return Err(Error::new("its journal does not begin with the start of a run"));
     };
+    called(&name, option)
+}
+
+/// Loads a graph by its id from the tree `graphs`. The message of an error names `option` as the way to give the graph's file.
+pub(crate) fn called(name: &str, option: &str) -> Result<Interpreted, Error> {
     let library = Library::open(&std::env::current_dir()?.join("graphs"), Toolbox::new());
-    match ItemId::new(&*name).ok().and_then(|id| library.find(&id)) {
+    match ItemId::new(name).ok().and_then(|id| library.find(&id)) {
         Some(file) => of(&library, &file),
         None => {
             Err(Error::new(format!("there is no graph `{name}` in the tree `graphs`; name its file with `{option}`")))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use graph_signing::{ItemKind, KeyFile, KeyRing, PublicKey, normalise, verify};
 
-use super::read;
+use super::{read, without_tests};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub(crate) struct VerifyArguments {
 
 pub(crate) fn run(arguments: &VerifyArguments) -> CommandResult {
     let mut well = true;
-    for path in &arguments.files {
+    for path in &without_tests(&arguments.files)? {
         let text = read(path)?;
         let text = normalise(&text);
         let ring = ring(arguments, path)?;

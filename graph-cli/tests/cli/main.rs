@@ -32,6 +32,7 @@ mod stats;
 #[cfg(unix)]
 mod store;
 mod stored_run;
+mod testing;
 #[cfg(unix)]
 mod views;
 #[cfg(unix)]
@@ -78,6 +79,8 @@ fn the_help_says_what_there_is() {
         &["sign", "--help"],
         &["verify", "--help"],
         &["check", "--help"],
+        &["test", "--help"],
+        &["coverage", "--help"],
         &["expand", "--help"],
         &["explain", "--help"],
         &["schema", "--help"],

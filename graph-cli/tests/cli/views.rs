@@ -312,3 +312,48 @@ fn a_graph_and_the_ways_of_a_run_are_drawn() {
     assert!(refused.code != 0 && refused.err.contains("was changed after it was signed"), "{}", refused.err);
     assert!(!place.path("kept").exists());
 }
+
+#[test]
+fn the_viewer_prints_its_address_and_serves_until_it_is_stopped() {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+
+    let place = Place::with_graph(&commands("echo a", "echo b"));
+    assert_eq!(place.run(&["--store", "runs.db", "--run-id", "r", "--files"]).code, 0);
+    for (arguments, answers) in [
+        (&["--store", "runs.db"][..], false),
+        (&["--files", "."][..], false),
+        (&["--store", "runs.db", "--answer", "--graph", "graphs/g.yaml"][..], true),
+    ] {
+        let mut command = place.command(&[&["view"], arguments].concat());
+        let mut viewer = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut url = String::new();
+        BufReader::new(viewer.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+        let (host, token) = url.trim().strip_prefix("http://").unwrap().split_once('/').unwrap();
+        let get = |path: &str| {
+            let mut stream = std::net::TcpStream::connect(host).unwrap();
+            write!(stream, "GET /{token}{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        assert!(get("").starts_with("HTTP/1.1 200 "), "{arguments:?}");
+        assert!(get("api/run/r/audit").contains("\"proven\":true"), "{}", get("api/run/r/audit"));
+        assert!(get("api/run/r/state").contains("\"differences\""), "{}", get("api/run/r/state"));
+        assert_eq!(get("api/about").contains("\"answers\":null"), !answers, "{arguments:?}");
+        // As Ctrl-C does.
+        let stopped = std::process::Command::new("kill").args(["-INT", &viewer.id().to_string()]).status().unwrap();
+        assert!(stopped.success());
+        assert_eq!(viewer.wait().unwrap().code(), Some(0), "{arguments:?}");
+    }
+    let none = place.graph(&["view", "--store", "none.db"]);
+    assert_eq!((none.code, none.err.as_str()), (3, "error: there is no store at none.db\n"));
+    assert_eq!(place.graph(&["view", "--files", "none"]).code, 3);
+    for wrong in [
+        &["view"][..],
+        &["view", "--store", "runs.db", "--files", "."],
+        &["view", "--files", ".", "--answer"],
+        &["view", "--store", "runs.db", "--key", "k"],
+    ] {
+        assert_eq!(place.graph(wrong).code, 2, "{wrong:?}");
+    }
+}

@@ -13,7 +13,7 @@ use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, needed, within
 /// # Errors
 ///
 /// If it is not such a value; the error is that of [`FromValue`] for the Rust type.
-pub(super) fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
+pub fn conform(ty: &Type, value: Value) -> Result<Value, Mismatch> {
     let value = if ty.kind == TypeKind::Any && !ty.nullable { needed(value)? } else { value };
     let conformed = conform_shown(ty, value);
     if ty.secret { conformed.map_err(Mismatch::hiding) } else { conformed }
@@ -59,7 +59,11 @@ fn conform_shown(ty: &Type, value: Value) -> Result<Value, Mismatch> {
 }
 
 /// Returns `value` as an object with `fields`; null fields are left out, as in a struct.
-pub(super) fn object(fields: &[TypedField], value: Value) -> Result<Value, Mismatch> {
+///
+/// # Errors
+///
+/// If it is no object, or a field does not fit.
+pub fn object(fields: &[TypedField], value: Value) -> Result<Value, Mismatch> {
     let mut map = match value {
         Value::Object(map) => map,
         Value::Null => Map::new(),

@@ -20,8 +20,9 @@ use graph_compiler::project::{Project, Resolved};
 #[cfg(feature = "schedules")]
 use graph_compiler::schedules::ScheduleDefinition;
 use graph_compiler::types::{Type, TypeKind, TypedField};
+use graph_model::ir::GraphIr;
 use graph_model::name::ItemId;
-use graph_model::program::Executor;
+use graph_model::program::{Executor, Kind};
 use graph_model::value::{AsView, FromValue, Map, Mismatch, Value, View, within_levels};
 use graph_signing::KeyRing;
 
@@ -29,7 +30,7 @@ pub use changes::GraphChanges;
 pub use tools::{ToolFuture, Toolbox, Tools};
 
 use changes::Texts;
-use conform::{conform, object};
+pub use conform::{conform, object};
 use graph_engine::__private::{no_such_exit, no_such_signal, no_such_tool};
 #[cfg(feature = "schedules")]
 use graph_engine::Schedule;
@@ -62,6 +63,8 @@ pub struct Library {
 struct LibraryContents {
     project: Project,
     tools: Arc<dyn Tools>,
+    /// Whether its runs call nothing outside of the program.
+    is_scripted: bool,
     /// The loaded graphs, by their files.
     loaded: Mutex<HashMap<PathBuf, Arc<Loaded>>>,
     /// The items that computed ids resolved to.
@@ -116,14 +119,27 @@ impl Library {
     }
 
     fn of(project: Project, tools: impl Tools) -> Self {
+        Self::with(project, tools, false)
+    }
+
+    fn with(project: Project, tools: impl Tools, is_scripted: bool) -> Self {
         Self {
             shared: Arc::new(LibraryContents {
                 project,
                 tools: Arc::new(tools),
+                is_scripted,
                 loaded: Mutex::default(),
                 resolved: Mutex::default(),
             }),
         }
+    }
+
+    /// Opens a tree whose graphs are tested: their runs call only what `tools` performs, and need no environment variables.
+    ///
+    /// The project may have [drafts](Project::with_drafts), so that an author can test a graph before it is signed. For that
+    /// reason, `tools` must call nothing outside of the program.
+    pub fn scripted(project: Project, tools: impl Tools) -> Self {
+        Self::with(project, tools, true)
     }
 
     /// Returns the directory of the tree.
@@ -249,16 +265,39 @@ impl Library {
         let Some(graph) = compiled.graph else {
             return Err(LibraryError { diagnostics: compiled.diagnostics });
         };
-        let ir = graph.ir(&compiled.source);
+        let mut ir = graph.ir(&compiled.source);
         let texts = Texts::of(&ir);
+        let mut interface = graph.interface().clone();
+        self.replace_graphs(&mut ir, &mut interface);
+        if self.shared.is_scripted {
+            ir.env.clear();
+        }
         let code = CompiledGraph::new(ir).expect("the compiler makes only graphs that can be loaded");
-        let interface = graph.interface().clone();
         let nested = |tool: &TypedTool| {
             let id = (tool.by == Executor::Graph).then(|| ItemId::new(&*tool.id).ok()).flatten()?;
             self.shared.project.graph_called(&id)
         };
         let nested = interface.tools.iter().map(nested).collect();
         Ok(Loaded { code, interface, nested, texts, warnings: compiled.diagnostics })
+    }
+}
+
+impl Library {
+    /// Makes calls of the graphs that the tools replace calls of the program. No run shares keys or signals with them.
+    fn replace_graphs(&self, ir: &mut GraphIr, interface: &mut Interface) {
+        for (at, row) in interface.tools.iter_mut().enumerate() {
+            if row.by != Executor::Graph || !self.shared.tools.replaces(&row.id) {
+                continue;
+            }
+            (row.by, row.typed) = (Executor::Program, true);
+            (ir.tools[at].by, ir.tools[at].typed) = (Executor::Program, true);
+            for node in &mut ir.nodes {
+                if matches!(node.body.does, Kind::Action(tool) if usize::from(tool) == at) {
+                    node.body.share.clear();
+                    node.body.share_signals.clear();
+                }
+            }
+        }
     }
 }
 
@@ -402,6 +441,9 @@ impl Machine for Interpreted {
     }
 
     fn nested_called(&self, id: &ItemId) -> Result<Option<Arc<dyn Machine>>, Box<Failure>> {
+        if self.library.shared.tools.replaces(id.as_str()) {
+            return Ok(None);
+        }
         let file = match self.library.resolve(id).map_err(Failure::permanent)? {
             Resolved::Graph(file) => file,
             Resolved::Tool(_) | Resolved::Unknown => return Ok(None),
@@ -578,6 +620,7 @@ fn routed(library: &Library, id: &str, given: Map<String, Value>) -> Routed {
     let found = ItemId::new(id).map_err(|error| error.to_string()).and_then(|id| library.resolve(&id));
     let contract = match found {
         Err(problem) => return Routed::Refused(problem),
+        Ok(Resolved::Graph(_)) if library.shared.tools.replaces(id) => return Routed::Free(given),
         Ok(Resolved::Graph(_)) => return Routed::Refused(format!("`{id}` is a graph, which only a node can run")),
         Ok(Resolved::Unknown) => return Routed::Free(given),
         Ok(Resolved::Tool(contract)) => contract,

@@ -27,6 +27,12 @@ pub trait Tools: Send + Sync + 'static {
         true
     }
 
+    /// Whether it performs calls of the graph `id` itself, in place of a nested run.
+    fn replaces(&self, id: &str) -> bool {
+        let _ = id;
+        false
+    }
+
     /// Combines a write to a channel with its value by the reducer `id`, which is a function of the program. `value` is `None`
     /// before the first write. `None` if there is no such function.
     ///

@@ -272,7 +272,7 @@ impl<'s> VerifiedJournal<'s> {
     }
 
     /// Verifies records that follow a chain.
-    fn after(before: &Chain, signed: &'s [SignedRecord], key: &PublicKey) -> Result<Self, JournalError> {
+    pub fn after(before: &Chain, signed: &'s [SignedRecord], key: &PublicKey) -> Result<Self, JournalError> {
         let Some(last) = signed.last() else { return Err(JournalError::Empty) };
         let links = follow(before, signed);
         let at = links.len();

@@ -34,8 +34,7 @@ impl Browser {
         let Some((driver, _)) = found("chromedriver").zip(found("chromium")) else {
             assert!(std::env::var_os("REQUIRE_BROWSER").is_none(), "chromium and chromedriver are not installed");
             // The harness keeps what a test that succeeds prints with a macro.
-            let skipped =
-                "skipped: the page of the inbox is not tested, since chromium and chromedriver are not installed\n";
+            let skipped = "skipped: a page is not tested, since chromium and chromedriver are not installed\n";
             std::io::stderr().write_all(skipped.as_bytes()).unwrap();
             return None;
         };
@@ -83,7 +82,7 @@ impl Browser {
     }
 
     fn try_send(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
-        let body = if method == "GET" { String::new() } else { body.to_string() };
+        let body = if method == "POST" { body.to_string() } else { String::new() };
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let (path, length) = (format!("{}{path}", self.session), body.len());
         let head =

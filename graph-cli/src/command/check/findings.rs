@@ -12,6 +12,7 @@ use graph_compiler::source::SourceFile;
 use graph_compiler::{MANIFEST, find_graphs};
 use graph_model::digest::Digest;
 
+use crate::command::without_tests;
 use crate::outcome::Error;
 
 /// The trees of the graphs that the command line names.
@@ -55,7 +56,7 @@ impl Trees {
     /// Finds the graphs at some paths: files, or directories, each of which is a tree.
     pub(super) fn find(paths: &[PathBuf], meanings: bool) -> Result<Self, Error> {
         let mut found = Self { working: std::env::current_dir()?, meanings, trees: Vec::new() };
-        for path in paths {
+        for path in &without_tests(paths)? {
             let path = found.working.join(path);
             if path.is_dir() {
                 let walk = find_graphs(&path);

@@ -1,0 +1,164 @@
+//! `graph test`, `graph coverage` and `graph run --mock`, as their users see them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::place::Place;
+
+/// A place with a part of the repository.
+fn copy_of(directories: &[(&str, &str)]) -> Place {
+    let place = Place::new();
+    for (from, to) in directories {
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(from), &place.root().join(to));
+    }
+    place
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn the_graphs_of_the_repository_pass_their_tests_which_reach_all_of_them() {
+    let place = copy_of(&[("graphs", "graphs"), ("examples/service/graphs", "service")]);
+    let ran = place.graph(&["test", "graphs", "service"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.ends_with("ran 28 cases: 28 passed\n"), "{}", ran.out);
+    let tested = ["graphs/tool_router.yaml", "graphs/selective_feedback.yaml", "graphs/negotiation.yaml", "service"];
+    let ran = place.graph(&[&["coverage", "--fail-under", "100"][..], &tested].concat());
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    // A graph without tests counts too.
+    let ran = place.graph(&["coverage", "graphs", "--fail-under", "100"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.contains("graphs/payout.yaml: 0 %"), "{}", ran.out);
+}
+
+#[test]
+fn results_are_json_and_junit_and_cases_are_filtered() {
+    let place = copy_of(&[("examples/service/graphs", "graphs")]);
+    let text = place.read("graphs/fulfil.test.yaml").replace("[reserve, sold_out]", "[reserve, charge]");
+    place.write("graphs/fulfil.test.yaml", &text);
+    let ran = place.graph(&["test", "--json", "--junit", "out.xml", "--filter", "not"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&document["success"], &document["cases"], &document["failed"]), (&json!(false), &json!(5), &json!(1)));
+    let failed = &document["files"][0]["cases"][1];
+    assert_eq!(failed["path"], json!(["reserve", "sold_out"]));
+    let failure = &failed["failures"][0];
+    assert_eq!((&failure["what"], &failure["expected"]), (&json!("expect.path"), &json!(["reserve", "charge"])));
+    let xml = place.read("out.xml");
+    assert!(xml.starts_with("<?xml ") && xml.contains("tests=\"5\" failures=\"1\" errors=\"0\""), "{xml}");
+    assert!(xml.contains("<failure type=\"expect.path\" message=\"line "), "{xml}");
+    let ran = place.graph(&["test", "--filter", "nothing is called so"]);
+    assert_eq!((ran.code, ran.err.as_str()), (3, "error: no case has a name that contains `nothing is called so`\n"));
+}
+
+#[test]
+fn without_tests_there_is_nothing_to_run() {
+    let place = copy_of(&[("examples/service/graphs", "graphs")]);
+    for name in ["fulfil", "invoice"] {
+        fs::remove_file(place.root().join(format!("graphs/{name}.test.yaml"))).unwrap();
+    }
+    for path in ["graphs", "graphs/fulfil.yaml"] {
+        let ran = place.graph(&["test", path]);
+        assert_eq!((ran.code, ran.out.as_str()), (3, ""));
+        assert!(ran.err.contains("fulfil.yaml has no tests: write its cases into "), "{}", ran.err);
+    }
+    assert_eq!(place.graph(&["test", "nowhere"]).code, 3);
+    fs::create_dir(place.root().join("empty")).unwrap();
+    assert_eq!(place.graph(&["test", "empty"]).code, 3);
+    assert_eq!(place.graph(&["coverage", "--fail-under", "101"]).code, 2);
+    place.write("graphs/fulfil.test.yaml", "cases: [{ name: a }]\n");
+    let ran = place.graph(&["test"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, "ran 0 cases: 0 passed; 1 file could not be run\n"));
+    assert!(ran.err.starts_with("error[G0230]: the case expects nothing, so it could not fail\n"), "{}", ran.err);
+    assert!(ran.err.contains(" --> graphs/fulfil.test.yaml:1:17\n"), "{}", ran.err);
+}
+
+#[test]
+fn a_file_of_tests_is_neither_signed_nor_checked() {
+    let place = Place::with_key();
+    place.write("graphs/g.yaml", crate::GRAPH);
+    place.write("graphs/g.test.yaml", "cases: [{ name: one, expect: { path: [done] } }]\n");
+    let ran = place.graph(&["test"]);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (0, "ok    graphs/g.test.yaml: one\nran 1 case: 1 passed\n"),
+        "{}",
+        ran.err
+    );
+    assert!(ran.err.contains("note: tested as they are, without a trusted signature: graphs/g.yaml\n"), "{}", ran.err);
+    let ran = place.graph(&["sign", "graphs/g.yaml", "graphs/g.test.yaml"]);
+    assert_eq!(ran.code, 0);
+    assert!(ran.err.contains("graphs/g.test.yaml is passed over"), "{}", ran.err);
+    assert!(place.read("graphs/g.test.yaml").starts_with("cases:"));
+    assert_eq!(place.graph(&["check"]).out, "checked 1 graph: no errors\n");
+    assert_eq!(place.graph(&["check", "graphs/g.yaml", "graphs/g.test.yaml"]).out, "checked 1 graph: no errors\n");
+    for verb in ["check", "sign", "verify"] {
+        let ran = place.graph(&[verb, "graphs/g.test.yaml"]);
+        assert_eq!(ran.code, 3, "{verb}");
+        assert!(ran.err.contains("`graph test graphs/g.test.yaml` runs it"), "{verb}: {}", ran.err);
+    }
+    assert_eq!(place.graph(&["test"]).err, "");
+}
+
+#[test]
+fn mocked_tools_answer_from_files_and_mark_the_result() {
+    let place = copy_of(&[("graphs", "graphs")]);
+    let inputs = ["--quiet", "--json", r#"{"article":"tea","quantity":2,"card":"tok_1"}"#];
+    let run = |mocks: &[&str]| place.graph(&[&["run", "graphs/order.yaml"][..], &inputs, mocks].concat());
+    place.write("look_up.yaml", "- returns: { price_cents: 450, in_stock: 1 }\n");
+    place.write("charge.json", r#"[{"fails": "declined", "with": {"card": "tok_1"}}]"#);
+    let mocks = ["--mock", "shop/look_up=look_up.yaml", "--mock", "shop/charge_card=charge.json"];
+    let ran = run(&mocks);
+    let result: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code, &result["mocked"]), (0, &json!(["shop/charge_card", "shop/look_up"])), "{}", ran.err);
+    assert_eq!(result["state"]["_last_error"]["error"], "declined");
+    // Without both, the graph has a tool that nothing performs.
+    assert_eq!(run(&mocks[..2]).code, 3);
+    let ran = run(&["--mock", "shop/lok_up=look_up.yaml"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("the graph calls no tool `shop/lok_up`; did you mean `shop/look_up`?"), "{}", ran.err);
+    assert_eq!(run(&[&mocks[..], &["--store", "runs.db"]].concat()).code, 2);
+    assert!(!place.root().join("runs.db").exists());
+    assert_eq!(run(&[&mocks[..], &["--mock", "shop/look_up=look_up.yaml"]].concat()).code, 2);
+    place.write("look_up.yaml", "- returns: { price_cents: 450 }\n");
+    let ran = run(&mocks);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("error[G0230]: what `shop/look_up` returns does not fit its contract"), "{}", ran.err);
+}
+
+#[test]
+fn the_schema_of_files_of_tests_needs_no_tree() {
+    let place = Place::new();
+    let ran = place.graph(&["schema", "--tests"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let schema: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(schema["definitions"]["case"]["required"], json!(["name", "expect"]));
+    assert_eq!(place.graph(&["schema", "--tests", "graphs"]).code, 2);
+}
+
+/// The tools that read lcov are not everywhere.
+#[test]
+fn lcov_itself_reads_what_coverage_writes() {
+    let place = copy_of(&[("examples/service/graphs", "graphs")]);
+    assert_eq!(place.graph(&["coverage", "--lcov", "out.info"]).code, 0);
+    let text = place.read("out.info");
+    assert_eq!(text.matches("end_of_record").count(), 2, "{text}");
+    let Ok(ran) = Command::new("lcov").args(["--summary", "out.info"]).current_dir(place.root()).output() else {
+        return;
+    };
+    let printed = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success() && printed.contains("100.0%"), "{printed}");
+}
