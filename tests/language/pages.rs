@@ -105,7 +105,9 @@ fn fragment_error(fragment: &str) -> Option<String> {
 fn unknown_target(command: &str) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let named = |option: &str| words.windows(2).find(|pair| pair[0] == option).map(|pair| pair[1]);
-    let manifest = fs::read_to_string(repository().join("Cargo.toml")).unwrap();
+    let package = named("-p").map(|package| repository().join("crates").join(package)).filter(|path| path.exists());
+    let package = package.unwrap_or_else(|| repository().to_owned());
+    let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
     let is_known = |kind: &str, name: &str| manifest.contains(&format!("[[{kind}]]\nname = \"{name}\""));
     if let Some(name) = named("--example").filter(|name| !repository().join(format!("examples/{name}.rs")).exists()) {
         return Some(format!("there is no example `{name}`"));

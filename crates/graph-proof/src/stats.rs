@@ -84,7 +84,7 @@ pub struct NodeStats {
 
 /// A distribution of durations in milliseconds.
 ///
-/// Durations below a second are exact. Of longer ones, the three highest digits are kept and the rest is rounded down, so a
+/// Durations below a second are exact. Longer ones are rounded down to their three highest digits, so a
 /// percentile is less than 1 % too small. The least, the greatest and the sum are exact. So a distribution has at most 1,000 values for the
 /// first second and 900 for each power of ten after it, however many durations were added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Latencies {
         self.sum
     }
 
-    /// Returns the greatest duration, in milliseconds; `None` if there is none.
+    /// Returns the greatest duration, in milliseconds; `None` without durations.
     pub fn max(&self) -> Option<u64> {
         (self.count > 0).then_some(self.max)
     }
@@ -164,7 +164,7 @@ impl Stats {
     pub fn add(&mut self, run: &RunId, records: &[SignedRecord], key: &PublicKey) -> Result<(), JournalError> {
         let verified = VerifiedJournal::new(run, records, key)?;
         let (at, start) = verified.start()?;
-        let mut reading = ReadJournal::new(&at);
+        let mut reading = JournalReading::new(&at);
         for index in 1..verified.count() {
             if let Some(record) = verified.record(index) {
                 reading.read(record?);
@@ -214,7 +214,7 @@ impl NodeStats {
 }
 
 /// A journal that is read record by record.
-struct ReadJournal {
+struct JournalReading {
     stats: GraphStats,
     /// When the last step, resume or wait was recorded: the next step begins there.
     last: Option<SystemTime>,
@@ -232,7 +232,7 @@ struct ReadJournal {
     status: Option<Status>,
 }
 
-impl ReadJournal {
+impl JournalReading {
     /// Begins with the time of the first record.
     fn new(at: &str) -> Self {
         Self {

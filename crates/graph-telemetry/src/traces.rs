@@ -19,8 +19,8 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanExporter;
 
 use queue::{QueueOptions, SpanQueue};
-use run::{FinishedSpans, OuterVisit, RunTrace};
-use segments::{RunBegin, is_beginning};
+use run::{FinishedSpans, RunTrace, SpanOrigin};
+use segments::{JournalStart, is_beginning};
 
 /// Exports spans of runs: a trace for each tree of runs, with spans of its runs, segments, steps, visits, calls and attempts.
 ///
@@ -53,7 +53,7 @@ use segments::{RunBegin, is_beginning};
 /// ```
 #[derive(Clone)]
 pub struct Traces {
-    inner: Arc<TracerState>,
+    inner: Arc<TracesInner>,
 }
 
 /// How spans are exported.
@@ -83,7 +83,7 @@ pub struct SpanCounts {
 /// How many maps the runs in progress are kept in, so that threads rarely meet.
 const SHARDS: usize = 16;
 
-struct TracerState {
+struct TracesInner {
     queue: Arc<SpanQueue>,
     clock: Option<Arc<dyn Clock>>,
     hasher: RandomState,
@@ -137,7 +137,7 @@ impl TracesBuilder {
         let Self { options, resource, clock } = self;
         exporter.set_resource(&resource);
         let queue = SpanQueue::open(options, exporter)?;
-        let inner = TracerState { queue, clock, hasher: RandomState::new(), shards: Default::default() };
+        let inner = TracesInner { queue, clock, hasher: RandomState::new(), shards: Default::default() };
         Ok(Traces { inner: Arc::new(inner) })
     }
 }
@@ -170,13 +170,13 @@ impl Traces {
     }
 }
 
-impl Drop for TracerState {
+impl Drop for TracesInner {
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
-impl TracerState {
+impl TracesInner {
     fn now(&self) -> SystemTime {
         self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock.now())
     }
@@ -205,7 +205,7 @@ impl TracerState {
     }
 
     /// Returns the place in a trace of the visit that called a nested run, if the run around it is known.
-    fn origin(&self, run: &RunId, step: u64) -> Option<OuterVisit> {
+    fn origin(&self, run: &RunId, step: u64) -> Option<SpanOrigin> {
         self.shard(run).get(run).map(|outer| outer.origin_of(step))
     }
 
@@ -219,7 +219,7 @@ impl TracerState {
         if !is_beginning(records) {
             return;
         }
-        let Some(first) = RunBegin::read(run, records) else { return };
+        let Some(first) = JournalStart::read(run, records) else { return };
         let origin = first.parent.as_ref().and_then(|parent| self.origin(&parent.run, parent.step));
         let (trace, finished) = RunTrace::of_journal(first, origin, records);
         self.shard(run).insert(run.clone(), trace);

@@ -57,9 +57,9 @@ fn orders_are_started_shown_and_listed() {
     assert_eq!(service.request("GET", "/orders?after=nowhere", None).0, 400);
     let (_, metrics) = service.request("GET", "/metrics", None);
     for line in [
-        "graph_runs_started_total{graph=\"fulfil\"} 3",
-        "graph_visits_total{graph=\"fulfil\",node=\"charge\",outcome=\"failed\"} 1",
-        "graph_runs_in_progress{graph=\"fulfil\"} 0",
+        "graph_runs_started_total{graph=\"shop/fulfil\"} 3",
+        "graph_visits_total{graph=\"shop/fulfil\",node=\"charge\",outcome=\"failed\"} 1",
+        "graph_runs_in_progress{graph=\"shop/fulfil\"} 0",
     ] {
         assert!(metrics.contains(line), "{metrics}");
     }

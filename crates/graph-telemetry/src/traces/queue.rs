@@ -1,4 +1,4 @@
-//! The queue of finished spans, and the thread that exports them. Whoever adds spans never waits for it.
+//! The queue of finished spans, and the thread that exports them. Adding spans never waits for it.
 
 use std::collections::VecDeque;
 use std::io;

@@ -16,7 +16,7 @@ use opentelemetry::trace::{
 use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::traces::segments::{EndFacts, Facts, PastSegments, RunBegin, Segment, StepFacts, VisitFacts, facts};
+use crate::traces::segments::{EndFacts, Facts, JournalStart, PastSegments, Segment, StepFacts, VisitFacts, facts};
 
 /// The maximum number of attempts at calls of a visit that have spans. A foreach over a long list would need as much memory as its items.
 const MOST_ATTEMPTS: usize = 1024;
@@ -80,7 +80,7 @@ impl Ids {
 
 /// The place in a trace of the visit that called a nested run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OuterVisit {
+pub(super) struct SpanOrigin {
     trace: TraceId,
     visit: SpanId,
 }
@@ -153,11 +153,11 @@ pub(super) struct RunTrace {
 impl RunTrace {
     /// A run that begins or is resumed, with its journal. Also returns the segment that the process before left behind.
     pub(super) fn of_journal(
-        first: RunBegin,
-        origin: Option<OuterVisit>,
+        first: JournalStart,
+        origin: Option<SpanOrigin>,
         records: &[SignedRecord],
     ) -> (Self, FinishedSpans) {
-        let RunBegin { run, graph, version, link, at, .. } = first;
+        let JournalStart { run, graph, version, link, at, .. } = first;
         let ids = Ids::new(run.as_str(), &link, origin.map(|origin| origin.trace));
         let past = PastSegments::read(&ids, at, records);
         let trace = Self {
@@ -190,7 +190,7 @@ impl RunTrace {
     }
 
     /// A run without a journal.
-    pub(super) fn without_journal(run: &RunId, graph: &str, origin: Option<OuterVisit>, now: SystemTime) -> Self {
+    pub(super) fn without_journal(run: &RunId, graph: &str, origin: Option<SpanOrigin>, now: SystemTime) -> Self {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let first = Segment { seq: 0, began: now, link: None };
         Self {
@@ -223,8 +223,8 @@ impl RunTrace {
     }
 
     /// Returns the place of a run that a visit calls.
-    pub(super) fn origin_of(&self, visit: u64) -> OuterVisit {
-        OuterVisit { trace: self.ids.trace, visit: self.visit_id(visit) }
+    pub(super) fn origin_of(&self, visit: u64) -> SpanOrigin {
+        SpanOrigin { trace: self.ids.trace, visit: self.visit_id(visit) }
     }
 
     /// Returns the id of a visit that is made now.
@@ -311,11 +311,11 @@ impl RunTrace {
     ) -> FinishedSpans {
         let mut finished = FinishedSpans::default();
         match status {
-            // Where the segment has no records, its journal cannot say whether it was exported, so whoever continues the run does it.
+            // Where the segment has no records, its journal cannot say whether it was exported, so the process that continues the run does it.
             Status::Waiting if self.has_records => {
                 self.finish_segment(&mut finished, self.segment, now.max(self.last), status.name());
             }
-            // Whoever continues it exports the segment: its journal says that nobody has.
+            // The process that continues it exports the segment: its journal says that nobody has.
             Status::Waiting | Status::Running => {}
             _ if self.is_kept || self.is_over => {}
             _ => {

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use crate::traces::run::Ids;
 
 /// The start of a run, as its first record has it.
-pub(super) struct RunBegin {
+pub(super) struct JournalStart {
     pub(super) run: RunId,
     pub(super) graph: String,
     pub(super) version: String,
@@ -129,7 +129,7 @@ impl VisitFacts {
     }
 }
 
-impl RunBegin {
+impl JournalStart {
     /// Reads the first record of a journal. `None` if it is not the start of a run: the engine has verified it.
     pub(super) fn read(run: &RunId, records: &[SignedRecord]) -> Option<Self> {
         let first = records.first()?;

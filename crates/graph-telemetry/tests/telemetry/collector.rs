@@ -1,5 +1,5 @@
-//! Traces over OTLP: a receiver inside the test, and a real collector in front of it, if one is installed. What arrives is what was
-//! exported in the process, and that is what the journals say.
+//! Traces over OTLP: a receiver inside the test, and a real collector in front of it, if one is installed. The spans that arrive
+//! are those that were exported in the process, which the journals confirm.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -38,7 +38,7 @@ pub(crate) fn number(span: &SpanData, name: &'static str) -> Option<u64> {
     }
 }
 
-/// What a span is, by its attributes alone.
+/// The kind of a span, by its attributes alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Run,
@@ -64,7 +64,7 @@ pub(crate) fn level(span: &SpanData) -> Level {
     }
 }
 
-/// What the journals say.
+/// The facts in a journal.
 #[derive(Debug, Default)]
 struct Journal {
     began: Option<SystemTime>,
