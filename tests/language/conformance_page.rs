@@ -1,5 +1,5 @@
 //! `docs/conformance.md` has one row for each requirement, and the proof that a row names exists; so do the tests that
-//! `docs/branches.md` and `docs/waits.md` name.
+//! `docs/branches.md`, `docs/waits.md` and `docs/watching.md` name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ fn problem(name: &str) -> Option<String> {
     let mut above = text[..at].trim_end().lines().rev().take_while(|line| !line.trim().is_empty());
     let is_test = above.any(|line| {
         let line = line.trim();
-        line == "#[test]" || line.starts_with("#[tokio::test")
+        line == "#[test]" || line == "#[graph_test]" || line.starts_with("#[tokio::test")
     });
     (!is_test).then(|| format!("`{function}` in `{file}` is no test"))
 }
@@ -107,6 +107,26 @@ fn each_shape_of_branches_names_reports_and_existing_tests() {
 #[test]
 fn each_shape_of_waits_names_reports_and_existing_tests() {
     check_shapes("docs/waits.md", 15);
+}
+
+#[test]
+fn each_part_of_watching_and_testing_names_existing_tests() {
+    let page = fs::read_to_string(root().join("docs/watching.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| part"));
+    let mut count = 0;
+    for row in rows {
+        let [part, here, tests] = row.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("not three cells: {row}")
+        };
+        assert!(!part.is_empty() && !here.is_empty(), "{row}");
+        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "`{part}` names no test");
+        for name in names {
+            assert_eq!(problem(name), None, "{part}");
+        }
+        count += 1;
+    }
+    assert!(count >= 25, "{count} rows");
 }
 
 /// Checks the rows of a page of shapes, which has at least so many.
