@@ -1,7 +1,8 @@
 //! The cost of observers for a durable run: steps a second with and without them, with collectors that are dead or never answer.
 //!
 //! `SECONDS=600 cargo bench -p graph-telemetry --all-features --bench observers` alternates runs without observers with runs that have some,
-//! for 600 seconds, and prints ratios. `PLACE=/dev/shm` keeps the store on a disk in memory. `cargo bench … -- memory 600` runs for 600 seconds with all that is stalled, and prints how much memory the process has; `BARE=1` leaves the observers out.
+//! for 600 seconds, and prints ratios. `PLACE=/dev/shm` keeps the store on a disk in memory. `cargo bench … -- memory 600` runs for 600 seconds with all that is stalled, and prints how much memory the process has; `WITH=0` is metrics alone, 1 an exporter that never
+//! returns, 2 and 3 dead collectors, 4 lines on a full disk, and an empty text leaves all out.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
 
@@ -193,9 +194,11 @@ async fn grow(store: &SqliteStore, graph: &Interpreted, time: Duration) {
         Arc::new(otlp(silent())),
         Arc::new(Progress::to(File::options().write(true).open("/dev/full").unwrap())),
     ];
-    // The store and the engine need memory too.
-    let is_bare = std::env::var_os("BARE").is_some();
-    let runtime = runtime(store, if is_bare { &[] } else { &own });
+    // Which of them are there; none shows how much the store and the engine need.
+    let chosen = std::env::var("WITH").unwrap_or_else(|_| "01234".to_owned());
+    let own: Vec<_> = own.into_iter().zip("01234".chars()).filter(|(_, at)| chosen.contains(*at)).collect();
+    let own: Vec<_> = own.into_iter().map(|(one, _)| one).collect();
+    let runtime = runtime(store, &own);
     let (began, mut next, mut steps) = (Instant::now(), Duration::ZERO, 0);
     for round in 0.. {
         measure(&runtime, store, graph, format!("m{round}")).await;

@@ -14,6 +14,9 @@ use crate::traces::SpanCounts;
 /// How often a failure to export is logged.
 const EVERY_WARNING: Duration = Duration::from_secs(60);
 
+/// The longest pause after failures to export.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// How spans are exported.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueOptions {
@@ -138,7 +141,7 @@ impl SpanQueue {
 
     /// Exports until the queue is closed and empty.
     fn export_all(&self, exporter: &impl SpanExporter) {
-        let mut warned: Option<Instant> = None;
+        let (mut warned, mut failures) = (None::<Instant>, 0_u32);
         while let Some(batch) = self.next_batch() {
             let count = batch.len() as u64;
             let exported = futures_executor::block_on(exporter.export(batch));
@@ -150,6 +153,11 @@ impl SpanQueue {
             }
             drop(state);
             self.done.notify_all();
+            // A collector that is gone is asked less and less often.
+            failures = if exported.is_ok() { 0 } else { failures.saturating_add(1) };
+            if failures > 0 {
+                self.pause(self.options.delay.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE));
+            }
             if let Err(error) = exported
                 && warned.is_none_or(|at| at.elapsed() >= EVERY_WARNING)
             {
@@ -159,6 +167,19 @@ impl SpanQueue {
         }
         if let Err(error) = exporter.shutdown() {
             tracing::debug!(%error, "the exporter of spans did not shut down");
+        }
+    }
+
+    /// Waits, unless the queue is closed or somebody waits for it.
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = self.state();
+        while !state.is_closed && state.waiting == 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

@@ -17,12 +17,12 @@ use crate::graphs::random_graph;
 
 /// Counts events by the text of the series that they belong to.
 #[derive(Clone, Default)]
-struct Judge {
+struct MetricsJudge {
     series: Arc<Mutex<BTreeMap<String, f64>>>,
     graphs: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
-impl Observer for Judge {
+impl Observer for MetricsJudge {
     fn observe(&self, event: &Event<'_>) {
         let graph = || self.graphs.lock().unwrap()[event.run().as_str()].clone();
         let add = |series: String| *self.series.lock().unwrap().entry(series).or_default() += 1.0;
@@ -64,9 +64,10 @@ fn series(text: &str) -> BTreeMap<String, f64> {
 }
 
 /// Makes random runs, some of which are left waiting, and returns their metrics, what the judge counted, and the store.
-async fn measured() -> (Metrics, Judge, MemoryStore) {
+async fn measured() -> (Metrics, MetricsJudge, MemoryStore) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400)));
-    let (store, metrics, judge) = (MemoryStore::with_clock(Arc::clone(&clock)), Metrics::new(), Judge::default());
+    let (store, metrics, judge) =
+        (MemoryStore::with_clock(Arc::clone(&clock)), Metrics::new(), MetricsJudge::default());
     let builder = Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[1; 32])).grant("*").unwrap();
     let runtime = builder.clock(clock).observer(metrics.clone()).observer(judge.clone()).build().unwrap();
     for seed in 0..30 {
