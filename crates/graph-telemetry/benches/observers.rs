@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use graph_runtime::__private::Program;
-use graph_runtime::{Map, Observer, Progress, RunId, Runtime, SecretKey, SqliteStore, Store};
+use graph_runtime::events::EventFilter;
+use graph_runtime::{Builder, Map, Observer, Progress, RunId, Runtime, SecretKey, SqliteStore, Store};
 use graph_telemetry::{Metrics, Traces};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -112,13 +113,29 @@ fn observers() -> Vec<(&'static str, Vec<Arc<dyn Observer>>)> {
     ]
 }
 
+fn builder(store: &SqliteStore) -> Builder {
+    Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[1; 32])).grant("*").unwrap()
+}
+
 fn runtime(store: &SqliteStore, observers: &[Arc<dyn Observer>]) -> Runtime {
-    let mut builder =
-        Runtime::builder().store(store.clone()).sign_with(SecretKey::from_seed(&[1; 32])).grant("*").unwrap();
-    for observer in observers {
-        builder = builder.observer(Arc::clone(observer));
-    }
-    builder.build().unwrap()
+    let add = |builder: Builder, observer: &Arc<dyn Observer>| builder.observer(Arc::clone(observer));
+    observers.iter().fold(builder(store), add).build().unwrap()
+}
+
+/// Runtimes with streams of events, whose readers read nothing, or all.
+fn streaming(store: &SqliteStore) -> Vec<(&'static str, Runtime)> {
+    let streaming = || builder(store).events(1024).build().unwrap();
+    let (unread, stalled, read) = (streaming(), streaming(), streaming());
+    let reader = |runtime: &Runtime| runtime.events(EventFilter::default()).unwrap();
+    // It is never polled, and lives as long as the process.
+    Box::leak(Box::new(reader(&stalled)));
+    let mut events = reader(&read);
+    tokio::spawn(async move { while events.next().await.is_some() {} });
+    vec![
+        ("events, nobody reads all of them", unread),
+        ("events, a reader that reads nothing", stalled),
+        ("events, a reader that reads all", read),
+    ]
 }
 
 /// Makes a run, and returns how many steps a second it made.
@@ -155,7 +172,8 @@ async fn main() {
         return grow(&store, &graph, Duration::from_secs(seconds)).await;
     }
     let plain = runtime(&store, &[]);
-    let variants: Vec<_> = observers().into_iter().map(|(name, own)| (name, runtime(&store, &own))).collect();
+    let observed = observers().into_iter().map(|(name, own)| (name, runtime(&store, &own)));
+    let variants: Vec<_> = observed.chain(streaming(&store)).collect();
     let mut rates = vec![Vec::new(); variants.len()];
     let mut ratios = vec![Vec::new(); variants.len()];
     let mut none = Vec::new();
