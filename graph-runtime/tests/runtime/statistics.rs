@@ -39,11 +39,7 @@ const LOOP: Program<'static> = Program {
     ..PROGRAM
 };
 
-<<<<<<< HEAD
-/// The counts of a node by the judge, from the calls of its tool and the events of its visits.
-=======
 /// The counts of a node, from the calls of its tool and the events of its visits.
->>>>>>> tele
 #[derive(Debug, Default, PartialEq)]
 struct Counted {
     visits: u64,
@@ -176,11 +172,7 @@ async fn statistics_of_random_runs_are_those_that_a_judge_counts() {
             assert!(node.retries > 50 && node.failures > 2, "{node:?}");
         }
     }
-<<<<<<< HEAD
-    // The time of the store passes between the end of a wait and its record.
-=======
     // A wait is recorded a little after its end.
->>>>>>> tele
     let late = stats.nodes["rest"].waited.checked_sub(Duration::from_millis(waited)).unwrap();
     assert!(late < Duration::from_millis(10 * stats.nodes["rest"].waits), "{late:?}");
     assert!(failed_at_end["last"] > 5 && stats.nodes["right"].failures > 5, "failures end runs");
