@@ -145,9 +145,9 @@ impl Following {
         match tokio::time::timeout_at(self.look_at, live.recv()).await {
             Ok(Ok(Message::Records(origin, records))) if origin.run == *run => self.accept(&records)?,
             // Those with a cursor come from the journal.
-            Ok(Ok(Message::Live(event))) if event.run == *run || event.root == *run => {
-                if !matches!(event.kind, EventKind::Ended { .. }) {
-                    self.ready.push_back((*event).clone());
+            Ok(Ok(Message::Live(origin, at, kind))) if origin.run == *run || origin.root == *run => {
+                if !matches!(*kind, EventKind::Ended { .. }) {
+                    self.ready.push_back(origin.event(at, (*kind).clone()));
                 }
             }
             Ok(Ok(Message::Left(origin))) => self.is_looking = origin.run == *run,

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::SystemTime;
 
 use futures_util::Stream;
 use futures_util::future::poll_fn;
@@ -59,7 +60,7 @@ pub(super) enum Message {
     /// Records were committed.
     Records(Arc<EventOrigin>, Arc<[SignedRecord]>),
     /// Something that is not in a journal happened.
-    Live(Arc<RunEvent>),
+    Live(Arc<EventOrigin>, SystemTime, Arc<EventKind>),
     /// The run is not in progress any more.
     Left(Arc<EventOrigin>),
 }
@@ -97,7 +98,7 @@ impl EventHub {
             return;
         }
         if let Some(origin) = self.origin(run) {
-            self.send(Message::Live(Arc::new(origin.event(self.clock.now(), kind()))));
+            self.send(Message::Live(origin, self.clock.now(), Arc::new(kind())));
         }
     }
 
@@ -203,7 +204,7 @@ impl Observer for EventHub {
                 });
                 if let (false, Some(end)) = (has_journal || self.is_unread(), end) {
                     let kind = EventKind::Ended { end: Box::new((*end).clone()) };
-                    self.send(Message::Live(Arc::new(origin.event(self.clock.now(), kind))));
+                    self.send(Message::Live(Arc::clone(&origin), self.clock.now(), Arc::new(kind)));
                 }
                 self.send(Message::Left(origin));
                 // A reader that has read all ends when the run is not there any more.
@@ -329,8 +330,12 @@ impl Events {
 
     fn take(&mut self, message: &Message) {
         match message {
-            Message::Live(event) if self.filter.has(event) => self.ready.push_back((**event).clone()),
-            Message::Live(_) => {}
+            Message::Live(origin, at, kind) => {
+                let event = origin.event(*at, (**kind).clone());
+                if self.filter.has(&event) {
+                    self.ready.push_back(event);
+                }
+            }
             Message::Left(origin) => self.release(|event| event.run == origin.run),
             Message::Records(origin, records) => {
                 for record in records.iter() {
