@@ -4,6 +4,8 @@ mod model;
 mod row;
 mod screen;
 mod terminal;
+#[cfg(test)]
+mod tests;
 mod text;
 mod view;
 

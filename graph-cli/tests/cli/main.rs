@@ -31,6 +31,8 @@ mod signal;
 mod store;
 mod stored_run;
 #[cfg(unix)]
+mod terminal;
+#[cfg(unix)]
 mod views;
 #[cfg(unix)]
 mod work;

@@ -1,5 +1,6 @@
 //! An event as a row of the timeline, and as the lines of a page of its own. Their texts are safe for a terminal.
 
+use std::io;
 use std::time::Duration;
 
 use graph_model::timestamp;
@@ -8,7 +9,7 @@ use graph_runtime::record::{Edit, End, Opened, TakenWait, Visit};
 use serde_json::{Value, json};
 
 use super::model::{KeyChange, KeyRow, Model};
-use super::text::{brief, lines, one_line};
+use super::text::{MOST_BRIEF_BYTES, brief, lines, one_line};
 
 /// What an event says at a glance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +143,9 @@ fn summary(visit: &Visit) -> String {
 
 /// Says what a wait is for.
 pub(super) fn waits(opened: &Opened) -> String {
-    let due = opened.next_due().map_or_else(String::new, |due| format!(" until {}", time(due)));
+    let due = opened.next_due().map_or_else(String::new, |due| {
+        format!(" until {}", timestamp::seconds(timestamp::from_unix_milliseconds(due)))
+    });
     let inside = match opened.inside.len() {
         0 => String::new(),
         1 => " for a wait of a nested run".to_owned(),
@@ -160,14 +163,26 @@ fn over(taken: &TakenWait) -> String {
     }
 }
 
-/// Writes a value as one line that is not long.
+/// Writes the beginning of a value as JSON in one line. A row shows no more, and the whole may be large.
 pub(super) fn compact(value: &Value) -> String {
-    match value {
-        Value::String(text) => brief(&json!(text[..text.floor_char_boundary(1000)]).to_string()),
-        // The text of a large value would be made for each frame.
-        Value::Array(list) if list.len() > 100 => format!("[… {} elements]", list.len()),
-        Value::Object(map) if map.len() > 100 => format!("{{… {} members}}", map.len()),
-        other => brief(&other.to_string()),
+    let mut beginning = Beginning(Vec::new());
+    // It fails where the beginning is full.
+    drop(serde_json::to_writer(&mut beginning, value));
+    brief(&String::from_utf8_lossy(&beginning.0))
+}
+
+/// The first bytes of a text that is written.
+struct Beginning(Vec<u8>);
+
+impl io::Write for Beginning {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(MOST_BRIEF_BYTES - self.0.len());
+        self.0.extend(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -306,7 +321,7 @@ impl Page {
             self.say("", fact);
         }
         if let Some(run) = &visit.run {
-            self.say("run", &format!("{run}, nested: `graph watch {run}` follows it"));
+            self.say("run", &format!("{run}, nested: `graph watch` shows it too"));
         }
         let edges = model.graph_node(node).map_or(&[][..], |node| &node.edges);
         for edge in &visit.edges {

@@ -11,7 +11,7 @@ const MOST_MARKS: usize = 4;
 /// The most bytes of one text that are shown.
 const MOST_BYTES: usize = 256 * 1024;
 /// The most bytes of one text that a row of a table shows. No terminal is that wide.
-const MOST_BRIEF_BYTES: usize = 1000;
+pub(super) const MOST_BRIEF_BYTES: usize = 1000;
 
 /// Returns a text as one line: each control or invisible character is a symbol, and each character is as wide in every terminal as it
 /// is counted here.
