@@ -110,7 +110,7 @@ async fn show(
             event = keys.recv() => match event {
                 Some(Ok(Event::Key(key))) => {
                     if screen.press(key) == Reaction::Quit {
-                        let status = screen.model.status().filter(|_| screen.following == Following::Over);
+                        let status = screen.model.end().map(|end| end.status);
                         return Ok((screen, Left::ByKey(status)));
                     }
                 }
@@ -120,8 +120,11 @@ async fn show(
                 None => return Err(Error::new("the terminal cannot be read any more")),
             },
             count = news.recv_many(&mut batch, BATCH), if is_open => {
-                is_open = count > 0;
                 batch.drain(..).for_each(|news| apply(&mut screen, news));
+                is_open = count > 0;
+                if !is_open && matches!(screen.following, Following::Reading | Following::Live) {
+                    return Err(Error::new("the run can be followed no longer: the thread that reads its events ended"));
+                }
             }
         }
     }
