@@ -185,7 +185,7 @@ fn the_exit_code_is_that_of_the_run() {
     terminal.wait_for("✗ error: exit code 3");
     terminal.press("q");
     assert_eq!(terminal.end().0, 1);
-    // Whoever leaves a run that has not ended does not wait for its end.
+    // A viewer of a run that has not ended may quit.
     let place = Place::with_graph(&commands(WAITS, "echo b"));
     let mut child = started(&place, "r");
     let mut terminal = PseudoTerminal::watch(&place, "r", (80, 20));
@@ -244,13 +244,13 @@ fn without_a_terminal_it_is_a_wrong_command_line() {
     assert_eq!((ran.code, ran.out.as_str()), (2, ""));
     assert_eq!(
         ran.err,
-        "error: `--tui` needs a terminal, and stdin is none; without it, a line is printed for each step\n"
+        "error: `--tui` needs a terminal, and stdin is not one; without it, a line is printed for each step\n"
     );
     for more in [&["--json"][..], &["--from", "r@1.0"]] {
         let ran = place.stored(&[&["watch", "r", "--tui"], more].concat());
         assert!(ran.code == 2 && ran.err.contains("cannot be used with"), "{}", ran.err);
     }
-    // What is wrong before it begins is said as ever, in the terminal as it is.
+    // Before it takes the terminal, it prints errors as other verbs do.
     let terminal = PseudoTerminal::watch(&place, "s", (80, 24));
     assert_eq!(terminal.end(), (3, "error: there is no run `s`".to_owned()));
 }

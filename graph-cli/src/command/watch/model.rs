@@ -67,16 +67,16 @@ pub(super) enum NodeStatus {
 
 /// A node, with counts of its visits.
 #[derive(Debug, Default)]
-pub(super) struct NodeRow {
+pub(super) struct ViewedNode {
     pub(super) name: String,
     pub(super) kind: &'static str,
-    pub(super) counts: Counts,
+    pub(super) counts: VisitCounts,
     last: NodeStatus,
 }
 
-/// Counts of visits.
+/// VisitCounts of visits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct VisitCounts {
     pub(super) visits: u64,
     /// Visits that failed, also those that ended the run and are in no step.
     pub(super) failures: u64,
@@ -88,7 +88,7 @@ pub(super) struct Counts {
     pub(super) ms: u64,
 }
 
-impl Counts {
+impl VisitCounts {
     fn add(&mut self, visit: &Visit) {
         self.visits += 1;
         self.failures += u64::from(visit.error.is_some());
@@ -121,7 +121,7 @@ pub(super) enum KeyChange<'a> {
     From(&'a Value),
 }
 
-/// What the store says about the run beside its journal.
+/// The facts that the store has about the run beside its journal.
 #[derive(Debug, Default)]
 pub(super) struct Holding {
     /// The process that runs it.
@@ -134,21 +134,21 @@ pub(super) struct Holding {
 
 /// A run as far as its events are known.
 #[derive(Debug)]
-pub(super) struct Model {
+pub(super) struct RunModel {
     run: RunId,
     graph: Option<GraphNodes>,
     events: Vec<RunEvent>,
     status: Option<Status>,
-    nodes: Vec<NodeRow>,
+    nodes: Vec<ViewedNode>,
     by_name: HashMap<String, usize>,
-    counts: Counts,
+    counts: VisitCounts,
     /// For each key, the events that wrote it.
     writes: BTreeMap<String, Vec<usize>>,
     /// For each visit that waits, the event that opened the wait.
     waits: BTreeMap<u64, usize>,
     /// The visits with nested runs.
     nested: Vec<(RunId, usize)>,
-    /// The visits that failed while other branches went on. The end of the run names their failures again.
+    /// The visits that failed while other branches continued. The end of the run names their failures again.
     held: Vec<(u64, String)>,
     next: Next,
     pub(super) holding: Holding,
@@ -182,7 +182,7 @@ impl Next {
     }
 }
 
-impl Model {
+impl RunModel {
     pub(super) fn new(run: RunId) -> Self {
         Self {
             run,
@@ -191,7 +191,7 @@ impl Model {
             status: None,
             nodes: Vec::new(),
             by_name: HashMap::new(),
-            counts: Counts::default(),
+            counts: VisitCounts::default(),
             writes: BTreeMap::new(),
             waits: BTreeMap::new(),
             nested: Vec::new(),
@@ -211,7 +211,7 @@ impl Model {
         self
     }
 
-    /// Takes over what the store says about the run.
+    /// Takes over the facts that the store has about the run.
     pub(super) fn hold(&mut self, summary: &RunSummary) {
         let holder = summary.holder.as_ref().map(|holder| match holder.process {
             Some(process) => format!("process {process} on {}", holder.host),
@@ -284,7 +284,7 @@ impl Model {
         self.next.replace(node, targets.into_iter());
     }
 
-    /// Counts the failures that ended the run: a visit that failed so is in no step.
+    /// VisitCounts the failures that ended the run: a visit that failed so is in no step.
     fn ended(&mut self, end: &End) {
         self.status = Some(end.status);
         let held = std::mem::take(&mut self.held);
@@ -315,13 +315,13 @@ impl Model {
         }
     }
 
-    /// Returns the index of a node's row, which is made if there is none.
+    /// Returns the index of a node's row, which is made if it is missing.
     fn row(&mut self, node: &str) -> usize {
         if let Some(row) = self.by_name.get(node) {
             return *row;
         }
         self.by_name.insert(node.to_owned(), self.nodes.len());
-        self.nodes.push(NodeRow { name: node.to_owned(), ..NodeRow::default() });
+        self.nodes.push(ViewedNode { name: node.to_owned(), ..ViewedNode::default() });
         self.nodes.len() - 1
     }
 
@@ -344,16 +344,16 @@ impl Model {
         self.status
     }
 
-    pub(super) fn nodes(&self) -> &[NodeRow] {
+    pub(super) fn nodes(&self) -> &[ViewedNode] {
         &self.nodes
     }
 
     /// Returns the counts of all visits.
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> VisitCounts {
         self.counts
     }
 
-    pub(super) fn status_of(&self, node: &NodeRow) -> NodeStatus {
+    pub(super) fn status_of(&self, node: &ViewedNode) -> NodeStatus {
         let is_next = self.is_running() && self.next.nodes.contains(&node.name);
         match node.last {
             NodeStatus::Waiting if !self.is_running() => NodeStatus::Unvisited,

@@ -8,10 +8,10 @@ use graph_runtime::events::{EventKind, RunEvent};
 use graph_runtime::record::{Edit, End, Opened, TakenWait, Visit};
 use serde_json::{Value, json};
 
-use super::model::{KeyChange, KeyRow, Model};
+use super::model::{KeyChange, KeyRow, RunModel};
 use super::text::{MOST_BRIEF_BYTES, brief, lines, one_line};
 
-/// What an event says at a glance.
+/// The meaning of an event at a glance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
     /// The run began or continues.
@@ -70,7 +70,8 @@ impl TimelineRow {
             }
             EventKind::Ended { end, .. } => {
                 let mark = if end.status.has_result() { Mark::Done } else { Mark::Failed };
-                let why = end.error.as_ref().map_or_else(String::new, |error| format!(": {}", brief(error)));
+                let why = end.error.as_ref().filter(|error| *error != end.status.name());
+                let why = why.map_or_else(String::new, |error| format!(": {}", brief(error)));
                 row(None, "", mark, format!("ended {}{why}", end.status.name()))
             }
             EventKind::VisitStarted { step, node, .. } => row(Some(*step), node, Mark::Live, "visit".to_owned()),
@@ -165,16 +166,16 @@ fn over(taken: &TakenWait) -> String {
 
 /// Writes the beginning of a value as JSON in one line. A row shows no more, and the whole may be large.
 pub(super) fn compact(value: &Value) -> String {
-    let mut beginning = Beginning(Vec::new());
+    let mut beginning = ValuePrefix(Vec::new());
     // It fails where the beginning is full.
     drop(serde_json::to_writer(&mut beginning, value));
     brief(&String::from_utf8_lossy(&beginning.0))
 }
 
 /// The first bytes of a text that is written.
-struct Beginning(Vec<u8>);
+struct ValuePrefix(Vec<u8>);
 
-impl io::Write for Beginning {
+impl io::Write for ValuePrefix {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(MOST_BRIEF_BYTES - self.0.len());
         self.0.extend(&bytes[..count]);
@@ -212,14 +213,14 @@ pub(super) enum PageLine {
 
 /// A page about an event or a value.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct EventPage {
     pub(super) title: String,
     pub(super) lines: Vec<PageLine>,
 }
 
-impl Page {
+impl EventPage {
     /// Says all that the journal has of an event.
-    pub(super) fn of_event(model: &Model, at: usize) -> Option<Self> {
+    pub(super) fn of_event(model: &RunModel, at: usize) -> Option<Self> {
         let event = model.events().get(at)?;
         let row = TimelineRow::of(event);
         let title = match (row.step, row.node.as_str()) {
@@ -299,7 +300,7 @@ impl Page {
         }
     }
 
-    fn visit(&mut self, model: &Model, at: usize, node: &str, visit: &Visit) {
+    fn visit(&mut self, model: &RunModel, at: usize, node: &str, visit: &Visit) {
         self.say("took", &took(visit.ms));
         if visit.calls > 1 {
             self.say("calls", &visit.calls.to_string());
@@ -357,7 +358,7 @@ impl Page {
     }
 
     /// Shows the keys that an event wrote, with their values before.
-    fn changes(&mut self, model: &Model, at: usize) {
+    fn changes(&mut self, model: &RunModel, at: usize) {
         let rows = model.state_after(at);
         let written = rows.iter().filter(|row| row.change != KeyChange::Kept);
         for (place, row) in written.enumerate() {
@@ -400,7 +401,7 @@ impl Page {
         }
     }
 
-    fn edit(&mut self, model: &Model, at: usize, edit: &Edit) {
+    fn edit(&mut self, model: &RunModel, at: usize, edit: &Edit) {
         self.say("by", &edit.by);
         self.say("why", &edit.why);
         self.changes(model, at);

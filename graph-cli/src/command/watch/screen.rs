@@ -1,12 +1,12 @@
-//! What a viewer shows of a run, and what its keys do. Nothing here reads a terminal or draws.
+//! The state of the viewer of a run, and the effects of its keys. Nothing here reads a terminal or draws.
 
 use std::cell::Cell;
 
 use graph_runtime::events::RunEvent;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::model::Model;
-use super::row::{Page, TimelineRow};
+use super::model::RunModel;
+use super::row::{EventPage, TimelineRow};
 
 /// A part of the screen that the keys are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Pane {
 pub(super) struct List {
     selected: usize,
     top: Cell<usize>,
-    /// How many rows were drawn last: that is what a page is.
+    /// How many rows were drawn last, which is the length of a page.
     height: Cell<usize>,
 }
 
@@ -69,16 +69,16 @@ impl List {
 
 /// A page over the panes.
 #[derive(Debug)]
-pub(super) struct OpenPage {
-    pub(super) page: Page,
+pub(super) struct OpenedPage {
+    pub(super) page: EventPage,
     /// The first row on the screen.
     pub(super) top: Cell<usize>,
     pub(super) height: Cell<usize>,
 }
 
-/// How the followed run is known to go on.
+/// How far the run is followed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Following {
+pub(super) enum FollowState {
     /// The journal is read for the first time.
     Reading,
     /// Each event appears as it is committed.
@@ -91,7 +91,7 @@ pub(super) enum Following {
 
 /// Whether the viewer continues after a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reaction {
+pub(super) enum KeyReaction {
     Continue,
     Quit,
 }
@@ -99,8 +99,8 @@ pub(super) enum Reaction {
 /// The state of the viewer.
 #[derive(Debug)]
 pub(super) struct Screen {
-    pub(super) model: Model,
-    pub(super) following: Following,
+    pub(super) model: RunModel,
+    pub(super) following: FollowState,
     pub(super) focus: Pane,
     /// Whether the last event is selected as events come.
     pub(super) follows_end: bool,
@@ -113,15 +113,15 @@ pub(super) struct Screen {
     pub(super) nodes: List,
     pub(super) state: List,
     pub(super) waits: List,
-    pub(super) page: Option<OpenPage>,
+    pub(super) page: Option<OpenedPage>,
 }
 
 impl Screen {
-    pub(super) fn new(model: Model) -> Self {
+    pub(super) fn new(model: RunModel) -> Self {
         let visible = (0..model.events().len()).collect();
         let mut screen = Self {
             model,
-            following: Following::Reading,
+            following: FollowState::Reading,
             focus: Pane::Timeline,
             follows_end: true,
             filter: String::new(),
@@ -179,18 +179,18 @@ impl Screen {
     }
 
     /// Reacts to a key.
-    pub(super) fn press(&mut self, key: KeyEvent) -> Reaction {
+    pub(super) fn press(&mut self, key: KeyEvent) -> KeyReaction {
         if key.kind == KeyEventKind::Release {
-            return Reaction::Continue;
+            return KeyReaction::Continue;
         }
         let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if with_control => return Reaction::Quit,
+            KeyCode::Char('c') if with_control => return KeyReaction::Quit,
             _ if self.is_filtering => self.edit_filter(key.code),
             KeyCode::Char(_) if with_control => {}
             code if self.page.is_some() => self.turn_page(code),
-            KeyCode::Char('q') => return Reaction::Quit,
-            KeyCode::Esc if self.filter.is_empty() => return Reaction::Quit,
+            KeyCode::Char('q') => return KeyReaction::Quit,
+            KeyCode::Esc if self.filter.is_empty() => return KeyReaction::Quit,
             KeyCode::Esc => self.filter_by(String::new()),
             KeyCode::Tab => self.focus = self.focus.after(1),
             KeyCode::BackTab => self.focus = self.focus.after(Pane::ALL.len() - 1),
@@ -202,7 +202,7 @@ impl Screen {
             KeyCode::Enter => self.open(),
             code => self.walk(code),
         }
-        Reaction::Continue
+        KeyReaction::Continue
     }
 
     fn edit_filter(&mut self, code: KeyCode) {
@@ -271,7 +271,7 @@ impl Screen {
     /// Opens the page about what is selected; for a node, its visits in the timeline.
     fn open(&mut self) {
         let page = match self.focus {
-            Pane::Timeline => self.selected().and_then(|at| Page::of_event(&self.model, at)),
+            Pane::Timeline => self.selected().and_then(|at| EventPage::of_event(&self.model, at)),
             Pane::Nodes => {
                 let row = self.nodes.selected(self.model.nodes().len());
                 if let Some(name) = row.map(|row| self.model.nodes()[row].name.clone()) {
@@ -284,18 +284,18 @@ impl Screen {
             Pane::Waits => {
                 let events = self.wait_events();
                 let at = self.waits.selected(events.len()).map(|row| events[row]);
-                at.and_then(|at| Page::of_event(&self.model, at))
+                at.and_then(|at| EventPage::of_event(&self.model, at))
             }
         };
-        self.page = page.map(|page| OpenPage { page, top: Cell::new(0), height: Cell::new(1) });
+        self.page = page.map(|page| OpenedPage { page, top: Cell::new(0), height: Cell::new(1) });
     }
 
-    fn open_key(&self) -> Option<Page> {
+    fn open_key(&self) -> Option<EventPage> {
         let rows = self.selected().map_or_else(Vec::new, |at| self.model.state_after(at));
         let row = self.state.selected(self.state_rows())?;
         match rows.get(row) {
-            Some(row) => Some(Page::of_key(row)),
-            None => self.model.inputs().map(Page::of_inputs),
+            Some(row) => Some(EventPage::of_key(row)),
+            None => self.model.inputs().map(EventPage::of_inputs),
         }
     }
 }

@@ -18,8 +18,8 @@ use ratatui::crossterm::event::{self, Event};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::interval;
 
-use super::model::{GraphNodes, Model};
-use super::screen::{Following, Reaction, Screen};
+use super::model::{GraphNodes, RunModel};
+use super::screen::{FollowState, KeyReaction, Screen};
 use super::view::{Theme, draw};
 use super::{WatchArguments, explained};
 use crate::command::run::signals::{Signal, Signals};
@@ -42,7 +42,7 @@ enum Left {
     BySignal(Signal),
 }
 
-/// What is known newly about the run.
+/// A new fact about the run.
 enum News {
     Event(Box<RunEvent>),
     Summary(Box<RunSummary>),
@@ -54,7 +54,7 @@ enum News {
 pub(super) fn run(arguments: &WatchArguments) -> ExitCode {
     for (name, is_terminal) in [("stdin", io::stdin().is_terminal()), ("stdout", io::stdout().is_terminal())] {
         if !is_terminal {
-            err!("error: `--tui` needs a terminal, and {name} is none; without it, a line is printed for each step");
+            err!("error: `--tui` needs a terminal, and {name} is not one; without it, a line is printed for each step");
             return USAGE.into();
         }
     }
@@ -74,7 +74,7 @@ async fn watch(arguments: &WatchArguments) -> Result<Left, Error> {
     let key = verifying_key(public_key.as_deref())?;
     let store = Arc::new(stored::open(path, Access::Read).await?);
     let summary = store.find(run).await?;
-    let mut model = Model::new(run.clone());
+    let mut model = RunModel::new(run.clone());
     if let Some(graph) = graph_of(&summary) {
         model = model.with_graph(graph);
     }
@@ -87,7 +87,7 @@ async fn watch(arguments: &WatchArguments) -> Result<Left, Error> {
     let (screen, left) = show(&mut terminal.0, Screen::new(model), news, &mut signals).await?;
     drop(terminal);
     match (screen.following, left) {
-        (Following::Failed(error), Left::ByKey(_)) => Err(Error::new(error)),
+        (FollowState::Failed(error), Left::ByKey(_)) => Err(Error::new(error)),
         (_, left) => Ok(left),
     }
 }
@@ -109,7 +109,7 @@ async fn show(
             signal = signals.next() => return Ok((screen, Left::BySignal(signal))),
             event = keys.recv() => match event {
                 Some(Ok(Event::Key(key))) => {
-                    if screen.press(key) == Reaction::Quit {
+                    if screen.press(key) == KeyReaction::Quit {
                         let status = screen.model.end().map(|end| end.status);
                         return Ok((screen, Left::ByKey(status)));
                     }
@@ -122,7 +122,7 @@ async fn show(
             count = news.recv_many(&mut batch, BATCH), if is_open => {
                 batch.drain(..).for_each(|news| apply(&mut screen, news));
                 is_open = count > 0;
-                if !is_open && matches!(screen.following, Following::Reading | Following::Live) {
+                if !is_open && matches!(screen.following, FollowState::Reading | FollowState::Live) {
                     return Err(Error::new("the run can be followed no longer: the thread that reads its events ended"));
                 }
             }
@@ -133,14 +133,14 @@ async fn show(
 fn apply(screen: &mut Screen, news: News) {
     match news {
         News::Event(event) => {
-            if screen.following == Following::Reading {
-                screen.following = Following::Live;
+            if screen.following == FollowState::Reading {
+                screen.following = FollowState::Live;
             }
             screen.add(*event);
         }
         News::Summary(summary) => screen.model.hold(&summary),
-        News::Over => screen.following = Following::Over,
-        News::Failed(error) => screen.following = Following::Failed(error.to_string()),
+        News::Over => screen.following = FollowState::Over,
+        News::Failed(error) => screen.following = FollowState::Failed(error.to_string()),
     }
 }
 

@@ -14,8 +14,8 @@ use ratatui::style::Color;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
-use super::model::{GraphNode, GraphNodes, KeyChange, Model, NodeStatus};
-use super::screen::{Following, Pane, Reaction, Screen};
+use super::model::{GraphNode, GraphNodes, KeyChange, NodeStatus, RunModel};
+use super::screen::{FollowState, KeyReaction, Pane, Screen};
 use super::view::{Theme, draw};
 
 /// Returns an event of the run `order-17`, of a second for each record.
@@ -95,8 +95,8 @@ fn ended() -> Vec<RunEvent> {
     events
 }
 
-fn screen_of(events: Vec<RunEvent>, following: Following) -> Screen {
-    let mut screen = Screen::new(Model::new(RunId::new("order-17").unwrap()).with_graph(graph()));
+fn screen_of(events: Vec<RunEvent>, following: FollowState) -> Screen {
+    let mut screen = Screen::new(RunModel::new(RunId::new("order-17").unwrap()).with_graph(graph()));
     events.into_iter().for_each(|event| screen.add(event));
     screen.following = following;
     screen
@@ -129,7 +129,7 @@ fn text_of(screen: &Screen, width: u16, height: u16) -> String {
 
 fn press(screen: &mut Screen, codes: &[KeyCode]) {
     for code in codes {
-        assert_eq!(screen.press(KeyEvent::new(*code, KeyModifiers::NONE)), Reaction::Continue, "{code}");
+        assert_eq!(screen.press(KeyEvent::new(*code, KeyModifiers::NONE)), KeyReaction::Continue, "{code}");
     }
 }
 
@@ -147,10 +147,10 @@ macro_rules! assert_screen {
 
 #[test]
 fn screens_of_several_sizes_show_what_fits() {
-    let mut screen = screen_of(waiting(), Following::Live);
+    let mut screen = screen_of(waiting(), FollowState::Live);
     screen.model.holding.holder = Some("process 17 on host".to_owned());
     assert_screen!("wide", &screen, 120, 24);
-    let mut screen = screen_of(ended(), Following::Over);
+    let mut screen = screen_of(ended(), FollowState::Over);
     assert_screen!("usual", &screen, 80, 24);
     assert_screen!("narrow", &screen, 40, 12);
     assert_screen!("tiny", &screen, 20, 5);
@@ -165,7 +165,7 @@ fn screens_of_several_sizes_show_what_fits() {
 
 #[test]
 fn keys_move_filter_follow_and_quit() {
-    let mut screen = screen_of(ended(), Following::Live);
+    let mut screen = screen_of(ended(), FollowState::Live);
     let last = screen.model.events().len() - 1;
     assert_eq!((screen.selected(), screen.follows_end), (Some(last), true));
     press(&mut screen, &[KeyCode::Home]);
@@ -205,16 +205,16 @@ fn keys_move_filter_follow_and_quit() {
         (KeyCode::Esc, KeyModifiers::NONE),
         (KeyCode::Char('c'), KeyModifiers::CONTROL),
     ] {
-        assert_eq!(screen.press(KeyEvent::new(code, modifiers)), Reaction::Quit);
+        assert_eq!(screen.press(KeyEvent::new(code, modifiers)), KeyReaction::Quit);
     }
     press(&mut screen, &[KeyCode::Char('/')]);
     write(&mut screen, "q");
-    assert_eq!(screen.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Reaction::Quit);
+    assert_eq!(screen.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), KeyReaction::Quit);
 }
 
 #[test]
 fn nodes_are_next_where_the_taken_edges_lead() {
-    let mut screen = screen_of(waiting(), Following::Live);
+    let mut screen = screen_of(waiting(), FollowState::Live);
     let statuses = |screen: &Screen| -> Vec<NodeStatus> {
         screen.model.nodes().iter().map(|node| screen.model.status_of(node)).collect()
     };
@@ -231,7 +231,7 @@ fn nodes_are_next_where_the_taken_edges_lead() {
     screen.add(event(9, "resumed", json!({"steps": 3})));
     assert_eq!(statuses(&screen), [Done, Failed, Done, Next, Unvisited]);
     // Branches of one record do not hide each other's targets.
-    let mut model = Model::new(RunId::new("order-17").unwrap()).with_graph(graph());
+    let mut model = RunModel::new(RunId::new("order-17").unwrap()).with_graph(graph());
     model.add(visited(1, 1, "reserve", json!({"branch": [0], "edges": [0]})));
     model.add(visited(1, 2, "charge", json!({"branch": [1], "edges": [1]})));
     let next: Vec<&str> =
@@ -241,7 +241,7 @@ fn nodes_are_next_where_the_taken_edges_lead() {
 
 #[test]
 fn a_held_failure_is_counted_once() {
-    let mut model = Model::new(RunId::new("order-17").unwrap());
+    let mut model = RunModel::new(RunId::new("order-17").unwrap());
     model.add(visited(1, 1, "a", json!({"error": "no", "held": true})));
     model.add(event(
         2,
@@ -275,7 +275,7 @@ fn hostile_texts_are_symbols_and_leave_the_layout_as_it_is() {
             event(4, "text", json!({"step": 2, "node": text, "tool": text, "attempt": 1, "text": text})),
             event(5, "ended", json!({"end": {"status": "error", "steps": 1, "error": text, "node": text}})),
         ];
-        let mut screen = screen_of(events, Following::Failed(text.to_owned()));
+        let mut screen = screen_of(events, FollowState::Failed(text.to_owned()));
         for _ in 0..8 {
             for page in [false, true] {
                 if page {
@@ -302,7 +302,7 @@ fn hostile_texts_are_symbols_and_leave_the_layout_as_it_is() {
 
 #[test]
 fn colours_are_left_out_if_they_are_not_wanted() {
-    let screen = screen_of(ended(), Following::Over);
+    let screen = screen_of(ended(), FollowState::Over);
     let mut terminal = Terminal::new(TestBackend::new(120, 24)).unwrap();
     terminal.draw(|frame| draw(frame, &screen, Theme { is_coloured: false })).unwrap();
     let is_plain =
@@ -326,7 +326,7 @@ fn a_run_of_100_000_events_is_as_fluent_as_a_short_one() {
     });
     let events: Vec<RunEvent> = events.collect();
     let begun = Instant::now();
-    let mut screen = screen_of(events, Following::Live);
+    let mut screen = screen_of(events, FollowState::Live);
     let folded = begun.elapsed();
     let begun = Instant::now();
     for code in [KeyCode::Home, KeyCode::PageDown, KeyCode::Down, KeyCode::End, KeyCode::PageUp, KeyCode::Up].repeat(10)
@@ -336,7 +336,7 @@ fn a_run_of_100_000_events_is_as_fluent_as_a_short_one() {
     }
     let frame = begun.elapsed() / 60;
     println!("folded in {folded:?}; a frame takes {frame:?}");
-    // Whoever draws or folds all events for a frame takes much longer, also on a busy machine.
+    // A frame that draws or folds all events takes much longer, also on a busy machine.
     assert!(folded < Duration::from_secs(20) && frame < Duration::from_millis(250), "{folded:?} {frame:?}");
 }
 
@@ -395,7 +395,7 @@ fn any_event() -> impl Strategy<Value = (&'static str, Value)> {
 
 /// Folds the JSON of events again, in the simplest way.
 #[derive(Default)]
-struct Judge {
+struct CountJudge {
     visits: u64,
     failures: u64,
     retries: u64,
@@ -406,7 +406,7 @@ struct Judge {
     state: BTreeMap<String, Value>,
 }
 
-impl Judge {
+impl CountJudge {
     fn see(&mut self, kind: &str, content: &Value) {
         let write = |state: &mut BTreeMap<String, Value>, map: &Value, unsets: bool| {
             for (key, value) in map.as_object().unwrap() {
@@ -458,11 +458,11 @@ proptest! {
 
     #[test]
     fn a_model_of_any_events_agrees_with_a_judge(events in prop::collection::vec(any_event(), 0..40), known in any::<bool>()) {
-        let mut model = Model::new(RunId::new("order-17").unwrap());
+        let mut model = RunModel::new(RunId::new("order-17").unwrap());
         if known {
             model = model.with_graph(graph());
         }
-        let mut judge = Judge::default();
+        let mut judge = CountJudge::default();
         let mut states = Vec::new();
         for (record, (kind, content)) in events.iter().enumerate() {
             model.add(event(record as u64, kind, content.clone()));
@@ -499,7 +499,7 @@ proptest! {
         keys in prop::collection::vec(any_key(), 0..30),
         (width, height) in (1..130_u16, 1..45_u16),
     ) {
-        let mut screen = screen_of(Vec::new(), Following::Live);
+        let mut screen = screen_of(Vec::new(), FollowState::Live);
         let mut keys = keys.into_iter();
         for (record, (kind, content)) in events.iter().enumerate() {
             screen.add(event(record as u64, kind, content.clone()));

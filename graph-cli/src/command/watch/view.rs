@@ -11,7 +11,7 @@ use ratatui::widgets::{Block, BorderType, Widget};
 
 use super::model::{KeyChange, KeyRow, NodeStatus};
 use super::row::{Mark, PageLine, TimelineRow, compact, took, waits};
-use super::screen::{Following, List, OpenPage, Pane, Screen};
+use super::screen::{FollowState, List, OpenedPage, Pane, Screen};
 use super::text::{brief, cut, one_line, padded, width_of, wrapped};
 
 /// The screens from this size on have borders around their panes.
@@ -78,7 +78,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, theme: Theme) {
     let head = if area.height >= 8 { 2 } else { 1 };
     let [header, body, footer] =
         Layout::vertical([Constraint::Length(head), Constraint::Min(1), Constraint::Length(1)]).areas(area);
-    let mut view = View { screen, theme, has_borders: fits(area, BORDERS), buffer: frame.buffer_mut() };
+    let mut view = ScreenView { screen, theme, has_borders: fits(area, BORDERS), buffer: frame.buffer_mut() };
     view.header(header);
     match &screen.page {
         Some(open) => view.page(open, body),
@@ -96,14 +96,14 @@ fn fits(area: Rect, least: (u16, u16)) -> bool {
     area.width >= least.0 && area.height >= least.1
 }
 
-struct View<'v> {
+struct ScreenView<'v> {
     screen: &'v Screen,
     theme: Theme,
     has_borders: bool,
     buffer: &'v mut Buffer,
 }
 
-impl View<'_> {
+impl ScreenView<'_> {
     fn line(&mut self, area: Rect, row: u16, line: &Line<'_>) {
         if row < area.height {
             self.buffer.set_line(area.x, area.y + row, line, area.width);
@@ -124,7 +124,7 @@ impl View<'_> {
             let inside = format!("  inside step {} of {}", parent.step, one_line(parent.run.as_str()));
             first.push(Span::styled(inside, theme.faint()));
         }
-        if let Some(holder) = model.holding.holder.as_ref().filter(|_| self.screen.following == Following::Live) {
+        if let Some(holder) = model.holding.holder.as_ref().filter(|_| self.screen.following == FollowState::Live) {
             first.push(Span::styled(format!("  {}", brief(holder)), theme.faint()));
         }
         self.line(area, 0, &Line::from(first));
@@ -152,11 +152,11 @@ impl View<'_> {
 
     fn status(&self) -> (String, Style) {
         let (model, theme) = (&self.screen.model, self.theme);
-        let said = model.end().and_then(|end| end.error.as_ref());
+        let said = model.end().and_then(|end| end.error.as_ref().filter(|error| *error != end.status.name()));
         let why = said.map_or_else(String::new, |error| format!(": {}", brief(error)));
         match (&self.screen.following, model.status()) {
-            (Following::Failed(error), _) => (format!("{} {}", Mark::Failed.symbol(), brief(error)), theme.bad()),
-            (Following::Reading, _) => ("reading its journal …".to_owned(), theme.busy()),
+            (FollowState::Failed(error), _) => (format!("{} {}", Mark::Failed.symbol(), brief(error)), theme.bad()),
+            (FollowState::Reading, _) => ("reading its journal …".to_owned(), theme.busy()),
             (_, Some(Status::Completed)) => ("✓ completed".to_owned(), theme.good()),
             (_, Some(Status::CompletedWithErrors)) => ("✓ completed with errors".to_owned(), theme.waiting()),
             (_, Some(Status::Error)) => (format!("✗ error{why}"), theme.bad()),
@@ -422,7 +422,7 @@ impl View<'_> {
         });
     }
 
-    fn page(&mut self, open: &OpenPage, area: Rect) {
+    fn page(&mut self, open: &OpenedPage, area: Rect) {
         let area = self.frame(&open.page.title, true, area);
         let (width, height) = (usize::from(area.width).max(1), usize::from(area.height));
         let rows: Vec<(&str, Style)> = open
