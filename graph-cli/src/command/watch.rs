@@ -1,5 +1,14 @@
 //! `graph watch`: follow a run that is in progress in another process.
 
+mod model;
+mod row;
+mod screen;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod text;
+mod view;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,7 +27,7 @@ use super::stored_run::verifying_key;
 use crate::outcome::Error;
 use crate::output::{self, UNDONE};
 
-#[derive(Args)]
+#[derive(Clone, Args)]
 pub(crate) struct WatchArguments {
     /// The run
     #[arg(value_name = "RUN", value_parser = |text: &str| RunId::new(text))]
@@ -35,9 +44,15 @@ pub(crate) struct WatchArguments {
     /// Begin after the event with this cursor, which is in the events as JSON [default: at the run's beginning]
     #[arg(long, value_name = "CURSOR")]
     from: Option<EventCursor>,
+    /// Show the run on the whole terminal: its timeline, nodes, state and waits
+    #[arg(long, conflicts_with_all = ["json", "from"])]
+    tui: bool,
 }
 
 pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
+    if arguments.tui {
+        return terminal::run(arguments);
+    }
     match stored::tokio().and_then(|tokio| tokio.block_on(follow(arguments))) {
         // `None` means that nobody reads the output any more, so the end of the run is not waited for.
         Ok(None | Some(Status::Completed | Status::CompletedWithErrors)) => output::finish(0),
@@ -52,7 +67,7 @@ pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
 /// Prints each event as it is committed, until the run has ended or nobody reads the output. Returns the final status of a run that has
 /// ended.
 async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
-    let WatchArguments { run, store: path, public_key, json, from } = arguments;
+    let WatchArguments { run, store: path, public_key, json, from, tui: _ } = arguments;
     let key = verifying_key(public_key.as_deref())?;
     let store = Arc::new(stored::open(path, Access::Read).await?);
     let mut events = FollowedEvents::of_store(Arc::clone(&store) as _, key, run.clone(), from.clone())?;

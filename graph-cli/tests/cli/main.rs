@@ -32,6 +32,8 @@ mod stats;
 #[cfg(unix)]
 mod store;
 mod stored_run;
+#[cfg(unix)]
+mod terminal;
 mod testing;
 #[cfg(unix)]
 mod views;

@@ -23,7 +23,7 @@ impl Place {
 }
 
 /// Starts a run, and returns when its first node is running.
-fn started(place: &Place, id: &str) -> Child {
+pub(crate) fn started(place: &Place, id: &str) -> Child {
     reached(place, id, "one")
 }
 
@@ -37,7 +37,7 @@ fn reached(place: &Place, id: &str, node: &str) -> Child {
 }
 
 /// Waits up to a minute for a file named `go`.
-const WAITS: &str = "for i in $(seq 6000); do test -e go && exit 0; sleep 0.01; done; exit 1";
+pub(crate) const WAITS: &str = "for i in $(seq 6000); do test -e go && exit 0; sleep 0.01; done; exit 1";
 
 #[test]
 fn a_run_is_listed_cancelled_from_another_process_and_resumed() {
