@@ -212,7 +212,7 @@ async fn grow(store: &SqliteStore, graph: &Interpreted, time: Duration) {
         Arc::new(otlp(silent())),
         Arc::new(Progress::to(File::options().write(true).open("/dev/full").unwrap())),
     ];
-    // Which of them are there; none shows how much the store and the engine need.
+    // Without any of them, it shows how much the store and the engine need.
     let chosen = std::env::var("WITH").unwrap_or_else(|_| "01234".to_owned());
     let own: Vec<_> = own.into_iter().zip("01234".chars()).filter(|(_, at)| chosen.contains(*at)).collect();
     let own: Vec<_> = own.into_iter().map(|(one, _)| one).collect();

@@ -71,7 +71,7 @@ async fn follow(arguments: &WatchArguments) -> Result<Option<Status>, Error> {
     let key = verifying_key(public_key.as_deref())?;
     let store = Arc::new(stored::open(path, Access::Read).await?);
     let mut events = FollowedEvents::of_store(Arc::clone(&store) as _, key, run.clone(), from.clone())?;
-    let mut teller = Teller { graph: String::new(), keys: BTreeSet::new() };
+    let mut teller = EventTeller { graph: String::new(), keys: BTreeSet::new() };
     let mut status = None;
     while let Some(event) = events.next().await {
         let event = event.map_err(|error| explained(error, arguments))?;
@@ -107,14 +107,14 @@ fn explained(error: EventLogError, arguments: &WatchArguments) -> Error {
 }
 
 /// Prints the events of a run for people.
-struct Teller {
+struct EventTeller {
     /// The graph's short name.
     graph: String,
     /// The state keys that were set.
     keys: BTreeSet<String>,
 }
 
-impl Teller {
+impl EventTeller {
     fn tell(&mut self, event: &RunEvent) {
         if self.graph.is_empty() {
             self.graph = event.graph.as_ref().map_or(String::new(), |graph| graph.stem().to_owned());

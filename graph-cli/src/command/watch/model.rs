@@ -150,20 +150,20 @@ pub(super) struct RunModel {
     nested: Vec<(RunId, usize)>,
     /// The visits that failed while other branches continued. The end of the run names their failures again.
     held: Vec<(u64, String)>,
-    next: Next,
+    next: NextNodes,
     pub(super) holding: Holding,
 }
 
 /// The nodes that are visited now or next, as the edges say that were taken.
 #[derive(Debug, Default)]
-struct Next {
+struct NextNodes {
     nodes: BTreeSet<String>,
     /// Those of them that visits of this record lead to. Its other visits do not remove them: they are made at the same time.
     of_record: BTreeSet<String>,
     record: Option<u64>,
 }
 
-impl Next {
+impl NextNodes {
     fn at_record(&mut self, record: Option<u64>) {
         if self.record != record || record.is_none() {
             self.record = record;
@@ -196,7 +196,7 @@ impl RunModel {
             waits: BTreeMap::new(),
             nested: Vec::new(),
             held: Vec::new(),
-            next: Next::default(),
+            next: NextNodes::default(),
             holding: Holding::default(),
         }
     }

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_a_symbol() {
+    fn control_characters_are_symbols() {
         for (text, shown) in [
             ("plain größe 名前", "plain größe 名前"),
             ("\u{1b}[2J\u{1b}]0;title\u{7}", "␛[2J␛]0;title␇"),
