@@ -339,7 +339,7 @@ impl Observer for Metrics {
         let series = &self.series;
         match event {
             Event::RunStarted { run, graph, .. } => series.started(run, graph.as_str()),
-            Event::CallStarted { 0: call, .. } if call.attempt > 1 => {
+            Event::CallStarted { call, .. } if call.attempt > 1 => {
                 if let Some(node) = series.node(call.run, call.node) {
                     node.retries.inc();
                 }

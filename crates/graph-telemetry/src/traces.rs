@@ -244,7 +244,7 @@ impl Observer for Traces {
                 let now = inner.now();
                 inner.with(run, |trace| trace.visit_started(*step, node, *kind, now));
             }
-            Event::CallStarted { 0: call, .. } => {
+            Event::CallStarted { call, .. } => {
                 let now = inner.now();
                 inner.with(call.run, |trace| trace.call_started(call, now));
             }

@@ -367,6 +367,10 @@ async fn streams_end_when_there_is_nothing_more() {
     }
     rest.retain(|event| event.cursor.is_some());
     assert_eq!(rest, durable);
+    // Nothing happens to a run that has ended, and whose result is read.
+    let mut run = runtime.resume(Interpreted::new(&program, |_, params| Ok(params)), &id("run")).await.unwrap();
+    assert_eq!(all(run.events().unwrap()).await, []);
+    run.await.unwrap();
     drop(runtime);
     let seen: Vec<RunEvent> = ready(&mut everything).into_iter().map(Result::unwrap).collect();
     let seen: Vec<RunEvent> = seen.into_iter().filter(|event| event.cursor.is_some()).collect();

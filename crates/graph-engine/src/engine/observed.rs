@@ -86,7 +86,7 @@ impl StepContext {
         let tool = self.tool_of(request).map_or_else(String::new, |id| id.as_str().to_owned());
         let error = Some("it was dropped before it was over".to_owned());
         let observed = ObservedCall { context: self, job, tool, attempt, began, error };
-        self.observe(&Event::CallStarted(observed.attempt()));
+        self.observe(&Event::CallStarted { call: observed.attempt() });
         Some(observed)
     }
 

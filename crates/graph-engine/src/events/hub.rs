@@ -115,6 +115,11 @@ impl EventHub {
 
     fn recorded(&self, run: &RunId, records: &[SignedRecord]) {
         let Some(first) = records.first() else { return };
+        let fresh = fresh(records);
+        if fresh.is_empty() {
+            // The run has ended, or waits still: nothing of it happens.
+            return;
+        }
         let origin = if first.seq == 0 {
             let Ok(Record { entry: Entry::Start(start), .. }) = serde_json::from_str(&first.body) else { return };
             self.begin(EventOrigin::of(run, &start), true)
@@ -124,8 +129,7 @@ impl EventHub {
                 None => return,
             }
         };
-        let fresh = fresh(records);
-        if !self.is_unread() && !fresh.is_empty() {
+        if !self.is_unread() {
             self.send(Message::Records(origin, fresh.into()));
         }
     }
@@ -180,7 +184,7 @@ impl Observer for EventHub {
             Event::StepStarted { run, step, node, .. } => {
                 self.live(run, || EventKind::VisitStarted { step: *step, node: (*node).to_owned() });
             }
-            Event::CallStarted(call) => self.live(call.run, || EventKind::CallStarted { call: attempted(call) }),
+            Event::CallStarted { call } => self.live(call.run, || EventKind::CallStarted { call: attempted(call) }),
             Event::CallEnded { call, elapsed, error } => self.live(call.run, || {
                 let (ms, error) = (milliseconds(*elapsed), error.map(str::to_owned));
                 EventKind::CallEnded { call: attempted(call), ms, error }

@@ -105,7 +105,10 @@ pub enum Event<'a> {
     },
     /// A call is about to be made: of a tool, or of a graph that runs inside the run. Each attempt is a call of its own.
     #[non_exhaustive]
-    CallStarted(CallAttempt<'a>),
+    CallStarted {
+        /// The call.
+        call: CallAttempt<'a>,
+    },
     /// A call is over.
     #[non_exhaustive]
     CallEnded {
@@ -250,7 +253,7 @@ impl Event<'_> {
             Self::RunStarted { run, .. }
             | Self::StepStarted { run, .. }
             | Self::StepCompleted { run, .. }
-            | Self::CallStarted(CallAttempt { run, .. })
+            | Self::CallStarted { call: CallAttempt { run, .. } }
             | Self::CallEnded { call: CallAttempt { run, .. }, .. }
             | Self::StepTaken { run, .. }
             | Self::WaitOpened { run, .. }

@@ -32,7 +32,7 @@ impl Observer for MetricsJudge {
                 let kind = if before.is_none() { "started" } else { "resumed" };
                 add(format!("graph_runs_{kind}_total{{graph=\"{graph}\"}}"));
             }
-            Event::CallStarted { 0: call, .. } if call.attempt > 1 => {
+            Event::CallStarted { call, .. } if call.attempt > 1 => {
                 add(format!("graph_retries_total{{graph=\"{}\",node=\"{}\"}}", graph(), call.node));
             }
             Event::StepCompleted { node, error, .. } => {
