@@ -4,8 +4,8 @@
 //!
 //! | feature | |
 //! |---|---|
-//! | `opentelemetry` | [`Traces`]: a trace for each tree of runs, with spans of its runs, steps, visits and calls, for any exporter of OpenTelemetry |
-//! | `prometheus` | [`Metrics`]: counters, gauges and histograms, in the text format of OpenMetrics |
+//! | `opentelemetry` | `Traces`: a trace for each tree of runs, with spans of its runs, steps, visits and calls, for any exporter of OpenTelemetry |
+//! | `prometheus` | `Metrics`: counters, gauges and histograms, in the text format of OpenMetrics |
 //!
 //! Neither holds up a run: metrics are numbers in memory, and spans go to a queue of a fixed size, from which a thread of its own exports
 //! them. Spans that find the queue full are dropped and counted.
