@@ -207,6 +207,62 @@ fn assertions_that_do_not_hold_say_why() {
     assert!(said.contains("the scripts do not fit the run") && said.contains(expected), "{said}");
 }
 
+/// A run that waits has not failed, a run that fails is the same after each crash, and runs of one test do not share answers.
+#[graph_test]
+async fn runs_that_fail_or_wait_and_several_runs_of_one_test(bed: TestBed) {
+    let said = std::thread::spawn(|| {
+        refused(async |bed| {
+            let bed = bed.on_wait(|wait| match wait.due {
+                _ if wait.ask.is_some() => WaitReply::Release,
+                _ => WaitReply::Time,
+            });
+            let inputs = approved_refund::Inputs { receipt: "r-1".to_owned(), cents: 300 };
+            bed.run(ApprovedRefund::new(Fakes::new()), inputs).await;
+        })
+    });
+    let said = said.join().unwrap();
+    assert!(said.contains("`approve` is no visit that was paused or suspended"), "{said}");
+    let failing = || {
+        let broken = FakeScript::always(FakeAnswer::fails("the shop is closed"));
+        shop().on(order::tools::SHOP_LOOK_UP, broken)
+    };
+    let repeated = bed
+        .crash_at_each_commit(
+            || {
+                let shop = failing();
+                (Order::new(shop.clone()), shop)
+            },
+            tea(),
+        )
+        .await;
+    assert!(repeated.iter().all(|call| call.tool == "shop/look_up"), "{repeated:?}");
+    // Each call gets the next answer, whichever run makes it.
+    let price = |price_cents| FakeAnswer::returns(order::ShopLookUpResult { price_cents, in_stock: 9 });
+    let shop = shop().on(order::tools::SHOP_LOOK_UP, FakeScript::of([price(100), price(200)]));
+    for cents in [200, 400] {
+        let run = bed.run(Order::new(shop.clone()), tea()).await;
+        run.assert_state("receipt", format!("{cents} for card-1"));
+    }
+    let calls = shop.calls();
+    assert_eq!((calls[0].run.as_str(), calls[2].run.as_str()), ("test", "test-2"));
+}
+
+/// A test may keep a call.
+#[graph_test]
+async fn a_call_that_is_kept_holds_nothing_up(bed: TestBed) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let calls = Arc::clone(&kept);
+    let shop = shop().on(
+        order::tools::SHOP_LOOK_UP,
+        FakeScript::always(FakeAnswer::with(move |call, _| {
+            calls.lock().unwrap().push(call.clone());
+            Ok(order::ShopLookUpResult { price_cents: 300, in_stock: 9 })
+        })),
+    );
+    bed.run(Order::new(shop), tea()).await.assert_status(Status::Completed);
+    assert_eq!(kept.lock().unwrap().len(), 1);
+}
+
 /// A tool that does not do the same again after a crash is found.
 #[test]
 fn a_crash_finds_what_depends_on_the_process() {

@@ -36,7 +36,7 @@ use crate::failure::{Failure, HeldFailure, LastError};
 use crate::graph::{GraphTables, Notes, Now, tables};
 use crate::hooks::Control;
 use crate::meter::Refused;
-use crate::observer::Event;
+use crate::observer::{Event, notify};
 use crate::record;
 use crate::record::{
     Calls, Covered, Done, End, Entry, Record, SignedRecord, SnapshotDraft, Step, Visit, VisitFailure, new_orders,
@@ -936,7 +936,7 @@ impl StepContext {
     }
 
     fn observe(&self, event: &Event<'_>) {
-        self.runtime.observers.iter().for_each(|observer| observer.observe(event));
+        notify(&self.runtime.observers, event);
     }
 
     /// Returns the environment in which a node is visited.

@@ -6,7 +6,7 @@ use crate::error::{ResumeError, StartError};
 use crate::future::BoxFuture;
 use crate::graph::tables;
 use crate::machine::Graph;
-use crate::observer::Event;
+use crate::observer::{Event, notify};
 use crate::record::{End, JournalError, VerifiedJournal};
 use crate::replay::{add_up, result_of};
 use crate::run::{Finished, Run};
@@ -502,7 +502,7 @@ impl Runtime {
         store.append(lease, known, vec![record], Status::Cancelled).await.map_err(failed)?;
         let error = end.error.as_deref();
         let ended = Event::RunEnded { run, status: end.status, steps, elapsed: Duration::ZERO, error, end: Some(&end) };
-        self.inner.observers.iter().for_each(|observer| observer.observe(&ended));
+        notify(&self.inner.observers, &ended);
         Ok(true)
     }
 }

@@ -7,7 +7,7 @@ use crate::error::StartError;
 use crate::graph::{CompiledGraph, GraphTables, tables};
 use crate::machine::Machine;
 use crate::meter::Meters;
-use crate::observer::Event;
+use crate::observer::{Event, notify};
 use crate::record::{Chain, CompletedCalls, Due, Record, SignedRecord, Start};
 use crate::run_secrets::{RunSecrets, SecretLocation};
 use crate::schema;
@@ -260,7 +260,7 @@ impl RuntimeServices {
         let (nodes, steps) = (code.visited().count(), position.steps);
         let parent = facts.parent.as_ref();
         let event = Event::RunStarted { run: &facts.id, graph: &facts.graph.id, nodes, steps, parent };
-        self.observers.iter().for_each(|observer| observer.observe(&event));
+        notify(&self.observers, &event);
         let run = RunContext {
             machine,
             runtime: Arc::clone(self),
@@ -299,7 +299,7 @@ impl RuntimeServices {
     /// Notifies observers of committed records.
     pub fn recorded(&self, run: &RunId, graph: &CompiledGraph, records: &[SignedRecord]) {
         let event = Event::Recorded { run, graph, records };
-        self.observers.iter().for_each(|observer| observer.observe(&event));
+        notify(&self.observers, &event);
     }
 
     pub(crate) fn began(&self) -> Duration {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use graph_engine::answer::{AnswerKeys, Answered, KeyHolder};
@@ -59,6 +60,8 @@ pub struct TestBed {
     disk: MemoryStore,
     clock: Arc<TokioClock>,
     id: RunId,
+    /// How many runs it made.
+    runs: Arc<AtomicU32>,
     on_wait: OnWait,
 }
 
@@ -107,7 +110,7 @@ impl TestBed {
         let clock = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600)));
         let disk = MemoryStore::with_clock(Arc::clone(&clock) as _);
         let id = RunId::new("test").expect("it has the letters of a run's id");
-        Self { disk, clock, id, on_wait: Arc::new(|_| WaitReply::Time) }
+        Self { disk, clock, id, runs: Arc::default(), on_wait: Arc::new(|_| WaitReply::Time) }
     }
 
     /// Replies to the waits of runs, also of those inside others. Without it, time passes until a wait is over.
@@ -148,7 +151,7 @@ impl TestBed {
     }
 
     /// Runs a graph to its end, in one process. A run that waits gets the replies of [`TestBed::on_wait`], until nothing can happen any
-    /// more.
+    /// more. The first run of a bed has the id `test`, the next ones `test-2`, `test-3` and so on.
     ///
     /// # Panics
     ///
@@ -158,14 +161,17 @@ impl TestBed {
     where
         G::Inputs: Clone,
     {
-        let bed = self.clone();
+        let number = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = if number == 1 { "test".to_owned() } else { format!("test-{number}") };
+        let id = RunId::new(id).expect("it has the letters of a run's id");
+        let bed = Self { id, ..self.clone() };
         async move { bed.drive(graph, inputs, DyingStore::after(bed.disk.clone(), 0)).await }
     }
 
     /// Makes the same run again and again: each time its process dies after another one of its commits, and a new process resumes it.
     /// Returns the calls that were made again, of all these runs.
     ///
-    /// `make` makes the graph and its tools for each of the runs. A call that is made again gets the answer that it got before.
+    /// `make` makes the graph and new tools for each of the runs. A call that a crash repeats gets the answer that it got before.
     ///
     /// # Panics
     ///
@@ -181,6 +187,7 @@ impl TestBed {
         G::Output: AsView,
     {
         let (graph, fakes) = make();
+        fakes.repeat_answers();
         let bed = TestBed { on_wait: Arc::clone(&self.on_wait), ..TestBed::new() };
         let store = DyingStore::after(bed.disk.clone(), 0);
         let whole = bed.drive(graph, inputs.clone(), store.clone()).await;
@@ -189,6 +196,7 @@ impl TestBed {
         let mut repeated = Vec::new();
         for commit in 1..=commits {
             let (graph, fakes) = make();
+            fakes.repeat_answers();
             let bed = TestBed { on_wait: Arc::clone(&self.on_wait), ..TestBed::new() };
             let run = bed.drive(graph, inputs.clone(), DyingStore::after(bed.disk.clone(), commit)).await;
             assert_eq!(run.summary(), expected, "the process died after commit {commit} of {commits}");
@@ -258,9 +266,15 @@ impl TestBed {
     {
         let runtime = self.process(store.clone()).build().expect("the runtime has a key");
         let mut seen = runtime.events(EventFilter::default()).expect("the runtime has events");
+        let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
         let reading = tokio::spawn(async move {
             let mut events = Vec::new();
-            while let Some(event) = seen.next().await {
+            // Calls that a test keeps would keep the stream open.
+            while let Some(event) = tokio::select! {
+                biased;
+                event = seen.next() => event,
+                _ = &mut stopped => None,
+            } {
                 events.push(event.expect("the reader of the events is fast enough"));
             }
             events
@@ -278,7 +292,7 @@ impl TestBed {
             Err(_) if store.is_dead() => return TestProcessEnd::Died,
             Err(error) => panic!("the run cannot begin: {error}"),
         };
-        drop(runtime);
+        drop((runtime, stop));
         events.extend(reading.await.expect("the reader of the events does not panic"));
         if store.is_dead() { TestProcessEnd::Died } else { TestProcessEnd::Over(Box::new(outcome)) }
     }
@@ -301,7 +315,8 @@ impl TestBed {
                 }
                 WaitReply::Release => {
                     let released = outside.release(graph, &self.id).await;
-                    released.unwrap_or_else(|error| panic!("`{}` was not released: {error}", wait.node));
+                    let released = released.unwrap_or_else(|error| panic!("`{}` was not released: {error}", wait.node));
+                    assert!(!released.is_empty(), "`{}` is no visit that was paused or suspended", wait.node);
                     return true;
                 }
             }

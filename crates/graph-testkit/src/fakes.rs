@@ -84,7 +84,9 @@ struct FakeState {
     /// The answers by the idempotency key of the call, the number of the attempt, and how many answers of people it has: a call that a
     /// crash repeats gets the same.
     answered: HashMap<(String, u32, usize), (FakeReply, Duration)>,
-    /// The calls without an answer, as texts.
+    /// Whether a call that is made again gets the answer that it got before.
+    repeats_answers: bool,
+    /// The calls without an answer that fits, as texts.
     unscripted: Vec<String>,
 }
 
@@ -138,12 +140,18 @@ impl<R> Fakes<R> {
         own.filter_map(|(_, params)| P::from_value(params.clone()).ok()).collect()
     }
 
-    /// Returns what does not fit between the scripts and the calls: calls without an answer, and answers that no call got.
+    /// Returns what does not fit between the scripts and the calls: calls without an answer, values of another type, and answers that no
+    /// call got.
     pub fn problems(&self) -> Vec<String> {
         let state = self.state();
         let unused = state.scripts.iter().filter(|(_, script)| script.left() > 0);
         let unused = unused.map(|(tool, script)| format!("{} answers of `{tool}` were not used", script.left()));
         state.unscripted.iter().cloned().chain(unused).collect()
+    }
+
+    /// Gives a call that a crash repeats the answer that it got before.
+    pub(crate) fn repeat_answers(&self) {
+        self.state().repeats_answers = true;
     }
 
     fn state(&self) -> MutexGuard<'_, FakeState> {
@@ -187,7 +195,8 @@ pub fn fake<R, P: AsView, V: FromValue>(
         plain.clone(),
     ));
     let repeated = (call.idempotency_key(), call.attempt(), call.answers().len());
-    let answer = match (state.answered.get(&repeated).cloned(), state.scripts.get_mut(&tool)) {
+    let before = state.answered.get(&repeated).filter(|_| state.repeats_answers).cloned();
+    let answer = match (before, state.scripts.get_mut(&tool)) {
         (Some(answer), _) => Ok(answer),
         (None, Some(script)) => {
             let number = script.used + 1;
@@ -204,13 +213,23 @@ pub fn fake<R, P: AsView, V: FromValue>(
         text
     });
     drop(state);
+    let shared = Arc::clone(&fakes.shared);
+    let misfit = move |text: String| {
+        shared.lock().unwrap_or_else(PoisonError::into_inner).unscripted.push(text.clone());
+        ActionError::permanent(text)
+    };
     async move {
         let (reply, delay) = answer.map_err(ActionError::permanent)?;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let value = reply(&call, plain)?;
-        let misfit = |error| ActionError::permanent(format!("the scripted result of `{tool}` does not fit: {error}"));
-        V::from_value(value).map_err(misfit)
+        match reply(&call, plain) {
+            Ok(answer) => {
+                let value = answer?;
+                V::from_value(value)
+                    .map_err(|error| misfit(format!("the scripted result of `{tool}` does not fit: {error}")))
+            }
+            Err(error) => Err(misfit(format!("the parameters of `{tool}` do not fit its script: {error}"))),
+        }
     }
 }

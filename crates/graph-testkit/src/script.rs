@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use graph_engine::{ActionError, Call};
-use graph_model::value::{AsView, FromValue, Value};
+use graph_model::value::{AsView, FromValue, Mismatch, Value};
 
-/// A function that answers a call.
-pub(crate) type FakeReply = Arc<dyn Fn(&Call, Value) -> Result<Value, ActionError> + Send + Sync>;
+/// A function that answers a call, or whose parameters are of another type.
+pub(crate) type FakeReply = Arc<dyn Fn(&Call, Value) -> Result<Result<Value, ActionError>, Mismatch> + Send + Sync>;
 
 /// A function that answers a call, with the types of the tool.
 type TypedFakeReply<P, R> = Arc<dyn Fn(&Call, P) -> Result<R, ActionError> + Send + Sync>;
@@ -133,9 +133,8 @@ impl ErasedScript {
     pub(crate) fn of<P: FromValue + 'static, R: AsView + 'static>(script: FakeScript<P, R>) -> Self {
         let answers = script.answers.into_iter().map(|answer| {
             let reply: FakeReply = Arc::new(move |call, params| {
-                let params = P::from_value(params);
-                let misfit = |error| ActionError::permanent(format!("the parameters do not fit the script: {error}"));
-                (answer.reply)(call, params.map_err(misfit)?).map(|result| result.view().to_plain_value())
+                let answered = (answer.reply)(call, P::from_value(params)?);
+                Ok(answered.map(|result| result.view().to_plain_value()))
             });
             (reply, answer.delay)
         });

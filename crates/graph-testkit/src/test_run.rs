@@ -101,12 +101,16 @@ impl<G: Graph> TestRun<G> {
 
     /// Returns the names of the visited nodes, in the order of the journal; at the end the one whose failure ended the run.
     pub fn node_names(&self) -> Vec<String> {
-        let nodes = self.log.iter().filter_map(|event| match &event.kind {
+        let node = |event: &RunEvent| match &event.kind {
             EventKind::Visited { node, visit, .. } if !visit.held && !visit.cancelled => Some(node.clone()),
+            _ => None,
+        };
+        // A run that failed and was resumed has several ends.
+        let failed = self.log.last().and_then(|event| match &event.kind {
             EventKind::Ended { end, .. } => end.node.clone(),
             _ => None,
         });
-        nodes.collect()
+        self.log.iter().filter_map(node).chain(failed).collect()
     }
 
     /// Returns the visits of the run that are in its journal, in its order, as [`Edges`](graph_proof::Edges) reads them. Secrets are
@@ -133,6 +137,9 @@ impl<G: Graph> TestRun<G> {
     #[track_caller]
     pub fn assert_fails(&self, text: &str) -> &Self {
         match &self.outcome {
+            Err(error) if self.status() != Status::Error => {
+                panic!("the run did not fail: it is `{}`: {error}", self.status().name())
+            }
             Err(error) if error.to_string().contains(text) => self,
             Err(error) => panic!("the run failed with `{error}`, which does not contain `{text}`"),
             Ok(finished) => panic!("the run did not fail: it is `{}`", finished.status.name()),

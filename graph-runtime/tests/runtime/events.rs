@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -10,6 +10,8 @@ use graph_runtime::__private::{Key, Program};
 use graph_runtime::events::{
     EventCursor, EventFilter, EventKind, EventLog, EventLogError, Events, FollowedEvents, Lagged, Mode, RunEvent,
 };
+use graph_runtime::history::{EditRun, StateEdit};
+use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::Entry;
 use graph_runtime::{
     ActionError, Durability, Map, MemoryStore, NamedSignal, Options, RunId, Runtime, SecretKey, Status, Store,
@@ -253,8 +255,81 @@ async fn a_call_that_is_dropped_has_an_end() {
     tokio::time::sleep(Duration::from_millis(10)).await;
     run.abort();
     run.await.unwrap_err();
-    let seen: Vec<RunEvent> = ready(&mut events).into_iter().map(Result::unwrap).collect();
-    assert_eq!(names(&seen), ["started", "visit_started", "call_started", "call_ended"]);
+    let seen = all(events).await;
+    assert_eq!(names(&seen), ["started", "visit_started", "call_started", "call_ended"], "and the stream ends");
+}
+
+/// Without a store, a run may have the id of one that was aborted.
+#[tokio::test]
+async fn a_run_has_the_events_of_its_own_graph() {
+    let silent = Interpreted::waiting(&TWO, |_, _| Box::pin(std::future::pending()));
+    let runtime = watched(None, 100);
+    let run = runtime.start_as(id("run"), silent, inputs(json!({"n": 7, "list": []}))).await.unwrap();
+    run.abort();
+    run.await.unwrap_err();
+    let other = Interpreted::new(&Program { id: "test/other", ..TWO }, |_, params| Ok(params));
+    let mut run = runtime.start_as(id("run"), other, inputs(json!({"n": 7, "list": []}))).await.unwrap();
+    let events = all(run.events().unwrap()).await;
+    assert!(events.iter().all(|event| event.graph.as_ref().unwrap().as_str() == "test/other"), "{events:?}");
+    assert_eq!(events.last().map(|event| matches!(event.kind, EventKind::Ended { .. })), Some(true));
+}
+
+/// A panic in each event, also while a call is dropped.
+#[tokio::test]
+async fn an_observer_that_panics_changes_nothing() {
+    struct Broken(Mutex<u32>);
+    impl Observer for Broken {
+        fn observe(&self, _: &Event<'_>) {
+            let _locked = self.0.lock().unwrap();
+            panic!("a bug of the observer");
+        }
+    }
+    let graph = Interpreted::new(&TWO, |call, params| {
+        call.emit_text("word");
+        Ok(params)
+    });
+    let builder = Runtime::builder().store(MemoryStore::new()).sign_with(SecretKey::from_seed(&KEY));
+    let builder = builder.observer(Broken(Mutex::default())).events(100).grant("*").unwrap();
+    let runtime = builder.build().unwrap();
+    let mut run = runtime.start(graph, inputs(json!({"n": 7, "list": [1]}))).await.unwrap();
+    let events = run.events().unwrap();
+    assert_eq!(run.await.unwrap().output, json!([{"n": 1}]));
+    let names = names(&all(events).await);
+    assert_eq!((names.len(), names.last().map(String::as_str)), (14, Some("ended")), "{names:?}");
+}
+
+/// A reader that comes late to the messages has the events in their order.
+#[tokio::test]
+async fn late_readers_have_events_in_order() {
+    let graph = Interpreted::new(&TWO, |_, params| Ok(params));
+    let runtime = watched(Some(MemoryStore::new()), 100);
+    let run = runtime.start_as(id("run"), graph, inputs(json!({"n": 7, "list": [1]}))).await.unwrap();
+    let mut following = runtime.follow(&id("run"), None).unwrap().unwrap();
+    run.await.unwrap();
+    let mut seen = Vec::new();
+    while let Some(event) = following.next().await {
+        seen.push(event.unwrap());
+    }
+    assert_eq!(names(&seen), ["started", "visited", "visited", "visited", "ended"]);
+}
+
+#[tokio::test]
+async fn edits_are_seen_with_the_resume_behind_them() {
+    let nodes = [("one", r#"{"line":1,"does":{"action":0},"params":{"n":"${state.got}"},"next":[]}"#)];
+    let program = Program { keys: &[Key { name: "got", initial: Some("1") }], nodes: &nodes, ..PROGRAM };
+    let graph = Interpreted::new(&program, |_, params| match params["n"].as_i64() {
+        Some(2) => Ok(params),
+        _ => Err(ActionError::permanent("it is 1")),
+    });
+    let runtime = watched(Some(MemoryStore::new()), 100);
+    runtime.start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
+    let set = Map::from_iter([("got".to_owned(), json!(2))]);
+    let edit = StateEdit { by: "Ann".to_owned(), why: "it must be 2".to_owned(), set, write: Map::new() };
+    runtime.edit(&graph, &id("run"), edit).await.unwrap();
+    let mut run = runtime.resume(graph, &id("run")).await.unwrap();
+    let events = run.events().unwrap().modes([Mode::Updates]);
+    run.await.unwrap();
+    assert_eq!(names(&all(events).await), ["edited", "resumed", "visited", "ended"]);
 }
 
 #[tokio::test]
@@ -414,6 +489,12 @@ async fn a_cursor_that_is_not_of_the_journal_is_refused() {
     ] {
         let error = log_of(&store, &id("run"), Some(cursor.parse().unwrap())).await.unwrap_err();
         assert_eq!(error.to_string(), said);
+    }
+    let key = SecretKey::from_seed(&KEY).public();
+    let beyond = Some("run@9.0".parse().unwrap());
+    let mut log = EventLog::new(Arc::new(store.clone()), key, id("run"), beyond).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(log.read().await, Err(EventLogError::NoSuchEvent { records: 5, .. })));
     }
     for text in [
         "",

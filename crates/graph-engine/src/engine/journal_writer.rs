@@ -3,7 +3,7 @@
 use crate::cache::Fresh;
 use crate::graph::tables;
 use crate::machine::Machine;
-use crate::observer::Event;
+use crate::observer::{Event, notify};
 use crate::record::{Chain, Due, SignedRecord};
 use crate::services::RuntimeServices;
 use crate::status::Status;
@@ -256,7 +256,7 @@ impl Sink {
         store.append_waiting(lease, known, records, status, waits).await?;
         if let Some(records) = seen {
             let event = Event::Recorded { run: lease.run(), graph: machine.graph(), records: &records };
-            runtime.observers.iter().for_each(|observer| observer.observe(&event));
+            notify(&runtime.observers, &event);
         }
         if !fresh.is_empty() {
             runtime.keep(tables(machine.graph()), fresh).await;

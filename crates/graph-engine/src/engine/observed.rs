@@ -8,8 +8,8 @@ use graph_model::name::ItemId;
 use crate::call::{Call, Emitter};
 use crate::engine::call_result::{CallResult, PendingCall};
 use crate::engine::ended::Ended;
-use crate::engine::run_state::{Engine, StepContext};
-use crate::observer::{CallAttempt, Emission, Event, LazyState, Observer};
+use crate::engine::run_state::{Engine, RunContext, StepContext};
+use crate::observer::{CallAttempt, Emission, Event, LazyState, Observer, notify};
 use crate::record::{End, Visit};
 use crate::run_secrets::RunSecrets;
 use crate::services::RuntimeServices;
@@ -59,7 +59,7 @@ impl Emitter for ObserverEmitter {
             };
         }
         let event = Event::Emitted { call, emission: &emission };
-        self.observers.iter().for_each(|observer| observer.observe(&event));
+        notify(&self.observers, &event);
     }
 }
 
@@ -68,6 +68,14 @@ impl RuntimeServices {
     pub(crate) fn emitter(&self, run_secrets: Option<&Arc<RunSecrets>>) -> Option<Arc<dyn Emitter>> {
         let (observers, run_secrets) = (Arc::clone(&self.observers), run_secrets.cloned());
         (!observers.is_empty()).then(|| Arc::new(ObserverEmitter { observers, run_secrets }) as _)
+    }
+}
+
+impl Drop for RunContext {
+    fn drop(&mut self) {
+        if !self.runtime.observers.is_empty() {
+            notify(&self.runtime.observers, &Event::RunLeft { run: &self.facts.id });
+        }
     }
 }
 

@@ -26,6 +26,9 @@ use crate::store::Store;
 /// How often the store is asked for the events of a run that another process has in progress.
 const PACE: Duration = Duration::from_millis(100);
 
+/// How many of the last visits are remembered.
+const MOST_LATE: usize = 1024;
+
 /// The events of one run from a cursor on. See [`Runtime::follow`].
 #[must_use = "streams do nothing unless they are read"]
 pub struct FollowedEvents(BoxStream<'static, Result<RunEvent, EventLogError>>);
@@ -48,7 +51,8 @@ impl FollowedEvents {
 
     fn new(log: EventLog, live: Option<Receiver<Message>>, is_driven: bool) -> Self {
         let (ready, look_at) = (VecDeque::new(), Instant::now());
-        let following = Following { log, live, ready, is_looking: true, look_at, is_over: false, is_driven };
+        let visited = VecDeque::new();
+        let following = Following { log, live, ready, visited, is_looking: true, look_at, is_over: false, is_driven };
         Self(Box::pin(stream::unfold(following, |mut following| async move {
             let event = following.next().await?;
             following.is_over |= event.is_err();
@@ -89,6 +93,8 @@ struct Following {
     log: EventLog,
     live: Option<Receiver<Message>>,
     ready: VecDeque<RunEvent>,
+    /// The numbers of the last visits that were read: what is heard of them then is late.
+    visited: VecDeque<u64>,
     /// Whether the store is asked next.
     is_looking: bool,
     /// When the store is asked at the latest.
@@ -122,7 +128,7 @@ impl Following {
         let found = found.map_err(|source| EventLogError::Store { run: run.clone(), source })?;
         let events = self.log.read().await?;
         let has_all = self.log.records() >= found.records && events.is_empty();
-        self.ready.extend(events);
+        self.take(events);
         (self.is_looking, self.look_at) = (false, Instant::now() + PACE);
         if has_all && found.holder.is_none() {
             match found.status {
@@ -146,7 +152,7 @@ impl Following {
             Ok(Ok(Message::Records(origin, records))) if origin.run == *run => self.accept(&records)?,
             // Those with a cursor come from the journal.
             Ok(Ok(Message::Live(origin, at, kind))) if origin.run == *run || origin.root == *run => {
-                if !matches!(*kind, EventKind::Ended { .. }) {
+                if !(matches!(*kind, EventKind::Ended { .. }) || origin.run == *run && self.is_late(&kind)) {
                     self.ready.push_back(origin.event(at, (*kind).clone()));
                 }
             }
@@ -158,11 +164,39 @@ impl Following {
         Ok(())
     }
 
+    /// Takes events of the journal.
+    fn take(&mut self, events: Vec<RunEvent>) {
+        for event in events {
+            match &event.kind {
+                EventKind::Visited { visit, .. } => self.visited.push_back(visit.step),
+                EventKind::WaitOpened { step, .. } => self.visited.push_back(*step),
+                // The visit is made now, with its number.
+                EventKind::WaitOver { wait } => self.visited.retain(|step| *step != wait.step),
+                _ => {}
+            }
+            self.ready.push_back(event);
+        }
+        self.visited.drain(..self.visited.len().saturating_sub(MOST_LATE));
+    }
+
+    /// Whether an event is about a visit that the journal has already.
+    fn is_late(&self, kind: &EventKind) -> bool {
+        match kind {
+            EventKind::VisitStarted { step, .. } => self.visited.contains(step),
+            EventKind::CallStarted { call } | EventKind::CallEnded { call, .. } => self.visited.contains(&call.step),
+            EventKind::Text { call, .. } | EventKind::Custom { call, .. } => self.visited.contains(&call.step),
+            _ => false,
+        }
+    }
+
     fn accept(&mut self, records: &[SignedRecord]) -> Result<(), EventLogError> {
         let next = self.log.records();
         let known = records.partition_point(|record| record.seq < next);
         match records.get(known) {
-            Some(first) if first.seq == next => self.ready.extend(self.log.accept(&records[known..])?),
+            Some(first) if first.seq == next => {
+                let events = self.log.accept(&records[known..])?;
+                self.take(events);
+            }
             // Messages were dropped, or the records before are of another process.
             Some(_) => self.is_looking = true,
             None => {}

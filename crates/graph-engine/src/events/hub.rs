@@ -47,6 +47,9 @@ impl Shared {
     }
 }
 
+/// The most messages that are kept: the memory for them is taken when the runtime is built.
+const MOST_MESSAGES: usize = 1 << 20;
+
 /// A run in progress.
 struct KnownRun {
     origin: Arc<EventOrigin>,
@@ -67,7 +70,7 @@ pub(super) enum Message {
 
 impl EventHub {
     pub(crate) fn new(capacity: usize, clock: Arc<dyn Clock>) -> Self {
-        let (sender, _) = tokio::sync::broadcast::channel(capacity.clamp(1, usize::MAX / 4));
+        let (sender, _) = tokio::sync::broadcast::channel(capacity.clamp(1, MOST_MESSAGES));
         Self { sender, clock, shared: Arc::default() }
     }
 
@@ -108,9 +111,13 @@ impl EventHub {
         if let Some(outer) = origin.parent.as_ref().and_then(|parent| runs.get(&parent.run)) {
             origin.root.clone_from(&outer.origin.root);
         }
-        let known = runs.entry(origin.run.clone());
-        let known = known.or_insert_with(|| KnownRun { origin: Arc::new(origin), has_journal });
-        Arc::clone(&known.origin)
+        // The records of a run that begins come before the event that it begins.
+        if let Some(known) = runs.get(&origin.run).filter(|known| known.has_journal && !has_journal) {
+            return Arc::clone(&known.origin);
+        }
+        let origin = Arc::new(origin);
+        runs.insert(origin.run.clone(), KnownRun { origin: Arc::clone(&origin), has_journal });
+        origin
     }
 
     fn recorded(&self, run: &RunId, records: &[SignedRecord]) {
@@ -150,11 +157,17 @@ impl EventHub {
 
 /// Returns those of the records that are new, if they are a journal from its beginning: it is that of a run that begins, or of one
 /// that is resumed.
+///
+/// The edits before a resume are new too: nothing shows them when they are made.
 fn fresh(records: &[SignedRecord]) -> &[SignedRecord] {
     let entry = |record: &SignedRecord| serde_json::from_str(&record.body).ok().map(|record: Record| record.entry);
     match records {
         [first, rest @ .., last] if first.seq == 0 => match (entry(last), rest) {
-            (Some(Entry::Resume(_)), _) => std::slice::from_ref(last),
+            (Some(Entry::Resume(_)), _) => {
+                let is_edit = |record: &&SignedRecord| matches!(entry(record), Some(Entry::Edit(_)));
+                let edits = rest.iter().rev().take_while(is_edit).count();
+                &records[records.len() - 1 - edits..]
+            }
             // A run that begins at a place of another one.
             (Some(Entry::Snapshot(_)), []) => records,
             // A run that waits still, or has ended.
@@ -214,6 +227,12 @@ impl Observer for EventHub {
                 // A reader that has read all ends when the run is not there any more.
                 self.runs().remove(*run);
             }
+            Event::RunLeft { run } => {
+                if let Some(origin) = self.origin(run) {
+                    self.send(Message::Left(origin));
+                    self.runs().remove(*run);
+                }
+            }
             // The visit is in the records, or in the step.
             Event::StepCompleted { .. } | Event::WaitOpened { .. } => {}
         }
@@ -237,7 +256,7 @@ pub struct Lagged(
 /// The events of the runs of a runtime, as they happen.
 ///
 /// It is a [`Stream`]; [`Events::next`] needs no trait. It ends with its run, if it is that of [`Run::events`], or else when the
-/// runtime and all of its runs are gone. No run waits for it: see [`Lagged`].
+/// runtime, its runs, and the calls of its tools are gone. No run waits for it: see [`Lagged`].
 #[must_use = "a reader that reads nothing lags"]
 pub struct Events {
     waiting: NextMessage,
@@ -305,7 +324,8 @@ impl Events {
         poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// Restricts the stream to parts of the events, in place of those that it has.
+    /// Restricts the stream to parts of the events, in place of those that it has. A stream has values from this call on: earlier states
+    /// were not copied for it. [`Runtime::events`] with [`Mode::Values`] before a run is started has all.
     pub fn modes(mut self, modes: impl IntoIterator<Item = Mode>) -> Self {
         self.filter.modes = modes.into_iter().collect();
         self.wanted = WantedValues::of(&self.shared, &self.filter);
@@ -453,7 +473,8 @@ impl Builder {
     /// Keeps the last `capacity` messages for the readers of [`Runtime::events`] and [`Run::events`]. A message has one event, or
     /// those of the records that were committed together. Without this call, a runtime has no events.
     ///
-    /// A run does not wait for a reader. A reader that is further behind than `capacity` messages [lags](Lagged).
+    /// A run does not wait for a reader. A reader that is further behind than `capacity` messages [lags](Lagged). The memory for the
+    /// messages is taken at once, about 60 bytes for each; there are at least one and at most 1,048,576.
     #[must_use]
     pub fn events(mut self, capacity: usize) -> Self {
         self.events = Some(capacity);

@@ -42,7 +42,12 @@ pub struct EventLog {
     origin: Option<EventOrigin>,
     /// The events up to this one were read before.
     after: Option<EventCursor>,
+    /// How many records the journal has, if it has no event at the cursor.
+    has_no_event: Option<u64>,
 }
+
+/// The most levels of nested runs that are looked up, in a store that may have been changed.
+const MOST_LEVELS: usize = 100;
 
 /// Why the events of a run cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +116,7 @@ impl EventLog {
             return Err(EventLogError::OtherRun { run, cursor: cursor.clone() });
         }
         let follower = Follower::new(run.clone(), key);
-        Ok(Self { store, run, follower, origin: None, after: from })
+        Ok(Self { store, run, follower, origin: None, after: from, has_no_event: None })
     }
 
     /// Returns the run.
@@ -124,8 +129,11 @@ impl EventLog {
     /// # Errors
     ///
     /// If the store fails, the journal does not continue as the key's holder signed it, or it has no event at the cursor. Nothing
-    /// counts as read then.
+    /// counts as read then; a log without an event at the cursor fails from then on.
     pub async fn read(&mut self) -> Result<Vec<RunEvent>, EventLogError> {
+        if let (Some(cursor), Some(records)) = (self.after.clone(), self.has_no_event) {
+            return Err(EventLogError::NoSuchEvent { cursor, records });
+        }
         let signed = self.store.load_from(&self.run, self.follower.next()).await;
         let signed = signed.map_err(|source| EventLogError::Store { run: self.run.clone(), source })?;
         let is_begun = self.origin.is_some();
@@ -140,8 +148,11 @@ impl EventLog {
     /// Returns the outermost run that the store still has around a nested run.
     async fn root(&self) -> Option<RunId> {
         let mut root = self.origin.as_ref()?.parent.as_ref()?.run.clone();
-        while let Some(parent) = self.store.find(&root).await.ok().and_then(|found| found.parent) {
-            root = parent;
+        for _ in 0..MOST_LEVELS {
+            match self.store.find(&root).await.ok().and_then(|found| found.parent) {
+                Some(parent) => root = parent,
+                None => break,
+            }
         }
         Some(root)
     }
@@ -164,6 +175,7 @@ impl EventLog {
         if let Some(after) = self.after.as_ref().filter(|_| !is_begun) {
             if !events.iter().any(|event| event.cursor.as_ref() == Some(after)) {
                 let (cursor, records) = (after.clone(), self.follower.next());
+                self.has_no_event = Some(records);
                 return Err(EventLogError::NoSuchEvent { cursor, records });
             }
             events.retain(|event| event.cursor.as_ref() > Some(after));

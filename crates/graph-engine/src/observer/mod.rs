@@ -4,6 +4,7 @@
 mod progress;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +23,7 @@ pub use progress::Progress;
 
 /// Receives the events of runs.
 ///
-/// Called from the run's task: a slow observer holds up the run. Each event is about something that is committed, except
+/// Called from the run's task: a slow observer holds up the run. A panic of one is logged, and changes nothing for the run. Each event is about something that is committed, except
 /// [`Event::StepStarted`], [`Event::CallStarted`], [`Event::CallEnded`] and [`Event::Emitted`].
 ///
 /// ```
@@ -57,6 +58,15 @@ pub trait Observer: Send + Sync {
     /// Whether [`Event::StepTaken`] has the visits of runs without a journal, which are copied for it. Asked at each step.
     fn wants_visits(&self) -> bool {
         false
+    }
+}
+
+/// Shows observers an event. One that panics neither stops the run nor keeps the event from the others.
+pub(crate) fn notify(observers: &[Arc<dyn Observer>], event: &Event<'_>) {
+    for observer in observers {
+        if catch_unwind(AssertUnwindSafe(|| observer.observe(event))).is_err() {
+            tracing::error!(run = %event.run(), "an observer panicked");
+        }
     }
 }
 
@@ -209,6 +219,13 @@ pub enum Event<'a> {
         /// The end, with `[secret]` for the secrets in its output; `None` if the run waits or is to be resumed.
         end: Option<&'a End>,
     },
+    /// The run left the memory of this process: it ended, waits, or its task was aborted or panicked. No event of it follows until it is
+    /// resumed.
+    #[non_exhaustive]
+    RunLeft {
+        /// The run.
+        run: &'a RunId,
+    },
 }
 
 /// An attempt at a call.
@@ -258,6 +275,7 @@ impl Event<'_> {
             | Self::StepTaken { run, .. }
             | Self::WaitOpened { run, .. }
             | Self::Recorded { run, .. }
+            | Self::RunLeft { run }
             | Self::RunEnded { run, .. } => run,
             Self::Emitted { call, .. } => call.run_id(),
         }
