@@ -52,15 +52,18 @@ fn own(compilation: &Compilation) -> Vec<Diagnostic> {
 /// }
 /// ```
 ///
+/// A crate that knows `graph-runtime` under another name gives it: `#[sg::testing::graph_test(::sg)]`.
+///
 /// See `graph_runtime::testing`.
 #[proc_macro_attribute]
 pub fn graph_test(arguments: proc_macro::TokenStream, function: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let function = syn::parse_macro_input!(function as syn::ItemFn);
-    if !arguments.is_empty() {
-        return syn::Error::new_spanned(&function.sig.ident, "`graph_test` takes no arguments")
-            .to_compile_error()
-            .into();
-    }
+    let runtime = if arguments.is_empty() {
+        quote!(::graph_runtime)
+    } else {
+        let path = syn::parse_macro_input!(arguments with syn::Path::parse_mod_style);
+        quote!(#path)
+    };
     let syn::ItemFn { attrs, sig, block, .. } = &function;
     let bed = match sig.inputs.first() {
         Some(syn::FnArg::Typed(bed)) if sig.inputs.len() == 1 && sig.asyncness.is_some() => bed,
@@ -74,7 +77,7 @@ pub fn graph_test(arguments: proc_macro::TokenStream, function: proc_macro::Toke
         #[test]
         #(#attrs)*
         fn #name() #output {
-            ::graph_runtime::testing::in_virtual_time(async |#bed| #block)
+            #runtime::testing::in_virtual_time(async |#bed| #block)
         }
     }
     .into()

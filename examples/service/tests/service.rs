@@ -138,6 +138,10 @@ fn a_client_follows_an_order_over_a_crash() {
     assert_eq!(names(&durable), ["resumed", "visited", "visited", "visited", "ended"]);
     let (_, whole) = service.events("a-1", None, usize::MAX);
     assert_eq!(whole, [begun, durable].concat());
+    // A browser that has all of it connects no more.
+    let last = &whole.last().unwrap().0;
+    assert_eq!(service.events("a-1", Some(last), usize::MAX), (204, Vec::new()));
+    assert_eq!(service.events("a-1", Some("a-1@99.0"), usize::MAX).0, 400);
     assert!(whole.iter().all(|(_, event)| !event.to_string().contains("tok_1")), "{whole:?}");
 }
 

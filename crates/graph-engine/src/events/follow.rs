@@ -93,7 +93,7 @@ struct Following {
     log: EventLog,
     live: Option<Receiver<Message>>,
     ready: VecDeque<RunEvent>,
-    /// The numbers of the last visits that were read: what is heard of them then is late.
+    /// The numbers of the last visits that were read. Messages about them are late.
     visited: VecDeque<u64>,
     /// Whether the store is asked next.
     is_looking: bool,

@@ -8,12 +8,12 @@ use std::convert::Infallible;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
+use axum::response::{IntoResponse, Response, Sse};
 use axum::routing::get;
-use futures_util::{Stream, StreamExt};
-use graph_runtime::Store;
+use futures_util::StreamExt;
 use graph_runtime::events::{EventCursor, EventLogError, RunEvent};
+use graph_runtime::{Status, Store};
 use tokio::sync::watch;
 
 use super::{Problem, run_id};
@@ -27,13 +27,24 @@ async fn follow(
     State(service): State<Service>,
     Path(id): Path<String>,
     headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
+) -> Result<Response, Problem> {
     let id = run_id(&id)?;
-    service.store.find(&id).await?;
-    let events = service.runtime.follow(&id, last_event(&headers)?).map_err(|error| bad(&error))?;
+    let order = service.store.find(&id).await?;
+    let after = last_event(&headers)?;
+    if let Some(cursor) = &after {
+        if cursor.record() >= order.records {
+            return Err(Problem(StatusCode::BAD_REQUEST, "Last-Event-ID: the order has no such event".to_owned()));
+        }
+        // A browser whose stream has ended connects again, until it gets this answer.
+        let has_ended = !matches!(order.status, Status::Running | Status::Waiting);
+        if has_ended && cursor.record() + 1 == order.records {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+    }
+    let events = service.runtime.follow(&id, after).map_err(|error| bad(&error))?;
     let events = events.ok_or_else(|| Problem(StatusCode::NOT_FOUND, "the service keeps no journals".to_owned()))?;
-    let shown = events.map(|event| Ok(sent(event))).take_until(stopped(service.stopping.subscribe()));
-    Ok(Sse::new(shown).keep_alive(KeepAlive::default()))
+    let shown = events.map(|event| Ok::<_, Infallible>(sent(event))).take_until(stopped(service.stopping.subscribe()));
+    Ok(Sse::new(shown).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// Returns the cursor of the last event that the client has.
@@ -58,7 +69,7 @@ fn sent(event: Result<RunEvent, EventLogError>) -> Event {
             event.cursor.map_or(sent.clone(), |cursor| sent.id(cursor.to_string()))
         }
         // The stream ends. The client connects again, and finds the order where it is then.
-        Err(error) => Event::default().event("error").data(error.to_string()),
+        Err(error) => Event::default().event("problem").data(error.to_string()),
     }
 }
 

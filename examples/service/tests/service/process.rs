@@ -188,7 +188,7 @@ pub(crate) fn events_at(address: &str, order: &str, after: Option<&str>, most: u
     {
         match line.split_once(": ") {
             Some(("id", cursor)) => cursor.clone_into(&mut id),
-            Some(("event", name)) => is_error = name == "error",
+            Some(("event", name)) => is_error = name == "problem",
             Some(("data", text)) => data = Some(text.to_owned()),
             _ if line.is_empty() => {
                 if let Some(text) = data.take().filter(|_| !is_error) {
