@@ -251,7 +251,7 @@ async fn a_call_that_is_dropped_has_an_end() {
     assert!(ms == 1000 && error.contains("timed out"), "{ms} {error}");
     // A run that is aborted, as by a crash, ends no call but that of the observers.
     let mut run = runtime.start(graph, Map::new()).await.unwrap();
-    let mut events = run.events().unwrap();
+    let events = run.events().unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
     run.abort();
     run.await.unwrap_err();
