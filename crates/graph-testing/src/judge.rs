@@ -387,14 +387,14 @@ pub(crate) fn compare_crashed(
         (one, other) => one.is_none() && other.is_none(),
     };
     if !same_output {
-        let shown = |output: &Option<Value>| output.as_ref().map_or("none".to_owned(), Value::to_string);
+        let shown = |output: &Option<Value>| output.as_ref().map_or("absent".to_owned(), Value::to_string);
         fail(format!("the output is {} and not {}", shown(&crashed.output), shown(&whole.output)));
     }
     if crashed.path != whole.path {
         fail(format!("the path is {} and not {}", crashed.path.join(" "), whole.path.join(" ")));
     }
     if crashed.error != whole.error {
-        let shown = |error: &Option<String>| error.clone().unwrap_or_else(|| "none".to_owned());
+        let shown = |error: &Option<String>| error.clone().unwrap_or_else(|| "absent".to_owned());
         fail(format!("the error is {} and not {}", shown(&crashed.error), shown(&whole.error)));
     }
     let new = crashed.problems.iter().filter(|problem| !whole.problems.contains(problem));
@@ -440,9 +440,9 @@ mod tests {
                 CaseRun { output: Some(json!({ "cents": 4 })), ..whole.clone() },
                 "the output is {\"cents\":4} and not {\"cents\":3}",
             ),
-            (CaseRun { output: None, ..whole.clone() }, "the output is none and not {\"cents\":3}"),
+            (CaseRun { output: None, ..whole.clone() }, "the output is absent and not {\"cents\":3}"),
             (CaseRun { path: vec!["pay".to_owned()], ..whole.clone() }, "the path is pay and not "),
-            (CaseRun { error: None, ..whole.clone() }, "the error is none and not closed"),
+            (CaseRun { error: None, ..whole.clone() }, "the error is absent and not closed"),
             (CaseRun { problems: vec!["again".to_owned()], ..whole.clone() }, "again"),
             (CaseRun { calls: vec![call], ..whole.clone() }, "node `pay` called `shop/pay` in another way: {}"),
         ] {

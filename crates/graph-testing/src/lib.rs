@@ -17,7 +17,6 @@
 
 mod check;
 mod coverage;
-mod crash;
 mod file;
 mod judge;
 mod mock;

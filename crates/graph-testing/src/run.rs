@@ -6,23 +6,21 @@ use std::time::Duration;
 
 use graph_compiler::tree::YamlTree;
 use graph_model::timestamp;
-use graph_runtime::answer::{AnswerKeys, Answered, KeyHolder, Question};
+use graph_runtime::answer::{Answered, Question};
 use graph_runtime::dynamic::Interpreted;
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::{Entry, Record, SignedRecord, Visit};
 use graph_runtime::store::Wait;
 use graph_runtime::{
-    EncryptionKey, Fingerprint, Finished, Map, MemoryStore, NamedAnswer, NamedSignal, Options, Pattern, PerformItems,
-    PublicKey, ResumeError, RunError, RunId, Runtime, SecretKey, StartError, Status, Store, TokioClock, Value,
+    EncryptionKey, Finished, Map, MemoryStore, NamedAnswer, NamedSignal, Options, Pattern, PerformItems, PublicKey,
+    ResumeError, RunError, RunId, Runtime, SecretKey, StartError, Status, Store, TokioClock, Value,
 };
+use graph_testkit::{DyingStore, TestPeople};
 use tokio::time::Instant;
 
-use crate::crash::{Commits, ProcessStore};
 use crate::file::{CaseAnswer, PeopleSay, SentAt, TestCase};
 use crate::script::{ScriptedCall, ScriptedTools};
 
-/// The most people who sign one answer.
-const MOST_PEOPLE: u8 = 100;
 /// The most times that a run is continued in a case: one that waits for ever would never end.
 const MOST_WAKES: usize = 100_000;
 
@@ -113,20 +111,6 @@ pub fn journal_public_key() -> PublicKey {
     journal_key().public()
 }
 
-/// The people of a test: each may answer every question.
-struct People(Vec<KeyHolder>);
-
-fn person(number: u8) -> SecretKey {
-    SecretKey::from_seed(&[100 + number % MOST_PEOPLE; 32])
-}
-
-impl AnswerKeys for People {
-    fn holder(&self, key: &Fingerprint, _: Option<&str>) -> Result<KeyHolder, String> {
-        let known = self.0.iter().find(|holder| holder.key.fingerprint() == *key);
-        known.cloned().ok_or_else(|| "its holder is not known".to_owned())
-    }
-}
-
 /// Collects the warnings of a run.
 #[derive(Default)]
 struct WarningLog(Mutex<Vec<String>>);
@@ -173,7 +157,8 @@ struct Driver<'a> {
     id: RunId,
     clock: Arc<TokioClock>,
     store: MemoryStore,
-    commits: Arc<Commits>,
+    /// The store as the processes see it, of which the first may die.
+    seen: DyingStore,
     encryption_key: EncryptionKey,
     /// The runtime that sends answers and signals, and never dies.
     outside: Runtime,
@@ -211,9 +196,7 @@ impl<'a> Driver<'a> {
         let encryption_key = EncryptionKey::generate().map_err(|error| failed(&error))?;
         let builder = Runtime::builder().store(store.clone()).clock(Arc::clone(&clock) as _);
         let builder = builder.sign_with(journal_key()).encrypt_with(encryption_key.clone());
-        let people = (0..MOST_PEOPLE).map(|number| KeyHolder::new(person(number).public(), format!("person {number}")));
-        let people: Vec<KeyHolder> = people.collect();
-        let builder = builder.answer_keys(move || People(people.clone()));
+        let builder = builder.answer_keys(|| TestPeople);
         let outside = builder.grants(grants(case, graph)).map_err(|error| failed(&error))?;
         let outside = outside.build().map_err(|error| failed(&error))?;
         Ok(Self {
@@ -222,8 +205,8 @@ impl<'a> Driver<'a> {
             tools,
             id: RunId::new("test").map_err(|error| failed(&error))?,
             clock,
+            seen: DyingStore::after(store.clone(), crash),
             store,
-            commits: Arc::new(Commits::until(crash)),
             encryption_key,
             outside,
             warnings: Arc::default(),
@@ -236,8 +219,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Makes the runtime of a process.
-    fn process(&self) -> Result<(Runtime, ProcessStore), CaseError> {
-        let store = ProcessStore::new(self.store.clone(), Arc::clone(&self.commits));
+    fn process(&self) -> Result<(Runtime, DyingStore), CaseError> {
+        let store = self.seen.clone();
         let items: Arc<dyn PerformItems> = Arc::new(self.tools.clone());
         let builder = Runtime::builder().store(store.clone()).clock(Arc::clone(&self.clock) as _);
         let builder = builder.sign_with(journal_key()).encrypt_with(self.encryption_key.clone());
@@ -252,6 +235,7 @@ impl<'a> Driver<'a> {
             let ended = match self.process_once(has_begun).await? {
                 ProcessEnd::Crashed => {
                     self.tools.restart();
+                    self.seen = DyingStore::after(self.store.clone(), 0);
                     // A process that died before its first commit left no run.
                     has_begun = self.store.find(&self.id).await.is_ok();
                     continue;
@@ -431,9 +415,9 @@ impl<'a> Driver<'a> {
         let Some(question) = questions.iter().find(is_asked) else { return Ok(()) };
         let PeopleSay::Answer(value) = &answer.says else { return Ok(()) };
         let value = value.to_value();
-        for number in 0..MOST_PEOPLE {
+        for number in 0..TestPeople::MOST {
             let named = NamedAnswer::new(&*question.node, value.clone());
-            let sent = match question.sign(named, &person(number)) {
+            let sent = match question.sign(named, &TestPeople::key(number)) {
                 Ok(envelope) => self.outside.answer(self.graph, &self.id, &envelope).await,
                 Err(error) => Err(error),
             };
@@ -446,7 +430,7 @@ impl<'a> Driver<'a> {
                 }
             }
         }
-        self.problems.push(format!("the answer to `{}` needs more than {MOST_PEOPLE} people", answer.to.value));
+        self.problems.push(format!("the answer to `{}` needs more than {} people", answer.to.value, TestPeople::MOST));
         Ok(())
     }
 
@@ -525,7 +509,7 @@ impl<'a> Driver<'a> {
             elapsed: self.began.elapsed(),
             problems,
             used: self.used.clone(),
-            commits: self.commits.made(),
+            commits: self.seen.commits(),
             journals,
         })
     }

@@ -280,8 +280,8 @@ impl ScriptedTools {
         unused
     }
 
-    /// Begins another process after one that died: a call that was made before is a repeated one, and gets the answer that it had. So a scripted tool is
-    /// idempotent, as tools that have effects must be.
+    /// Begins another process after one that died: a call that was made before is a repeated one, and gets the answer that it had.
+    /// So a scripted tool is idempotent, as tools that have effects must be.
     pub fn restart(&self) {
         self.state().made.clear();
     }

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use graph_engine::answer::{AnswerKeys, Answered, KeyHolder};
+use graph_engine::answer::Answered;
 use graph_engine::events::{EventFilter, EventLog, RunEvent};
 use graph_engine::store::Wait;
 use graph_engine::{
-    Builder, EncryptionKey, Fingerprint, Graph, MemoryStore, NamedAnswer, NamedSignal, Options, RunError, RunId,
-    Runtime, SecretKey, Status, Store, TokioClock,
+    Builder, EncryptionKey, Graph, MemoryStore, NamedAnswer, NamedSignal, Options, RunError, RunId, Runtime, SecretKey,
+    Status, Store, TokioClock,
 };
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value};
 
 use crate::dying::DyingStore;
 use crate::fakes::{FakeCall, Fakes};
+use crate::people::TestPeople;
 use crate::test_run::TestRun;
 
 /// How many messages of events are kept while a process runs.
@@ -26,9 +27,6 @@ const EVENTS: usize = 1 << 16;
 
 /// How often a run may wait before a test gives up.
 const MOST_WAITS: usize = 1_000;
-
-/// The most people who sign one answer.
-const MOST_PEOPLE: u8 = 16;
 
 /// The reply of a test to a wait.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,22 +78,6 @@ pub fn in_virtual_time<T>(body: impl AsyncFnOnce(TestBed) -> T) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let tokio = builder.enable_all().start_paused(true).build().expect("a runtime for the test");
     tokio.block_on(async { body(TestBed::new()).await })
-}
-
-/// The people of a test: each may answer every question.
-struct TestPeople;
-
-impl AnswerKeys for TestPeople {
-    fn holder(&self, key: &Fingerprint, _: Option<&str>) -> Result<KeyHolder, String> {
-        let people = (0..MOST_PEOPLE).map(|number| (number, person(number).public()));
-        let mut known = people.filter(|(_, public)| public.fingerprint() == *key);
-        let (number, public) = known.next().ok_or("it is not one of the test's people")?;
-        Ok(KeyHolder::new(public, format!("person {number}")))
-    }
-}
-
-fn person(number: u8) -> SecretKey {
-    SecretKey::from_seed(&[100 + number; 32])
 }
 
 /// The end of one process.
@@ -334,9 +316,9 @@ impl TestBed {
         let questions = questions.unwrap_or_else(|error| panic!("the questions cannot be read: {error}"));
         let question = questions.iter().find(|question| question.wait == wait.id.as_str());
         let question = question.unwrap_or_else(|| panic!("`{}` does not ask people", wait.node));
-        for number in 0..MOST_PEOPLE {
+        for number in 0..TestPeople::MOST {
             let named = NamedAnswer::new(&*question.node, value.clone());
-            let envelope = question.sign(named, &person(number));
+            let envelope = question.sign(named, &TestPeople::key(number));
             let envelope = envelope.unwrap_or_else(|error| panic!("the answer to `{}`: {error}", wait.node));
             match outside.answer(graph, &self.id, &envelope).await {
                 Ok(Answered::Proposed { .. }) => {}
@@ -344,7 +326,7 @@ impl TestBed {
                 Err(error) => panic!("the answer to `{}` was refused: {error}", wait.node),
             }
         }
-        panic!("the answer to `{}` needs more than {MOST_PEOPLE} people", wait.node);
+        panic!("the answer to `{}` needs more than {} people", wait.node, TestPeople::MOST);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A store as a process sees it that dies after one of its commits.
+//! A store as a process sees it that dies at one of its commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,10 @@ use graph_engine::{MemoryStore, RunId, Status, Store};
 pub struct DyingStore {
     disk: MemoryStore,
     commits: Arc<AtomicU64>,
+    /// The number of the commit at which the process dies; 0 if it does not die.
     last: u64,
+    /// Whether that commit is durable.
+    is_durable: bool,
     is_dead: Arc<AtomicBool>,
 }
 
@@ -33,7 +36,12 @@ impl DyingStore {
     /// The store of a process that dies after the commit with this number, from 1; with 0, it does not die. That commit is durable, and
     /// the process does not learn of it.
     pub fn after(disk: MemoryStore, last: u64) -> Self {
-        Self { disk, commits: Arc::default(), last, is_dead: Arc::default() }
+        Self { disk, commits: Arc::default(), last, is_durable: true, is_dead: Arc::default() }
+    }
+
+    /// The store of a process that dies in place of the commit with this number, from 1.
+    pub fn before(disk: MemoryStore, last: u64) -> Self {
+        Self { is_durable: false, ..Self::after(disk, last) }
     }
 
     /// Returns how many commits were made.
@@ -50,21 +58,28 @@ impl DyingStore {
         if self.is_dead() { Err(StoreError::Closed) } else { Ok(()) }
     }
 
-    fn committed<T>(&self, result: T) -> Result<T, StoreError> {
+    async fn commit<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        self.alive()?;
+        if !self.is_durable && self.commits() + 1 == self.last {
+            self.is_dead.store(true, Ordering::Relaxed);
+            return Err(StoreError::Closed);
+        }
+        let result = write.await?;
         if self.commits.fetch_add(1, Ordering::Relaxed) + 1 == self.last {
             self.is_dead.store(true, Ordering::Relaxed);
         }
         self.alive().map(|()| result)
     }
+
+    async fn alive_for<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        self.alive()?;
+        work.await
+    }
 }
 
 impl Store for DyingStore {
     fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        Box::pin(async move {
-            self.alive()?;
-            let lease = self.disk.create(run, graph, records).await?;
-            self.committed(lease)
-        })
+        Box::pin(self.commit(self.disk.create(run, graph, records)))
     }
 
     fn append<'a>(
@@ -85,11 +100,7 @@ impl Store for DyingStore {
         status: Status,
         waits: WaitChanges,
     ) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            self.alive()?;
-            self.disk.append_waiting(lease, expected, records, status, waits).await?;
-            self.committed(())
-        })
+        Box::pin(self.commit(self.disk.append_waiting(lease, expected, records, status, waits)))
     }
 
     fn now(&self) -> StoreFuture<'_, i64> {
@@ -97,17 +108,11 @@ impl Store for DyingStore {
     }
 
     fn receive<'a>(&'a self, run: &'a RunId, signal: Signal, seal: SealSignal) -> StoreFuture<'a, Received> {
-        Box::pin(async move {
-            self.alive()?;
-            self.disk.receive(run, signal, seal).await
-        })
+        Box::pin(self.alive_for(self.disk.receive(run, signal, seal)))
     }
 
     fn inbox<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Inbox> {
-        Box::pin(async move {
-            self.alive()?;
-            self.disk.inbox(run).await
-        })
+        Box::pin(self.alive_for(self.disk.inbox(run)))
     }
 
     fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
@@ -115,17 +120,11 @@ impl Store for DyingStore {
     }
 
     fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        Box::pin(async move {
-            self.alive()?;
-            self.disk.load(run).await
-        })
+        Box::pin(self.alive_for(self.disk.load(run)))
     }
 
     fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        Box::pin(async move {
-            self.alive()?;
-            self.disk.lease(run).await
-        })
+        Box::pin(self.alive_for(self.disk.lease(run)))
     }
 
     fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {

@@ -18,11 +18,13 @@ mod bed;
 mod dying;
 mod fakes;
 mod golden;
+mod people;
 mod script;
 mod test_run;
 
 pub use bed::{TestBed, WaitReply, in_virtual_time};
 pub use dying::DyingStore;
 pub use fakes::{FakeCall, FakeTool, Fakes, fake};
+pub use people::TestPeople;
 pub use script::{FakeAnswer, FakeScript};
 pub use test_run::TestRun;

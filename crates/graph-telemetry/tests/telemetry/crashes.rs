@@ -1,122 +1,23 @@
 //! Traces of random runs whose process dies at each of its writes, right before or right after it, and that are resumed by others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::observer::{Event, Observer};
-use graph_runtime::record::SignedRecord;
-use graph_runtime::store::{
-    Inbox, Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage,
-};
-use graph_runtime::{Clock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Status, Store, TokioClock};
+use graph_runtime::store::StoreError;
+use graph_runtime::{Clock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Store, TokioClock};
 use graph_telemetry::Traces;
+use graph_testkit::DyingStore;
 
 use crate::graphs::random_graph;
 use crate::judge::{Collected, Found, judge};
 
-/// The life of a process.
-#[derive(Debug, Default)]
-struct Life {
-    /// How many writes it makes before it dies.
-    left: AtomicU64,
-    /// Whether the write at which it dies is durable.
-    writes_last: bool,
-    is_dead: AtomicBool,
-}
-
-impl Life {
-    fn until(writes: u64, writes_last: bool) -> Arc<Self> {
-        Arc::new(Self { left: AtomicU64::new(writes), writes_last, is_dead: AtomicBool::new(false) })
-    }
-}
-
-/// The store as a process sees it that dies at a write.
-#[derive(Debug, Clone)]
-struct Mortal {
-    inner: MemoryStore,
-    life: Arc<Life>,
-}
-
-impl Mortal {
-    async fn write<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let dead = || Err(StoreError::failed("the process is dead"));
-        if self.life.is_dead.load(Ordering::SeqCst) {
-            return dead();
-        }
-        let takes_one = |left: u64| left.checked_sub(1);
-        if self.life.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes_one).is_ok() {
-            return write.await;
-        }
-        self.life.is_dead.store(true, Ordering::SeqCst);
-        if self.life.writes_last {
-            drop(write.await?);
-        }
-        dead()
-    }
-}
-
-impl Store for Mortal {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        Box::pin(self.write(self.inner.create(run, graph, records)))
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(self.write(self.inner.append(lease, expected, records, status)))
-    }
-
-    fn append_waiting<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-        waits: WaitChanges,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(self.write(self.inner.append_waiting(lease, expected, records, status, waits)))
-    }
-
-    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
-        self.inner.open_waits(filter, page)
-    }
-
-    fn now(&self) -> StoreFuture<'_, i64> {
-        self.inner.now()
-    }
-
-    fn inbox<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Inbox> {
-        self.inner.inbox(run)
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        self.inner.load(run)
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        self.inner.lease(run)
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        self.inner.runs(filter, page)
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        self.inner.find(run)
-    }
-}
-
 /// An observer that hears nothing once its process is dead.
-struct While<O>(Arc<Life>, O);
+struct While<O>(DyingStore, O);
 
 impl<O: Observer> Observer for While<O> {
     fn observe(&self, event: &Event<'_>) {
-        if !self.0.is_dead.load(Ordering::SeqCst) {
+        if !self.0.is_dead() {
             self.1.observe(event);
         }
     }
@@ -126,29 +27,33 @@ impl<O: Observer> Observer for While<O> {
     }
 }
 
-/// Runs a random graph in processes that die as `lives` says, until it completes. Returns what the judge found, and how many writes the
-/// processes made.
+/// Runs a random graph in processes that die as `lives` says, until it completes: each makes some writes, and dies at the next one, which
+/// is durable or not. A process that ends before leaves its life to the next one. Returns what the judge found, and how many writes were
+/// made since the last process died.
 async fn traced(seed: u64, lives: &[(u64, bool)]) -> (Found, u64) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400)));
     let store = MemoryStore::with_clock(Arc::clone(&clock));
     let (graph, run, spans) = (random_graph(seed), RunId::new("root").unwrap(), Collected::default());
-    let (mut lost, mut writes) = (0, 0);
-    let (mut lives, mut next, mut processes) = (lives.iter().copied(), None, 0);
+    let (mut lost, mut lives, mut processes) = (0, lives.iter().copied(), 0);
+    let disk = store.clone();
+    let mut born = move || match lives.next() {
+        Some((left, true)) => (DyingStore::after(disk.clone(), left + 1), true),
+        Some((left, false)) => (DyingStore::before(disk.clone(), left + 1), false),
+        None => (DyingStore::after(disk.clone(), 0), false),
+    };
+    let (mut process, mut writes_last) = born();
     loop {
         processes += 1;
         assert!(processes < 200, "seed {seed} does not end");
-        // Writes are counted until a process dies, over those that end before.
-        let (left, writes_last) = next.take().or_else(|| lives.next()).unwrap_or((u64::MAX, false));
-        let life = Life::until(left, writes_last);
         let traces = Traces::builder().clock(Arc::clone(&clock)).queue(100_000).export(spans.clone()).unwrap();
-        let builder = Runtime::builder().store(Mortal { inner: store.clone(), life: Arc::clone(&life) });
+        let builder = Runtime::builder().store(process.clone());
         let builder = builder.sign_with(SecretKey::from_seed(&[1; 32])).grant("*").unwrap().clock(Arc::clone(&clock));
-        let runtime = builder.observer(While(Arc::clone(&life), traces.clone())).build().unwrap();
+        let runtime = builder.observer(While(process.clone(), traces.clone())).build().unwrap();
         let result = match store.find(&run).await {
             Ok(_) => match runtime.resume(graph.clone(), &run).await {
                 Ok(resumed) => resumed.await,
                 Err(error) => {
-                    assert!(life.is_dead.load(Ordering::SeqCst), "seed {seed}: {error}");
+                    assert!(process.is_dead(), "seed {seed}: {error}");
                     Err(RunError::Store { run: run.clone(), step: 0, source: StoreError::Closed })
                 }
             },
@@ -160,11 +65,11 @@ async fn traced(seed: u64, lives: &[(u64, bool)]) -> (Found, u64) {
         drop(runtime);
         assert!(traces.shutdown(Duration::from_secs(10)), "all is exported");
         assert_eq!(traces.counts().dropped, 0);
-        let still = life.left.load(Ordering::SeqCst);
-        writes += left - still;
-        let is_dead = life.is_dead.load(Ordering::SeqCst);
-        lost += usize::from(is_dead && writes_last);
-        next = (!is_dead).then_some((still, writes_last));
+        let is_dead = process.is_dead();
+        if is_dead {
+            lost += usize::from(writes_last);
+            (process, writes_last) = born();
+        }
         match result {
             Ok(_) => break,
             Err(_) if is_dead => {}
@@ -173,7 +78,7 @@ async fn traced(seed: u64, lives: &[(u64, bool)]) -> (Found, u64) {
         }
     }
     let spans = spans.0.lock().unwrap().clone();
-    (judge(&store, &spans, lost, "root").await, writes)
+    (judge(&store, &spans, lost, "root").await, process.commits())
 }
 
 fn number(variable: &str, default: u64) -> u64 {
