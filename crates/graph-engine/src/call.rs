@@ -358,8 +358,9 @@ impl Call {
 
     /// Shows a piece of a text to those who watch the run, as that of a model that answers word by word.
     ///
-    /// It is an [`Event::Emitted`](crate::observer::Event::Emitted) for observers, at once: it is not kept in the journal, and is lost if nobody watches. Secrets that
-    /// the run knows are removed from it; a secret that is split between two pieces is not found.
+    /// It is an [`Event::Emitted`](crate::observer::Event::Emitted) for observers, at once: it is not kept in the journal, and is
+    /// lost if nobody watches. Secrets that the run knows are removed from it; a secret that is split between two pieces is not
+    /// found.
     ///
     /// ```
     /// # use graph_engine::{ActionError, Call};

@@ -1,8 +1,11 @@
 //! The cost of observers for a durable run: steps a second with and without them, with collectors that are dead or never answer.
 //!
-//! `SECONDS=600 cargo bench -p graph-telemetry --all-features --bench observers` alternates runs without observers with runs that have some,
-//! for 600 seconds, and prints ratios. `PLACE=/dev/shm` keeps the store on a disk in memory. `cargo bench … -- memory 600` runs for 600 seconds with all that is stalled, and prints how much memory the process has; `WITH=0` is metrics alone, 1 an exporter that never
-//! returns, 2 and 3 dead collectors, 4 lines on a full disk, and an empty text leaves all out.
+//! `SECONDS=600 cargo bench -p graph-telemetry --all-features --bench observers` alternates runs without observers with runs that
+//! have some, for 600 seconds, and prints ratios. `PLACE=/dev/shm` keeps the store on a disk in memory.
+//!
+//! `cargo bench … -- memory 600` runs for 600 seconds with all that is stalled, and prints how much memory the process has; `WITH=0`
+//! is metrics alone, 1 an exporter that never returns, 2 and 3 dead collectors, 4 lines on a full disk, and an empty text leaves all
+//! out.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
 

@@ -68,7 +68,7 @@ impl MetricConstructor<Histogram> for Durations {
 /// |---|---|---|
 /// | `graph_runs_started_total` | `graph` | runs that began |
 /// | `graph_runs_resumed_total` | `graph` | runs that were resumed |
-/// | `graph_runs_ended_total` | `graph`, `status` | runs that left memory: they ended, wait (`waiting`) or are to be resumed (`running`) |
+/// | `graph_runs_ended_total` | `graph`, `status` | runs that ended, wait (`waiting`) or are to be resumed (`running`); those whose task was aborted are left out |
 /// | `graph_runs_in_progress` | `graph` | runs in memory |
 /// | `graph_visits_total` | `graph`, `node`, `outcome` | visits: `ok`, `failed`, `cached` or `cancelled` |
 /// | `graph_visit_seconds` | `graph`, `node` | how long the calls of visits took; cached and cancelled visits are left out |
@@ -325,12 +325,19 @@ impl Series {
 
     fn ended(&self, run: &RunId, status: &'static str) {
         // The runtime can end runs that wait without their graph, and such a run is not known here.
-        let Some(facts) = lock(&self.known).runs.remove(run) else { return };
-        let graph = Arc::clone(&facts.graph.name);
-        if facts.is_in_progress {
+        if let Some(graph) = self.left(run) {
+            self.ended.get_or_create(&OfEnd { graph, status }).inc();
+        }
+    }
+
+    /// Forgets a run, and returns its graph if it was known.
+    fn left(&self, run: &RunId) -> Option<Arc<str>> {
+        let CountedRun { graph, is_in_progress, .. } = lock(&self.known).runs.remove(run)?;
+        let graph = Arc::clone(&graph.name);
+        if is_in_progress {
             self.in_progress.get_or_create(&OfGraph { graph: Arc::clone(&graph) }).dec();
         }
-        self.ended.get_or_create(&OfEnd { graph, status }).inc();
+        Some(graph)
     }
 }
 
@@ -364,6 +371,8 @@ impl Observer for Metrics {
             }
             Event::Recorded { run, graph, records, .. } => series.recorded(run, graph.id().as_str(), records),
             Event::RunEnded { run, status, .. } => series.ended(run, status.name()),
+            // It is still known if its task was aborted.
+            Event::RunLeft { run, .. } => drop(series.left(run)),
             _ => {}
         }
     }

@@ -170,6 +170,11 @@ impl Traces {
     }
 }
 
+fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while it was held left a trace that lacks a span.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for TracesInner {
     fn drop(&mut self) {
         self.queue.close();
@@ -183,8 +188,7 @@ impl TracesInner {
 
     fn shard(&self, run: &RunId) -> MutexGuard<'_, HashMap<RunId, RunTrace>> {
         let at = usize::try_from(self.hasher.hash_one(run) % SHARDS as u64).unwrap_or_default();
-        // A panic while it was held left a trace that lacks a span.
-        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[at])
     }
 
     /// Does something with a run that is known.
@@ -266,6 +270,8 @@ impl Observer for Traces {
                 let Some(trace) = inner.shard(run).remove(*run) else { return };
                 inner.export(trace.ended(*status, *steps, *error, *end, now));
             }
+            // It is still known if its task was aborted: as after a crash, the spans that its journal does not have are lost.
+            Event::RunLeft { run, .. } => drop(inner.shard(run).remove(*run)),
             _ => {}
         }
     }
@@ -277,6 +283,7 @@ impl Observer for Traces {
 
 impl fmt::Debug for Traces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Traces").field("counts", &self.counts()).finish_non_exhaustive()
+        let runs: usize = self.inner.shards.iter().map(|shard| lock(shard).len()).sum();
+        f.debug_struct("Traces").field("runs", &runs).field("counts", &self.counts()).finish_non_exhaustive()
     }
 }

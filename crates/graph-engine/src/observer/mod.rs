@@ -23,8 +23,9 @@ pub use progress::Progress;
 
 /// Receives the events of runs.
 ///
-/// Called from the run's task: a slow observer holds up the run. A panic of one is logged, and changes nothing for the run. Each event is about something that is committed, except
-/// [`Event::StepStarted`], [`Event::CallStarted`], [`Event::CallEnded`] and [`Event::Emitted`].
+/// Called from the run's task: a slow observer holds up the run. A panic of one is logged, and changes nothing for the run.
+/// Each event is about something that is committed, except [`Event::StepStarted`], [`Event::CallStarted`],
+/// [`Event::CallEnded`], [`Event::Emitted`] and [`Event::RunLeft`].
 ///
 /// ```
 /// # use graph_engine as graph_runtime;
@@ -219,8 +220,8 @@ pub enum Event<'a> {
         /// The end, with `[secret]` for the secrets in its output; `None` if the run waits or is to be resumed.
         end: Option<&'a End>,
     },
-    /// The run left the memory of this process: it ended, waits, or its task was aborted or panicked. No event of it follows until it is
-    /// resumed.
+    /// The run left the memory of this process: it ended, waits, or its task was aborted or panicked. Until it is resumed, an event
+    /// of it follows only if its task was aborted while it wrote: [`Event::Recorded`].
     #[non_exhaustive]
     RunLeft {
         /// The run.

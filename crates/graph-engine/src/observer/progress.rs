@@ -77,9 +77,7 @@ impl Observer for Progress {
                 self.line(run, format_args!("step {step}/{nodes} {node} ⏸{until}"));
             }
             // It has told what it waits for.
-            Event::RunEnded { run, status: Status::Waiting, .. } => {
-                self.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(*run);
-            }
+            Event::RunEnded { status: Status::Waiting, .. } => {}
             Event::StepCompleted {
                 run,
                 step,
@@ -120,6 +118,8 @@ impl Observer for Progress {
                 let icon = if status.has_result() { "✓" } else { "✗" };
                 let detail = error.map_or_else(|| format!("{steps} steps"), shorten);
                 self.line(run, format_args!("done {icon}{} ({detail})", shown(*elapsed)));
+            }
+            Event::RunLeft { run } => {
                 self.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(*run);
             }
             _ => {}

@@ -311,7 +311,8 @@ impl RunTrace {
     ) -> FinishedSpans {
         let mut finished = FinishedSpans::default();
         match status {
-            // Where the segment has no records, its journal cannot say whether it was exported, so the process that continues the run does it.
+            // Where the segment has no records, its journal cannot say whether it was exported, so the process that continues the run
+            // does it.
             Status::Waiting if self.has_records => {
                 self.finish_segment(&mut finished, self.segment, now.max(self.last), status.name());
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use graph_runtime::__private::{Executor, Program, Tool};
 use graph_runtime::{ActionError, EncryptionKey, Map, MemoryStore, RunId, Runtime, SecretKey};
-use graph_telemetry::Traces;
+use graph_telemetry::{Metrics, Traces};
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
@@ -155,6 +155,34 @@ async fn runs_without_a_store_are_one_trace_too() {
                 assert_eq!(matches!(span.status, Status::Error { .. }), failed, "{span:#?}");
             }
         }
+    }
+}
+
+/// An aborted run is not in progress any more, and nothing is kept of it.
+#[tokio::test]
+async fn an_aborted_run_is_forgotten() {
+    let call = r#"{"line":1,"does":{"action":0},"params":{},"next":[{"to":"done"}]}"#;
+    let nodes = [("call", call), ("done", r#"{"line":2,"does":"return"}"#)];
+    let hanging = Interpreted::waiting(&Program { nodes: &nodes, ..PROGRAM }, |_, _| Box::pin(std::future::pending()));
+    for store in [None, Some(MemoryStore::new())] {
+        let (spans, metrics) = (Collected::default(), Metrics::new());
+        let traces = Traces::builder().export(spans.clone()).unwrap();
+        let mut builder = Runtime::builder().grant("*").unwrap().observer(traces.clone()).observer(metrics.clone());
+        if let Some(store) = store {
+            builder = builder.store(store).sign_with(SecretKey::from_seed(&[1; 32]));
+        }
+        let run = builder.build().unwrap().start(hanging.clone(), Map::new()).await.unwrap();
+        tokio::task::yield_now().await;
+        let in_progress = |count| format!("graph_runs_in_progress{{graph=\"{}\"}} {count}\n", PROGRAM.id);
+        assert!(metrics.encode().contains(&in_progress(1)), "{}", metrics.encode());
+        assert!(format!("{traces:?}").contains("runs: 1,"), "{traces:?}");
+        run.abort();
+        run.await.unwrap_err();
+        assert!(metrics.encode().contains(&in_progress(0)), "{}", metrics.encode());
+        assert!(!metrics.encode().contains("graph_runs_ended_total{"), "{}", metrics.encode());
+        assert!(format!("{traces:?}").contains("runs: 0,"), "{traces:?}");
+        assert!(traces.shutdown(Duration::from_secs(5)));
+        assert!(spans.0.lock().unwrap().iter().all(|span| level(span) != Level::Run));
     }
 }
 

@@ -82,8 +82,8 @@ const OPEN: &str = "return new Promise((done) => {
     look();
   })";
 
-/// Scrolls through 10,000 rows in steps of two thirds of what is seen, one a frame, and returns the lengths of the frames, the greatest number
-/// of rows in the page, and how often a row was still empty.
+/// Scrolls through 10,000 rows in steps of two thirds of what is seen, one a frame, and returns the lengths of the frames, the
+/// greatest number of rows in the page, and how often a row was still empty.
 const SCROLL: &str = "return new Promise((done) => {
     const list = document.querySelector('.scroll');
     const frames = [];
