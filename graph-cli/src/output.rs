@@ -37,6 +37,12 @@ pub(crate) fn write_err(line: fmt::Arguments<'_>) {
     drop(writeln!(anstream::stderr().lock(), "{line}"));
 }
 
+/// Returns a number with the word for one or for several.
+pub(crate) fn counted(count: impl fmt::Display + PartialEq + From<u8>, one: &str, several: &str) -> String {
+    let word = if count == 1.into() { one } else { several };
+    format!("{count} {word}")
+}
+
 /// Whether stdout has failed: a caller that would continue to print may stop.
 pub(crate) fn is_lost() -> bool {
     failed().is_some()

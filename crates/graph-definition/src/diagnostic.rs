@@ -342,6 +342,19 @@ impl Diagnostics {
         is_new.then(|| self.add(diagnostic))
     }
 
+    /// Returns the value of the one of a few words that a text is, or adds the error that it is no such word. `what` names the text.
+    pub fn word<T: Copy>(&mut self, place: SourcePlace, what: &str, text: &str, words: &[(&str, T)]) -> Option<T> {
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return Some(*value);
+        }
+        let names: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+        let (last, others) = names.split_last()?;
+        let listed = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
+        self.error(code::SHAPE, place, format!("{what} is {listed}, not `{text}`"))
+            .suggest(text, words.iter().map(|(word, _)| *word));
+        None
+    }
+
     /// Whether [`Diagnostics::error_once`] added one of this code for this place.
     pub fn is_said(&self, code: DiagnosticCode, place: &SourcePlace) -> bool {
         self.said.contains(&((Arc::as_ptr(&place.source).addr(), code.id), place.span.clone()))

@@ -84,9 +84,9 @@ pub struct NodeStats {
 
 /// A distribution of durations in milliseconds.
 ///
-/// Durations below a second are exact. Longer ones are rounded down to their three highest digits, so a
-/// percentile is less than 1 % too small. The least, the greatest and the sum are exact. So a distribution has at most 1,000 values for the
-/// first second and 900 for each power of ten after it, however many durations were added.
+/// Durations below a second are exact. Longer ones are rounded down to their three highest digits, so a percentile is less than 1 %
+/// too small. The greatest one and the sum are exact. So a distribution has at most 1,000 values for the first second and 900 for
+/// each power of ten after it, however many durations were added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// How often each rounded duration occurred.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::stored_run::verifying_key;
 use super::{project_here, stored};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output::counted;
 
 #[derive(Subcommand)]
 pub(crate) enum Caches {
@@ -159,7 +160,6 @@ fn clear(arguments: &CacheClearArguments) -> CommandResult {
     let done = if *dry_run { "would remove" } else { "removed" };
     meant.iter().for_each(|found| out!("{done} {}", found.line()));
     let (count, left) = (meant.len(), all.len() - meant.len());
-    let results = if count == 1 { "result" } else { "results" };
-    out!("{done} {count} {results}; {left} stay");
+    out!("{done} {}; {left} stay", counted(count, "result", "results"));
     Ok(CommandOutcome::Well)
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::stored::{self, Access};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output::counted;
 
 #[derive(Args)]
 pub(crate) struct GcArguments {
@@ -79,8 +80,7 @@ pub(crate) fn run(arguments: &GcArguments) -> CommandResult {
                 .to_owned()
         }
     };
-    let count = runs.len();
-    out!("{done} {count} {} with those inside{size}", if count == 1 { "run" } else { "runs" });
+    out!("{done} {} with those inside{size}", counted(runs.len(), "run", "runs"));
     Ok(CommandOutcome::Well)
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::stored;
 use super::stored_run::{OpenedStore, RunLocation, StoredRunArguments, start_time};
 use crate::outcome::{CommandOutcome, CommandResult};
+use crate::output::counted;
 
 #[derive(Args)]
 pub(crate) struct StatsArguments {
@@ -113,7 +114,8 @@ fn say(id: &str, stats: &GraphStats) {
         1 => "; resumed once".to_owned(),
         times => format!("; resumed {times} times"),
     };
-    out!("{id}: {} runs ({}){resumes}", stats.runs.values().sum::<u64>(), runs.join(", "));
+    let all = counted(stats.runs.values().sum::<u64>(), "run", "runs");
+    out!("{id}: {all} ({}){resumes}", runs.join(", "));
     let head =
         ["node", "visits", "failed", "retries", "cached", "waits", "waited", "p50 ms", "p90 ms", "p99 ms", "max ms"];
     let mut rows = vec![head.map(str::to_owned)];

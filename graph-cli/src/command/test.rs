@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::replace;
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output::counted;
 
 #[derive(Args)]
 pub(crate) struct TestArguments {
@@ -100,13 +101,12 @@ impl Counts {
     }
 
     fn line(&self) -> String {
-        let plural = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
-        let mut line = format!("ran {}: {} passed", plural(self.cases, "case"), self.cases - self.failed);
+        let mut line = format!("ran {}: {} passed", counted(self.cases, "case", "cases"), self.cases - self.failed);
         if self.failed > 0 {
             line.push_str(&format!(", {} failed", self.failed));
         }
         if self.unreadable > 0 {
-            line.push_str(&format!("; {} could not be run", plural(self.unreadable, "file")));
+            line.push_str(&format!("; {} could not be run", counted(self.unreadable, "file", "files")));
         }
         line
     }

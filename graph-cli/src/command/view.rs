@@ -61,7 +61,6 @@ pub(crate) fn run(arguments: &ViewArguments) -> CommandResult {
         None => verifying_key(arguments.public_key.as_deref())?,
     };
     let files_key = arguments.files_key.as_deref().map(public_key).transpose()?;
-    // Where the program works may be another directory than where the page is looked at later, but not while it runs.
     let place = match (store, files) {
         (Some(path), _) if path.is_file() => ViewedPlace::Store(path.clone()),
         (Some(path), _) => return Err(Error::new(format!("there is no store at {}", path.display()))),

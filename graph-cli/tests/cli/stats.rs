@@ -61,7 +61,7 @@ fn a_table_has_a_row_for_the_steps_and_each_node() {
     let shown = place.graph(&["stats", "--store", "runs.db", "--graph", "test/bad"]);
     assert_eq!((shown.code, shown.err.as_str()), (0, ""));
     let lines: Vec<&str> = shown.out.lines().collect();
-    assert_eq!(lines[0], "test/bad: 1 runs (1 error)");
+    assert_eq!(lines[0], "test/bad: 1 run (1 error)");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(words(lines[1])[..7], ["node", "visits", "failed", "retries", "cached", "waits", "waited"]);
     assert_eq!(words(lines[2])[..2], ["(steps)", "1"]);

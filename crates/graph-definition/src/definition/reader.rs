@@ -167,17 +167,7 @@ impl DefinitionReader<'_> {
     /// Reads one of a few words; each stands for a value.
     pub(super) fn word<T: Copy>(&mut self, tree: &YamlTree, what: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(tree, what)?;
-        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
-            return Some(*value);
-        }
-        let names: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-        let (last, others) = names.split_last()?;
-        let listed = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
-        let place = SourcePlace::new(self.source, text.span);
-        self.diagnostics
-            .error(code::SHAPE, place, format!("{what} is {listed}, not `{}`", text.value))
-            .suggest(&text.value, words.iter().map(|(word, _)| *word));
-        None
+        self.diagnostics.word(SourcePlace::new(self.source, text.span), what, &text.value, words)
     }
 
     /// Reports invisible characters of a name.

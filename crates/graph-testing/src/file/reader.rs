@@ -135,15 +135,8 @@ impl TestReader<'_> {
     /// Reads a text that is one of a few words, each for a value.
     pub(super) fn word<T: Copy>(&mut self, tree: &YamlTree, what: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(tree, what)?;
-        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
-            return Some(*value);
-        }
-        let names: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-        let (last, others) = names.split_last()?;
-        let listed = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
-        self.error(code::SHAPE, text.span, format!("{what} is {listed}, not `{}`", text.value))
-            .suggest(&text.value, words.iter().map(|(word, _)| *word));
-        None
+        let place = SourcePlace::new(self.source, first_line(self.source, text.span));
+        self.diagnostics.word(place, what, &text.value, words)
     }
 
     /// Reads a length of time, which may be 0.

@@ -74,7 +74,7 @@ pub(super) struct ViewedNode {
     last: NodeStatus,
 }
 
-/// VisitCounts of visits.
+/// Counts of visits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct VisitCounts {
     pub(super) visits: u64,
@@ -284,7 +284,7 @@ impl RunModel {
         self.next.replace(node, targets.into_iter());
     }
 
-    /// VisitCounts the failures that ended the run: a visit that failed so is in no step.
+    /// Counts the failures that ended the run: a visit that failed so is in no step.
     fn ended(&mut self, end: &End) {
         self.status = Some(end.status);
         let held = std::mem::take(&mut self.held);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::model::{KeyChange, KeyRow, RunModel};
 use super::text::{MOST_BRIEF_BYTES, brief, lines, one_line};
+use crate::output::counted;
 
 /// The meaning of an event at a glance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,10 +116,7 @@ fn summary(visit: &Visit) -> String {
         parts.push("cached".to_owned());
     }
     if visit.calls > 1 {
-        parts.push(match visit.calls - 1 {
-            1 => "1 retry".to_owned(),
-            retries => format!("{retries} retries"),
-        });
+        parts.push(counted(visit.calls - 1, "retry", "retries"));
     }
     if visit.timed_out {
         parts.push("timed out".to_owned());

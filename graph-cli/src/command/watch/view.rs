@@ -13,6 +13,7 @@ use super::model::{KeyChange, KeyRow, NodeStatus};
 use super::row::{Mark, PageLine, TimelineRow, compact, took, waits};
 use super::screen::{FollowState, List, OpenedPage, Pane, Screen};
 use super::text::{brief, cut, one_line, padded, width_of, wrapped};
+use crate::output::counted;
 
 /// The screens from this size on have borders around their panes.
 const BORDERS: (u16, u16) = (30, 10);
@@ -455,8 +456,4 @@ fn change(row: &KeyRow<'_>, theme: Theme) -> (&'static str, Style) {
         (KeyChange::New, _) => ("+", theme.good()),
         (KeyChange::From(_), _) => ("~", theme.waiting()),
     }
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

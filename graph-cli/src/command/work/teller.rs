@@ -9,6 +9,8 @@ use graph_runtime::record::Status;
 use graph_runtime::store::RunStart;
 use serde_json::json;
 
+use crate::output::counted;
+
 /// Prints the lines. Clones share what they know.
 #[derive(Clone)]
 pub(super) struct Teller {
@@ -37,7 +39,7 @@ impl Teller {
         if self.is_json {
             out!("{}", json!({"event": "begin", "graph_run_id": run, "graph_id": graph, "steps": steps}));
         } else {
-            out!("{run} ({graph}) continues after {}", counted(steps));
+            out!("{run} ({graph}) continues after {}", counted(steps, "step", "steps"));
         }
     }
 
@@ -53,7 +55,7 @@ impl Teller {
             );
             return;
         }
-        let steps = counted(steps);
+        let steps = counted(steps, "step", "steps");
         let first = error.and_then(|error| error.lines().next());
         match (status, first) {
             (Status::Waiting, _) => out!("{run} ({graph}) waits after {steps}"),
@@ -96,8 +98,4 @@ impl Observer for Teller {
             _ => {}
         }
     }
-}
-
-fn counted(steps: u64) -> String {
-    format!("{steps} {}", if steps == 1 { "step" } else { "steps" })
 }
