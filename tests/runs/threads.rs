@@ -66,13 +66,27 @@ impl spread::Actions for Counting {
 }
 
 /// Panics when the fourth visit of a run begins.
-struct PanicsAtFour;
+#[derive(Default)]
+struct PanicsAtFour {
+    panicked: AtomicUsize,
+}
 
 impl Observer for PanicsAtFour {
     fn observe(&self, event: &Event<'_>) {
         if let Event::StepStarted { step: 4, .. } = event {
+            self.panicked.fetch_add(1, Ordering::Relaxed);
             panic!("no visit is the fourth");
         }
+    }
+}
+
+/// Counts the visits that begin.
+#[derive(Default)]
+struct Begun(AtomicUsize);
+
+impl Observer for Begun {
+    fn observe(&self, event: &Event<'_>) {
+        self.0.fetch_add(usize::from(matches!(event, Event::StepStarted { .. })), Ordering::Relaxed);
     }
 }
 
@@ -218,15 +232,17 @@ fn branches_are_dropped_when_tokio_is_shut_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_observer_that_panics_in_a_branch_stops_the_run_and_is_named() {
+async fn an_observer_that_panics_in_a_branch_changes_nothing_for_the_run_and_the_other_observers() {
     let builder = Runtime::builder().grant("rye.execute.tool.bench.*").unwrap();
-    let runtime = builder.observer(PanicsAtFour).build().unwrap();
+    let panics = Arc::new(PanicsAtFour::default());
+    let begun = Arc::new(Begun::default());
+    let runtime = builder.observer(Arc::clone(&panics)).observer(Arc::clone(&begun)).build().unwrap();
     let inputs = spread::Inputs { numbers: (1..=100).collect() };
     let run = runtime.start(Spread::new(Waiting::default()), inputs).await.unwrap();
-    match tokio::time::timeout(PATIENCE, run).await.unwrap() {
-        Err(RunError::Stopped { reason, .. }) => assert!(reason.contains("no visit is the fourth"), "{reason}"),
-        other => panic!("the run is {other:?}"),
-    }
+    let finished = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
+    assert_eq!((finished.output, finished.steps), (338_350, 102));
+    assert_eq!(panics.panicked.load(Ordering::Relaxed), 1);
+    assert_eq!(begun.0.load(Ordering::Relaxed), 102, "visits that the observer behind the one that panics saw");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
