@@ -7,7 +7,7 @@
 //! committed step is repeated; and a repeated call has the same idempotency key and the same parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -17,14 +17,13 @@ use graph_compiler::types::{Type, TypeKind, TypedField};
 use graph_model::digest::Digest;
 use graph_runtime::dynamic::{Interpreted, Library, ToolFuture, Tools};
 use graph_runtime::machine::TopologyNode;
-use graph_runtime::record::{Done, Entry, Record, SignedRecord, Visit};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
+use graph_runtime::record::{Done, Entry, Record, Visit};
+use graph_runtime::testing::{FaultyStore, StoreFault};
 use graph_runtime::{
     ActionError, Call, Clock, EncryptionKey, Machine, Map, MemoryStore, ReducerError, RunError, RunId, Runtime,
-    SecretKey, Sleeping, Status, Store, Value, audit,
+    SecretKey, Sleeping, Store, Value, audit,
 };
 use serde_json::json;
-use tokio::sync::Notify;
 
 use crate::corpus::Corpus;
 
@@ -213,72 +212,17 @@ enum Crash {
 
 const CRASHES: [Crash; 4] = [Crash::Fails, Crash::StopsBefore, Crash::StopsAfter, Crash::Lies];
 
-/// A store that crashes at one of its writes.
-#[derive(Debug, Clone)]
-struct Crashing {
-    inner: MemoryStore,
-    /// The number of writes that are done before.
-    left: Arc<AtomicU64>,
-    crash: Crash,
-    crashed: Arc<AtomicBool>,
-    gone: Arc<Notify>,
-}
-
-impl Crashing {
-    fn at(inner: &MemoryStore, write: u64, crash: Crash) -> Self {
-        let left = Arc::new(AtomicU64::new(write));
-        Self { inner: inner.clone(), left, crash, crashed: Arc::default(), gone: Arc::default() }
-    }
-
-    /// Does a write, or crashes.
-    async fn write<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        // A real store does not answer at once.
-        tokio::task::yield_now().await;
-        let takes_one = |left: u64| left.checked_sub(1);
-        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes_one).is_ok() {
-            return write.await;
-        }
-        let is_first = !self.crashed.swap(true, Ordering::SeqCst);
-        if is_first && matches!(self.crash, Crash::StopsAfter | Crash::Lies) {
-            drop(write.await?);
-        }
-        if matches!(self.crash, Crash::StopsBefore | Crash::StopsAfter) {
-            self.gone.notify_one();
-            std::future::pending::<()>().await;
-        }
-        Err(StoreError::failed("the power went out"))
-    }
-}
-
-impl Store for Crashing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        Box::pin(self.write(self.inner.create(run, graph, records)))
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(self.write(self.inner.append(lease, expected, records, status)))
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        self.inner.load(run)
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        self.inner.lease(run)
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        self.inner.runs(filter, page)
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        self.inner.find(run)
+impl Crash {
+    /// Returns the store of a process that crashes after some writes.
+    fn store(self, disk: &MemoryStore, writes: u64) -> FaultyStore {
+        FaultyStore::new(disk.clone(), move |write| {
+            let written = write.number - 1 == writes && matches!(self, Self::StopsAfter | Self::Lies);
+            let fault = match self {
+                Self::Fails | Self::Lies => StoreFault::Fails { written },
+                Self::StopsBefore | Self::StopsAfter => StoreFault::Hangs { written },
+            };
+            (write.number > writes).then_some(fault)
+        })
     }
 }
 
@@ -408,9 +352,8 @@ impl Subject {
 
     /// Runs the graph until the store crashes, or to its end.
     async fn crash(&self, memory: &MemoryStore, write: u64, crash: Crash) {
-        let store = Crashing::at(memory, write, crash);
-        let gone = Arc::clone(&store.gone);
-        let runtime = runtime(store);
+        let store = crash.store(memory, write);
+        let runtime = runtime(store.clone());
         let run = async {
             if let Ok(run) = runtime.start_as(id(), self.graph.clone(), self.inputs.clone()).await {
                 drop(run.await);
@@ -418,7 +361,7 @@ impl Subject {
         };
         tokio::select! {
             () = run => {}
-            () = gone.notified() => {}
+            () = store.lost() => {}
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The repository's own graphs, compiled and run.
 
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes};
 use graph_runtime::{
     ActionError, Builtins, Call, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, SqliteStore, StartError, Store,
 };
@@ -11,40 +12,29 @@ use state_graphs::{
     Countdown, Order, ProjectStats, Reservation, Tally, countdown, order, project_stats, reservation, tally,
 };
 
-/// A shop that records its charges.
-#[derive(Default)]
-struct Shop {
-    in_stock: i64,
-    charged: Mutex<Vec<(String, i64)>>,
-}
-
-impl order::Actions for Shop {
-    async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
+/// A shop with so many pieces of tea.
+fn shop(in_stock: i64) -> Fakes {
+    let look_up = move |_: &Call, params: order::ShopLookUp| {
         assert_eq!(params.article, "tea");
-        Ok(order::ShopLookUpResult { price_cents: 450, in_stock: self.in_stock })
-    }
-
-    async fn shop_charge_card(
-        &self,
-        _: &Call,
-        params: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
-        if params.card == "tok_broke" {
-            return Err(ActionError::permanent("insufficient funds"));
-        }
-        self.charged.lock().unwrap().push((params.card, params.price_cents * params.quantity));
-        Ok(order::ShopChargeCardResult { receipt: "r-1".to_owned() })
-    }
+        Ok(order::ShopLookUpResult { price_cents: 450, in_stock })
+    };
+    let charge = |_: &Call, params: order::ShopChargeCard| match params.card.as_str() {
+        "tok_broke" => Err(ActionError::permanent("insufficient funds")),
+        _ => Ok(order::ShopChargeCardResult { receipt: "r-1".to_owned() }),
+    };
+    Fakes::new()
+        .on(order::tools::SHOP_LOOK_UP, FakeScript::always(FakeAnswer::with(look_up)))
+        .on(order::tools::SHOP_CHARGE_CARD, FakeScript::always(FakeAnswer::with(charge)))
 }
 
 async fn sell(in_stock: i64, card: &str) -> (order::Output, Vec<(String, i64)>) {
-    let shop = Arc::new(Shop { in_stock, ..Shop::default() });
+    let shop = shop(in_stock);
     let runtime = Runtime::builder().grant("rye.execute.tool.shop.*").unwrap().build().unwrap();
     let inputs = order::Inputs { article: "tea".into(), quantity: 3, card: card.into() };
-    let run = runtime.start(Order::sharing(Arc::clone(&shop)), inputs).await.unwrap();
+    let run = runtime.start(Order::sharing(Arc::new(shop.clone())), inputs).await.unwrap();
     let output = run.await.unwrap().output;
-    let charged = shop.charged.lock().unwrap().clone();
-    (output, charged)
+    let charged = shop.calls_of(order::tools::SHOP_CHARGE_CARD).into_iter();
+    (output, charged.map(|charge| (charge.card, charge.price_cents * charge.quantity)).collect())
 }
 
 #[tokio::test]
@@ -64,7 +54,7 @@ async fn an_order_is_shipped_put_off_or_refused() {
     let message = "the card was refused: insufficient funds".into();
     let expected = order::Output::Refused(order::RefusedOutput { status: "open".into(), message });
     assert_eq!((output.node(), &output), (order::Node::Refused, &expected));
-    assert_eq!(charged, vec![]);
+    assert_eq!(charged, [("tok_broke".to_owned(), 1350)], "the charge that failed");
     assert_eq!(
         serde_json::to_string(&output).unwrap(),
         r#"{"status":"open","message":"the card was refused: insufficient funds"}"#,
@@ -139,7 +129,7 @@ async fn a_command_that_fails_fails_its_node() {
 async fn a_run_without_its_grants_does_not_start() {
     let runtime = Runtime::builder().grant("rye.execute.tool.shop.look_up").unwrap().build().unwrap();
     let inputs = order::Inputs { article: "tea".into(), quantity: 1, card: "c".into() };
-    let error = runtime.start(Order::new(Shop::default()), inputs).await.map(drop).unwrap_err();
+    let error = runtime.start(Order::new(Fakes::new()), inputs).await.map(drop).unwrap_err();
     assert!(
         matches!(&error, StartError::NotGranted { missing, .. } if *missing == ["`rye.execute.tool.shop.charge_card`"]),
         "{error}"

@@ -1,12 +1,12 @@
 //! The graphs of the examples, with tools that follow a script: their paths, the results of each visit, and the ends of
 //! the runs.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::record::Visit;
+use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes};
 use graph_runtime::{
     ActionError, Builder, Call, Edges, ManualClock, MemoryStore, Runtime, SecretKey, StartError, Status,
 };
@@ -38,40 +38,22 @@ fn way(history: &[Visit]) -> Vec<&str> {
     history.iter().map(|visit| visit.node.as_str()).collect()
 }
 
-/// Takes the next line of a script; the last one is repeated.
-fn next<T: Clone>(script: &Mutex<VecDeque<T>>) -> T {
-    let mut script = script.lock().unwrap();
-    if script.len() > 1 { script.pop_front().unwrap() } else { script[0].clone() }
-}
-
-/// An agent that decides as a script says, and records the notes that it receives.
-#[derive(Clone)]
-struct Router {
-    script: Arc<Mutex<VecDeque<(Decision, &'static str)>>>,
-    notes: Arc<Mutex<Vec<String>>>,
-}
-
-impl Router {
-    fn deciding(script: &[(Decision, &'static str)]) -> Self {
-        Self { script: Arc::new(Mutex::new(script.iter().copied().collect())), notes: Arc::default() }
-    }
-}
-
-impl tool_router::Actions for Router {
-    async fn agents_analyze(&self, _: &Call, params: AgentsAnalyze) -> Result<AgentsAnalyzeResult, ActionError> {
+/// An agent that decides as a script says, and then as its last line says, with tools.
+fn router(script: &'static [(Decision, &'static str)]) -> Fakes {
+    let line = AtomicUsize::new(0);
+    let analyze = move |_: &Call, params: AgentsAnalyze| {
         assert_eq!(params.question, "why?");
-        self.notes.lock().unwrap().push(params.notes);
-        let (decision, text) = next(&self.script);
+        let (decision, text) = script[line.fetch_add(1, Ordering::Relaxed).min(script.len() - 1)];
         Ok(AgentsAnalyzeResult { decision, text: text.to_owned() })
-    }
-
-    async fn agents_search(&self, _: &Call, params: AgentsSearch) -> Result<AgentsSearchResult, ActionError> {
-        Ok(AgentsSearchResult { text: format!("found {}", params.query) })
-    }
-
-    async fn agents_calculate(&self, _: &Call, params: AgentsCalculate) -> Result<AgentsCalculateResult, ActionError> {
+    };
+    let search = |_: &Call, params: AgentsSearch| Ok(AgentsSearchResult { text: format!("found {}", params.query) });
+    let calculate = |_: &Call, params: AgentsCalculate| {
         Ok(AgentsCalculateResult { value: i64::try_from(params.expression.len()).unwrap() })
-    }
+    };
+    Fakes::new()
+        .on(tool_router::tools::AGENTS_ANALYZE, FakeScript::always(FakeAnswer::with(analyze)))
+        .on(tool_router::tools::AGENTS_SEARCH, FakeScript::always(FakeAnswer::with(search)))
+        .on(tool_router::tools::AGENTS_CALCULATE, FakeScript::always(FakeAnswer::with(calculate)))
 }
 
 fn why() -> tool_router::Inputs {
@@ -80,9 +62,12 @@ fn why() -> tool_router::Inputs {
 
 #[tokio::test]
 async fn tools_return_to_the_agent_that_chose_them_until_it_answers() {
-    let script =
-        [(Decision::Search, "a"), (Decision::Calculate, "2 * 3"), (Decision::Search, "b"), (Decision::Answer, "so")];
-    let router = Router::deciding(&script);
+    let router = router(&[
+        (Decision::Search, "a"),
+        (Decision::Calculate, "2 * 3"),
+        (Decision::Search, "b"),
+        (Decision::Answer, "so"),
+    ]);
     let store = MemoryStore::new();
     let runtime = builder().store(store).sign_with(SecretKey::from_seed(&[1; 32])).build().unwrap();
     let finished = runtime.start(ToolRouter::new(router.clone()), why()).await.unwrap().await.unwrap();
@@ -93,7 +78,9 @@ async fn tools_return_to_the_agent_that_chose_them_until_it_answers() {
     let notes = "found a\n2 * 3 = 5\nfound b\n";
     let output = tool_router::Output { notes: notes.into(), request: Some("so".into()), answer: Some("so".into()) };
     assert_eq!(finished.output, output);
-    assert_eq!(*router.notes.lock().unwrap(), ["", "found a\n", "found a\n2 * 3 = 5\n", notes]);
+    let asked = router.calls_of(tool_router::tools::AGENTS_ANALYZE);
+    let seen: Vec<&str> = asked.iter().map(|params| params.notes.as_str()).collect();
+    assert_eq!(seen, ["", "found a\n", "found a\n2 * 3 = 5\n", notes]);
 
     // Each visit keeps its result, even if a later visit of the same node returned another one.
     let searches = finished.history.iter().filter(|visit| visit.node == "search");
@@ -119,7 +106,7 @@ async fn tools_return_to_the_agent_that_chose_them_until_it_answers() {
 
 #[tokio::test]
 async fn an_agent_without_an_answer_is_stopped_and_the_result_says_so() {
-    let router = Router::deciding(&[(Decision::Search, "a")]);
+    let router = router(&[(Decision::Search, "a")]);
     let finished = builder().build().unwrap().start(ToolRouter::new(router), why()).await.unwrap().await.unwrap();
     assert_eq!((finished.steps, finished.status, finished.exhausted), (12, Status::Completed, true));
     assert_eq!(finished.output.answer, None);
@@ -131,49 +118,41 @@ async fn an_agent_without_an_answer_is_stopped_and_the_result_says_so() {
 }
 
 /// A writer and a critic who is content with the text of a certain round.
-#[derive(Clone, Default)]
-struct Writers {
-    content_with: usize,
-    researches: Arc<AtomicUsize>,
-    asked: Arc<Mutex<Vec<AgentsWrite>>>,
-    judged: Arc<AtomicUsize>,
-}
-
-impl selective_feedback::Actions for Writers {
-    async fn agents_research(&self, _: &Call, params: AgentsResearch) -> Result<AgentsResearchResult, ActionError> {
-        self.researches.fetch_add(1, Ordering::Relaxed);
-        Ok(AgentsResearchResult { facts: vec![format!("{} is wet", params.topic)] })
-    }
-
-    async fn agents_write(&self, _: &Call, params: AgentsWrite) -> Result<AgentsWriteResult, ActionError> {
-        let mut asked = self.asked.lock().unwrap();
-        asked.push(params);
-        Ok(AgentsWriteResult { text: format!("text {}", asked.len()) })
-    }
-
-    async fn agents_critique(&self, _: &Call, params: AgentsCritique) -> Result<AgentsCritiqueResult, ActionError> {
-        let judged = self.judged.fetch_add(1, Ordering::Relaxed) + 1;
+fn writers(content_with: usize) -> Fakes {
+    let (written, judged) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let research =
+        |_: &Call, params: AgentsResearch| Ok(AgentsResearchResult { facts: vec![format!("{} is wet", params.topic)] });
+    let write = move |_: &Call, _| {
+        Ok(AgentsWriteResult { text: format!("text {}", written.fetch_add(1, Ordering::Relaxed) + 1) })
+    };
+    let critique = move |_: &Call, params: AgentsCritique| {
+        let judged = judged.fetch_add(1, Ordering::Relaxed) + 1;
         assert_eq!(params.text, format!("text {judged}"));
-        let verdict = if judged == self.content_with { Verdict::Good } else { Verdict::Revise };
+        let verdict = if judged == content_with { Verdict::Good } else { Verdict::Revise };
         Ok(AgentsCritiqueResult { verdict, notes: format!("note {judged}") })
-    }
+    };
+    Fakes::new()
+        .on(selective_feedback::tools::AGENTS_RESEARCH, FakeScript::of([FakeAnswer::with(research)]))
+        .on(selective_feedback::tools::AGENTS_WRITE, FakeScript::always(FakeAnswer::with(write)))
+        .on(selective_feedback::tools::AGENTS_CRITIQUE, FakeScript::always(FakeAnswer::with(critique)))
 }
 
 #[tokio::test]
 async fn critic_returns_text_to_the_writer_and_research_runs_once() {
-    let writers = Writers { content_with: 2, ..Writers::default() };
+    let writers = writers(2);
     let inputs = selective_feedback::Inputs { topic: "tea".into() };
     let run = builder().build().unwrap().start(SelectiveFeedback::new(writers.clone()), inputs).await.unwrap();
     let finished = run.await.unwrap();
     assert_eq!(way(&finished.history), ["research", "write", "critique", "write", "critique"]);
-    assert_eq!(writers.researches.load(Ordering::Relaxed), 1);
+    assert_eq!(writers.calls_of(selective_feedback::tools::AGENTS_RESEARCH).len(), 1);
     let asked = |before: Option<&str>, notes: &str| AgentsWrite {
         topic: "tea".into(),
         facts: vec!["tea is wet".into()],
         before: before.map(str::to_owned),
         notes: notes.into(),
     };
-    assert_eq!(*writers.asked.lock().unwrap(), [asked(None, ""), asked(Some("text 1"), "note 1")]);
+    let wrote = writers.calls_of(selective_feedback::tools::AGENTS_WRITE);
+    assert_eq!(wrote, [asked(None, ""), asked(Some("text 1"), "note 1")]);
     assert_eq!((finished.output.text.as_deref(), finished.output.verdict), (Some("text 2"), Some(Verdict::Good)));
     let warnings: Vec<_> = finished.history.iter().flat_map(|visit| &visit.warnings).collect();
     assert!(warnings.is_empty(), "{warnings:?}");
@@ -184,39 +163,29 @@ async fn critic_returns_text_to_the_writer_and_research_runs_once() {
 
 #[tokio::test]
 async fn the_last_revision_wins_if_the_critic_is_never_content() {
-    let writers = Writers::default();
+    let writers = writers(0);
     let inputs = selective_feedback::Inputs { topic: "tea".into() };
     let run = builder().build().unwrap().start(SelectiveFeedback::new(writers.clone()), inputs).await.unwrap();
     let finished = run.await.unwrap();
     assert_eq!((finished.steps, finished.status, finished.exhausted), (7, Status::Completed, false));
     assert_eq!((finished.output.text.as_deref(), finished.output.verdict), (Some("text 3"), Some(Verdict::Revise)));
-    assert_eq!(writers.judged.load(Ordering::Relaxed), 3, "no text is written that nobody judges");
+    let judged = writers.calls_of(selective_feedback::tools::AGENTS_CRITIQUE);
+    assert_eq!(judged.len(), 3, "no text is written that nobody judges");
 }
 
-/// Parties that answer as a script says.
-#[derive(Clone)]
-struct Parties {
-    script: Arc<Mutex<VecDeque<(Says, i64)>>>,
-    told: Arc<Mutex<Vec<MarketNegotiate>>>,
-}
-
-impl Parties {
-    fn saying(script: &[(Says, i64)]) -> Self {
-        Self { script: Arc::new(Mutex::new(script.iter().copied().collect())), told: Arc::default() }
-    }
-}
-
-impl negotiation::Actions for Parties {
-    async fn market_negotiate(&self, _: &Call, params: MarketNegotiate) -> Result<MarketNegotiateResult, ActionError> {
-        self.told.lock().unwrap().push(params);
-        let (says, price) = next(&self.script);
+/// Parties that answer as a script says, and then as its last line says.
+fn parties(script: &'static [(Says, i64)]) -> Fakes {
+    let line = AtomicUsize::new(0);
+    let negotiate = move |_: &Call, _| {
+        let (says, price) = script[line.fetch_add(1, Ordering::Relaxed).min(script.len() - 1)];
         Ok(MarketNegotiateResult { says, price })
-    }
+    };
+    Fakes::new().on(negotiation::tools::MARKET_NEGOTIATE, FakeScript::always(FakeAnswer::with(negotiate)))
 }
 
 #[tokio::test]
 async fn two_parties_alternate_in_their_own_rounds_until_one_accepts() {
-    let parties = Parties::saying(&[(Says::Offer, 60), (Says::Offer, 90), (Says::Offer, 80), (Says::Accept, 80)]);
+    let parties = parties(&[(Says::Offer, 60), (Says::Offer, 90), (Says::Offer, 80), (Says::Accept, 80)]);
     let run = builder().build().unwrap().start(Negotiation::new(parties.clone()), asking()).await.unwrap();
     let finished = run.await.unwrap();
     assert_eq!(way(&finished.history), ["buyer", "seller", "buyer", "seller", "agreed"]);
@@ -228,7 +197,7 @@ async fn two_parties_alternate_in_their_own_rounds_until_one_accepts() {
         told(Party::Buyer, 2, 90, Some(60)),
         told(Party::Seller, 2, 80, Some(90)),
     ];
-    assert_eq!(*parties.told.lock().unwrap(), expected);
+    assert_eq!(parties.calls_of(negotiation::tools::MARKET_NEGOTIATE), expected);
 }
 
 fn asking() -> negotiation::Inputs {
@@ -237,7 +206,7 @@ fn asking() -> negotiation::Inputs {
 
 #[tokio::test]
 async fn strict_graph_without_a_matching_edge_fails_and_names_edges() {
-    let parties = Parties::saying(&[(Says::Offer, 60), (Says::Leave, 90)]);
+    let parties = parties(&[(Says::Offer, 60), (Says::Leave, 90)]);
     let run = builder().build().unwrap().start(Negotiation::new(parties), asking()).await.unwrap();
     let error = run.await.unwrap_err();
     let expected = "node `seller` failed: no edge matches; \
@@ -250,10 +219,10 @@ async fn strict_graph_without_a_matching_edge_fails_and_names_edges() {
 
 #[tokio::test]
 async fn parties_that_never_agree_are_stopped() {
-    let parties = Parties::saying(&[(Says::Offer, 60)]);
+    let parties = parties(&[(Says::Offer, 60)]);
     let run = builder().build().unwrap().start(Negotiation::new(parties.clone()), asking()).await.unwrap();
     assert_eq!(run.await.unwrap_err().to_string(), "Max steps exceeded (20)");
-    assert_eq!(parties.told.lock().unwrap().len(), 20);
+    assert_eq!(parties.calls().len(), 20);
 }
 
 /// Shops: `busy` answers the second time, `slow` never does, and `gone` does not exist.
@@ -322,32 +291,24 @@ async fn quotes_and_failures_keep_the_positions_of_their_offers() {
 }
 
 /// A shop that sells tea, and whose list of other articles cannot be read.
-struct Shop;
-
-impl order::Actions for Shop {
-    async fn shop_look_up(&self, _: &Call, params: order::ShopLookUp) -> Result<order::ShopLookUpResult, ActionError> {
-        match params.article.as_str() {
-            "tea" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 5 }),
-            "coffee" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 0 }),
-            _ => Err(ActionError::permanent("the list cannot be read")),
-        }
-    }
-
-    async fn shop_charge_card(
-        &self,
-        call: &Call,
-        params: order::ShopChargeCard,
-    ) -> Result<order::ShopChargeCardResult, ActionError> {
+fn shop() -> Fakes {
+    let look_up = |_: &Call, params: order::ShopLookUp| match params.article.as_str() {
+        "tea" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 5 }),
+        "coffee" => Ok(order::ShopLookUpResult { price_cents: 450, in_stock: 0 }),
+        _ => Err(ActionError::permanent("the list cannot be read")),
+    };
+    let charge = |call: &Call, params: order::ShopChargeCard| {
         if params.card == "tok_broke" {
             return Err(ActionError::permanent("insufficient funds"));
         }
         let parent = call.parent().unwrap();
         let total = params.price_cents * params.quantity;
         Ok(order::ShopChargeCardResult { receipt: format!("{total} for {} of {}", parent.item.unwrap(), parent.node) })
-    }
+    };
+    Fakes::new()
+        .on(order::tools::SHOP_LOOK_UP, FakeScript::always(FakeAnswer::with(look_up)))
+        .on(order::tools::SHOP_CHARGE_CARD, FakeScript::always(FakeAnswer::with(charge)))
 }
-
-impl order_batch::Actions for Shop {}
 
 fn batch(orders: &str) -> order_batch::Inputs {
     serde_json::from_str(&format!(r#"{{"orders": {orders}}}"#)).unwrap()
@@ -359,7 +320,7 @@ async fn each_batch_order_is_a_separate_run_with_a_typed_result() {
         r#"[{"article": "tea", "card": "c", "quantity": 2}, {"article": "coffee", "card": "c"},
             {"article": "tea", "card": "tok_broke"}, {"article": "tea", "card": "c"}]"#,
     );
-    let finished = builder().build().unwrap().start(OrderBatch::new(Shop), orders).await.unwrap().await.unwrap();
+    let finished = builder().build().unwrap().start(OrderBatch::new(shop()), orders).await.unwrap().await.unwrap();
     let output = |status: &str, message: &str, receipt: Option<&str>| order_batch::SalesItemOutput {
         status: status.into(),
         message: message.into(),
@@ -383,7 +344,7 @@ async fn each_batch_order_is_a_separate_run_with_a_typed_result() {
 #[tokio::test]
 async fn an_order_that_fails_fails_its_batch_and_says_in_which_run() {
     let orders = batch(r#"[{"article": "tea", "card": "c"}, {"article": "salt", "card": "c"}]"#);
-    let run = builder().build().unwrap().start(OrderBatch::new(Shop), orders).await.unwrap();
+    let run = builder().build().unwrap().start(OrderBatch::new(shop()), orders).await.unwrap();
     let error = run.await.unwrap_err().to_string();
     assert!(
         error.starts_with("node `sell` failed: item 1: the list cannot be read (node `look_up` of run `"),
@@ -394,7 +355,7 @@ async fn an_order_that_fails_fails_its_batch_and_says_in_which_run() {
 #[tokio::test]
 async fn a_batch_does_not_start_where_its_graphs_may_not_be_run() {
     let runtime = Runtime::builder().grant("rye.execute.tool.shop.look_up").unwrap().build().unwrap();
-    let error = runtime.start(OrderBatch::new(Shop), batch("[]")).await.map(drop).unwrap_err();
+    let error = runtime.start(OrderBatch::new(shop()), batch("[]")).await.map(drop).unwrap_err();
     assert!(
         matches!(&error, StartError::NotGranted { missing, .. } if missing.iter().any(|one| one.contains("shop.order"))),
         "{error}"

@@ -368,22 +368,23 @@ impl Work {
                 }
             };
             let news = async {
-                match has_room {
-                    true => store.news(seen).await,
-                    false => pending().await,
+                if !has_room {
+                    return pending().await;
+                }
+                match store.news(seen).await {
+                    Ok(found) => found,
+                    Err(error) => {
+                        tracing::warn!(%error, "a worker has no news of its store, and asks again");
+                        runtime.inner.clock.sleep(PAUSE).await;
+                        seen
+                    }
                 }
             };
             tokio::select! {
                 () = state.stop.notified() => {}
                 () = sleep => {}
                 () = tick => {}
-                found = news => match found {
-                    Ok(found) => seen = found,
-                    Err(error) => {
-                        tracing::warn!(%error, "a worker has no news of its store, and asks again");
-                        runtime.inner.clock.sleep(PAUSE).await;
-                    }
-                },
+                found = news => seen = found,
                 Some(_) = drives.join_next() => {}
             }
         }

@@ -40,4 +40,4 @@ pub use script::{
     MockedTools, Reply, ScriptedAnswer, ScriptedCall, ScriptedFailure, ScriptedTools, Times, UnusedAnswer, item_key,
 };
 pub use subset::{first_difference, is_same, is_subset};
-pub use suite::{CaseReport, FileReport, FindError, TestSuite, TestTarget};
+pub use suite::{CaseReport, FileReport, FindError, KeptJournalError, TestSuite, TestTarget};

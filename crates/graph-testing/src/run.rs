@@ -15,7 +15,7 @@ use graph_runtime::{
     EncryptionKey, Finished, Map, MemoryStore, NamedAnswer, NamedSignal, Options, Pattern, PerformItems, PublicKey,
     ResumeError, RunError, RunId, Runtime, SecretKey, StartError, Status, Store, TokioClock, Value,
 };
-use graph_testkit::{DyingStore, TestPeople};
+use graph_testkit::{FaultyStore, TestPeople};
 use tokio::time::Instant;
 
 use crate::file::{CaseAnswer, PeopleSay, SentAt, TestCase};
@@ -158,7 +158,7 @@ struct Driver<'a> {
     clock: Arc<TokioClock>,
     store: MemoryStore,
     /// The store as the processes see it, of which the first may die.
-    seen: DyingStore,
+    seen: FaultyStore,
     encryption_key: EncryptionKey,
     /// The runtime that sends answers and signals, and never dies.
     outside: Runtime,
@@ -205,7 +205,7 @@ impl<'a> Driver<'a> {
             tools,
             id: RunId::new("test").map_err(|error| failed(&error))?,
             clock,
-            seen: DyingStore::after(store.clone(), crash),
+            seen: FaultyStore::dies_after(store.clone(), crash),
             store,
             encryption_key,
             outside,
@@ -219,7 +219,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Makes the runtime of a process.
-    fn process(&self) -> Result<(Runtime, DyingStore), CaseError> {
+    fn process(&self) -> Result<(Runtime, FaultyStore), CaseError> {
         let store = self.seen.clone();
         let items: Arc<dyn PerformItems> = Arc::new(self.tools.clone());
         let builder = Runtime::builder().store(store.clone()).clock(Arc::clone(&self.clock) as _);
@@ -235,7 +235,7 @@ impl<'a> Driver<'a> {
             let ended = match self.process_once(has_begun).await? {
                 ProcessEnd::Crashed => {
                     self.tools.restart();
-                    self.seen = DyingStore::after(self.store.clone(), 0);
+                    self.seen = FaultyStore::sound(self.store.clone());
                     // A process that died before its first commit left no run.
                     has_begun = self.store.find(&self.id).await.is_ok();
                     continue;
@@ -509,7 +509,7 @@ impl<'a> Driver<'a> {
             elapsed: self.began.elapsed(),
             problems,
             used: self.used.clone(),
-            commits: self.seen.commits(),
+            commits: self.seen.writes(),
             journals,
         })
     }

@@ -13,6 +13,7 @@ use graph_compiler::{find_graphs, find_tests, is_test_file};
 use graph_model::name::ItemId;
 use graph_runtime::dynamic::{Interpreted, Library};
 use graph_runtime::{SecretKey, StartError, Status};
+use graph_testkit::{COVERAGE_VARIABLE, KeptJournal};
 
 use crate::check::{TestNames, check};
 use crate::coverage::GraphCoverage;
@@ -64,6 +65,23 @@ impl fmt::Display for FindError {
 }
 
 impl std::error::Error for FindError {}
+
+/// Why the journals of tests in Rust are not counted.
+#[derive(Debug)]
+pub struct KeptJournalError {
+    /// The file or directory, as messages have it.
+    pub file: String,
+    /// The reason.
+    pub problem: String,
+}
+
+impl fmt::Display for KeptJournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file, self.problem)
+    }
+}
+
+impl std::error::Error for KeptJournalError {}
 
 /// The result of the tests of a graph.
 #[derive(Debug)]
@@ -216,6 +234,58 @@ impl TestSuite {
         report.coverage = coverage.into_values().collect();
         report.cases = Ok(cases?);
         Ok(())
+    }
+
+    /// Adds what the journals in a directory reached of graphs whose parts are known. Returns the ids of the other graphs in it. Tests in
+    /// Rust write such journals if `GRAPH_COVERAGE` names the directory.
+    ///
+    /// # Errors
+    ///
+    /// Names a file that cannot be read, was changed, or is the journal of another version of its graph.
+    pub fn cover_journals(
+        &mut self,
+        targets: &[TestTarget],
+        directory: &Path,
+        coverage: &mut BTreeMap<PathBuf, GraphCoverage>,
+    ) -> Result<BTreeSet<String>, KeptJournalError> {
+        let directory = self.working.join(directory);
+        let working = self.working.clone();
+        let problem = |path: &Path, problem: String| {
+            let file = display_name(&working, path);
+            KeptJournalError { file, problem }
+        };
+        let files = KeptJournal::files(&directory)
+            .map_err(|error| problem(&directory, format!("it cannot be read: {error}")))?;
+        if files.is_empty() {
+            let none = format!(
+                "there are no journals: tests in Rust write them if {COVERAGE_VARIABLE} is the absolute path of the directory"
+            );
+            return Err(problem(&directory, none));
+        }
+        let mut others = BTreeSet::new();
+        for file in files {
+            let journal = KeptJournal::read(&file).map_err(|error| problem(&file, error))?;
+            let (mut is_counted, mut refused) = (false, None);
+            for known in coverage.values_mut().filter(|known| known.id == journal.graph) {
+                let root = targets.iter().map(|target| &target.root).find(|root| known.file.starts_with(root));
+                let Some(root) = root else { continue };
+                let target = TestTarget { root: root.clone(), graph: known.file.clone(), tests: None };
+                let graph = self.load(&target, &BTreeSet::new()).map_err(|_| "the graph has mistakes".to_owned());
+                match graph.and_then(|graph| known.add(&graph, &journal.run, &journal.records)) {
+                    Ok(()) => is_counted = true,
+                    Err(error) => refused = Some(error),
+                }
+            }
+            match refused.filter(|_| !is_counted) {
+                Some(error) => {
+                    let help = "if the graph was changed since, remove the journals and run the tests again";
+                    return Err(problem(&file, format!("{error}; {help}")));
+                }
+                None if !is_counted => drop(others.insert(journal.graph)),
+                None => {}
+            }
+        }
+        Ok(others)
     }
 
     /// Runs the wanted cases of a graph.

@@ -17,8 +17,9 @@ use graph_engine::{
 use graph_model::timestamp;
 use graph_model::value::{AsView, Value};
 
-use crate::dying::DyingStore;
 use crate::fakes::{FakeCall, Fakes};
+use crate::faults::FaultyStore;
+use crate::kept::keep_journals;
 use crate::people::TestPeople;
 use crate::test_run::TestRun;
 
@@ -71,13 +72,21 @@ impl fmt::Debug for TestBed {
 
 /// Runs the body of a test on a tokio runtime of its own, whose time is paused.
 ///
+/// If the environment variable `GRAPH_COVERAGE` names a directory, the journals of all runs in the bed's store are written there at the
+/// end, for `graph coverage --journals`. Those of a test that panics are not.
+///
 /// # Panics
 ///
-/// If the body does, or the runtime cannot be made.
+/// If the body does, the runtime cannot be made, or the journals cannot be written.
 pub fn in_virtual_time<T>(body: impl AsyncFnOnce(TestBed) -> T) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let tokio = builder.enable_all().start_paused(true).build().expect("a runtime for the test");
-    tokio.block_on(async { body(TestBed::new()).await })
+    tokio.block_on(async {
+        let bed = TestBed::new();
+        let result = body(bed.clone()).await;
+        keep_journals(&bed.disk).await;
+        result
+    })
 }
 
 /// The end of one process.
@@ -147,7 +156,7 @@ impl TestBed {
         let id = if number == 1 { "test".to_owned() } else { format!("test-{number}") };
         let id = RunId::new(id).expect("it has the letters of a run's id");
         let bed = Self { id, ..self.clone() };
-        async move { bed.drive(graph, inputs, DyingStore::after(bed.disk.clone(), 0)).await }
+        async move { bed.drive(graph, inputs, FaultyStore::sound(bed.disk.clone())).await }
     }
 
     /// Makes the same run again and again: each time its process dies after another one of its commits, and a new process resumes it.
@@ -171,16 +180,16 @@ impl TestBed {
         let (graph, fakes) = make();
         fakes.repeat_answers();
         let bed = TestBed { on_wait: Arc::clone(&self.on_wait), ..TestBed::new() };
-        let store = DyingStore::after(bed.disk.clone(), 0);
+        let store = FaultyStore::sound(bed.disk.clone());
         let whole = bed.drive(graph, inputs.clone(), store.clone()).await;
-        let (commits, expected) = (store.commits(), whole.summary());
+        let (commits, expected) = (store.writes(), whole.summary());
         let calls: Vec<String> = fakes.calls().iter().map(|call| call.idempotency_key.clone()).collect();
         let mut repeated = Vec::new();
         for commit in 1..=commits {
             let (graph, fakes) = make();
             fakes.repeat_answers();
             let bed = TestBed { on_wait: Arc::clone(&self.on_wait), ..TestBed::new() };
-            let run = bed.drive(graph, inputs.clone(), DyingStore::after(bed.disk.clone(), commit)).await;
+            let run = bed.drive(graph, inputs.clone(), FaultyStore::dies_after(bed.disk.clone(), commit)).await;
             assert_eq!(run.summary(), expected, "the process died after commit {commit} of {commits}");
             run.assert_proven().await;
             let mut seen = BTreeMap::<(String, u32), usize>::new();
@@ -200,7 +209,7 @@ impl TestBed {
         repeated
     }
 
-    async fn drive<G: Graph + Clone>(&self, graph: G, inputs: G::Inputs, store: DyingStore) -> TestRun<G>
+    async fn drive<G: Graph + Clone>(&self, graph: G, inputs: G::Inputs, store: FaultyStore) -> TestRun<G>
     where
         G::Inputs: Clone,
     {
@@ -211,7 +220,7 @@ impl TestBed {
                 TestProcessEnd::Died => {
                     // A process that died before its first commit left no run.
                     has_begun = self.disk.find(&self.id).await.is_ok();
-                    store = DyingStore::after(self.disk.clone(), 0);
+                    store = FaultyStore::sound(self.disk.clone());
                     continue;
                 }
                 TestProcessEnd::Over(outcome) => *outcome,
@@ -239,7 +248,7 @@ impl TestBed {
         &self,
         graph: &G,
         inputs: &G::Inputs,
-        store: DyingStore,
+        store: FaultyStore,
         has_begun: bool,
         events: &mut Vec<RunEvent>,
     ) -> TestProcessEnd<G::Output>

@@ -6,6 +6,7 @@
 //! | [`TestBed`] | a store, keys and a clock for runs in virtual time |
 //! | [`TestRun`] | a run that is over, with its events and its journal, and assertions about it |
 //! | [`TestBed::crash_at_each_commit`] | the same run, whose process dies after each of its commits |
+//! | [`FaultyStore`] | a store that fails, hangs, is slow, or whose process dies, at writes of a test's choice |
 //! | [`in_virtual_time`] | the body of a test; `#[graph_test]` of `graph-runtime` writes it |
 //!
 //! An assertion panics with the difference, as those of the standard library do.
@@ -15,16 +16,18 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod bed;
-mod dying;
 mod fakes;
+mod faults;
 mod golden;
+mod kept;
 mod people;
 mod script;
 mod test_run;
 
 pub use bed::{TestBed, WaitReply, in_virtual_time};
-pub use dying::DyingStore;
 pub use fakes::{FakeCall, FakeTool, Fakes, fake};
+pub use faults::{FaultyStore, StoreFault, StoreWrite};
+pub use kept::{COVERAGE_VARIABLE, KeptJournal};
 pub use people::TestPeople;
 pub use script::{FakeAnswer, FakeScript};
 pub use test_run::TestRun;

@@ -16,6 +16,9 @@ pub(crate) struct CoverageArguments {
     /// Files of tests, graphs, or directories of them; the graphs of a directory that have no tests count too
     #[arg(value_name = "PATH", default_value = "graphs")]
     paths: Vec<PathBuf>,
+    /// Count the journals in this directory too, which tests in Rust write if GRAPH_COVERAGE names it
+    #[arg(long, value_name = "DIR")]
+    journals: Vec<PathBuf>,
     /// Fail if fewer than this percentage of all parts was reached
     #[arg(long, value_name = "PERCENT", value_parser = percentage)]
     fail_under: Option<f64>,
@@ -43,6 +46,13 @@ pub(crate) fn run(arguments: &CoverageArguments) -> CommandResult {
         match graphs.get_mut(&coverage.file) {
             Some(known) => known.merge(coverage),
             None => drop(graphs.insert(coverage.file.clone(), coverage.clone())),
+        }
+    }
+    for directory in &arguments.journals {
+        let others = suite.cover_journals(&targets, directory, &mut graphs)?;
+        if !others.is_empty() {
+            let others = Vec::from_iter(others).join("`, `");
+            err!("note: {} has runs of graphs that are not looked at: `{others}`", directory.display());
         }
     }
     let graphs: Vec<GraphCoverage> = graphs.into_values().collect();

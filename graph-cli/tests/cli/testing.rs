@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use graph_runtime::Map;
+use graph_runtime::dynamic::{Library, Toolbox};
+use graph_testkit::{KeptJournal, in_virtual_time};
 use serde_json::{Value, json};
 
 use crate::place::Place;
@@ -161,4 +164,74 @@ fn lcov_itself_reads_what_coverage_writes() {
     };
     let printed = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success() && printed.contains("100.0%"), "{printed}");
+}
+
+#[test]
+fn journals_of_tests_in_rust_count_as_those_of_cases_do() {
+    let place = copy_of(&[("graphs", "graphs")]);
+    let reached = |journals: &[&str]| {
+        let ran = place.graph(&[&["coverage", "graphs/tool_router.yaml", "--json"][..], journals].concat());
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+        let document: Value = serde_json::from_str(&ran.out).unwrap();
+        (document["reached"].as_u64().unwrap(), document["parts"].as_u64().unwrap())
+    };
+    let (all, parts) = reached(&[]);
+    assert_eq!(all, parts);
+    fs::remove_file(place.root().join("graphs/tool_router.test.yaml")).unwrap();
+    assert_eq!(reached(&[]), (0, parts));
+    // A run as a test in Rust makes it: a number is calculated, and the answer is there.
+    let mut decisions = ["calculate", "answer"].into_iter();
+    let decisions = std::sync::Mutex::new(move || decisions.next().unwrap());
+    let tools = Toolbox::new()
+        .with("agents/analyze", move |_, _| {
+            let decision = decisions.lock().unwrap()();
+            async move { Ok(json!({ "decision": decision, "text": "1" })) }
+        })
+        .with("agents/search", |_, _| async { Ok(json!({ "text": "nothing" })) })
+        .with("agents/calculate", |_, _| async { Ok(json!({ "value": 1 })) });
+    let graphs = place.root().join("graphs");
+    let graph = Library::open(&graphs, tools).graph(&graphs.join("tool_router.yaml")).unwrap();
+    let journals = place.root().join("journals");
+    let shown = journals.display().to_string();
+    in_virtual_time(async |bed| {
+        let run = bed.run(graph, Map::from_iter([("question".to_owned(), json!("why?"))])).await;
+        assert_eq!(run.node_names(), ["analyze", "calculate", "analyze", "answer"]);
+        KeptJournal::keep(bed.disk(), &journals, "answered").await.unwrap();
+    });
+    // Three of the four nodes, and the edges between them.
+    assert_eq!(reached(&["--journals", &shown]), (6, parts));
+    // Runs of other graphs are named, and count for nothing.
+    let ran = place.graph(&["coverage", "graphs/negotiation.yaml", "--journals", "journals"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(ran.err, "note: journals has runs of graphs that are not looked at: `agents/tool_router`\n");
+    // What cannot be counted is refused.
+    let file = KeptJournal::files(&journals).unwrap().pop().unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    let name = file.strip_prefix(place.root()).unwrap().display().to_string();
+    let last = text.lines().last().unwrap();
+    for (changed, why) in [
+        (text.replacen("calculate", "calculat3", 1), "is not signed by"),
+        (text.replace(last, ""), "is no record"),
+        (text.replace(last, "{}"), "is no record"),
+        (text.replacen("graph", "grap", 1), "line 1 does not name the run and its graph"),
+        (String::new(), "line 1 does not name the run and its graph"),
+    ] {
+        assert_ne!(changed, text, "{why}");
+        fs::write(&file, changed).unwrap();
+        let ran = place.graph(&["coverage", "graphs/tool_router.yaml", "--journals", "journals"]);
+        assert_eq!(ran.code, 3, "{}", ran.err);
+        assert!(ran.err.starts_with(&format!("error: {name}: ")) && ran.err.contains(why), "{}", ran.err);
+    }
+    fs::write(&file, &text).unwrap();
+    place.write(
+        "graphs/tool_router.yaml",
+        &place.read("graphs/tool_router.yaml").replace("max_steps: 12", "max_steps: 13"),
+    );
+    let ran = place.graph(&["coverage", "graphs/tool_router.yaml", "--journals", "journals"]);
+    assert!(ran.err.contains("remove the journals and run the tests again"), "{}", ran.err);
+    fs::remove_file(&file).unwrap();
+    for directory in ["journals", "nowhere"] {
+        let ran = place.graph(&["coverage", "graphs/tool_router.yaml", "--journals", directory]);
+        assert!(ran.code == 3 && ran.err.starts_with(&format!("error: {directory}: ")), "{}", ran.err);
+    }
 }

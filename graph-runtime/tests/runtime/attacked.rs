@@ -18,8 +18,8 @@ use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::nested_waits::ids;
 use crate::pauses::{Once, control, suspending, suspending_in};
-use crate::recovery::Failing;
 use crate::secret_answers::{key, secretive};
+use crate::support::failing;
 use crate::support::{KEY, id, runtime};
 use crate::waits::{assert_proven, records, store};
 
@@ -219,7 +219,7 @@ async fn a_run_that_died_before_it_waited_is_proven() {
     for (writes, is_written) in (0..7).flat_map(|writes| [(writes, false), (writes, true)]) {
         let graph = Interpreted::new(&outer, |_, params| Ok(params)).nesting(Interpreted::new(&inner, |_, p| Ok(p)));
         let ((store, _), run) = (store(), id("run"));
-        let failing = runtime(Failing::after(&store, writes, is_written));
+        let failing = runtime(failing(&store, writes, is_written));
         drop(failing.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await);
         let runtime = runtime(store.clone());
         assert_eq!(resumed(&runtime, &graph, &run).await, Err(vec!["2/1#1".to_owned()]));
@@ -253,7 +253,7 @@ async fn a_hook_that_is_asked_after_a_crash_may_end_the_run() {
                 let (store, run, people) = (MemoryStore::new(), id("run"), People::default());
                 let count = if settings == "{}" { 9 } else { 0 };
                 let asked = || Once::new((0..count).map(|_| (event, node, fails())));
-                let failing = suspending_in(Failing::after(&store, writes, is_written), asked(), &people);
+                let failing = suspending_in(failing(&store, writes, is_written), asked(), &people);
                 drop(failing.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await);
                 if store.find(&run).await.unwrap().status == Status::Running {
                     let runtime = suspending(&store, asked(), &people);

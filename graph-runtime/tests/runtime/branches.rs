@@ -542,8 +542,8 @@ async fn check(made: &Made, what: &str) -> usize {
     let output = made.run(made.machine(), &unkept).await.output;
     assert_eq!(output, made.output(), "{what}");
     let whole = MemoryStore::new();
-    let tokens = Tokens::over(&whole, u64::MAX);
-    let first = made.run(made.machine(), &runtime(tokens.clone())).await;
+    let tokens = Tokens::over(&whole);
+    let first = made.run(made.machine(), &runtime(tokens.store.clone())).await;
     let records = whole.load(&id("run")).await.unwrap();
     made.judge(&visits(&records), what);
     assert_eq!(first.output, made.output(), "{what}");
@@ -638,9 +638,9 @@ async fn check_waits(seed: u64) -> u64 {
     let clock = || Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000 * 86_400)));
     let key = SecretKey::from_seed(&KEY).public();
     let (graph, first) = (made.machine(), clock());
-    let tokens = Tokens::over(&MemoryStore::with_clock(first.clone()), u64::MAX);
+    let tokens = Tokens::over(&MemoryStore::with_clock(first.clone()));
     let mut random = Random::new(seed);
-    let (output, waited) = wait_and_finish(tokens.clone(), &first, &graph, true, &mut random).await;
+    let (output, waited) = wait_and_finish(tokens.store.clone(), &first, &graph, true, &mut random).await;
     assert_eq!(output["log"], json!(made.log), "{what}");
     let mut expected: Vec<(String, Vec<u32>)> = Vec::new();
     expected.extend(made.expected.iter().map(|visit| (name(visit.node), visit.path.clone())));
@@ -655,7 +655,7 @@ async fn check_waits(seed: u64) -> u64 {
         made.sort();
         made
     };
-    let records = tokens.load(&id("run")).await.unwrap();
+    let records = tokens.store.load(&id("run")).await.unwrap();
     assert_eq!(prove(&records, records.len()), expected, "{what}");
     for writes in 1..tokens.writes() {
         let clock = clock();
@@ -744,7 +744,7 @@ async fn check_held(seed: u64) -> usize {
     let what = format!("SEED={seed}\n{}", made.text());
     let (whole, outcomes, key) = (MemoryStore::new(), Outcomes::default(), SecretKey::from_seed(&KEY).public());
     let is_secretive = seed.is_multiple_of(2);
-    let (tokens, graph) = (Tokens::over(&whole, u64::MAX), made.failing(&outcomes, is_secretive));
+    let (tokens, graph) = (Tokens::over(&whole), made.failing(&outcomes, is_secretive));
     let encryption_key = Some(EncryptionKey::from_bytes([2; 32]));
     let prove = |records: &[SignedRecord], length: usize| {
         for encryption_key in [encryption_key.as_ref(), None] {
@@ -755,7 +755,7 @@ async fn check_held(seed: u64) -> usize {
         let Replay { deviations, stopped, .. } = replayed.unwrap();
         assert!(deviations.is_empty() && stopped.is_none(), "cut at {length}: {deviations:?} {stopped:?}: {what}");
     };
-    let output = finish(tokens.clone(), &graph, true).await.unwrap();
+    let output = finish(tokens.store.clone(), &graph, true).await.unwrap();
     assert_eq!(output["log"], json!(made.log), "{what}");
     let returned = |outcomes: &Outcomes| {
         let all = outcomes.lock().unwrap();
@@ -958,8 +958,8 @@ async fn a_return_that_cancels_drops_the_calls_in_progress() {
     // One visit at a time: those that have not begun do not begin.
     for (at_once, seen, elapsed) in [(10, json!([1, 2]), 20), (1, json!([1, 2]), 30)] {
         let (whole, graph, began) = (MemoryStore::new(), returning_first(at_once), tokio::time::Instant::now());
-        let tokens = Tokens::over(&whole, u64::MAX);
-        let run = runtime(tokens.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
+        let tokens = Tokens::over(&whole);
+        let run = runtime(tokens.store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
         let finished = tokio::time::timeout(Duration::from_secs(60), run).await.unwrap().unwrap();
         assert_eq!((finished.node.as_str(), &finished.output["seen"]), ("first", &seen));
         assert_eq!(began.elapsed().as_millis(), elapsed);
@@ -1040,8 +1040,8 @@ async fn a_run_is_resumed_from_a_snapshot_in_its_first_branches() {
     let graph =
         Interpreted::new(&Program { start: 3, nodes: &nodes, settings, keys, ..PROGRAM }, |_, _| Ok(Value::Null));
     let whole = MemoryStore::new();
-    let tokens = Tokens::over(&whole, u64::MAX);
-    let run = runtime(tokens.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
+    let tokens = Tokens::over(&whole);
+    let run = runtime(tokens.store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap();
     let first = run.await.unwrap();
     assert_eq!(first.steps, 302);
     let (records, key) = (whole.load(&id("run")).await.unwrap(), SecretKey::from_seed(&KEY).public());

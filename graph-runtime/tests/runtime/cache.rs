@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::cache::{Cache, CacheEntry, CacheFuture, Digest, MemoryCache, NodeCache};
-use graph_runtime::record::{SignedRecord, Status, Visit};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture};
+use graph_runtime::record::{Status, Visit};
+use graph_runtime::testing::{FaultyStore, StoreFault};
 use graph_runtime::{
     ActionError, Builder, Durability, EncryptionKey, Finished, Grants, Map, MemoryStore, Options, RunError, RunId,
     Runtime, SecretKey, Store, Value, audit,
@@ -14,6 +14,7 @@ use graph_runtime::{
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::support::failing;
 
 const TWICE: Program<'static> = Program {
     keys: &[Key { name: "n", initial: None }, Key { name: "way", initial: None }],
@@ -192,69 +193,23 @@ async fn failures_and_unusable_results_are_not_cached() {
     assert_eq!(cache.entries().len(), 1);
 }
 
-/// A store that fails from a given append on.
-#[derive(Debug)]
-struct Failing {
-    inner: MemoryStore,
-    left: AtomicUsize,
-    /// The number of cache entries at each append.
-    seen: Arc<Mutex<Vec<usize>>>,
-    cache: MemoryCache,
-}
-
-impl Store for Failing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        self.inner.create(run, graph, records)
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        self.seen.lock().unwrap().push(self.cache.entries().len());
-        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
-            return Box::pin(async { Err(StoreError::failed("the power went out")) });
-        }
-        self.inner.append(lease, expected, records, status)
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        self.inner.load(run)
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        self.inner.lease(run)
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        self.inner.runs(filter, page)
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        self.inner.find(run)
-    }
-}
-
 #[tokio::test]
 async fn nothing_is_cached_before_its_step_is_durable() {
     for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
         for (appends, kept) in [(0, 0), (9, 1)] {
             let (cache, seen) = (MemoryCache::new(), Arc::new(Mutex::new(Vec::new())));
-            let store = Failing {
-                inner: MemoryStore::new(),
-                left: AtomicUsize::new(appends),
-                seen: Arc::clone(&seen),
-                cache: cache.clone(),
-            };
+            let (cached, counts) = (cache.clone(), Arc::clone(&seen));
+            let store = FaultyStore::new(MemoryStore::new(), move |write| {
+                counts.lock().unwrap().push(cached.entries().len());
+                // The first write creates the run.
+                (write.number > appends + 1).then_some(StoreFault::Fails { written: false })
+            });
             let runtime = builder(&cache).store(store).build().unwrap();
             let options = Options { run: Some(id("a")), durability, ..Options::default() };
             let inputs = Map::from_iter([("n".to_owned(), json!(1))]);
             let ended = runtime.start_with(options, Tool::default().machine(&TWICE), inputs).await.unwrap().await;
             assert_eq!((ended.is_ok(), cache.entries().len()), (appends > 0, kept), "{durability:?}");
-            assert_eq!(seen.lock().unwrap()[0], 0, "{durability:?}");
+            assert_eq!(seen.lock().unwrap()[1], 0, "{durability:?}");
         }
     }
 }
@@ -345,8 +300,7 @@ async fn a_resumed_run_sees_its_journaled_results_despite_the_cache() {
     let (cache, inner, tool) = (MemoryCache::new(), MemoryStore::new(), Tool::default());
     let runtime = builder(&cache).build().unwrap();
     start(&runtime, "a", tool.machine(&TWICE), json!({"n": 7})).await.unwrap();
-    let store = Failing { inner: inner.clone(), left: AtomicUsize::new(1), seen: Arc::default(), cache: cache.clone() };
-    let crashed = builder(&cache).store(store).build().unwrap();
+    let crashed = builder(&cache).store(failing(&inner, 1, false)).build().unwrap();
     start(&crashed, "b", tool.machine(&TWICE), json!({"n": 7})).await.unwrap_err();
     tool.calls();
     let resumed = builder(&MemoryCache::new()).store(inner).build().unwrap();

@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{Entry, Record, SignedRecord, Status};
-use graph_runtime::store::{
-    Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage,
-};
+use graph_runtime::store::WaitChanges;
+use graph_runtime::testing::{FaultyStore, StoreFault};
 use graph_runtime::{
-    ActionError, Call, Durability, Map, MemoryStore, Options, RunError, RunId, SecretKey, Store, Value, audit,
+    ActionError, Call, Durability, Map, MemoryStore, Options, RunError, SecretKey, Store, Value, audit,
 };
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::journal::forged;
-use crate::support::{KEY, id, kinds, runtime};
+use crate::support::{KEY, failing, id, kinds, runtime};
 
 fn with(durability: Durability) -> Options {
     Options { run: Some(id("run")), durability, ..Options::default() }
@@ -39,35 +38,33 @@ pub(crate) async fn cut(store: &MemoryStore, tokens: &Tokens, records: usize) ->
     cut
 }
 
-/// A store that remembers each record's token, and fails from a given append on.
-#[derive(Debug, Clone)]
+/// A process whose store remembers each record's token, and what is written together.
+#[derive(Debug)]
 pub(crate) struct Tokens {
-    inner: MemoryStore,
+    /// The store of the process.
+    pub(crate) store: FaultyStore,
     seen: Arc<Mutex<Vec<Option<[u8; 32]>>>>,
     batches: Arc<Mutex<Vec<Batch>>>,
-    left: Arc<AtomicU64>,
 }
 
 /// Records that were written together, and what was written with them.
 type Batch = (Vec<SignedRecord>, Status, WaitChanges);
 
 impl Tokens {
-    pub(crate) fn over(inner: &MemoryStore, appends: u64) -> Self {
-        Self {
-            inner: inner.clone(),
-            seen: Arc::default(),
-            batches: Arc::default(),
-            left: Arc::new(AtomicU64::new(appends)),
-        }
+    pub(crate) fn over(disk: &MemoryStore) -> Self {
+        let (seen, batches): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>) = Default::default();
+        let (tokens, written) = (Arc::clone(&seen), Arc::clone(&batches));
+        let store = FaultyStore::new(disk.clone(), move |write| {
+            tokens.lock().unwrap().extend(write.records.iter().map(|record| record.end));
+            let waits = write.waits.cloned().unwrap_or_default();
+            written.lock().unwrap().push((write.records.to_vec(), write.status.unwrap(), waits));
+            None
+        });
+        Self { store, seen, batches }
     }
 
     fn of(&self, seq: u64) -> Option<[u8; 32]> {
         self.seen.lock().unwrap()[usize::try_from(seq).unwrap()]
-    }
-
-    fn note(&self, records: &[SignedRecord], status: Status, waits: &WaitChanges) {
-        self.seen.lock().unwrap().extend(records.iter().map(|record| record.end));
-        self.batches.lock().unwrap().push((records.to_vec(), status, waits.clone()));
     }
 
     /// Returns how many times anything was written.
@@ -92,66 +89,6 @@ impl Tokens {
         }
         drop(lease);
         store
-    }
-}
-
-impl Store for Tokens {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        self.note(&records, Status::Running, &WaitChanges::default());
-        self.inner.create(run, graph, records)
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        self.append_waiting(lease, expected, records, status, WaitChanges::default())
-    }
-
-    fn append_waiting<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-        waits: WaitChanges,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            // A real store does not answer at once.
-            tokio::task::yield_now().await;
-            if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
-                return Err(StoreError::failed("the power went out"));
-            }
-            self.note(&records, status, &waits);
-            self.inner.append_waiting(lease, expected, records, status, waits).await
-        })
-    }
-
-    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
-        self.inner.open_waits(filter, page)
-    }
-
-    fn now(&self) -> StoreFuture<'_, i64> {
-        self.inner.now()
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        self.inner.load(run)
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        self.inner.lease(run)
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        self.inner.runs(filter, page)
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        self.inner.find(run)
     }
 }
 
@@ -188,8 +125,9 @@ fn proven(machine: &Interpreted, records: &[SignedRecord]) -> Result<Status, Str
 #[tokio::test]
 async fn resume_from_a_snapshot_equals_resume_from_the_start() {
     let whole = MemoryStore::new();
-    let tokens = Tokens::over(&whole, u64::MAX);
-    let first = runtime(tokens.clone()).start_as(id("run"), round(10_000), Map::new()).await.unwrap().await.unwrap();
+    let tokens = Tokens::over(&whole);
+    let first =
+        runtime(tokens.store.clone()).start_as(id("run"), round(10_000), Map::new()).await.unwrap().await.unwrap();
     let records = whole.load(&id("run")).await.unwrap();
     let snapshots = kinds(&records).iter().filter(|kind| *kind == "snapshot").count();
     assert!((5..=13).contains(&snapshots), "{snapshots} snapshots in {} records", records.len());
@@ -275,9 +213,9 @@ fn doubled() -> Value {
 #[tokio::test]
 async fn items_that_were_done_before_a_crash_are_not_called_again() {
     let (whole, called) = (MemoryStore::new(), Called::default());
-    let tokens = Tokens::over(&whole, u64::MAX);
+    let tokens = Tokens::over(&whole);
     let machine = || doubling(&called, None);
-    let first = runtime(tokens.clone()).start_as(id("run"), machine(), list()).await.unwrap().await.unwrap();
+    let first = runtime(tokens.store.clone()).start_as(id("run"), machine(), list()).await.unwrap().await.unwrap();
     assert_eq!(first.output, doubled());
     let records = whole.load(&id("run")).await.unwrap();
     let parts = kinds(&records).iter().filter(|kind| *kind == "calls").count();
@@ -286,10 +224,7 @@ async fn items_that_were_done_before_a_crash_are_not_called_again() {
     let keys: BTreeSet<(Option<u64>, String)> = called.lock().unwrap().drain(..).collect();
     for length in 1..=parts + 1 {
         let store = cut(&whole, &tokens, length).await;
-        let done: usize = entries(&records[..length])
-            .iter()
-            .map(|entry| if let Entry::Calls(calls) = entry { calls.done.len() } else { 0 })
-            .sum();
+        let done = usize::try_from(calls_in(&records[..length])).unwrap();
         assert_eq!(proven(&machine(), &store.load(&id("run")).await.unwrap()), Ok(Status::Running));
         let again = runtime(store.clone()).resume(machine(), &id("run")).await.unwrap().await.unwrap();
         assert_eq!((again.output, again.steps), (doubled(), 2));
@@ -300,50 +235,10 @@ async fn items_that_were_done_before_a_crash_are_not_called_again() {
     }
 }
 
-/// A store with slow appends that counts the durable items of `calls` records.
-#[derive(Debug, Clone)]
-struct Slow {
-    inner: MemoryStore,
-    durable: Arc<AtomicU64>,
-}
-
-impl Store for Slow {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        self.inner.create(run, graph, records)
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            let done = |entry: &Entry| if let Entry::Calls(calls) = entry { calls.done.len() as u64 } else { 0 };
-            let items = entries(&records).iter().map(done).sum();
-            self.inner.append(lease, expected, records, status).await?;
-            self.durable.fetch_add(items, Ordering::SeqCst);
-            Ok(())
-        })
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        self.inner.load(run)
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        self.inner.lease(run)
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        self.inner.runs(filter, page)
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        self.inner.find(run)
-    }
+/// Returns how many finished calls these records have.
+fn calls_in(records: &[SignedRecord]) -> u64 {
+    let done = |entry: &Entry| if let Entry::Calls(calls) = entry { calls.done.len() as u64 } else { 0 };
+    entries(records).iter().map(done).sum()
 }
 
 /// Runs a foreach over 30 items of 20 ms with a slow store. Returns the largest number of finished items that were not
@@ -354,24 +249,26 @@ async fn most_not_durable(width: u64, durability: Durability) -> (u64, usize) {
         nodes: Box::leak(Box::new([("each", &*Box::leak(body.into_boxed_str())), EACH.nodes[1]])),
         ..EACH
     }));
-    let store = Slow { inner: MemoryStore::new(), durable: Arc::default() };
-    let (finished, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let durable = Arc::clone(&store.durable);
+    let (disk, finished, most) = (MemoryStore::new(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let store = FaultyStore::new(disk.clone(), |write| {
+        (!write.creates).then_some(StoreFault::Slow(Duration::from_millis(300)))
+    });
     let machine = {
-        let most = Arc::clone(&most);
+        let (disk, most) = (disk.clone(), Arc::clone(&most));
         Interpreted::waiting(program, move |_: &Call, _| {
-            let (finished, most, durable) = (Arc::clone(&finished), Arc::clone(&most), Arc::clone(&durable));
+            let (finished, most, disk) = (Arc::clone(&finished), Arc::clone(&most), disk.clone());
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 let finished = finished.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(finished - durable.load(Ordering::SeqCst), Ordering::SeqCst);
+                let durable = calls_in(&disk.load(&id("run")).await.unwrap());
+                most.fetch_max(finished - durable, Ordering::SeqCst);
                 Ok(json!({}))
             })
         })
     };
     let many = Map::from_iter([("list".to_owned(), Value::from(vec![1; 30]))]);
-    runtime(store.clone()).start_with(with(durability), machine, many).await.unwrap().await.unwrap();
-    let records = store.inner.load(&id("run")).await.unwrap();
+    runtime(store).start_with(with(durability), machine, many).await.unwrap().await.unwrap();
+    let records = disk.load(&id("run")).await.unwrap();
     (most.load(Ordering::SeqCst), kinds(&records).iter().filter(|kind| *kind == "calls").count())
 }
 
@@ -404,7 +301,7 @@ async fn resume_does_not_repeat_items_done_before_a_failure() {
 async fn a_store_failure_stops_the_run_and_starts_no_more_items() {
     let (store, called) = (MemoryStore::new(), Called::default());
     let many: Map<String, Value> = Map::from_iter([("list".to_owned(), Value::from(vec![3; 500]))]);
-    let failing = runtime(Tokens::over(&store, 1));
+    let failing = runtime(failing(&store, 1, false));
     let error = failing.start_as(id("run"), doubling(&called, None), many).await.unwrap().await.unwrap_err();
     assert!(matches!(error, RunError::Store { step: 1, .. }), "{error}");
     let made = called.lock().unwrap().len();
@@ -495,7 +392,7 @@ async fn finished_node_is_not_repeated_after_its_sibling_failed() {
 async fn every_mode_writes_the_same_journal_and_its_end_before_result() {
     for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
         let store = MemoryStore::new();
-        let runtime = runtime(Tokens::over(&store, u64::MAX));
+        let runtime = runtime(store.clone());
         let run = runtime.start_with(with(durability), round(10), Map::new()).await.unwrap();
         let finished = run.await.unwrap();
         let records = store.load(&id("run")).await.unwrap();
@@ -513,7 +410,7 @@ async fn a_crash_leaves_the_steps_that_the_mode_promises() {
         [(Durability::Sync, 7, 7, 7), (Durability::Async, 7, 7, 40), (Durability::Exit, 0, 0, 0)]
     {
         let store = MemoryStore::new();
-        let failing = runtime(Tokens::over(&store, appends));
+        let failing = runtime(failing(&store, appends, false));
         let error = failing.start_with(with(durability), round(10), Map::new()).await.unwrap().await.unwrap_err();
         let RunError::Store { step, .. } = error else { panic!("{durability:?}: {error}") };
         let records = store.load(&id("run")).await.unwrap();
@@ -531,7 +428,7 @@ async fn a_crash_leaves_the_steps_that_the_mode_promises() {
 #[tokio::test]
 async fn async_mode_run_ends_a_few_steps_after_the_store_fails() {
     let store = MemoryStore::new();
-    let failing = runtime(Tokens::over(&store, 0));
+    let failing = runtime(failing(&store, 0, false));
     let error = failing.start_with(with(Durability::Async), round(10), Map::new()).await.unwrap().await.unwrap_err();
     let RunError::Store { step, source, .. } = error else { panic!("{error}") };
     assert!(step > 1 && step < 41 && source.to_string().contains("the power went out"), "{step}: {source}");

@@ -17,8 +17,7 @@ use tokio::sync::Notify;
 
 use crate::inside::{GRAPH, child};
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::recovery::Failing;
-use crate::support::{KEY, id, kinds, runtime};
+use crate::support::{KEY, failing, id, kinds, runtime};
 
 fn public() -> graph_runtime::PublicKey {
     SecretKey::from_seed(&KEY).public()
@@ -443,7 +442,7 @@ async fn a_lost_step_that_began_a_run_inside_keeps_its_state() {
     let options = Options { run: Some(id("run")), durability: Durability::Exit, ..Options::default() };
     // A store that has lost the step of the gate:
     let behind = MemoryStore::new();
-    let failing = self::runtime(Failing::after(&behind, 0, false));
+    let failing = self::runtime(failing(&behind, 0, false));
     failing.start_with(options.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
     let outer = records(&behind).await;
     let run = runtime.start_with(options, graph.clone(), Map::new()).await.unwrap();
@@ -531,7 +530,7 @@ async fn an_edit_is_there_or_not_when_the_store_fails() {
     for is_made in [false, true] {
         let store = failed().await;
         let (graph, _) = machine(&TWO);
-        let failing = runtime(Failing::after(&store, 0, is_made));
+        let failing = runtime(failing(&store, 0, is_made));
         let error = failing.edit(&graph, &id("run"), edit(json!({"n": 1}), json!({"sum": 1}))).await.unwrap_err();
         assert!(text(&error).starts_with("cannot edit run `run`: "), "{}", text(&error));
         let runtime = runtime(store.clone());

@@ -64,8 +64,8 @@ async fn a_run_begins_at_an_entry_and_is_proven_resumed_replayed_and_forked() {
         let plain = Runtime::builder().grant("*").unwrap().build().unwrap();
         assert_eq!(ran(&plain, entry, &graph).await.output, output);
         let whole = MemoryStore::new();
-        let tokens = Tokens::over(&whole, u64::MAX);
-        let first = ran(&runtime(tokens.clone()), entry, &graph).await;
+        let tokens = Tokens::over(&whole);
+        let first = ran(&runtime(tokens.store.clone()), entry, &graph).await;
         assert_eq!((&first.output, first.steps), (&output, steps));
         let records = whole.load(&id("run")).await.unwrap();
         audit(&graph, &id("run"), &records, &key, None).unwrap();

@@ -7,8 +7,7 @@ use graph_runtime::{ActionError, EditRun, ForkRun, Map, MemoryStore, Runtime, Se
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::recovery::Failing;
-use crate::support::{KEY, id, runtime};
+use crate::support::{KEY, failing, id, runtime};
 
 const A: &str = r#"{"line":1,"does":{"action":0},"params":{"n":1,"trace":"${state.trace}"},"assign":{"trace":"${result}","total":"${result}","scratch":"${result}","all":"${result}"},"next":[{"to":"b"}]}"#;
 const B: &str = r#"{"line":2,"does":{"action":0},"params":{"n":2,"trace":"${state.trace}","total":"${state.total}"},"assign":{"was":"${state.scratch}","trace":"${result}","total":"${inputs.total}","scratch":"${result}","all":"${result}"},"next":[{"to":"c","when":{"path":"state.was","value":1}}]}"#;
@@ -86,8 +85,7 @@ async fn a_value_is_there_for_one_step_or_in_memory_only() {
     for left in 0..8 {
         for writes in [false, true] {
             let store = MemoryStore::new();
-            let run =
-                runtime(Failing::after(&store, left, writes)).start_as(id("run"), machine(&program).0, inputs(10));
+            let run = runtime(failing(&store, left, writes)).start_as(id("run"), machine(&program).0, inputs(10));
             // Whether the run ended depends on where the store failed.
             run.await.unwrap().await.ok();
             let resumed = runtime(store.clone()).resume(machine(&program).0, &id("run")).await.unwrap().await.unwrap();

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::record::{SignedRecord, Status};
-use graph_runtime::store::{Lease, Page, RunFilter, RunPage, RunSummary, StoreFuture};
+use graph_runtime::record::Status;
+use graph_runtime::testing::{FaultyStore, StoreFault};
 use graph_runtime::{Call, Map, RunId, Runtime, SecretKey, SqliteStore, Store, Value, audit};
 use serde_json::json;
 
@@ -35,45 +35,6 @@ fn id() -> RunId {
 
 fn key() -> SecretKey {
     SecretKey::from_seed(&[1; 32])
-}
-
-/// A store in a file on a slow disk.
-#[derive(Debug)]
-struct Slow(SqliteStore);
-
-impl Store for Slow {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        self.0.create(run, graph, records)
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            self.0.append(lease, expected, records, status).await
-        })
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        self.0.load(run)
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        self.0.lease(run)
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        self.0.runs(filter, page)
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        self.0.find(run)
-    }
 }
 
 /// Calls its tool for each item, and notes in the file `calls` when a call begins and when it returns.
@@ -108,7 +69,9 @@ fn the_process_that_is_killed() {
         let machine = graph(directory, width.parse().unwrap());
         let store = SqliteStore::open(directory.join("runs.db")).await.unwrap();
         let is_known = !store.list().await.unwrap().is_empty();
-        let builder = Runtime::builder().store(Slow(store)).sign_with(key());
+        let slow =
+            FaultyStore::new(store, |write| (!write.creates).then_some(StoreFault::Slow(Duration::from_millis(300))));
+        let builder = Runtime::builder().store(slow).sign_with(key());
         let runtime = builder.grant("*").unwrap().build().unwrap();
         let run = match is_known {
             true => runtime.resume(machine, &id()).await.unwrap(),

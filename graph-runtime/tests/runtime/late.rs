@@ -45,8 +45,9 @@ pub(crate) fn late(rounds: usize, returns: bool) -> Interpreted {
 async fn a_run_is_resumed_from_a_snapshot_while_its_return_waits() {
     let graph = late(300, true);
     let whole = MemoryStore::new();
-    let tokens = Tokens::over(&whole, u64::MAX);
-    let first = runtime(tokens.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap();
+    let tokens = Tokens::over(&whole);
+    let first =
+        runtime(tokens.store.clone()).start_as(id("run"), graph.clone(), Map::new()).await.unwrap().await.unwrap();
     assert_eq!((first.steps, first.status), (304, Status::CompletedWithErrors));
     assert_eq!(first.output["why"], Value::Null, "the failure is that of a late branch");
     assert_eq!(first.output["seen"].as_array().unwrap().len(), 302);

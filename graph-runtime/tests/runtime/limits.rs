@@ -12,8 +12,7 @@ use serde_json::json;
 use crate::forged::edited;
 use crate::inside::{GRAPH, with};
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::recovery::Failing;
-use crate::support::{KEY, id, kinds, runtime};
+use crate::support::{KEY, failing, id, kinds, runtime};
 
 const A: Key<'static> = Key { name: "a", initial: None };
 
@@ -213,7 +212,7 @@ async fn nested_steps_are_counted_across_a_crash_at_any_record() {
     }
     for (count, is_durable) in (1..total as u64).flat_map(|count| [(count, false), (count, true)]) {
         let store = MemoryStore::new();
-        let failing = Failing::after(&store, count, is_durable);
+        let failing = failing(&store, count, is_durable);
         drop(run(&runtime(failing), outer(settings), 2).await);
         let resumed = runtime(store.clone()).resume(outer(settings), &id("run")).await;
         if let Ok(resumed) = resumed {

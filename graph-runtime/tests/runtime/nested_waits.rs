@@ -21,8 +21,7 @@ use serde_json::json;
 use crate::answers::{People, answering};
 use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::recovery::Failing;
-use crate::support::{KEY, id, runtime};
+use crate::support::{KEY, failing, id, runtime};
 use crate::waits::{assert_proven, records, store, until, virtual_store};
 
 /// How many writes of the store fail for one nest of graphs, each in a run of its own.
@@ -507,7 +506,7 @@ async fn played(
     let ann = people.add(20, "Ann", &[]);
     let (graph, plain) = (made.graph(&calls), answering(memory.clone(), &people));
     let mut played = Played { store: memory.clone(), graph: graph.clone(), calls, output: None, received: Vec::new() };
-    let failing = crash.map(|(writes, is_written)| runtime(Failing::after(&memory, writes, is_written)));
+    let failing = crash.map(|(writes, is_written)| runtime(failing(&memory, writes, is_written)));
     let mut crashing = failing.as_ref();
     let options = Options { run: Some(id("run")), durability, ..Options::default() };
     let (mut is_new, mut number) = (true, 0);
@@ -1026,7 +1025,7 @@ async fn a_nested_run_begins_when_the_steps_around_it_are_durable() {
         });
         let graph = graph.nesting(inner.clone());
         let options = Options { run: Some(run.clone()), durability, ..Options::default() };
-        let failing = runtime(Failing::after(&store, writes, false));
+        let failing = runtime(failing(&store, writes, false));
         let plain = runtime(store.clone());
         let mut left = failing.start_with(options.clone(), graph.clone(), Map::new()).await.unwrap().await;
         for _ in 0..3 {

@@ -2,16 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use graph_model::digest::Digest;
 use graph_runtime::__private::{Key, Program};
 use graph_runtime::record::{SignedRecord, Status};
-use graph_runtime::store::{
-    Inbox, Lease, Page, RunFilter, RunPage, RunSummary, StoreError, StoreFuture, WaitChanges, WaitFilter, WaitPage,
-};
+use graph_runtime::store::StoreError;
 use graph_runtime::{
     ActionError, Call, Map, MemoryStore, ResumeError, RunError, RunId, Runtime, SecretKey, SqliteStore, Store, Value,
     audit,
@@ -19,6 +16,7 @@ use graph_runtime::{
 use serde_json::json;
 
 use crate::interpreted::{Interpreted, PROGRAM};
+use crate::support::failing;
 
 /// Calls its tool for `a`, `b` and `c`, and returns all three.
 const CHAIN: Program<'static> = Program {
@@ -67,89 +65,12 @@ fn signing_runtime(store: impl Store, seed: u8) -> Runtime {
     Runtime::builder().store(store).sign_with(key).grant("*").unwrap().build().unwrap()
 }
 
-/// A store that fails from a given write on, before or after the write is done.
-#[derive(Debug, Clone)]
-pub(crate) struct Failing {
-    inner: MemoryStore,
-    left: Arc<AtomicU64>,
-    /// Whether the failing write is durable all the same, as after a crash between the disk and the answer.
-    writes: bool,
-}
-
-impl Failing {
-    pub(crate) fn after(inner: &MemoryStore, writes: u64, last_writes: bool) -> Self {
-        Self { inner: inner.clone(), left: Arc::new(AtomicU64::new(writes)), writes: last_writes }
-    }
-}
-
-impl Store for Failing {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        self.inner.create(run, graph, records)
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        self.append_waiting(lease, expected, records, status, WaitChanges::default())
-    }
-
-    fn append_waiting<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-        waits: WaitChanges,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(async move {
-            let crashes =
-                self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
-            if !crashes || self.writes {
-                self.inner.append_waiting(lease, expected, records, status, waits).await?;
-            }
-            if crashes { Err(StoreError::failed("the power went out")) } else { Ok(()) }
-        })
-    }
-
-    fn open_waits<'a>(&'a self, filter: &'a WaitFilter, page: &'a Page) -> StoreFuture<'a, WaitPage> {
-        self.inner.open_waits(filter, page)
-    }
-
-    fn now(&self) -> StoreFuture<'_, i64> {
-        self.inner.now()
-    }
-
-    fn inbox<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Inbox> {
-        self.inner.inbox(run)
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        self.inner.load(run)
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        self.inner.lease(run)
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        self.inner.runs(filter, page)
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        self.inner.find(run)
-    }
-}
-
 #[tokio::test]
 async fn resume_after_a_crash_at_any_commit_repeats_no_committed_step() {
     for crash in 0..4 {
         for durable in [false, true] {
             let (store, calls) = (MemoryStore::new(), Calls::default());
-            let failing = runtime(Failing::after(&store, crash, durable));
+            let failing = runtime(failing(&store, crash, durable));
             let error = failing.start_as(id(), chain(&calls), Map::new()).await.unwrap().await.unwrap_err();
             assert!(matches!(error, RunError::Store { step, .. } if step == crash + 1), "{error}");
             let committed = crash + u64::from(durable);
@@ -197,7 +118,7 @@ async fn resume_of_a_completed_run_returns_its_result_without_calls() {
 /// Returns a journal that stopped after two steps.
 async fn stopped() -> Vec<SignedRecord> {
     let store = MemoryStore::new();
-    let runtime = runtime(Failing::after(&store, 2, false));
+    let runtime = runtime(failing(&store, 2, false));
     runtime.start_as(id(), chain(&Calls::default()), Map::new()).await.unwrap().await.unwrap_err();
     store.load(&id()).await.unwrap()
 }
@@ -301,7 +222,7 @@ async fn resume_refuses_dropped_moved_repeated_or_foreign_records() {
     // A record of another run with the same key is signed, but does not belong to this run.
     let store = MemoryStore::new();
     let other = RunId::new("other").unwrap();
-    let failing = runtime(Failing::after(&store, 2, false));
+    let failing = runtime(failing(&store, 2, false));
     failing.start_as(other.clone(), chain(&Calls::default()), Map::new()).await.unwrap().await.unwrap_err();
     let foreign = store.load(&other).await.unwrap();
     let mut mixed = records.clone();

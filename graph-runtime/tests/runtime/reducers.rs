@@ -13,8 +13,7 @@ use std::sync::Arc;
 
 use crate::forged::edited;
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::recovery::Failing;
-use crate::support::{KEY, id, runtime};
+use crate::support::{KEY, failing, id, runtime};
 
 /// Writes the digit of a write behind the number, so that the order of writes shows.
 #[expect(clippy::panic, reason = "a reducer that panics fails its node")]
@@ -129,7 +128,7 @@ async fn a_run_that_crashes_at_any_record_ends_the_same() {
             for writes in [false, true] {
                 let store = MemoryStore::new();
                 let options = Options { run: Some(id("run")), durability, ..Options::default() };
-                let failing = runtime(Failing::after(&store, left, writes));
+                let failing = runtime(failing(&store, left, writes));
                 let run = failing.start_with(options, whole(&GRAPH), inputs(json!({"b": 3}))).await.unwrap();
                 let ended = run.await;
                 let resumed = runtime(store.clone()).resume(whole(&GRAPH), &id("run")).await.unwrap().await.unwrap();

@@ -1,21 +1,16 @@
 //! Schedules: each tick has one run, whatever crashes.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::__private::{Key, Program};
-use graph_runtime::record::SignedRecord;
-use graph_runtime::store::{
-    Claim, Claimed, Inbox, Lease, Page, RunFilter, RunPage, RunSummary, ScheduleChange, ScheduleMark, StoreError,
-    StoreFuture, WaitChanges,
-};
+use graph_runtime::testing::FaultyStore;
 use graph_runtime::{
-    CatchUp, Clock, Digest, Map, MemoryStore, Overlap, RunId, Runtime, Schedule, ScheduleError, Sleeping, SqliteStore,
-    Status, Store, SystemClock, Timetable, TokioClock, Value, Worker, WorkerOptions,
+    CatchUp, Clock, Map, MemoryStore, Overlap, RunId, Runtime, Schedule, ScheduleError, Sleeping, SqliteStore, Status,
+    Store, SystemClock, Timetable, TokioClock, Value, Worker, WorkerOptions,
 };
-use tokio::sync::Notify;
 
 use crate::interpreted::{Interpreted, PROGRAM};
 
@@ -93,153 +88,31 @@ impl Clock for JumpingClock {
     }
 }
 
-/// The connection of one process to a store, which dies at a write, before or after the write is done. It notes the runs that
-/// begin.
-#[derive(Debug, Clone)]
-struct Process {
-    inner: MemoryStore,
-    begun: Arc<Mutex<Vec<String>>>,
-    /// How many writes are left.
-    left: Arc<AtomicU64>,
-    /// Whether the last write is done.
-    writes: bool,
-    is_dead: Arc<AtomicBool>,
-    died: Arc<Notify>,
+/// The store of a process that dies at a write, before or after the write is done.
+fn process(disk: &MemoryStore, writes: u64, last_writes: bool) -> FaultyStore {
+    let dies = if last_writes { FaultyStore::dies_after } else { FaultyStore::dies_before };
+    dies(disk.clone(), writes + 1)
 }
 
-impl Process {
-    fn new(inner: &MemoryStore, begun: &Arc<Mutex<Vec<String>>>, writes: u64, last_writes: bool) -> Self {
-        Self {
-            inner: inner.clone(),
-            begun: Arc::clone(begun),
-            left: Arc::new(AtomicU64::new(writes)),
-            writes: last_writes,
-            is_dead: Arc::default(),
-            died: Arc::default(),
+/// Removes the completed runs of a store, and returns their ids.
+async fn removed(store: &MemoryStore) -> Vec<String> {
+    let mut removed = Vec::new();
+    for (run, status) in listed(store).await {
+        if status == Status::Completed {
+            store.remove(&RunId::new(run.clone()).unwrap()).await.unwrap();
+            removed.push(run);
         }
     }
-
-    fn alive(&self) -> Result<(), StoreError> {
-        match self.is_dead.load(Ordering::SeqCst) {
-            true => Err(StoreError::failed("the power went out")),
-            false => Ok(()),
-        }
-    }
-
-    async fn write<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        self.alive()?;
-        let is_last = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
-        if !is_last {
-            return write.await;
-        }
-        self.is_dead.store(true, Ordering::SeqCst);
-        if self.writes {
-            drop(write.await);
-        }
-        self.died.notify_one();
-        Err(StoreError::failed("the power went out"))
-    }
-
-    async fn read<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        self.alive()?;
-        read.await
-    }
+    removed
 }
 
-impl Store for Process {
-    fn create<'a>(&'a self, run: &'a RunId, graph: &'a str, records: Vec<SignedRecord>) -> StoreFuture<'a, Lease> {
-        Box::pin(self.write(self.inner.create(run, graph, records)))
-    }
-
-    fn append<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(self.write(self.inner.append(lease, expected, records, status)))
-    }
-
-    fn append_waiting<'a>(
-        &'a self,
-        lease: &'a Lease,
-        expected: u64,
-        records: Vec<SignedRecord>,
-        status: Status,
-        waits: WaitChanges,
-    ) -> StoreFuture<'a, ()> {
-        Box::pin(self.write(self.inner.append_waiting(lease, expected, records, status, waits)))
-    }
-
-    fn now(&self) -> StoreFuture<'_, i64> {
-        Box::pin(self.read(self.inner.now()))
-    }
-
-    fn claim<'a>(&'a self, claim: &'a Claim) -> StoreFuture<'a, Vec<Claimed>> {
-        Box::pin(self.read(self.inner.claim(claim)))
-    }
-
-    fn next_wake<'a>(&'a self, graphs: &'a [(String, Digest)]) -> StoreFuture<'a, Option<i64>> {
-        Box::pin(self.read(self.inner.next_wake(graphs)))
-    }
-
-    fn news(&self, seen: u64) -> StoreFuture<'_, u64> {
-        self.inner.news(seen)
-    }
-
-    fn postpone(&self, lease: Lease, until: i64) -> StoreFuture<'_, ()> {
-        Box::pin(self.read(self.inner.postpone(lease, until)))
-    }
-
-    fn inbox<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Inbox> {
-        Box::pin(self.read(self.inner.inbox(run)))
-    }
-
-    fn load<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Vec<SignedRecord>> {
-        Box::pin(self.read(self.inner.load(run)))
-    }
-
-    fn lease<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, Lease> {
-        Box::pin(self.read(self.inner.lease(run)))
-    }
-
-    fn runs<'a>(&'a self, filter: &'a RunFilter, page: &'a Page) -> StoreFuture<'a, RunPage> {
-        Box::pin(self.read(self.inner.runs(filter, page)))
-    }
-
-    fn find<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, RunSummary> {
-        Box::pin(self.read(self.inner.find(run)))
-    }
-
-    fn cancel<'a>(&'a self, run: &'a RunId) -> StoreFuture<'a, ()> {
-        Box::pin(self.write(self.inner.cancel(run)))
-    }
-
-    fn schedule_mark<'a>(&'a self, schedule: &'a str) -> StoreFuture<'a, Option<ScheduleMark>> {
-        Box::pin(self.read(self.inner.schedule_mark(schedule)))
-    }
-
-    fn change_schedule<'a>(&'a self, change: &'a ScheduleChange) -> StoreFuture<'a, ()> {
-        Box::pin(self.write(self.inner.change_schedule(change)))
-    }
-
-    fn create_at_tick<'a>(
-        &'a self,
-        run: &'a RunId,
-        graph: &'a str,
-        records: Vec<SignedRecord>,
-        change: &'a ScheduleChange,
-    ) -> StoreFuture<'a, Lease> {
-        Box::pin(self.write(async move {
-            let lease = self.inner.create_at_tick(run, graph, records, change).await?;
-            self.begun.lock().unwrap().push(run.to_string());
-            Ok(lease)
-        }))
-    }
+/// Returns the ids of all runs that began, sorted, if these were removed.
+async fn begun(store: &MemoryStore, removed: Vec<String>) -> Vec<String> {
+    let left = listed(store).await.into_iter().map(|(run, _)| run);
+    let mut all: Vec<String> = removed.into_iter().chain(left).collect();
+    all.sort();
+    all
 }
-
-const NEVER: u64 = u64::MAX;
 
 /// A schedule `s` of the graph of these tests.
 fn schedule(cron: &str) -> Schedule {
@@ -309,35 +182,32 @@ async fn each_due_tick_has_one_run_however_a_write_fails() {
             let mut was_reached = false;
             for (last_writes, pause) in [(false, 10_000), (true, 10_000), (false, 200 * MINUTE), (true, 200 * MINUTE)] {
                 let clock = JumpingClock::new();
-                let (store, begun) = (MemoryStore::with_clock(clock.clone()), Arc::default());
+                let store = MemoryStore::with_clock(clock.clone());
                 let schedule = schedule("0 * * * *").overlap(Overlap::Queue).catch_up(catch_up);
-                let first = Process::new(&store, &begun, writes, last_writes);
+                let first = process(&store, writes, last_writes);
                 let runtime = runtime_with(&first, &clock);
                 let worker = work(&runtime, quick(), &schedule);
                 let end = clock.sleep(millis(hours * HOUR + MINUTE));
-                let is_dead = tokio::select! { () = end => false, () = first.died.notified() => true };
+                let is_dead = tokio::select! { () = end => false, () = first.lost() => true };
                 worker.shutdown(Duration::ZERO).await;
                 let died = store.now().await.unwrap();
                 was_reached |= is_dead;
                 clock.sleep(millis(pause)).await;
                 // Removing runs does not let their ticks run again.
-                for (run, status) in listed(&store).await {
-                    if status == Status::Completed {
-                        store.remove(&RunId::new(run).unwrap()).await.unwrap();
-                    }
-                }
-                let second = Process::new(&store, &begun, NEVER, false);
+                let removed = removed(&store).await;
+                let second = FaultyStore::sound(store.clone());
                 let runtime = runtime_with(&second, &clock);
                 let restarted = store.now().await.unwrap();
                 let worker = work(&runtime, quick(), &schedule);
                 clock.sleep(millis(3 * HOUR)).await;
                 worker.shutdown(Duration::ZERO).await;
                 let ended = store.now().await.unwrap();
+                let found = begun(&store, removed).await;
                 // The first worker handled each tick at its time until it died; the last one only if that was written.
                 let knows_schedule = !is_dead || writes > 0 || last_writes;
                 let before: Vec<i64> =
                     (1..=hours).map(|hour| BEGIN + hour * HOUR).filter(|tick| *tick <= died).collect();
-                let was_begun = |tick: &i64| begun.lock().unwrap().contains(&ids([*tick])[0]);
+                let was_begun = |tick: &i64| found.contains(&ids([*tick])[0]);
                 let handled_at_death: Vec<i64> = match before.last() {
                     // The write at which it died began the run of this tick, or did not.
                     Some(last) if is_dead && *last == died && !last_writes && !was_begun(last) => {
@@ -358,8 +228,6 @@ async fn each_due_tick_has_one_run_however_a_write_fails() {
                     .chain(caught_up(&due, restarted, catch_up))
                     .chain(all(restarted, ended))
                     .collect();
-                let mut found = begun.lock().unwrap().clone();
-                found.sort();
                 let case = format!("{catch_up} {writes} {last_writes} {pause}");
                 assert_eq!(found, ids(expected), "{case}");
                 let left = listed(&store).await;
@@ -384,40 +252,36 @@ async fn each_tick_has_one_run_with_several_workers() {
     };
     for round in 0..20 {
         let clock = JumpingClock::new();
-        let (store, begun) = (MemoryStore::with_clock(clock.clone()), Arc::default());
+        let store = MemoryStore::with_clock(clock.clone());
         let schedule = schedule("*/5 * * * *").overlap(Overlap::Queue).catch_up(CatchUp::All(1000));
         let plans: Vec<Vec<(u64, bool, i64)>> = (0..3)
             .map(|_| (0..6).map(|_| (random(12), random(2) == 0, i64::try_from(random(900_000)).unwrap())).collect())
             .collect();
         let workers = plans.into_iter().map(|plan| {
-            let (store, begun, clock, schedule) = (store.clone(), Arc::clone(&begun), clock.clone(), schedule.clone());
+            let (store, clock, schedule) = (store.clone(), clock.clone(), schedule.clone());
             tokio::spawn(async move {
                 for (writes, last_writes, pause) in plan {
-                    let process = Process::new(&store, &begun, writes, last_writes);
+                    let process = process(&store, writes, last_writes);
                     let worker = work(&runtime_with(&process, &clock), quick(), &schedule);
-                    process.died.notified().await;
+                    process.lost().await;
                     worker.shutdown(Duration::ZERO).await;
                     clock.sleep(millis(pause)).await;
                 }
-                let process = Process::new(&store, &begun, NEVER, false);
+                let process = FaultyStore::sound(store.clone());
                 let worker = work(&runtime_with(&process, &clock), quick(), &schedule);
                 clock.sleep(Duration::MAX / 1_000_000).await;
                 drop(worker);
             })
         });
         let workers: Vec<_> = workers.collect();
+        let mut gone = Vec::new();
         for _ in 0..48 {
             clock.sleep(millis(30 * MINUTE)).await;
-            for (run, status) in listed(&store).await {
-                if status == Status::Completed {
-                    store.remove(&RunId::new(run).unwrap()).await.unwrap();
-                }
-            }
+            gone.extend(removed(&store).await);
         }
         clock.sleep(millis(2 * MINUTE)).await;
         workers.iter().for_each(tokio::task::JoinHandle::abort);
-        let mut found = begun.lock().unwrap().clone();
-        found.sort();
+        let found = begun(&store, gone).await;
         // The schedule exists from its first mark on, which may be written a little after the beginning.
         let first = found.first().cloned().unwrap();
         let expected: Vec<String> =
@@ -431,8 +295,8 @@ async fn each_tick_has_one_run_with_several_workers() {
 #[tokio::test(start_paused = true)]
 async fn jumps_of_the_clock_neither_lose_nor_repeat_ticks() {
     let clock = JumpingClock::new();
-    let (store, begun) = (MemoryStore::with_clock(clock.clone()), Arc::default());
-    let process = Process::new(&store, &begun, NEVER, false);
+    let store = MemoryStore::with_clock(clock.clone());
+    let process = FaultyStore::sound(store.clone());
     let schedule = schedule("*/20 * * * *").overlap(Overlap::Queue).catch_up(CatchUp::All(1000));
     let runtime = runtime_with(&process, &clock);
     let worker = work(&runtime, quick(), &schedule);
@@ -444,7 +308,7 @@ async fn jumps_of_the_clock_neither_lose_nor_repeat_ticks() {
     worker.shutdown(Duration::ZERO).await;
     let now = store.now().await.unwrap();
     let expected = ids((1..).map(|tick| BEGIN + tick * 20 * MINUTE).take_while(|tick| *tick <= now));
-    assert_eq!(*begun.lock().unwrap(), expected);
+    assert_eq!(begun(&store, Vec::new()).await, expected);
     assert!(listed(&store).await.iter().all(|(_, status)| *status == Status::Completed));
 }
 
@@ -498,8 +362,8 @@ async fn ticks_that_are_caught_up_run_one_after_the_other() {
 #[tokio::test(start_paused = true)]
 async fn an_edited_schedule_keeps_its_ticks_and_the_last_worker_decides() {
     let clock = JumpingClock::new();
-    let (store, begun) = (MemoryStore::with_clock(clock.clone()), Arc::default());
-    let process = Process::new(&store, &begun, NEVER, false);
+    let store = MemoryStore::with_clock(clock.clone());
+    let process = FaultyStore::sound(store.clone());
     let runtime = runtime_with(&process, &clock);
     let hourly = work(&runtime, quick(), &schedule("0 * * * *"));
     clock.sleep(millis(2 * HOUR + 10 * MINUTE)).await;
@@ -509,7 +373,7 @@ async fn an_edited_schedule_keeps_its_ticks_and_the_last_worker_decides() {
     let back = work(&runtime, quick(), &schedule("0 * * * *"));
     clock.sleep(millis(HOUR)).await;
     let minutes = [60, 120, 185, 245, 300];
-    assert_eq!(*begun.lock().unwrap(), ids(minutes.map(|minute| BEGIN + minute * MINUTE)));
+    assert_eq!(begun(&store, Vec::new()).await, ids(minutes.map(|minute| BEGIN + minute * MINUTE)));
     for worker in [hourly, later, back] {
         worker.shutdown(Duration::ZERO).await;
     }

@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::answers::People;
 use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::recovery::Failing;
 use crate::signals::signed_again;
+use crate::support::failing;
 use crate::support::{KEY, id};
 use crate::waits::{records, store, waits};
 
@@ -364,7 +364,7 @@ async fn a_tool_receives_a_secret_answer() {
         let answer = NamedAnswer::new("pay", json!({"decision": "approve", "pin": SECRETS[0]}));
         let envelope = question.sign(answer, &ann).unwrap();
         assert_eq!(runtime.answer(&graph, &run, &envelope).await.unwrap(), Answered::Accepted);
-        let failing = secretive(Failing::after(&store, writes, false), &people, Some(key(7)));
+        let failing = secretive(failing(&store, writes, false), &people, Some(key(7)));
         if let Ok(run) = failing.resume(graph.clone(), &run).await {
             drop(run.await);
         }

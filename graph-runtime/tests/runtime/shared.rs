@@ -19,8 +19,7 @@ use crate::held::Calls;
 use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
-use crate::recovery::Failing;
-use crate::support::{KEY, id, kinds, runtime};
+use crate::support::{KEY, failing, id, kinds, runtime};
 
 /// The keys, with how their writes are combined and their first values.
 const KEYS: [(&str, &str, Option<&str>); 8] = [
@@ -411,7 +410,7 @@ async fn shared_keys_have_the_writes_of_every_run_once() {
         for left in 0.. {
             let (store, calls) = (MemoryStore::new(), Calls::default());
             let graph = tree.graph(0, &calls, false);
-            let failing = runtime(Failing::after(&store, left, left % 2 == 0));
+            let failing = runtime(failing(&store, left, left % 2 == 0));
             let ended = failing.start_as(id("run"), graph.clone(), inputs()).await.unwrap().await;
             let has_crashed = matches!(ended, Err(RunError::Store { .. }));
             let state = match ended {

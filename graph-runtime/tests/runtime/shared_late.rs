@@ -17,8 +17,7 @@ use serde_json::json;
 use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
-use crate::recovery::Failing;
-use crate::support::{KEY, builder, id};
+use crate::support::{KEY, builder, failing, id};
 use crate::waits::{assert_proven, records, store};
 
 /// The bodies of the nodes of a graph, with their names.
@@ -152,7 +151,7 @@ pub(crate) async fn happens(
 ) -> Vec<(String, i64)> {
     let run = id("run");
     let plain = build(builder(memory.clone()));
-    let mut crashing = crash.map(|(writes, is_written)| build(builder(Failing::after(memory, writes, is_written))));
+    let mut crashing = crash.map(|(writes, is_written)| build(builder(failing(memory, writes, is_written))));
     let options = Options { run: Some(run.clone()), durability, ..Options::default() };
     let mut payments = Vec::new();
     let mut left = go_on(crashing.as_ref().unwrap_or(&plain), graph, &options, true).await;

@@ -15,8 +15,7 @@ use serde_json::json;
 use crate::forged::edited;
 use crate::inside::{GRAPH, with};
 use crate::interpreted::{Interpreted, PROGRAM};
-use crate::recovery::Failing;
-use crate::support::{KEY, id, runtime};
+use crate::support::{KEY, failing, id, runtime};
 use crate::waits::{assert_proven, records, store};
 
 /// A graph that waits twice for a payment, each time a day.
@@ -435,7 +434,7 @@ async fn a_signal_on_its_way_is_not_left() {
         let plain = runtime(store.clone());
         plain.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
         plain.signal(&graph, &run, NamedSignal::new("paid", json!(1)), "a").await.unwrap();
-        let failing = runtime(Failing::after(&store, writes, false));
+        let failing = runtime(failing(&store, writes, false));
         if let Ok(run) = failing.resume(graph.clone(), &run).await {
             drop(run.await);
         }
@@ -536,7 +535,7 @@ async fn a_signal_is_in_time_for_a_wait_that_a_crash_hid() {
         let plain = runtime(store.clone());
         plain.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await.unwrap_err();
         plain.signal(&graph, &run, NamedSignal::new("1/note", json!(1)), "a").await.unwrap();
-        let failing = runtime(Failing::after(&store, writes, is_written));
+        let failing = runtime(failing(&store, writes, is_written));
         if let Ok(run) = failing.resume(graph.clone(), &run).await {
             drop(run.await);
         }

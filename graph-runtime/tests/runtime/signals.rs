@@ -22,8 +22,7 @@ use crate::answers::{People, answering};
 use crate::forged::edited;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::random::Random;
-use crate::recovery::Failing;
-use crate::support::{KEY, encryption_key, id, kinds, runtime};
+use crate::support::{KEY, encryption_key, failing, id, kinds, runtime};
 use crate::waits::{DAY, assert_proven, clocked, records, store, until, virtual_store, waits};
 
 const SETTINGS: &str = r#"{"signals":{"paid":{},"withdrawn":{}},"channels":{"log":"append"}}"#;
@@ -650,7 +649,7 @@ async fn played(
         answers: BTreeMap::new(),
         proposed: BTreeSet::new(),
     };
-    let failing = crash.map(|(writes, is_written)| runtime(Failing::after(&memory, writes, is_written)));
+    let failing = crash.map(|(writes, is_written)| runtime(failing(&memory, writes, is_written)));
     let mut crashing = failing.as_ref();
     let [pause_before, pause_after] = made.pauses.clone();
     let options = Options { run: Some(id("run")), durability, pause_before, pause_after, ..Options::default() };

@@ -17,8 +17,7 @@ use crate::forged::edited;
 use crate::inside::GRAPH;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::pauses::{BRANCHES, Once, control, paused, pausing, released, suspend, suspending, suspending_in};
-use crate::recovery::Failing;
-use crate::support::{KEY, id, runtime};
+use crate::support::{KEY, failing, id, runtime};
 use crate::waits::{assert_proven, records};
 
 /// The branches, with calls of `a` and `b` that fail the first time. That of `b` fails when `a` was suspended.
@@ -375,7 +374,7 @@ async fn a_hook_is_asked_by_whoever_resumes_the_run() {
             // The hook of the program answers as often as it is asked.
             let asked =
                 || Once::new(std::iter::repeat_n(("after_step", "a", suspend("look")), 9).filter(|_| by_program));
-            let failing = suspending_in(Failing::after(&store, writes, is_written), asked(), &people);
+            let failing = suspending_in(failing(&store, writes, is_written), asked(), &people);
             drop(failing.start_as(run.clone(), graph.clone(), Map::new()).await.unwrap().await);
             let runtime = suspending(&store, asked(), &people);
             if store.find(&run).await.unwrap().status == Status::Error {

@@ -7,13 +7,13 @@ use graph_runtime::observer::{Event, Observer};
 use graph_runtime::store::StoreError;
 use graph_runtime::{Clock, Map, MemoryStore, RunError, RunId, Runtime, SecretKey, Store, TokioClock};
 use graph_telemetry::Traces;
-use graph_testkit::DyingStore;
+use graph_testkit::FaultyStore;
 
 use crate::graphs::random_graph;
 use crate::judge::{Collected, Found, judge};
 
 /// An observer that hears nothing once its process is dead.
-struct While<O>(DyingStore, O);
+struct While<O>(FaultyStore, O);
 
 impl<O: Observer> Observer for While<O> {
     fn observe(&self, event: &Event<'_>) {
@@ -37,9 +37,9 @@ async fn traced(seed: u64, lives: &[(u64, bool)]) -> (Found, u64) {
     let (mut lost, mut lives, mut processes) = (0, lives.iter().copied(), 0);
     let disk = store.clone();
     let mut born = move || match lives.next() {
-        Some((left, true)) => (DyingStore::after(disk.clone(), left + 1), true),
-        Some((left, false)) => (DyingStore::before(disk.clone(), left + 1), false),
-        None => (DyingStore::after(disk.clone(), 0), false),
+        Some((left, true)) => (FaultyStore::dies_after(disk.clone(), left + 1), true),
+        Some((left, false)) => (FaultyStore::dies_before(disk.clone(), left + 1), false),
+        None => (FaultyStore::sound(disk.clone()), false),
     };
     let (mut process, mut writes_last) = born();
     loop {
