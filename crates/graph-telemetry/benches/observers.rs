@@ -3,10 +3,10 @@
 //! `SECONDS=600 cargo bench -p graph-telemetry --all-features --bench observers` alternates runs without observers with runs that
 //! have some, for 600 seconds, and prints ratios. `PLACE=/dev/shm` keeps the store on a disk in memory.
 //!
-//! `cargo bench … -- memory 600` runs for 600 seconds with all that is stalled, and prints how much memory the process has: what is
-//! allocated in Rust, and the anonymous pages, which have what SQLite allocates and what the allocator keeps too. `WITH=0` is metrics
-//! alone, 1 an exporter that never returns, 2 and 3 dead collectors, 4 lines on a full disk, 5 a reader of events that reads nothing,
-//! and an empty text leaves all out.
+//! `cargo bench … -- memory 600` runs for 600 seconds with all that is stalled, and prints the memory of the process: the bytes allocated
+//! in Rust, and the anonymous pages, which have the stacks of threads and the memory of SQLite too. `WITH=0` is metrics alone, 1 an
+//! exporter that never returns, 2 and 3 dead collectors, 4 lines on a full disk, 5 a reader of events that reads nothing, and an empty
+//! text leaves all out.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
 
@@ -161,11 +161,15 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// Returns the anonymous pages of the process, in KiB. Files that are mapped, as those of a store on a disk in memory, are not among them.
-fn anonymous_pages() -> u64 {
+/// Returns the anonymous pages of the process, in KiB, and how many threads it has. Files that are mapped, as those of a store on a disk
+/// in memory, are not among the pages.
+fn pages_and_threads() -> (u64, u64) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    let number = |name: &str| -> u64 {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    (number("RssAnon:"), number("Threads:"))
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -239,9 +243,11 @@ async fn grow(store: &SqliteStore, graph: &Interpreted, time: Duration) {
         measure(&runtime, store, graph, format!("m{round}")).await;
         steps += STEPS;
         if began.elapsed() >= next {
-            let (allocated, pages) = (ALLOCATED.allocated() / 1024, anonymous_pages());
+            let (allocated, (pages, threads)) = (ALLOCATED.allocated() / 1024, pages_and_threads());
             let seconds = began.elapsed().as_secs();
-            println!("after {seconds:>4} s and {steps} steps: {allocated} KiB allocated, {pages} KiB of pages");
+            println!(
+                "after {seconds:>4} s and {steps} steps: {allocated} KiB allocated, {pages} KiB of pages, {threads} threads"
+            );
             next += time / 20;
         }
         if began.elapsed() >= time {

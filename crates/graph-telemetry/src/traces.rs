@@ -198,8 +198,13 @@ impl TracesInner {
         }
     }
 
+    /// Returns the place for spans that will be finished.
+    fn room(&self) -> FinishedSpans {
+        FinishedSpans::new(self.queue.is_full())
+    }
+
     fn export(&self, finished: FinishedSpans) {
-        let FinishedSpans { spans, dropped } = finished;
+        let FinishedSpans { spans, dropped, .. } = finished;
         if !spans.is_empty() {
             self.queue.push(spans);
         }
@@ -216,8 +221,9 @@ impl TracesInner {
     fn recorded(&self, run: &RunId, records: &[SignedRecord]) {
         if records.first().is_none_or(|first| first.seq > 0) {
             let now = self.now();
-            // The lock is not held while spans are queued.
-            let finished = self.shard(run).get_mut(run).map(|trace| trace.recorded(records, now));
+            // The lock of the runs is not held while spans are queued.
+            let room = self.room();
+            let finished = self.shard(run).get_mut(run).map(|trace| trace.recorded(records, now, room));
             return self.export(finished.unwrap_or_default());
         }
         if !is_beginning(records) {
@@ -225,7 +231,7 @@ impl TracesInner {
         }
         let Some(first) = JournalStart::read(run, records) else { return };
         let origin = first.parent.as_ref().and_then(|parent| self.origin(&parent.run, parent.step));
-        let (trace, finished) = RunTrace::of_journal(first, origin, records);
+        let (trace, finished) = RunTrace::of_journal(first, origin, records, self.room());
         self.shard(run).insert(run.clone(), trace);
         self.export(finished);
     }
@@ -261,14 +267,14 @@ impl Observer for Traces {
                 inner.with(run, |trace| trace.visit_failed(*step, now));
             }
             Event::StepTaken { run, visits, .. } if !visits.is_empty() => {
-                let now = inner.now();
-                let finished = inner.shard(run).get_mut(*run).map(|trace| trace.taken(visits, now));
+                let (now, room) = (inner.now(), inner.room());
+                let finished = inner.shard(run).get_mut(*run).map(|trace| trace.taken(visits, now, room));
                 inner.export(finished.unwrap_or_default());
             }
             Event::RunEnded { run, status, steps, error, end, .. } => {
                 let now = inner.now();
                 let Some(trace) = inner.shard(run).remove(*run) else { return };
-                inner.export(trace.ended(*status, *steps, *error, *end, now));
+                inner.export(trace.ended(*status, *steps, *error, *end, now, inner.room()));
             }
             // It is still known if its task was aborted: as after a crash, the spans that its journal does not have are lost.
             Event::RunLeft { run, .. } => drop(inner.shard(run).remove(*run)),

@@ -14,7 +14,7 @@ use graph_engine::store::{
 use graph_engine::{MemoryStore, RunId, Status, Store};
 use tokio::sync::Notify;
 
-/// What goes wrong with a write.
+/// A fault of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreFault {

@@ -204,7 +204,7 @@ fn journals_of_tests_in_rust_count_as_those_of_cases_do() {
     let ran = place.graph(&["coverage", "graphs/negotiation.yaml", "--journals", "journals"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert_eq!(ran.err, "note: journals has runs of graphs that are not looked at: `agents/tool_router`\n");
-    // What cannot be counted is refused.
+    // Journals that cannot be counted are refused.
     let file = KeptJournal::files(&journals).unwrap().pop().unwrap();
     let text = fs::read_to_string(&file).unwrap();
     let name = file.strip_prefix(place.root()).unwrap().display().to_string();

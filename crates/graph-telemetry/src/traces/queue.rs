@@ -89,6 +89,12 @@ impl SpanQueue {
         }
     }
 
+    /// Whether a span would be dropped now.
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.state();
+        state.is_closed || state.is_over || state.spans.len() >= self.options.capacity
+    }
+
     /// Counts spans that were not even made.
     pub(super) fn drop_spans(&self, count: u64) {
         self.state().counts.dropped += count;

@@ -1,6 +1,6 @@
 //! The spans of a run, as its events come.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
@@ -91,6 +91,23 @@ pub(super) struct FinishedSpans {
     pub(super) spans: Vec<SpanData>,
     /// How many spans were not made.
     pub(super) dropped: u64,
+    /// Whether the queue has no place, so that spans are counted and not made.
+    is_full: bool,
+}
+
+impl FinishedSpans {
+    /// No spans yet. If the queue is full, those that come are only counted.
+    pub(super) fn new(is_full: bool) -> Self {
+        Self { is_full, ..Self::default() }
+    }
+
+    /// Adds a span, or counts it.
+    fn add(&mut self, span: impl FnOnce() -> SpanData) {
+        match self.is_full {
+            true => self.dropped += 1,
+            false => self.spans.push(span()),
+        }
+    }
 }
 
 /// A visit that was begun and is not committed.
@@ -156,6 +173,7 @@ impl RunTrace {
         first: JournalStart,
         origin: Option<SpanOrigin>,
         records: &[SignedRecord],
+        mut finished: FinishedSpans,
     ) -> (Self, FinishedSpans) {
         let JournalStart { run, graph, version, link, at, .. } = first;
         let ids = Ids::new(run.as_str(), &link, origin.map(|origin| origin.trace));
@@ -182,7 +200,6 @@ impl RunTrace {
             taken: 0,
             ids,
         };
-        let mut finished = FinishedSpans::default();
         if let Some((cut, end)) = past.cut {
             trace.finish_segment(&mut finished, cut, end, "cut");
         }
@@ -266,8 +283,12 @@ impl RunTrace {
     }
 
     /// Returns the spans of durable records.
-    pub(super) fn recorded(&mut self, records: &[SignedRecord], now: SystemTime) -> FinishedSpans {
-        let mut finished = FinishedSpans::default();
+    pub(super) fn recorded(
+        &mut self,
+        records: &[SignedRecord],
+        now: SystemTime,
+        mut finished: FinishedSpans,
+    ) -> FinishedSpans {
         self.has_records |= !records.is_empty();
         for record in records {
             let Some((at, facts)) = facts(record) else { continue };
@@ -290,8 +311,7 @@ impl RunTrace {
     }
 
     /// Returns the spans of a step of a run without a journal.
-    pub(super) fn taken(&mut self, visits: &[Visit], now: SystemTime) -> FinishedSpans {
-        let mut finished = FinishedSpans::default();
+    pub(super) fn taken(&mut self, visits: &[Visit], now: SystemTime, mut finished: FinishedSpans) -> FinishedSpans {
         if !self.is_kept {
             self.taken += 1;
             let visits: Vec<VisitFacts> = visits.iter().map(VisitFacts::of).collect();
@@ -308,8 +328,8 @@ impl RunTrace {
         error: Option<&str>,
         end: Option<&End>,
         now: SystemTime,
+        mut finished: FinishedSpans,
     ) -> FinishedSpans {
-        let mut finished = FinishedSpans::default();
         match status {
             // Where the segment has no records, its journal cannot say whether it was exported, so the process that continues the run
             // does it.
@@ -346,12 +366,14 @@ impl RunTrace {
             end = end.max(to);
         }
         let began = began.unwrap_or(self.last);
-        let mut attributes = vec![integer("graph.step.visits", visits.len() as u64)];
-        if is_record {
-            attributes.push(integer("graph.record", number));
-        }
-        let parent = self.ids.segment(self.segment.seq);
-        finished.spans.push(self.span(id, parent, "step".into(), (began, end), attributes));
+        finished.add(|| {
+            let mut attributes = vec![integer("graph.step.visits", visits.len() as u64)];
+            if is_record {
+                attributes.push(integer("graph.record", number));
+            }
+            let parent = self.ids.segment(self.segment.seq);
+            self.span(id, parent, "step".into(), (began, end), attributes)
+        });
         self.last = end;
     }
 
@@ -369,54 +391,33 @@ impl RunTrace {
         let calls = started.as_ref().map(|started| started.attempts.as_slice()).unwrap_or_default();
         let last = calls.iter().filter_map(|attempt| Some(attempt.ended.as_ref()?.0)).max();
         let end = last.map_or(began + took, |last| last.max(began + took));
-        let mut attributes = vec![string("graph.node", visit.node.clone()), integer("graph.visit", visit.step)];
-        if let Some(started) = &started {
-            attributes.push(string("graph.node.kind", started.kind));
-        }
-        if !visit.branch.is_empty() {
-            let branch: Vec<String> = visit.branch.iter().map(u32::to_string).collect();
-            attributes.push(string("graph.branch", branch.join("/")));
-        }
-        if visit.calls > 1 {
-            attributes.push(integer("graph.retries", visit.calls - 1));
-            self.retries += visit.calls - 1;
-        }
-        if let Some(run) = &visit.run {
-            attributes.push(string("graph.nested_run", run.clone()));
-        }
-        for (name, is_so) in [
-            ("graph.cached", visit.cached),
-            ("graph.cancelled", visit.cancelled),
-            ("graph.held", visit.held),
-            ("graph.timed_out", visit.timed_out),
-        ] {
-            if is_so {
-                attributes.push(KeyValue::new(name, true));
-            }
-        }
-        let (id, links) = match &visit.opened {
-            Some(opened) => {
-                let id = self.ids.opened(visit.step, record);
+        self.retries += visit.calls.saturating_sub(1);
+        let opened = visit.opened.as_ref().map(|_| self.ids.opened(visit.step, record));
+        let waited = match opened {
+            Some(id) => {
                 self.opened.insert(visit.step, id);
                 self.waits += 1;
-                attributes.push(KeyValue::new("graph.waits", true));
-                attributes.extend(opened.due.map(|due| KeyValue::new("graph.wait.due_unix_ms", due)));
-                (id, None)
+                None
             }
-            None => (self.visit_id(visit.step), self.waited.remove(&visit.step)),
+            None => self.waited.remove(&visit.step),
         };
-        if visit.held {
-            *self.held.entry(visit.step).or_default() += 1;
-        }
-        let name = visit.node.clone();
-        let mut span = self.span(id, parent, name.into(), (began, end), attributes);
-        span.links = self.links(links);
-        if let Some(error) = &visit.error {
-            fail(&mut span, error, visit.category.as_deref());
-        }
-        finished.spans.push(span);
+        // The ids of spans that are not made are not needed.
+        let id = opened.unwrap_or_else(|| if finished.is_full { SpanId::INVALID } else { self.visit_id(visit.step) });
+        finished.add(|| {
+            let kind = started.as_ref().map(|started| started.kind);
+            let attributes = visit_attributes(visit, kind);
+            let mut span = self.span(id, parent, visit.node.clone().into(), (began, end), attributes);
+            span.links = self.links(waited);
+            if let Some(error) = &visit.error {
+                fail(&mut span, error, visit.category.as_deref());
+            }
+            span
+        });
         if let Some(started) = started {
             self.finish_calls(finished, id, started, end);
+        }
+        if visit.held {
+            *self.held.entry(visit.step).or_default() += 1;
         }
         (began, end)
     }
@@ -424,6 +425,11 @@ impl RunTrace {
     /// Makes the spans of the calls of a visit, and of their attempts.
     fn finish_calls(&self, finished: &mut FinishedSpans, visit: SpanId, started: StartedVisit, end: SystemTime) {
         finished.dropped += started.dropped;
+        if finished.is_full {
+            let items: HashSet<Option<u64>> = started.attempts.iter().map(|attempt| attempt.item).collect();
+            finished.dropped += (items.len() + started.attempts.len()) as u64;
+            return;
+        }
         let mut calls: Vec<Vec<Attempt>> = Vec::new();
         let mut places: HashMap<Option<u64>, usize> = HashMap::new();
         for attempt in started.attempts {
@@ -470,6 +476,12 @@ impl RunTrace {
             self.finish_uncommitted(finished, number, started, end, at);
         }
         self.finish_segment(finished, self.segment, at, &end.status);
+        finished.add(|| self.own_span(end, at));
+        self.is_over = true;
+    }
+
+    /// Makes the span of the run.
+    fn own_span(&self, end: &EndFacts, at: SystemTime) -> SpanData {
         let mut attributes = vec![
             string("graph.run.status", end.status.clone()),
             integer("graph.steps", end.steps),
@@ -484,8 +496,7 @@ impl RunTrace {
         if end.status == Status::Error.name() {
             fail(&mut span, end.error.as_deref().unwrap_or("it failed"), None);
         }
-        finished.spans.push(span);
-        self.is_over = true;
+        span
     }
 
     /// Makes the spans of a visit that was begun and has no record, because the run ended: it failed, or another one did. It is made again
@@ -502,31 +513,34 @@ impl RunTrace {
             [] => end.error.as_ref().filter(|_| started.failed.is_some() && end.node.as_ref() == Some(&started.node)),
             failures => failures.iter().find(|failure| failure.step == number).map(|failure| &failure.error),
         };
-        let attributes = vec![
-            string("graph.node", started.node.clone()),
-            integer("graph.visit", number),
-            string("graph.node.kind", started.kind),
-            KeyValue::new("graph.uncommitted", true),
-        ];
         let (id, parent) = (self.visit_id(number), self.ids.segment(self.segment.seq));
-        let (name, to) = (started.node.clone(), started.failed.unwrap_or(at));
-        let mut span = self.span(id, parent, name.into(), (started.began, to), attributes);
-        if let Some(error) = error {
-            fail(&mut span, error, None);
-        }
-        let waited = self.waited.remove(&number);
-        span.links = self.links(waited);
-        finished.spans.push(span);
+        let (waited, to) = (self.waited.remove(&number), started.failed.unwrap_or(at));
+        finished.add(|| {
+            let attributes = vec![
+                string("graph.node", started.node.clone()),
+                integer("graph.visit", number),
+                string("graph.node.kind", started.kind),
+                KeyValue::new("graph.uncommitted", true),
+            ];
+            let mut span = self.span(id, parent, started.node.clone().into(), (started.began, to), attributes);
+            if let Some(error) = error {
+                fail(&mut span, error, None);
+            }
+            span.links = self.links(waited);
+            span
+        });
         self.finish_calls(finished, id, started, to);
     }
 
     fn finish_segment(&self, finished: &mut FinishedSpans, segment: Segment, at: SystemTime, end: &str) {
-        let attributes = vec![integer("graph.record", segment.seq), string("graph.segment.end", end.to_owned())];
-        let parent = self.ids.run(self.whole.seq);
-        let times = (segment.began, at.max(segment.began));
-        let mut span = self.span(self.ids.segment(segment.seq), parent, "segment".into(), times, attributes);
-        span.links = self.links(segment.link);
-        finished.spans.push(span);
+        finished.add(|| {
+            let attributes = vec![integer("graph.record", segment.seq), string("graph.segment.end", end.to_owned())];
+            let parent = self.ids.run(self.whole.seq);
+            let times = (segment.began, at.max(segment.began));
+            let mut span = self.span(self.ids.segment(segment.seq), parent, "segment".into(), times, attributes);
+            span.links = self.links(segment.link);
+            span
+        });
     }
 
     fn span(
@@ -565,6 +579,30 @@ impl RunTrace {
         links.links.extend(to.map(|id| Link::new(self.context(id), Vec::new(), 0)));
         links
     }
+}
+
+fn visit_attributes(visit: &VisitFacts, kind: Option<&'static str>) -> Vec<KeyValue> {
+    let mut attributes = vec![string("graph.node", visit.node.clone()), integer("graph.visit", visit.step)];
+    attributes.extend(kind.map(|kind| string("graph.node.kind", kind)));
+    if !visit.branch.is_empty() {
+        let branch: Vec<String> = visit.branch.iter().map(u32::to_string).collect();
+        attributes.push(string("graph.branch", branch.join("/")));
+    }
+    if visit.calls > 1 {
+        attributes.push(integer("graph.retries", visit.calls - 1));
+    }
+    attributes.extend(visit.run.clone().map(|run| string("graph.nested_run", run)));
+    let flags = [
+        ("graph.cached", visit.cached),
+        ("graph.cancelled", visit.cancelled),
+        ("graph.held", visit.held),
+        ("graph.timed_out", visit.timed_out),
+        ("graph.waits", visit.opened.is_some()),
+    ];
+    attributes.extend(flags.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| KeyValue::new(name, true)));
+    let due = visit.opened.as_ref().and_then(|opened| opened.due);
+    attributes.extend(due.map(|due| KeyValue::new("graph.wait.due_unix_ms", due)));
+    attributes
 }
 
 /// Says that a span failed. Events and records have the texts of failures without secrets.

@@ -1,15 +1,17 @@
 //! Traces without a store, secrets in failures, and exporters that never return, fail or panic.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use graph_runtime::__private::{Executor, Program, Tool};
-use graph_runtime::{ActionError, EncryptionKey, Map, MemoryStore, RunId, Runtime, SecretKey};
+use graph_runtime::{ActionError, Clock, EncryptionKey, Map, MemoryStore, RunId, Runtime, SecretKey, TokioClock};
 use graph_telemetry::{Metrics, Traces};
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
+use crate::graphs::random_graph;
 use crate::interpreted::{Interpreted, PROGRAM};
 use crate::judge::{Collected, Level, attribute, level, number, text};
 
@@ -218,5 +220,27 @@ async fn no_span_has_a_secret() {
         assert!(attribute(visit, "graph.uncommitted").is_some() && matches!(visit.status, Status::Error { .. }));
         assert_eq!(all.iter().filter(|span| level(span) == Level::Attempt).count(), 2);
         assert!(matches!(all.iter().find(|span| level(span) == Level::Run).unwrap().status, Status::Error { .. }));
+    }
+}
+
+/// Runs a random graph until it ends or waits, and returns how many spans there were.
+async fn spans_of(seed: u64, queue: usize) -> u64 {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400)));
+    let store = MemoryStore::with_clock(Arc::clone(&clock));
+    let traces = Traces::builder().clock(Arc::clone(&clock)).queue(queue).export(Broken::Fails).unwrap();
+    let builder = Runtime::builder().store(store).sign_with(SecretKey::from_seed(&[1; 32])).grant("*").unwrap();
+    let runtime = builder.clock(clock).observer(traces.clone()).build().unwrap();
+    let run = runtime.start_as(RunId::new("root").unwrap(), random_graph(seed), Map::new()).await.unwrap();
+    drop((run.await, runtime));
+    assert!(traces.shutdown(Duration::from_secs(10)));
+    let counts = traces.counts();
+    assert!(queue > 1 || counts.dropped > 0, "seed {seed}: the queue was never full");
+    counts.failed + counts.dropped
+}
+
+#[tokio::test(start_paused = true)]
+async fn spans_that_a_full_queue_drops_are_counted_as_those_that_are_made() {
+    for seed in 0..60 {
+        assert_eq!(spans_of(seed, 1).await, spans_of(seed, 100_000).await, "seed {seed}");
     }
 }

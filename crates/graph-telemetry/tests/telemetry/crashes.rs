@@ -78,7 +78,7 @@ async fn traced(seed: u64, lives: &[(u64, bool)]) -> (Found, u64) {
         }
     }
     let spans = spans.0.lock().unwrap().clone();
-    (judge(&store, &spans, lost, "root").await, process.commits())
+    (judge(&store, &spans, lost, "root").await, process.writes())
 }
 
 fn number(variable: &str, default: u64) -> u64 {
