@@ -24,6 +24,8 @@ pub struct CaseFailure {
     pub column: usize,
     /// The values, if the failure is a difference between two.
     pub difference: Option<CaseDifference>,
+    /// A reason that may explain it.
+    pub note: Option<String>,
     /// How to mend it.
     pub help: Option<String>,
 }
@@ -51,7 +53,7 @@ impl CaseFailure {
     /// A failure without values, at a place in a file.
     pub(crate) fn new(source: &SourceFile, span: &Span, what: &str, message: impl Into<String>) -> Self {
         let (line, column) = source.position(span.start);
-        Self { what: what.to_owned(), message: message.into(), line, column, difference: None, help: None }
+        Self { what: what.to_owned(), message: message.into(), line, column, difference: None, note: None, help: None }
     }
 
     fn with(self, difference: CaseDifference) -> Self {
@@ -62,7 +64,7 @@ impl CaseFailure {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// Returns it as JSON: `what`, `message`, `line`, `column`, and `expected` and `found` if it is a difference.
+    /// Returns it as JSON: `what`, `message`, `line`, `column`, `expected` and `found` if it is a difference, and `note` and `help`.
     pub fn to_value(&self) -> Value {
         let mut value = json!({ "what": self.what, "message": self.message, "line": self.line, "column": self.column });
         match &self.difference {
@@ -73,6 +75,9 @@ impl CaseFailure {
                 (value["expected"], value["found"]) = (expected.clone(), found.clone());
             }
             None => {}
+        }
+        if let Some(note) = &self.note {
+            value["note"] = json!(note);
         }
         if let Some(help) = &self.help {
             value["help"] = json!(help);
@@ -91,6 +96,10 @@ pub(crate) fn judge(
 ) -> Vec<CaseFailure> {
     let mut judge = CaseJudge { source: &file.source, case, run, failures: Vec::new() };
     judge.unscripted(names);
+    // All else is a consequence of a call that had no answer.
+    if !judge.failures.is_empty() {
+        return judge.failures;
+    }
     judge.status();
     judge.path();
     judge.output();
@@ -158,8 +167,7 @@ impl CaseJudge<'_> {
                 let message = format!("the run should be `{}`, and is {}", status.value.name(), self.ended());
                 self.fail(&status.span, "expect.status", message);
             }
-        } else if expect.error.is_none() && !run.status.has_result() && !run.calls.iter().any(|call| call.is_unscripted)
-        {
+        } else if expect.error.is_none() && !run.status.has_result() {
             let help = match run.status {
                 Status::Waiting => "script what it waits for in `answers` or `signals`, or expect `status: waiting`",
                 _ => "if that is right, expect `error`",
@@ -203,6 +211,7 @@ impl CaseJudge<'_> {
         };
         let span = path.value.get(same).map_or_else(|| path.span.clone(), |node| node.span.clone());
         self.differ(&span, "expect.path", message, CaseDifference::Names { expected, found });
+        self.explain();
     }
 
     fn output(&mut self) {
@@ -212,8 +221,20 @@ impl CaseJudge<'_> {
             Some(found) => {
                 let difference = CaseDifference::Values { expected: expected.clone(), found: found.clone() };
                 self.differ(span, "expect.output", "the output is another one", difference);
+                self.explain();
             }
             None => self.fail(span, "expect.output", format!("there is no output: the run is {}", self.ended())),
+        }
+    }
+
+    /// Adds to the last failure what may explain it, if no failure before has it.
+    fn explain(&mut self) {
+        let reasons = self.run.reasons.join("; ");
+        if reasons.is_empty() || self.failures.iter().any(|failure| failure.note.as_ref() == Some(&reasons)) {
+            return;
+        }
+        if let Some(last) = self.failures.last_mut() {
+            last.note = Some(reasons);
         }
     }
 
@@ -333,7 +354,14 @@ impl CaseJudge<'_> {
             self.unused_part(&placed.span, "tools", message);
         }
         for (at, answer) in case.answers.iter().enumerate().filter(|(at, _)| !self.run.used.answers.contains(at)) {
-            let message = format!("answer {} of people was not used: `{}` did not ask", at + 1, answer.to.value);
+            let (node, used) = (&answer.to.value, &self.run.used);
+            let message = match used.asked.get(node) {
+                _ if used.late_answers.contains(&at) => {
+                    format!("answer {} of people came too late: the question of `{node}` was over before", at + 1)
+                }
+                None => format!("answer {} of people was not used: `{node}` did not ask", at + 1),
+                Some(asked) => format!("answer {} of people was not used: `{node}` asked {}", at + 1, times(*asked)),
+            };
             self.unused_part(&answer.span, "answers", message);
         }
         for (at, signal) in case.signals.iter().enumerate().filter(|(at, _)| !self.run.used.signals.contains(at)) {

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use graph_compiler::tree::YamlTree;
 use graph_model::timestamp;
+use graph_runtime::Machine as _;
 use graph_runtime::answer::{Answered, Question};
 use graph_runtime::dynamic::Interpreted;
+use graph_runtime::machine::Topology;
 use graph_runtime::observer::{Event, Observer};
 use graph_runtime::record::{Entry, Record, SignedRecord, Visit};
 use graph_runtime::store::Wait;
@@ -31,6 +33,8 @@ pub struct CaseRun {
     pub status: Status,
     /// The visited nodes in the order of the journal, with the one that failed last.
     pub path: Vec<String>,
+    /// The reasons that may explain the path: the visits that failed, and the waits that nothing ended in time, as sentences.
+    pub reasons: Vec<String>,
     /// The output, if it ended with a result.
     pub output: Option<Value>,
     /// The state at its end.
@@ -66,6 +70,7 @@ impl CaseRun {
         Self {
             status: Status::Error,
             path: Vec::new(),
+            reasons: Vec::new(),
             output: None,
             state: Value::Null,
             error: Some(error),
@@ -90,6 +95,10 @@ pub struct UsedEvents {
     pub answers: BTreeSet<usize>,
     /// The indices of the signals.
     pub signals: BTreeSet<usize>,
+    /// How often each node asked people.
+    pub asked: BTreeMap<String, usize>,
+    /// The indices of the answers whose questions were over before they came.
+    pub late_answers: BTreeSet<usize>,
 }
 
 /// Why a case could not be run.
@@ -384,6 +393,7 @@ impl<'a> Driver<'a> {
         let expires = index.filter(|index| self.case.answers[*index].says == PeopleSay::Nothing);
         // A question that nobody answers uses the words that say so.
         self.used.answers.extend(expires);
+        *self.used.asked.entry(wait.node.clone()).or_default() += 1;
         self.assigned.insert(wait.id.as_str().to_owned(), index);
         index
     }
@@ -491,6 +501,9 @@ impl<'a> Driver<'a> {
         }
         // The newest is first in a list, and the outermost began first.
         journals.reverse();
+        self.used.late_answers = self.assigned.values().flatten().copied().collect();
+        let topology = self.graph.graph().topology();
+        let reasons = visits.iter().filter_map(|visit| reason(&topology, visit)).collect();
         let calls = self.tools.calls();
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(repeated_in_vain(&calls, &journals));
@@ -499,6 +512,7 @@ impl<'a> Driver<'a> {
             status,
             steps: path.len() as u64,
             path,
+            reasons,
             output,
             state,
             error,
@@ -518,6 +532,20 @@ impl<'a> Driver<'a> {
 /// Returns the name by which a wait receives a signal: that of a wait in a nested run begins with the path to the run.
 fn received_name<'w>(wait: &'w Wait, signal: &str) -> Option<&'w str> {
     wait.signals.iter().map(String::as_str).find(|name| name.rsplit('/').next() == Some(signal))
+}
+
+/// Returns what may explain the way that a run took from a visit.
+fn reason(topology: &Topology, visit: &Visit) -> Option<String> {
+    let node = &visit.node;
+    match &visit.error {
+        Some(error) => Some(format!("node `{node}` failed: {error}")),
+        None if visit.timed_out => {
+            let asks = topology.node(node).and_then(|node| node.wait.as_ref()).is_some_and(|wait| wait.asks);
+            let nothing = if asks { "nobody answered" } else { "nothing was received at" };
+            Some(format!("{nothing} `{node}` in time"))
+        }
+        None => None,
+    }
 }
 
 /// Whether a visit was made: one that waits, or whose failure is held, is made later, and a cancelled one never.

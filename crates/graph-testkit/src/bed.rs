@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -18,10 +19,10 @@ use graph_model::timestamp;
 use graph_model::value::{AsView, Value};
 
 use crate::fakes::{FakeCall, Fakes};
-use crate::faults::FaultyStore;
+use crate::faults::{FaultyStore, StoreFault, StoreWrite};
 use crate::kept::keep_journals;
 use crate::people::TestPeople;
-use crate::test_run::TestRun;
+use crate::test_run::{TestRun, difference};
 
 /// How many messages of events are kept while a process runs.
 const EVENTS: usize = 1 << 16;
@@ -30,6 +31,20 @@ const EVENTS: usize = 1 << 16;
 const MOST_WAITS: usize = 1_000;
 
 /// The reply of a test to a wait.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use graph_testkit::{TestBed, WaitReply};
+/// use serde_json::json;
+///
+/// // People approve what they are asked about, after a day. The graph's own type is accepted too: `fulfil::Answer::Approve(…)`.
+/// let bed = TestBed::new().on_wait(|wait| match &*wait.node {
+///     "approve" => WaitReply::Answer(json!({ "decision": "approve" })).after(Duration::from_secs(86_400)),
+///     _ => WaitReply::Time,
+/// });
+/// # drop(bed);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum WaitReply {
@@ -46,6 +61,36 @@ pub enum WaitReply {
     Answer(Value),
     /// A visit that was paused, or that a hook suspended, continues.
     Release,
+    /// Another reply, some time after the wait was opened. If the wait is over before, it is not made.
+    Later(Duration, Box<WaitReply>),
+}
+
+impl WaitReply {
+    /// A signal of the graph, of its own type: `invoice::Signal::Paid(…)`.
+    pub fn signal(signal: impl Into<NamedSignal>) -> Self {
+        let NamedSignal { name, value, .. } = signal.into();
+        Self::Signal { name, value }
+    }
+
+    /// An answer to a question of the graph, of its own type: `invoice::Answer::Approve(…)`.
+    pub fn answer(answer: impl Into<NamedAnswer>) -> Self {
+        Self::Answer(answer.into().value)
+    }
+
+    /// Makes the reply some time after the wait was opened.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        Self::Later(delay, Box::new(self))
+    }
+
+    /// Returns the reply, and how long after the wait was opened it is made; `None` if nothing but time ends the wait.
+    fn timed(self) -> Option<(Duration, Self)> {
+        match self {
+            Self::Time => None,
+            Self::Later(delay, reply) => reply.timed().map(|(more, reply)| (delay.saturating_add(more), reply)),
+            reply => Some((Duration::ZERO, reply)),
+        }
+    }
 }
 
 /// The reply to each wait.
@@ -62,6 +107,8 @@ pub struct TestBed {
     /// How many runs it made.
     runs: Arc<AtomicU32>,
     on_wait: OnWait,
+    /// Where the test makes the run.
+    place: Option<&'static Location<'static>>,
 }
 
 impl fmt::Debug for TestBed {
@@ -92,7 +139,8 @@ pub fn in_virtual_time<T>(body: impl AsyncFnOnce(TestBed) -> T) -> T {
 /// The end of one process.
 enum TestProcessEnd<O> {
     Over(Box<Result<graph_engine::Finished<O>, RunError>>),
-    Died,
+    /// It died, or its store failed or hung.
+    Lost,
 }
 
 impl TestBed {
@@ -101,7 +149,7 @@ impl TestBed {
         let clock = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600)));
         let disk = MemoryStore::with_clock(Arc::clone(&clock) as _);
         let id = RunId::new("test").expect("it has the letters of a run's id");
-        Self { disk, clock, id, runs: Arc::default(), on_wait: Arc::new(|_| WaitReply::Time) }
+        Self { disk, clock, id, runs: Arc::default(), on_wait: Arc::new(|_| WaitReply::Time), place: None }
     }
 
     /// Replies to the waits of runs, also of those inside others. Without it, time passes until a wait is over.
@@ -148,15 +196,55 @@ impl TestBed {
     ///
     /// If the run cannot begin, or a reply is refused.
     #[track_caller]
+    #[must_use = "the run is made when it is awaited"]
     pub fn run<G: Graph + Clone>(&self, graph: G, inputs: G::Inputs) -> impl Future<Output = TestRun<G>>
     where
         G::Inputs: Clone,
     {
+        let bed = self.next_run(Location::caller());
+        async move { bed.drive(graph, inputs, FaultyStore::sound(bed.disk.clone()), false).await }
+    }
+
+    /// Runs a graph to its end, as [`TestBed::run`] does. Writes of its first process go wrong as a function says: see [`FaultyStore`]. If
+    /// one of them fails, hangs, or is the last of the process, another process continues the run with a sound store.
+    ///
+    /// # Panics
+    ///
+    /// If the run cannot begin, or a reply is refused.
+    #[track_caller]
+    #[must_use = "the run is made when it is awaited"]
+    pub fn run_with_faults<G: Graph + Clone>(
+        &self,
+        graph: G,
+        inputs: G::Inputs,
+        plan: impl Fn(&StoreWrite<'_>) -> Option<StoreFault> + Send + Sync + 'static,
+    ) -> impl Future<Output = TestRun<G>>
+    where
+        G::Inputs: Clone,
+    {
+        let bed = self.next_run(Location::caller());
+        async move { bed.drive(graph, inputs, FaultyStore::new(bed.disk.clone(), plan), true).await }
+    }
+
+    /// Returns the bed of the next run, which a test makes at a place.
+    fn next_run(&self, place: &'static Location<'static>) -> Self {
         let number = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
         let id = if number == 1 { "test".to_owned() } else { format!("test-{number}") };
         let id = RunId::new(id).expect("it has the letters of a run's id");
-        let bed = Self { id, ..self.clone() };
-        async move { bed.drive(graph, inputs, FaultyStore::sound(bed.disk.clone())).await }
+        Self { id, place: Some(place), ..self.clone() }
+    }
+
+    /// An empty bed for a repetition of a run.
+    fn repetition(&self, place: &'static Location<'static>) -> Self {
+        Self { on_wait: Arc::clone(&self.on_wait), place: Some(place), ..Self::new() }
+    }
+
+    /// Ends the test with a message that says where it makes the run.
+    fn fail(&self, message: impl fmt::Display) -> ! {
+        match self.place {
+            Some(place) => panic!("{message}\nthe run is made at {place}"),
+            None => panic!("{message}"),
+        }
     }
 
     /// Makes the same run again and again: each time its process dies after another one of its commits, and a new process resumes it.
@@ -167,9 +255,25 @@ impl TestBed {
     /// # Panics
     ///
     /// If a run ends in another way than the one whose process does not die: another status, output or path, or a call that the other
-    /// one did not make. And if an audit refuses the journal of one.
-    pub async fn crash_at_each_commit<G: Graph + Clone, R>(
+    /// one did not make. If an audit refuses the journal of one, and if `make` returns tools that were called before.
+    #[track_caller]
+    #[must_use = "the runs are made when it is awaited"]
+    pub fn crash_at_each_commit<G: Graph + Clone, R>(
         &self,
+        make: impl Fn() -> (G, Fakes<R>),
+        inputs: G::Inputs,
+    ) -> impl Future<Output = Vec<FakeCall>>
+    where
+        G::Inputs: Clone,
+        G::Output: AsView,
+    {
+        let place = Location::caller();
+        async move { self.crash(place, make, inputs).await }
+    }
+
+    async fn crash<G: Graph + Clone, R>(
+        &self,
+        place: &'static Location<'static>,
         make: impl Fn() -> (G, Fakes<R>),
         inputs: G::Inputs,
     ) -> Vec<FakeCall>
@@ -177,28 +281,39 @@ impl TestBed {
         G::Inputs: Clone,
         G::Output: AsView,
     {
+        let make = || {
+            let (graph, fakes) = make();
+            if !fakes.calls().is_empty() {
+                self.repetition(place).fail("the tools have calls of a run before: make new `Fakes` each time");
+            }
+            fakes.repeat_answers();
+            (graph, fakes)
+        };
         let (graph, fakes) = make();
-        fakes.repeat_answers();
-        let bed = TestBed { on_wait: Arc::clone(&self.on_wait), ..TestBed::new() };
+        let bed = self.repetition(place);
         let store = FaultyStore::sound(bed.disk.clone());
-        let whole = bed.drive(graph, inputs.clone(), store.clone()).await;
+        let whole = bed.drive(graph, inputs.clone(), store.clone(), false).await;
         let (commits, expected) = (store.writes(), whole.summary());
         let calls: Vec<String> = fakes.calls().iter().map(|call| call.idempotency_key.clone()).collect();
         let mut repeated = Vec::new();
         for commit in 1..=commits {
             let (graph, fakes) = make();
-            fakes.repeat_answers();
-            let bed = TestBed { on_wait: Arc::clone(&self.on_wait), ..TestBed::new() };
-            let run = bed.drive(graph, inputs.clone(), FaultyStore::dies_after(bed.disk.clone(), commit)).await;
-            assert_eq!(run.summary(), expected, "the process died after commit {commit} of {commits}");
-            run.assert_proven().await;
+            let bed = self.repetition(place);
+            let store = FaultyStore::dies_after(bed.disk.clone(), commit);
+            let run = bed.drive(graph, inputs.clone(), store, true).await;
+            let died = format!("the process died after commit {commit} of {commits}");
+            let found = run.summary();
+            if found != expected {
+                bed.fail(format_args!("{died}, and the run ended in another way\n{}", difference(&expected, &found)));
+            }
+            run.assert_proven();
             let mut seen = BTreeMap::<(String, u32), usize>::new();
             for call in fakes.calls() {
-                assert!(
-                    calls.contains(&call.idempotency_key),
-                    "the process died after commit {commit} of {commits}, and a call was made that is not in the run without a \
-                     crash: {call:?}"
-                );
+                if !calls.contains(&call.idempotency_key) {
+                    let FakeCall { tool, node, step, params, .. } = &call;
+                    let made = format!("`{node}` (visit {step}) called `{tool}` with {params}");
+                    bed.fail(format_args!("{died}, and {made}, which the run without a crash does not do"));
+                }
                 let times = seen.entry((call.idempotency_key.clone(), call.attempt)).or_default();
                 *times += 1;
                 if *times > 1 {
@@ -209,18 +324,26 @@ impl TestBed {
         repeated
     }
 
-    async fn drive<G: Graph + Clone>(&self, graph: G, inputs: G::Inputs, store: FaultyStore) -> TestRun<G>
+    /// Runs a graph to its end. `is_faulty` says whether the store of the first process may go wrong.
+    async fn drive<G: Graph + Clone>(
+        &self,
+        graph: G,
+        inputs: G::Inputs,
+        mut store: FaultyStore,
+        mut is_faulty: bool,
+    ) -> TestRun<G>
     where
         G::Inputs: Clone,
     {
-        let (mut store, mut events, mut has_begun) = (store, Vec::new(), false);
+        let (mut events, mut has_begun) = (Vec::new(), false);
         for _ in 0..MOST_WAITS {
-            let ended = self.process_once(&graph, &inputs, store.clone(), has_begun, &mut events).await;
-            let outcome = match ended {
-                TestProcessEnd::Died => {
-                    // A process that died before its first commit left no run.
+            let (graph, inputs) = (graph.clone(), inputs.clone());
+            let begins = if has_begun { None } else { Some(inputs) };
+            let outcome = match self.process_once(&graph, begins, &store, is_faulty, &mut events).await {
+                TestProcessEnd::Lost => {
+                    // A process that was lost before its first commit left no run.
                     has_begun = self.disk.find(&self.id).await.is_ok();
-                    store = FaultyStore::sound(self.disk.clone());
+                    (store, is_faulty) = (FaultyStore::sound(self.disk.clone()), false);
                     continue;
                 }
                 TestProcessEnd::Over(outcome) => *outcome,
@@ -237,24 +360,22 @@ impl TestBed {
                     Ok(mut log) => log.read().await,
                     Err(error) => Err(error),
                 };
-                let log = log.unwrap_or_else(|error| panic!("the journal cannot be read: {error}"));
+                let log = log.unwrap_or_else(|error| self.fail(format_args!("the journal cannot be read: {error}")));
                 return TestRun::of(self.clone(), graph, self.id.clone(), outcome, (events, log), journal);
             }
         }
-        panic!("the run has waited {MOST_WAITS} times, and has not ended");
+        self.fail(format_args!("the run has waited {MOST_WAITS} times, and has not ended"))
     }
 
+    /// Begins the run with inputs, or resumes it, in a process of its own.
     async fn process_once<G: Graph + Clone>(
         &self,
         graph: &G,
-        inputs: &G::Inputs,
-        store: FaultyStore,
-        has_begun: bool,
+        begins: Option<G::Inputs>,
+        store: &FaultyStore,
+        is_faulty: bool,
         events: &mut Vec<RunEvent>,
-    ) -> TestProcessEnd<G::Output>
-    where
-        G::Inputs: Clone,
-    {
+    ) -> TestProcessEnd<G::Output> {
         let runtime = self.process(store.clone()).build().expect("the runtime has a key");
         let mut seen = runtime.events(EventFilter::default()).expect("the runtime has events");
         let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
@@ -270,72 +391,108 @@ impl TestBed {
             }
             events
         });
-        let begun = match has_begun {
-            true => runtime.resume(graph.clone(), &self.id).await.map_err(|error| error.to_string()),
-            false => {
-                let options = Options { run: Some(self.id.clone()), ..Options::default() };
-                let started = runtime.start_with(options, graph.clone(), inputs.clone()).await;
-                started.map_err(|error| error.to_string())
+        let begin = async {
+            match begins {
+                None => runtime.resume(graph.clone(), &self.id).await.map_err(|error| chain(&error)),
+                Some(inputs) => {
+                    let options = Options { run: Some(self.id.clone()), ..Options::default() };
+                    let started = runtime.start_with(options, graph.clone(), inputs).await;
+                    started.map_err(|error| chain(&error))
+                }
             }
         };
-        let outcome = match begun {
-            Ok(run) => run.await,
-            Err(_) if store.is_dead() => return TestProcessEnd::Died,
-            Err(error) => panic!("the run cannot begin: {error}"),
+        let begun = tokio::select! {
+            biased;
+            begun = begin => begun,
+            () = store.lost() => {
+                store.kill();
+                return TestProcessEnd::Lost;
+            }
+        };
+        let mut run = match begun {
+            Ok(run) => run,
+            Err(_) if is_faulty && store.has_failed() => return TestProcessEnd::Lost,
+            Err(error) => self.fail(format_args!("the run cannot begin: {error}")),
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut run => outcome,
+            () = store.lost() => {
+                store.kill();
+                run.await
+            }
         };
         drop((runtime, stop));
         events.extend(reading.await.expect("the reader of the events does not panic"));
-        if store.is_dead() { TestProcessEnd::Died } else { TestProcessEnd::Over(Box::new(outcome)) }
+        let is_lost = store.is_dead() || matches!(outcome, Err(RunError::Store { .. }));
+        if is_faulty && is_lost && store.has_failed() {
+            return TestProcessEnd::Lost;
+        }
+        TestProcessEnd::Over(Box::new(outcome))
     }
 
-    /// Lets something happen to a run that waits. Returns whether anything can happen.
+    /// Lets the next thing happen to a run that waits. Returns whether anything can happen.
     async fn reply<G: Graph + Clone>(&self, graph: &G, waits: &[Wait]) -> bool {
-        let outside = self.process(self.disk.clone()).build().expect("the runtime has a key");
+        let mut next: Option<(i64, &Wait, Option<WaitReply>)> = None;
         for wait in waits {
-            match (self.on_wait)(wait) {
-                WaitReply::Time => {}
-                WaitReply::Signal { name, value } => {
-                    let id = format!("{}#{}", wait.id.as_str(), wait.opened);
-                    let received = outside.signal(graph, &self.id, NamedSignal::new(name, value), id).await;
-                    received.unwrap_or_else(|error| panic!("the signal to `{}` was refused: {error}", wait.node));
-                    return true;
-                }
-                WaitReply::Answer(value) => {
-                    self.answer(&outside, graph, wait, &value).await;
-                    return true;
-                }
-                WaitReply::Release => {
-                    let released = outside.release(graph, &self.id).await;
-                    let released = released.unwrap_or_else(|error| panic!("`{}` was not released: {error}", wait.node));
-                    assert!(!released.is_empty(), "`{}` is no visit that was paused or suspended", wait.node);
-                    return true;
+            let reply = (self.on_wait)(wait).timed().map(|(delay, reply)| {
+                let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+                (wait.opened.saturating_add(delay), wait, Some(reply))
+            });
+            // A wait that is over takes nothing more, so its end comes before a reply at the same time.
+            let due = wait.due.map(|due| (due, wait, None));
+            for choice in due.into_iter().chain(reply) {
+                if next.as_ref().is_none_or(|(at, ..)| choice.0 < *at) {
+                    next = Some(choice);
                 }
             }
         }
-        let Some(due) = waits.iter().filter_map(|wait| wait.due).min() else { return false };
+        let Some((at, wait, reply)) = next else { return false };
         let now = self.disk.now().await.expect("the store has a clock");
-        let due = timestamp::from_unix_milliseconds(due).duration_since(timestamp::from_unix_milliseconds(now));
-        // The store counts in milliseconds, and a timer may be a part of one ahead.
-        tokio::time::sleep(due.unwrap_or_default() + Duration::from_millis(1)).await;
+        let left = timestamp::from_unix_milliseconds(at).duration_since(timestamp::from_unix_milliseconds(now));
+        if let Ok(left) = left.map(|left| if reply.is_none() { left + Duration::from_millis(1) } else { left }) {
+            // The store counts in milliseconds, and a timer may be a part of one ahead.
+            tokio::time::sleep(left).await;
+        }
+        let outside = self.process(self.disk.clone()).build().expect("the runtime has a key");
+        match reply {
+            Some(WaitReply::Signal { name, value }) => {
+                let id = format!("{}#{}", wait.id.as_str(), wait.opened);
+                if let Err(error) = outside.signal(graph, &self.id, NamedSignal::new(name, value), id).await {
+                    self.fail(format_args!("the signal to `{}` was refused: {error}", wait.node));
+                }
+            }
+            Some(WaitReply::Answer(value)) => self.answer(&outside, graph, wait, &value).await,
+            Some(WaitReply::Release) => match outside.release(graph, &self.id).await {
+                Ok(released) if released.is_empty() => {
+                    self.fail(format_args!("`{}` is no visit that was paused or suspended", wait.node));
+                }
+                Ok(_) => {}
+                Err(error) => self.fail(format_args!("`{}` was not released: {error}", wait.node)),
+            },
+            Some(WaitReply::Time | WaitReply::Later(..)) | None => {}
+        }
         true
     }
 
     async fn answer<G: Graph + Clone>(&self, outside: &Runtime, graph: &G, wait: &Wait, value: &Value) {
         let questions = outside.questions(graph, &self.id).await;
-        let questions = questions.unwrap_or_else(|error| panic!("the questions cannot be read: {error}"));
+        let questions =
+            questions.unwrap_or_else(|error| self.fail(format_args!("the questions cannot be read: {error}")));
         let question = questions.iter().find(|question| question.wait == wait.id.as_str());
-        let question = question.unwrap_or_else(|| panic!("`{}` does not ask people", wait.node));
+        let question = question.unwrap_or_else(|| self.fail(format_args!("`{}` does not ask people", wait.node)));
         for number in 0..TestPeople::MOST {
             let named = NamedAnswer::new(&*question.node, value.clone());
             let envelope = question.sign(named, &TestPeople::key(number));
-            let envelope = envelope.unwrap_or_else(|error| panic!("the answer to `{}`: {error}", wait.node));
+            let envelope =
+                envelope.unwrap_or_else(|error| self.fail(format_args!("the answer to `{}`: {error}", wait.node)));
             match outside.answer(graph, &self.id, &envelope).await {
                 Ok(Answered::Proposed { .. }) => {}
                 Ok(_) => return,
-                Err(error) => panic!("the answer to `{}` was refused: {error}", wait.node),
+                Err(error) => self.fail(format_args!("the answer to `{}` was refused: {error}", wait.node)),
             }
         }
-        panic!("the answer to `{}` needs more than {} people", wait.node, TestPeople::MOST);
+        self.fail(format_args!("the answer to `{}` needs more than {} people", wait.node, TestPeople::MOST))
     }
 }
 
@@ -343,6 +500,12 @@ impl Default for TestBed {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Returns an error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Returns the status of a run by its result.

@@ -145,7 +145,10 @@ impl<R> Fakes<R> {
     pub fn problems(&self) -> Vec<String> {
         let state = self.state();
         let unused = state.scripts.iter().filter(|(_, script)| script.left() > 0);
-        let unused = unused.map(|(tool, script)| format!("{} answers of `{tool}` were not used", script.left()));
+        let unused = unused.map(|(tool, script)| match script.left() {
+            1 => format!("an answer of `{tool}` was not used"),
+            left => format!("{left} answers of `{tool}` were not used"),
+        });
         state.unscripted.iter().cloned().chain(unused).collect()
     }
 

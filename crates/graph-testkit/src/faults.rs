@@ -30,7 +30,7 @@ pub enum StoreFault {
         /// Whether the write is durable.
         written: bool,
     },
-    /// The write never returns.
+    /// The write does not return until the process is [killed](FaultyStore::kill).
     Hangs {
         /// Whether the write is durable.
         written: bool,
@@ -95,7 +95,9 @@ pub struct FaultyStore<S = MemoryStore> {
 struct ProcessState {
     writes: AtomicU64,
     is_dead: AtomicBool,
+    has_failed: AtomicBool,
     lost: Notify,
+    killed: Notify,
 }
 
 impl<S: Store> FaultyStore<S> {
@@ -128,6 +130,17 @@ impl<S: Store> FaultyStore<S> {
     /// Whether the process is dead.
     pub fn is_dead(&self) -> bool {
         self.process.is_dead.load(Ordering::SeqCst)
+    }
+
+    /// Kills the process: writes that hang, and everything that it asks of the store later, fail.
+    pub fn kill(&self) {
+        self.process.is_dead.store(true, Ordering::SeqCst);
+        self.process.killed.notify_waiters();
+    }
+
+    /// Whether a write has failed, hung, or was the last of the process.
+    pub fn has_failed(&self) -> bool {
+        self.process.has_failed.load(Ordering::SeqCst)
     }
 
     /// Waits until the process dies, or a write hangs. One task may wait for it.
@@ -163,6 +176,7 @@ impl<S: Store> FaultyStore<S> {
                     written
                 }
             };
+            process.has_failed.store(true, Ordering::SeqCst);
             if matches!(fault, Some(StoreFault::Dies { .. })) {
                 process.is_dead.store(true, Ordering::SeqCst);
             }
@@ -173,7 +187,10 @@ impl<S: Store> FaultyStore<S> {
                 Some(StoreFault::Fails { .. }) => return Err(StoreError::failed("the power went out")),
                 Some(StoreFault::Hangs { .. }) => {
                     process.lost.notify_one();
-                    std::future::pending::<()>().await;
+                    let killed = process.killed.notified();
+                    if !self.is_dead() {
+                        killed.await;
+                    }
                 }
                 _ => process.lost.notify_one(),
             }

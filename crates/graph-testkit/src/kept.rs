@@ -71,11 +71,12 @@ impl KeptJournal {
     /// If a file cannot be written.
     pub async fn keep(store: &impl Store, directory: &Path, test: &str) -> io::Result<()> {
         fs::create_dir_all(directory)?;
-        for summary in store.list().await.map_err(io::Error::other)? {
+        // The last one that was made comes first. Ids of runs may be random, and the same test shall write the same files.
+        for (at, summary) in store.list().await.map_err(io::Error::other)?.into_iter().rev().enumerate() {
             let records = store.load(&summary.run).await.map_err(io::Error::other)?;
             let Some(graph) = records.first().and_then(graph_of) else { continue };
             let journal = Self { run: summary.run, graph, records };
-            let name = format!("{test}-{}", journal.run).replace(|one: char| !one.is_alphanumeric() && one != '_', "-");
+            let name = format!("{test}-{at}").replace(|one: char| !one.is_alphanumeric() && one != '_', "-");
             fs::write(directory.join(name).with_extension(EXTENSION), journal.text())?;
         }
         Ok(())
@@ -108,7 +109,11 @@ pub(crate) async fn keep_journals(store: &MemoryStore) {
     let test = format!("{program}-{}-{number}", thread.name().unwrap_or_default());
     let directory = PathBuf::from(directory);
     // Cargo runs the tests of each package in its own directory.
-    assert!(directory.is_absolute(), "{COVERAGE_VARIABLE} is `{}`, which is no absolute path", directory.display());
+    assert!(
+        directory.is_absolute(),
+        "{COVERAGE_VARIABLE} is `{}`, which is no absolute path: use $PWD",
+        directory.display()
+    );
     if let Err(error) = KeptJournal::keep(store, &directory, &test).await {
         panic!(
             "the journals of the test cannot be written to {}, as {COVERAGE_VARIABLE} says: {error}",

@@ -27,6 +27,9 @@ pub struct TestRun<G: Graph> {
     journal: Vec<SignedRecord>,
 }
 
+/// The end of a run that a crash must not change: status, output or error, and path.
+pub(crate) type Summary = (Status, Value, Vec<String>);
+
 impl<G: Graph> fmt::Debug for TestRun<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TestRun")
@@ -127,8 +130,8 @@ impl<G: Graph> TestRun<G> {
     #[track_caller]
     pub fn assert_status(&self, expected: Status) -> &Self {
         if self.status() != expected {
-            let error = self.outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            panic!("the run is `{}` and not `{}`: {error}", self.status().name(), expected.name());
+            let error = self.outcome.as_ref().err().map(|error| format!(": {error}")).unwrap_or_default();
+            panic!("the run is `{}` and not `{}`{error}", self.status().name(), expected.name());
         }
         self
     }
@@ -151,7 +154,9 @@ impl<G: Graph> TestRun<G> {
     pub fn assert_state(&self, key: &str, expected: impl Into<Value>) -> &Self {
         let (state, expected) = (self.state(), expected.into());
         let found = state.get(key).unwrap_or(&Value::Null);
-        assert_eq!(*found, expected, "`state.{key}` is another value at the end");
+        if *found != expected {
+            panic!("`state.{key}` is another value at the end\n  expected  {expected}\n  got       {found}");
+        }
         self
     }
 
@@ -161,8 +166,12 @@ impl<G: Graph> TestRun<G> {
     pub fn assert_calls<'t, R>(&self, fakes: &Fakes<R>, expected: impl IntoIterator<Item = &'t str>) -> &Self {
         let called: Vec<String> = fakes.calls().into_iter().map(|call| call.tool).collect();
         let expected: Vec<&str> = expected.into_iter().collect();
-        assert_eq!(called, expected, "other tools were called");
+        // Other calls may be the consequence of one that had no answer.
         let problems = fakes.problems();
+        if called != expected {
+            let problems: String = problems.iter().map(|problem| format!("\n{problem}")).collect();
+            panic!("other tools were called\n{}{problems}", lines(&expected, &called));
+        }
         assert!(problems.is_empty(), "the scripts do not fit the run:\n{}", problems.join("\n"));
         self
     }
@@ -172,10 +181,18 @@ impl<G: Graph> TestRun<G> {
     /// # Panics
     ///
     /// If the audit refuses one.
-    pub async fn assert_proven(&self) -> Vec<Audit> {
-        let key = self.bed.key().public();
-        let machine = Arc::clone(&self.machine);
-        let audited = audit_tree(machine, &self.id, self.bed.disk(), &key, Some(&self.bed.encryption_key())).await;
+    #[track_caller]
+    pub fn assert_proven(&self) -> Vec<Audit> {
+        let (key, encryption_key) = (self.bed.key().public(), self.bed.encryption_key());
+        let (machine, run, disk) = (Arc::clone(&self.machine), &self.id, self.bed.disk());
+        // The task of the test cannot be blocked. As a method without a future, the assertion cannot be forgotten.
+        let audited = std::thread::scope(|scope| {
+            let audit = move || {
+                let tokio = tokio::runtime::Builder::new_current_thread().build().expect("a runtime for the audit");
+                tokio.block_on(audit_tree(machine, run, disk, &key, Some(&encryption_key)))
+            };
+            scope.spawn(audit).join().expect("the audit does not panic")
+        });
         match audited {
             Ok(audits) => audits,
             Err(error) => panic!("an audit refuses the journal: {error}"),
@@ -190,8 +207,26 @@ impl<G: Graph> TestRun<G> {
         self
     }
 
+    /// Returns the visits that failed or were over, a line each.
+    fn failures(&self) -> String {
+        let mut text = String::new();
+        for visit in self.visits() {
+            match &visit.error {
+                Some(error) => text.push_str(&format!("\n`{}` failed: {error}", visit.node)),
+                None if visit.timed_out => {
+                    text.push_str(&format!("\n`{}` was over before anything ended it", visit.node));
+                }
+                None => {}
+            }
+        }
+        if let Err(error) = &self.outcome {
+            text.push_str(&format!("\n{error}"));
+        }
+        text
+    }
+
     /// Returns what a crash must not change: status, output or error, and path.
-    pub(crate) fn summary(&self) -> (Status, Value, Vec<String>)
+    pub(crate) fn summary(&self) -> Summary
     where
         G::Output: AsView,
     {
@@ -214,7 +249,10 @@ impl<G: TypedGraph + Graph> TestRun<G> {
     #[track_caller]
     pub fn assert_path(&self, expected: impl IntoIterator<Item = G::Node>) -> &Self {
         let (path, expected) = (self.path(), expected.into_iter().collect::<Vec<_>>());
-        assert_eq!(path, expected, "the run took another path");
+        if path != expected {
+            let names = |nodes: &[G::Node]| nodes.iter().map(|node| node.name()).collect::<Vec<_>>();
+            panic!("the run took another path\n{}{}", lines(&names(&expected), &names(&path)), self.failures());
+        }
         self
     }
 }
@@ -231,4 +269,21 @@ fn state_of(error: &RunError) -> Option<&Value> {
         | RunError::ShutDown { state, .. } => Some(state),
         _ => None,
     }
+}
+
+/// Returns the names that were expected, and those that were found.
+fn lines<T: AsRef<str>, U: AsRef<str>>(expected: &[T], found: &[U]) -> String {
+    let expected: Vec<&str> = expected.iter().map(AsRef::as_ref).collect();
+    let found: Vec<&str> = found.iter().map(AsRef::as_ref).collect();
+    format!("  expected  {}\n  got       {}", expected.join(" "), found.join(" "))
+}
+
+/// Says how two runs that should be the same ended.
+pub(crate) fn difference(expected: &Summary, found: &Summary) -> String {
+    let end = |(status, result, _): &Summary| format!("{}: {result}", status.name());
+    let mut text = lines(&expected.2, &found.2);
+    if (expected.0, &expected.1) != (found.0, &found.1) {
+        text.push_str(&format!("\n  expected  {}\n  got       {}", end(expected), end(found)));
+    }
+    text
 }

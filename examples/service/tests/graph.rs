@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use graph_runtime::events::{EventKind, Mode};
-use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes, FaultyStore, StoreFault, TestBed, TestRun, graph_test};
-use graph_runtime::{Call, Edges, ItemId, RunError, Secret, Status, ToolSettings};
+use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes, StoreFault, StoreWrite, TestBed, TestRun, graph_test};
+use graph_runtime::{Call, Edges, ItemId, Secret, Status, ToolSettings};
 use rusqlite::Connection;
 use service::graphs::fulfil::Actions as _;
 use service::graphs::fulfil::Node::{Charge, Refused, Release, Reserve, Ship, Shipped, SoldOut};
@@ -157,14 +157,10 @@ async fn an_order_continues_after_a_crash(bed: TestBed) {
 #[graph_test]
 async fn a_store_that_fails_stops_an_order_which_another_process_continues(bed: TestBed) {
     let shop = shop();
-    let disk = bed.disk().clone();
     // The third write is durable, and the process hears that it failed.
-    let flaky = FaultyStore::new(disk, |write| (write.number == 3).then_some(StoreFault::Fails { written: true }));
-    let run = bed.process(flaky).build().unwrap().start(Fulfil::new(shop.clone()), tea()).await.unwrap();
-    let id = run.id().clone();
-    assert!(matches!(run.await, Err(RunError::Store { .. })));
-    let run = bed.process(bed.disk().clone()).build().unwrap().resume(Fulfil::new(shop.clone()), &id).await.unwrap();
-    assert_eq!(run.await.unwrap().output.node(), Shipped);
+    let plan = |write: &StoreWrite<'_>| (write.number == 3).then_some(StoreFault::Fails { written: true });
+    let run = bed.run_with_faults(Fulfil::new(shop.clone()), tea(), plan).await;
+    run.assert_path([Reserve, Charge, Ship, Shipped]).assert_proven();
     let tools: Vec<String> = shop.calls().into_iter().map(|call| call.tool).collect();
     assert_eq!(tools, ["shop/reserve", "shop/charge", "shop/ship"], "the charge was written, and is not repeated");
 }

@@ -1,17 +1,11 @@
 //! The graph of orders on invoice with tools that do what a test tells them, in virtual time: days pass while nothing is to be done.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
+use std::time::{Duration, UNIX_EPOCH};
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
-
-use graph_runtime::answer::{AnswerKeys, KeyHolder};
-use graph_runtime::record::Visit;
-use graph_runtime::testing::{FakeScript, Fakes};
-use graph_runtime::{
-    Edges, Fingerprint, MemoryStore, RunId, RunOutcome, Runtime, SecretKey, TokioClock, WorkerOptions,
-};
-use service::graphs::invoice::{Answer, ApproveAnswer, ApproveAnswerDecision, tools};
+use graph_runtime::store::Wait;
+use graph_runtime::testing::{FakeScript, Fakes, TestBed, TestRun, WaitReply, graph_test};
+use graph_runtime::{Clock as _, Edges};
+use service::graphs::invoice::{Answer, ApproveAnswer, ApproveAnswerDecision, Paid, Signal, tools};
 use service::graphs::{Invoice, invoice};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -45,72 +39,39 @@ fn shop(plan: Plan) -> Fakes {
         .on(tools::SHOP_RELEASE, FakeScript::returns(invoice::ShopReleaseResult { quantity: 2 }))
 }
 
-/// The person who may let customers pay later.
-#[derive(Clone)]
-struct Ann(KeyHolder);
-
-impl AnswerKeys for Ann {
-    fn holder(&self, key: &Fingerprint, role: Option<&str>) -> Result<KeyHolder, String> {
-        match *key == self.0.key.fingerprint() && role == Some("credit") {
-            true => Ok(self.0.clone()),
-            false => Err("its holder may not".to_owned()),
-        }
-    }
+fn tea() -> invoice::Inputs {
+    invoice::Inputs { article: "tea".to_owned(), quantity: 2, customer: "Mia".to_owned(), remark: String::new() }
 }
 
 /// The end of an order.
 struct Ended {
-    output: invoice::Output,
+    run: TestRun<Invoice<Fakes>>,
     calls: Vec<String>,
-    visits: Vec<Visit>,
     /// After how many days it ended.
     days: u64,
 }
 
 /// Lets happen to an order what a plan says, until it has ended.
-async fn order(plan: Plan) -> Ended {
-    let clock = Arc::new(TokioClock::at(SystemTime::UNIX_EPOCH + 20_000 * DAY));
-    let (ann, began) = (SecretKey::generate().unwrap(), tokio::time::Instant::now());
-    let known = Ann(KeyHolder::new(ann.public(), "Ann"));
-    let runtime = Runtime::builder()
-        .store(MemoryStore::with_clock(Arc::clone(&clock) as _))
-        .clock(clock)
-        .sign_with(SecretKey::generate().unwrap())
-        .answer_keys(move || known.clone())
-        .grants(invoice::CAPABILITIES.iter().chain(invoice::SIGNAL_CAPABILITIES))
-        .unwrap()
-        .build()
-        .unwrap();
-    let shop = shop(plan);
-    let graph = Invoice::new(shop.clone());
-    let worker = runtime.worker(WorkerOptions::default().graph(graph.clone())).unwrap();
-    let run = RunId::new("a-1").unwrap();
-    let inputs =
-        invoice::Inputs { article: "tea".to_owned(), quantity: 2, customer: "Mia".to_owned(), remark: String::new() };
-    drop(runtime.start_as(run.clone(), graph.clone(), inputs).await.unwrap());
-    if let Some((days, decision)) = plan.answer {
-        tokio::time::sleep(days * DAY).await;
-        let answer = Answer::Approve(ApproveAnswer { decision, note: None });
-        let questions = runtime.questions(&graph, &run).await.unwrap();
-        let envelope = questions[0].sign(answer, &ann).unwrap();
-        runtime.answer(&graph, &run, &envelope).await.unwrap();
-    }
-    if let Some(days) = plan.pays {
-        tokio::time::sleep(days * DAY).await;
-        runtime.signal(&graph, &run, invoice::Signal::Paid(invoice::Paid { cents: 900 }), "p-1").await.unwrap();
-    }
-    let output = loop {
-        match runtime.outcome(&graph, &run).await.unwrap() {
-            RunOutcome::Done(finished) => break finished.output,
-            RunOutcome::Running { .. } | RunOutcome::Waiting { .. } => tokio::time::sleep(DAY / 24).await,
-            other => unreachable!("{other:?}"),
-        }
+async fn order(bed: &TestBed, plan: Plan) -> Ended {
+    let began = bed.clock().now();
+    // How long after the beginning of a wait a day of the order is.
+    let until = move |wait: &Wait, days: u32| {
+        let opened = UNIX_EPOCH + Duration::from_millis(wait.opened.unsigned_abs());
+        (began + days * DAY).duration_since(opened).unwrap_or_default()
     };
-    let days = began.elapsed().as_secs() / DAY.as_secs();
-    let visits = runtime.history(&run).await.unwrap();
-    worker.shutdown(DAY).await;
+    let bed = bed.clone().on_wait(move |wait| match (&*wait.node, plan.answer, plan.pays) {
+        ("approve", Some((days, decision)), _) => {
+            WaitReply::answer(Answer::Approve(ApproveAnswer { decision, note: None })).after(until(wait, days))
+        }
+        ("payment", Some((answered, _)), Some(days)) => {
+            WaitReply::signal(Signal::Paid(Paid { cents: 900 })).after(until(wait, answered + days))
+        }
+        _ => WaitReply::Time,
+    });
+    let (shop, began) = (shop(plan), tokio::time::Instant::now());
+    let run = bed.run(Invoice::new(shop.clone()), tea()).await;
     let calls = shop.calls().into_iter().map(|call| call.node).collect();
-    Ended { output, calls, visits, days }
+    Ended { run, calls, days: began.elapsed().as_secs() / DAY.as_secs() }
 }
 
 const APPROVED: Plan = Plan {
@@ -120,41 +81,56 @@ const APPROVED: Plan = Plan {
     is_paid_at_last: false,
 };
 
-#[tokio::test(start_paused = true)]
-async fn an_order_that_is_approved_and_paid_is_shipped() {
-    let ended = order(APPROVED).await;
-    assert_eq!(ended.output.node(), invoice::Node::Shipped);
+#[graph_test]
+async fn people_answer_after_a_day_and_the_customer_pays_three_days_later(bed: TestBed) {
+    let bed = bed.on_wait(|wait| match &*wait.node {
+        "approve" => {
+            let decision = ApproveAnswerDecision::Approve;
+            WaitReply::answer(Answer::Approve(ApproveAnswer { decision, note: None })).after(DAY)
+        }
+        "payment" => WaitReply::signal(Signal::Paid(Paid { cents: 900 })).after(3 * DAY),
+        _ => WaitReply::Time,
+    });
+    let run = bed.run(Invoice::new(shop(APPROVED)), tea()).await;
+    assert_eq!(run.output().node(), invoice::Node::Shipped);
+    assert_eq!(run.assert_proven().len(), 1);
+}
+
+#[graph_test]
+async fn an_order_that_is_approved_and_paid_is_shipped(bed: TestBed) {
+    let ended = order(&bed, APPROVED).await;
+    assert_eq!(ended.run.output().node(), invoice::Node::Shipped);
     assert_eq!((&*ended.calls.join(" "), ended.days), ("reserve invoice ship", 4));
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_customer_is_reminded_twice_and_then_the_order_is_let_go() {
+#[graph_test]
+async fn the_customer_is_reminded_twice_and_then_the_order_is_let_go(bed: TestBed) {
     for (pays, reminders, days) in [(13, 0, 14), (15, 1, 16), (29, 2, 30)] {
-        let ended = order(Plan { pays: Some(pays), ..APPROVED }).await;
-        assert_eq!(ended.output.node(), invoice::Node::Shipped);
+        let ended = order(&bed, Plan { pays: Some(pays), ..APPROVED }).await;
+        assert_eq!(ended.run.output().node(), invoice::Node::Shipped);
         assert_eq!(ended.calls.iter().filter(|node| *node == "remind").count(), reminders);
         assert_eq!(ended.days, days);
     }
-    let ended = order(Plan { pays: None, ..APPROVED }).await;
-    assert_eq!(ended.output.node(), invoice::Node::Unpaid);
+    let ended = order(&bed, Plan { pays: None, ..APPROVED }).await;
+    assert_eq!(ended.run.output().node(), invoice::Node::Unpaid);
     assert_eq!((&*ended.calls.join(" "), ended.days), ("reserve invoice remind remind withdraw", 1 + 3 * 14));
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_order_that_is_not_approved_in_time_is_released() {
+#[graph_test]
+async fn an_order_that_is_not_approved_in_time_is_released(bed: TestBed) {
     for (answer, decision, days) in
         [(None, "nobody decided in time", 2), (Some((1, ApproveAnswerDecision::Refuse)), "refuse", 1)]
     {
-        let ended = order(Plan { answer, pays: None, ..APPROVED }).await;
-        let invoice::Output::Refused(refused) = ended.output else { unreachable!("{:?}", ended.output) };
+        let ended = order(&bed, Plan { answer, pays: None, ..APPROVED }).await;
+        let invoice::Output::Refused(refused) = ended.run.output() else { unreachable!("{:?}", ended.run) };
         assert_eq!((&*refused.decision, ended.days), (decision, days));
         assert_eq!(ended.calls, ["reserve", "release"]);
     }
 }
 
 /// A new edge needs a new order here.
-#[tokio::test(start_paused = true)]
-async fn these_orders_take_each_edge() {
+#[graph_test]
+async fn these_orders_take_each_edge(bed: TestBed) {
     let mut history = Vec::new();
     let unpaid = Plan { pays: None, ..APPROVED };
     for plan in [
@@ -165,7 +141,7 @@ async fn these_orders_take_each_edge() {
         Plan { answer: None, ..unpaid },
         Plan { is_sold_out: true, answer: None, ..unpaid },
     ] {
-        history.extend(order(plan).await.visits);
+        history.extend(order(&bed, plan).await.run.visits());
     }
     let edges = Edges::of(&invoice::PROGRAM);
     for edge in edges.fired(&history) {

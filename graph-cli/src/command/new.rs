@@ -134,7 +134,7 @@ fn signed(text: &str, key: &SecretKey) -> Result<String, Error> {
 fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
     let directory = std::path::absolute(&arguments.directory)?;
     let name = package_name(&directory)?;
-    let [runtime, compiler] = dependencies(arguments.from.as_deref())?;
+    let [runtime, testing, compiler] = dependencies(arguments.from.as_deref())?;
     let parent = directory.parent().unwrap_or(Path::new("/"));
     if fs::symlink_metadata(&directory).is_ok() {
         return Err(Error::new(format!("{} exists already", arguments.directory.display())));
@@ -152,7 +152,8 @@ fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
         }
     };
     let mut manifest = include_str!("../../templates/crate/manifest.toml").replace("{name}", &name);
-    manifest = manifest.replace("{runtime}", &runtime).replace("{compiler}", &compiler);
+    manifest = manifest.replace("{runtime}", &runtime).replace("{testing}", &testing);
+    manifest = manifest.replace("{compiler}", &compiler);
     if let Some(workspace) = workspace(parent) {
         manifest.push_str(&format!(
             "\n# A workspace of its own. To share that of {}, remove this and add the package to its members.\n[workspace]\n",
@@ -166,6 +167,7 @@ fn new_crate(arguments: &NewCrateArguments) -> CommandResult {
         (".gitignore", "/target\n/keys\n*.pem\n*.key\n*.db\n*.db-*\n".to_owned()),
         ("src/main.rs", include_str!("../../templates/crate/main.rs").to_owned()),
         ("graphs/greet.yaml", signed(include_str!("../../templates/crate/greet.yaml"), &key)?),
+        ("graphs/greet.test.yaml", include_str!("../../templates/crate/greet.test.yaml").to_owned()),
         ("graphs/tools/desk/greet.yaml", signed(include_str!("../../templates/crate/greet_tool.yaml"), &key)?),
         (&format!("graphs/keys/{}.toml", trusted.fingerprint), trusted.to_signed_toml(&key, SystemTime::now())),
     ];
@@ -214,20 +216,26 @@ fn package_name(directory: &Path) -> Result<String, Error> {
     Ok(name)
 }
 
-/// Returns the requirements on graph-runtime and graph-compiler, as a manifest states them.
-fn dependencies(from: Option<&Path>) -> Result<[String; 2], Error> {
+/// Returns the requirements on graph-runtime, on it with the feature for tests, and on graph-compiler, as a manifest states them.
+fn dependencies(from: Option<&Path>) -> Result<[String; 3], Error> {
+    const TESTING: &str = "features = [\"testing\"]";
     let version = env!("CARGO_PKG_VERSION");
-    let Some(from) = from else { return Ok([format!("\"{version}\""), format!("\"{version}\"")]) };
+    let Some(from) = from else {
+        let plain = format!("\"{version}\"");
+        return Ok([plain.clone(), format!("{{ version = {plain}, {TESTING} }}"), plain]);
+    };
     let from = from.canonicalize().map_err(|error| Error::file("find", from, &error))?;
-    let mut requirements = [String::new(), String::new()];
-    for (requirement, name) in requirements.iter_mut().zip(["graph-runtime", "graph-compiler"]) {
+    let mut requirements = [String::new(), String::new(), String::new()];
+    let wanted = [("graph-runtime", ""), ("graph-runtime", TESTING), ("graph-compiler", "")];
+    for (requirement, (name, features)) in requirements.iter_mut().zip(wanted) {
         let path = from.join(name);
         if !path.join(graph_compiler::MANIFEST).is_file() {
             return Err(Error::new(format!("{} holds no package {name}", from.display())));
         }
         // The escapes of a JSON string are those of a TOML string too.
         let path = serde_json::to_string(&path.to_string_lossy())?;
-        *requirement = format!("{{ path = {path}, version = \"{version}\" }}");
+        let features = if features.is_empty() { String::new() } else { format!(", {features}") };
+        *requirement = format!("{{ path = {path}, version = \"{version}\"{features} }}");
     }
     Ok(requirements)
 }

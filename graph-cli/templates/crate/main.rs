@@ -21,12 +21,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 #[cfg(test)]
 mod tests {
+    use graph_runtime::testing::{FakeScript, Fakes, TestBed, graph_test};
+
+    use super::greet::{Node, tools};
     use super::*;
 
-    #[tokio::test]
-    async fn a_person_is_greeted_by_name() {
-        let runtime = Runtime::builder().grant("rye.execute.tool.desk.greet").unwrap().build().unwrap();
-        let run = runtime.start(Greet::new(Desk), greet::Inputs { name: "Bo".into() }).await.unwrap();
-        assert_eq!(run.await.unwrap().output.text, "Hello, Bo!");
+    #[graph_test]
+    async fn a_person_is_greeted_by_name(bed: TestBed) {
+        let greeting = greet::DeskGreetResult { text: "Hello, Bo!".into() };
+        let desk = Fakes::new().on(tools::DESK_GREET, FakeScript::returns(greeting));
+        let run = bed.run(Greet::new(desk.clone()), greet::Inputs { name: "Bo".into() }).await;
+        run.assert_path([Node::Greet, Node::Done]).assert_calls(&desk, ["desk/greet"]);
+        assert_eq!(run.output().text, "Hello, Bo!");
+        assert_eq!(desk.calls_of(tools::DESK_GREET)[0].name, "Bo");
     }
 }

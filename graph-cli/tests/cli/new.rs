@@ -41,6 +41,9 @@ fn a_new_crate_compiles_runs_and_passes_its_test() {
     assert!(passed && out.contains("1 passed"), "{out}{err}");
     let ran = place.ran(place.command(&["check"]).current_dir(place.path("hello")).output().unwrap());
     assert_eq!((ran.code, ran.out.as_str()), (0, "checked 1 graph: no errors\n"), "{}", ran.err);
+    let ran = place
+        .ran(place.command(&["coverage", "--fail-under", "100"]).current_dir(place.path("hello")).output().unwrap());
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
 }
 
 #[test]
@@ -51,7 +54,12 @@ fn a_new_crate_takes_the_key_and_the_registry() {
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert_eq!(ran.out, "made the package hello-2 in inside/hello-2: `cd inside/hello-2 && cargo run`\n");
     let manifest = place.read("inside/hello-2/Cargo.toml");
-    assert!(manifest.contains("graph-runtime = \"0.1.0\"\n") && manifest.ends_with("[workspace]\n"), "{manifest}");
+    assert!(
+        manifest.contains("graph-runtime = \"0.1.0\"\n")
+            && manifest.contains("graph-runtime = { version = \"0.1.0\", features = [\"testing\"] }\n")
+            && manifest.ends_with("[workspace]\n"),
+        "{manifest}"
+    );
     let graph = place.read("inside/hello-2/graphs/greet.yaml");
     assert!(graph.lines().next().unwrap().ends_with(&place.fingerprint()), "{graph}");
     assert!(fs::read_dir(place.path("inside")).unwrap().count() == 1, "nothing else is left");

@@ -116,6 +116,61 @@ fn an_answer_that_no_call_gets_fails_the_case_unless_it_may_stay_unused() {
 }
 
 #[test]
+fn a_failed_case_says_what_led_the_run_elsewhere_and_which_answers_came_too_late() {
+    let graph = format!(
+        "{HEAD}permissions: [rye.execute.tool.shop.pay]
+config:
+  start: ask
+  nodes:
+    ask:
+      type: interrupt
+      payload: {{ what: pay }}
+      result_schema: {{ type: object, properties: {{ decision: {{ enum: [pay, refuse] }} }}, required: [decision] }}
+      timeout: 3d
+      on_timeout: expired
+      next: {{ by: result.decision, to: {{ pay: pay, refuse: expired }} }}
+    pay:
+      action: {{ item_id: shop/pay, params: {{ cents: 1 }} }}
+      next: paid
+      on_error: failed
+    paid: {{ type: return, output: {{ end: paid }} }}
+    failed: {{ type: return, output: {{ end: failed }} }}
+    expired: {{ type: return, output: {{ end: expired }} }}
+"
+    );
+    let tree = Tree::new(&[("ask.yaml", &graph), ("tools/shop/pay.yaml", PAY)]);
+    let case = |fields: &str, path: &str| {
+        let head = "cases:\n  - name: one\n    tools: { shop/pay: { fails: closed } }\n    unused: allowed\n";
+        let expect = format!("    expect: {{ path: [{path}], output: {{ end: paid }} }}\n");
+        let text = format!("{head}{expect}{fields}");
+        tree.write("ask.test.yaml", &text);
+        let allowed = said(&tree.test("ask.yaml"));
+        tree.write("ask.test.yaml", &text.replace("    unused: allowed\n", ""));
+        let all = said(&tree.test("ask.yaml"));
+        (allowed, all.into_iter().filter(|one| one.contains("answers: ")).collect::<Vec<_>>())
+    };
+    let (found, unused) = case("", "ask, pay, paid");
+    assert_eq!(
+        found,
+        [
+            "5:27 expect.path: the run went another way at visit 2: to `expired` and not to `pay` (nobody answered `ask` in time)",
+            "5:47 expect.output: the output is another one",
+        ]
+    );
+    assert_eq!(unused, [""; 0]);
+    let answer = "{ to: ask, answer: { decision: pay } }";
+    let (found, unused) = case(&format!("    answers: [{answer}, {answer}]\n"), "ask, pay, paid");
+    assert_eq!(
+        found[0],
+        "5:32 expect.path: the run went another way at visit 3: to `failed` and not to `paid` (node `pay` failed: closed)"
+    );
+    assert_eq!(unused, ["5:55 answers: answer 2 of people was not used: `ask` asked once"]);
+    let late = "    answers: [{ to: ask, after: 4d, answer: { decision: pay } }]\n";
+    let (_, unused) = case(late, "ask, expired");
+    assert_eq!(unused, ["5:15 answers: answer 1 of people came too late: the question of `ask` was over before"]);
+}
+
+#[test]
 fn a_run_that_fails_fails_a_case_that_does_not_expect_it() {
     let tree = order();
     let graph = std::fs::read_to_string(tree.path("graphs/order.yaml")).unwrap();

@@ -83,7 +83,10 @@ pub fn said(report: &FileReport) -> Vec<String> {
             .collect(),
         Ok(cases) => {
             let failures = cases.iter().flat_map(|case| &case.failures);
-            failures.map(|one| format!("{}:{} {}: {}", one.line, one.column, one.what, one.message)).collect()
+            let note = |note: &Option<String>| note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
+            let shown = failures
+                .map(|one| format!("{}:{} {}: {}{}", one.line, one.column, one.what, one.message, note(&one.note)));
+            shown.collect()
         }
     }
 }

@@ -32,12 +32,15 @@ fn line(file: &str, case: &CaseReport) {
 }
 
 fn show(file: &str, failure: &CaseFailure) {
-    let CaseFailure { message, line, column, difference, help, .. } = failure;
+    let CaseFailure { message, line, column, difference, note, help, .. } = failure;
     out!("      {file}:{line}:{column}: {}", plain(message));
     match difference {
         Some(CaseDifference::Names { expected, found }) => names(expected, found),
         Some(CaseDifference::Values { expected, found }) => values(expected, found),
         None => {}
+    }
+    if let Some(note) = note {
+        out!("        note: {}", plain(note));
     }
     if let Some(help) = help {
         out!("        help: {}", plain(help));
