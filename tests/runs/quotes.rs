@@ -6,15 +6,9 @@ use std::time::Duration;
 use graph_runtime::machine::{Reducer, TopologyOf, TypedGraph};
 use graph_runtime::observer::Event;
 use graph_runtime::record::{Entry, Record};
+use graph_runtime::testing::{FakeAnswer, FakeScript, Fakes};
 use graph_runtime::{ActionError, Call, MemoryStore, Observer, RunId, Runtime, SecretKey, Status, Store, audit};
 use state_graphs::{CarrierQuotes, carrier_quotes};
-
-/// Carriers that answer after as many milliseconds as this says; `None` for one that is out of order.
-struct Carriers {
-    waits: [(&'static str, Option<u64>); 3],
-    /// The carriers whose calls were dropped before they returned.
-    dropped: Arc<Mutex<Vec<String>>>,
-}
 
 /// Notes its carrier if it is dropped before the call returned.
 struct UntilReturned(String, Arc<Mutex<Vec<String>>>, bool);
@@ -27,23 +21,22 @@ impl Drop for UntilReturned {
     }
 }
 
-impl carrier_quotes::Actions for Carriers {
-    async fn carriers_quote(
-        &self,
-        _: &Call,
-        params: carrier_quotes::CarriersQuote,
-    ) -> Result<carrier_quotes::CarriersQuoteResult, ActionError> {
-        let (_, wait) = self.waits.iter().find(|(name, _)| *name == params.carrier).unwrap();
-        let mut guard = UntilReturned(params.carrier.clone(), Arc::clone(&self.dropped), false);
-        tokio::time::sleep(Duration::from_millis(wait.unwrap_or(1))).await;
-        guard.2 = true;
-        match wait {
-            Some(wait) => {
-                Ok(carrier_quotes::CarriersQuoteResult { cents: 1_000 - i64::try_from(*wait).unwrap(), days: 3 })
-            }
-            None => Err(ActionError::permanent("it is out of order")),
+/// Carriers that answer after as many milliseconds as this says; `None` for one that is out of order. `dropped` gets the carriers whose
+/// calls were dropped before they returned.
+fn carriers(waits: [(&'static str, Option<u64>); 3], dropped: &Arc<Mutex<Vec<String>>>) -> Fakes {
+    let dropped = Arc::clone(dropped);
+    let quote = move |_: &Call, params: carrier_quotes::CarriersQuote| {
+        let (_, wait) = *waits.iter().find(|(name, _)| *name == params.carrier).unwrap();
+        let guard = UntilReturned(params.carrier, Arc::clone(&dropped), false);
+        async move {
+            let mut guard = guard;
+            tokio::time::sleep(Duration::from_millis(wait.unwrap_or(1))).await;
+            guard.2 = true;
+            let wait = wait.ok_or_else(|| ActionError::permanent("it is out of order"))?;
+            Ok(carrier_quotes::CarriersQuoteResult { cents: 1_000 - i64::try_from(wait).unwrap(), days: 3 })
         }
-    }
+    };
+    Fakes::new().on(carrier_quotes::tools::CARRIERS_QUOTE, FakeScript::always(FakeAnswer::with_async(quote)))
 }
 
 /// Notes the nodes whose visits were cancelled.
@@ -72,7 +65,7 @@ async fn ran(waits: [(&'static str, Option<u64>); 3]) -> Ran {
     let runtime = Runtime::builder().grant("rye.execute.tool.carriers.*").unwrap().observer(Arc::clone(&cancelled));
     let runtime = runtime.store(store.clone()).sign_with(key.clone()).build().unwrap();
     let dropped = Arc::default();
-    let graph = CarrierQuotes::new(Carriers { waits, dropped: Arc::clone(&dropped) });
+    let graph = CarrierQuotes::new(carriers(waits, &dropped));
     let run = runtime.start_as(id.clone(), graph.clone(), carrier_quotes::Inputs { grams: 500 }).await.unwrap();
     let finished = tokio::time::timeout(Duration::from_secs(60), run).await.unwrap().unwrap();
     let records = store.load(&id).await.unwrap();
@@ -123,8 +116,8 @@ async fn too_few_carriers_decide_as_soon_as_it_is_sure() {
 #[test]
 fn the_topology_shows_the_start_and_the_quorum() {
     use carrier_quotes::Node;
-    let graph = CarrierQuotes::new(Carriers { waits: [("a", None); 3], dropped: Arc::default() });
-    let topology: TopologyOf<CarrierQuotes<Carriers>> = graph.topology();
+    let graph = CarrierQuotes::new(Fakes::new());
+    let topology: TopologyOf<CarrierQuotes<Fakes>> = graph.topology();
     let carriers = [Node::North, Node::Post, Node::Swift];
     assert_eq!(topology.start, carriers);
     assert_eq!(topology.nodes.iter().map(|place| place.node).collect::<Vec<_>>(), Node::ALL);

@@ -2,7 +2,7 @@
 //! the runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::record::Visit;
@@ -225,32 +225,25 @@ async fn parties_that_never_agree_are_stopped() {
     assert_eq!(parties.calls().len(), 20);
 }
 
-/// Shops: `busy` answers the second time, `slow` never does, and `gone` does not exist.
-#[derive(Clone, Default)]
-struct Shops {
-    calls: Arc<Mutex<Vec<String>>>,
-    live: Arc<AtomicUsize>,
-    most: Arc<AtomicUsize>,
-}
-
-impl price_check::Actions for Shops {
-    async fn market_quote(&self, _: &Call, params: MarketQuote) -> Result<MarketQuoteResult, ActionError> {
-        let calls = {
-            let mut calls = self.calls.lock().unwrap();
-            calls.push(params.shop.clone());
-            calls.iter().filter(|shop| **shop == params.shop).count()
-        };
-        match params.shop.as_str() {
-            "slow" => std::future::pending().await,
-            "gone" => return Err(ActionError::permanent("there is no such shop")),
-            "busy" if calls == 1 => return Err(ActionError::transient("busy")),
-            _ => {}
+/// Shops: `busy` answers the second time, `slow` never does, and `gone` does not exist. Notes how many calls are in progress at a time.
+fn shops(most: &Arc<AtomicUsize>) -> Fakes {
+    let (live, most) = (Arc::new(AtomicUsize::new(0)), Arc::clone(most));
+    let quote = move |call: &Call, MarketQuote { shop, .. }: MarketQuote| {
+        let (attempt, live, most) = (call.attempt(), Arc::clone(&live), Arc::clone(&most));
+        async move {
+            match shop.as_str() {
+                "slow" => std::future::pending().await,
+                "gone" => return Err(ActionError::permanent("there is no such shop")),
+                "busy" if attempt == 1 => return Err(ActionError::transient("busy")),
+                _ => {}
+            }
+            most.fetch_max(live.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            live.fetch_sub(1, Ordering::Relaxed);
+            Ok(MarketQuoteResult { shop, price_cents: 450 })
         }
-        self.most.fetch_max(self.live.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        tokio::task::yield_now().await;
-        self.live.fetch_sub(1, Ordering::Relaxed);
-        Ok(MarketQuoteResult { shop: params.shop, price_cents: 450 })
-    }
+    };
+    Fakes::new().on(price_check::tools::MARKET_QUOTE, FakeScript::always(FakeAnswer::with_async(quote)))
 }
 
 #[tokio::test]
@@ -258,7 +251,8 @@ async fn quotes_and_failures_keep_the_positions_of_their_offers() {
     let asked = ["a", "busy", "gone", "slow", "b", "c", "d", "e", "f", "g"];
     let offer = |shop: &&str| price_check::InputsOffersItem { shop: (*shop).into(), article: "tea".into() };
     let inputs = price_check::Inputs { offers: asked.iter().map(offer).collect() };
-    let shops = Shops::default();
+    let most = Arc::default();
+    let shops = shops(&most);
     let clock = Arc::new(ManualClock::at(SystemTime::UNIX_EPOCH));
     let runtime = builder().clock(Arc::clone(&clock) as _).build().unwrap();
     let mut run = runtime.start(PriceCheck::new(shops.clone()), inputs).await.unwrap().into_future();
@@ -279,9 +273,10 @@ async fn quotes_and_failures_keep_the_positions_of_their_offers() {
     assert_eq!(shown, expected);
     assert_eq!(finished.output.quotes[2].status.as_deref(), Some("error"));
     assert_eq!(finished.output.quotes[1].price_cents, Some(450));
-    let count = |shop: &str| shops.calls.lock().unwrap().iter().filter(|called| *called == shop).count();
+    let calls = shops.calls_of(price_check::tools::MARKET_QUOTE);
+    let count = |shop: &str| calls.iter().filter(|call| call.shop == shop).count();
     assert_eq!((count("a"), count("busy"), count("gone"), count("slow")), (1, 2, 1, 3));
-    let most = shops.most.load(Ordering::Relaxed);
+    let most = most.load(Ordering::Relaxed);
     assert!((2..=4).contains(&most), "{most} at a time");
     assert_eq!(finished.status, Status::CompletedWithErrors);
     let errors: Vec<_> = finished.errors.iter().map(|error| error.error.as_str()).collect();

@@ -228,7 +228,7 @@ pub fn fake<R, P: AsView, V: FromValue>(
         }
         match reply(&call, plain) {
             Ok(answer) => {
-                let value = answer?;
+                let value = answer.await?;
                 V::from_value(value)
                     .map_err(|error| misfit(format!("the scripted result of `{tool}` does not fit: {error}")))
             }

@@ -1,17 +1,22 @@
 //! Scripts: what a tool answers, call by call.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use graph_engine::{ActionError, Call};
 use graph_model::value::{AsView, FromValue, Mismatch, Value};
 
+/// The future of a result.
+type FakeFuture<R> = Pin<Box<dyn Future<Output = Result<R, ActionError>> + Send>>;
+
 /// A function that answers a call, or whose parameters are of another type.
-pub(crate) type FakeReply = Arc<dyn Fn(&Call, Value) -> Result<Result<Value, ActionError>, Mismatch> + Send + Sync>;
+pub(crate) type FakeReply = Arc<dyn Fn(&Call, Value) -> Result<FakeFuture<Value>, Mismatch> + Send + Sync>;
 
 /// A function that answers a call, with the types of the tool.
-type TypedFakeReply<P, R> = Arc<dyn Fn(&Call, P) -> Result<R, ActionError> + Send + Sync>;
+type TypedFakeReply<P, R> = Arc<dyn Fn(&Call, P) -> FakeFuture<R> + Send + Sync>;
 
 /// One answer of a tool whose parameters are `P` and whose result is `R`.
 pub struct FakeAnswer<P, R> {
@@ -29,26 +34,61 @@ impl<P, R> FakeAnswer<P, R> {
     }
 
     /// The tool fails, and the failure is permanent.
-    pub fn fails(message: impl Into<String>) -> Self {
+    pub fn fails(message: impl Into<String>) -> Self
+    where
+        R: Send + 'static,
+    {
         let message = message.into();
         Self::with(move |_, _| Err(ActionError::permanent(message.clone())))
     }
 
     /// The tool fails, and may succeed if it is called again.
-    pub fn fails_once_more(message: impl Into<String>) -> Self {
+    pub fn fails_once_more(message: impl Into<String>) -> Self
+    where
+        R: Send + 'static,
+    {
         let message = message.into();
         Self::with(move |_, _| Err(ActionError::transient(message.clone())))
     }
 
     /// The tool asks people, and shows them a value. The call that follows their answer gets the next answer of the script.
-    pub fn asks(payload: impl Into<Value>) -> Self {
+    pub fn asks(payload: impl Into<Value>) -> Self
+    where
+        R: Send + 'static,
+    {
         let payload = payload.into();
         Self::with(move |_, _| Err(ActionError::interrupt(payload.clone())))
     }
 
     /// The tool answers as a function says. A panic in it fails the node, and not the test.
-    pub fn with(reply: impl Fn(&Call, P) -> Result<R, ActionError> + Send + Sync + 'static) -> Self {
-        Self { reply: Arc::new(reply), delay: Duration::ZERO }
+    pub fn with(reply: impl Fn(&Call, P) -> Result<R, ActionError> + Send + Sync + 'static) -> Self
+    where
+        R: Send + 'static,
+    {
+        Self::with_async(move |call, params| std::future::ready(reply(call, params)))
+    }
+
+    /// The tool answers as an `async` function says, which can wait for anything. A panic in it fails the node, and not the test.
+    ///
+    /// ```
+    /// use graph_engine::ActionError;
+    /// use graph_testkit::FakeAnswer;
+    ///
+    /// // A tool that does not return, and is told when nobody waits for it any more.
+    /// let hangs: FakeAnswer<String, i64> = FakeAnswer::with_async(|call, _| {
+    ///     let call = call.clone();
+    ///     async move {
+    ///         call.cancelled().await;
+    ///         Err(ActionError::permanent("nobody waits for it"))
+    ///     }
+    /// });
+    /// # drop(hangs);
+    /// ```
+    pub fn with_async<F>(reply: impl Fn(&Call, P) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<R, ActionError>> + Send + 'static,
+    {
+        Self { reply: Arc::new(move |call, params| Box::pin(reply(call, params))), delay: Duration::ZERO }
     }
 
     /// Lets the tool take some time, by tokio's clock.
@@ -134,7 +174,7 @@ impl ErasedScript {
         let answers = script.answers.into_iter().map(|answer| {
             let reply: FakeReply = Arc::new(move |call, params| {
                 let answered = (answer.reply)(call, P::from_value(params)?);
-                Ok(answered.map(|result| result.view().to_plain_value()))
+                Ok(Box::pin(async move { answered.await.map(|result| result.view().to_plain_value()) }))
             });
             (reply, answer.delay)
         });
