@@ -1,5 +1,6 @@
 //! A tree of graphs on disk: its trusted keys, its contracts, and the stages that a file passes through.
 
+mod agents;
 mod clashes;
 mod nesting;
 mod offered;
@@ -31,6 +32,7 @@ use crate::files::{FileWalk, find_graphs, find_signed, is_there, walk};
 use crate::graph::{CheckedGraph, Interface, TypedTool};
 use crate::items::{Items, Reachable};
 use crate::parallel;
+pub use agents::find_agents;
 pub(crate) use clashes::clash;
 use nesting::Nesting;
 pub use offered::{Offered, OfferedKind};
@@ -39,7 +41,7 @@ use settings::{Effective, SettingsFiles};
 /// The directory of a tree that holds its trusted keys.
 const KEYS: &str = "keys";
 /// The directory of a tree that holds its tools' contracts.
-const TOOLS: &str = "tools";
+pub(crate) const TOOLS: &str = "tools";
 
 /// A tree of graphs: the directory with `keys`, `tools`, and the graphs.
 #[derive(Debug)]
@@ -363,11 +365,14 @@ impl Project {
         let again = || tree::read_again(source, &yaml);
         let (disagreement, (mut examined, read)) = parallel::both(again, || {
             let diagnostics = &mut examined.diagnostics;
-            let Some(definition) = definition::parse(origin, &yaml, diagnostics) else { return (examined, None) };
+            let Ok(meant) = self.meant(source, &yaml, diagnostics) else { return (examined, None) };
+            let yaml = meant.as_ref().map_or(&yaml, |meant| &meant.graph);
+            let Some(definition) = definition::parse(origin, yaml, diagnostics) else { return (examined, None) };
             examined.inner = self.inside(definition.executed());
             let caller = &definition.source().path;
             let ids: BTreeSet<&ItemId> = definition.executed().into_iter().chain(definition.functions()).collect();
             let (mut items, mut contracts) = self.items(&ids, caller, &examined.inner, is_review, diagnostics);
+            items.contracts.extend(meant.as_ref().and_then(|meant| meant.model.clone()));
             let (reachable, files) = self.reachable(&definition, is_review, diagnostics);
             items.reachable = reachable;
             items.behind = self.behind(&definition, &ids, is_review);
@@ -439,19 +444,22 @@ impl Project {
             (Items { inner, shared, roles, are_for_review: is_review, ..Items::default() }, Vec::new());
         for (id, found) in ids.iter().zip(parallel::map(&ids, |id| self.found_contract(id, is_review))) {
             let graphs = self.graphs_called(id);
-            if let ([graph], None, None) = (graphs.as_slice(), &found.contract, &found.file) {
+            // An agent is the graph that its contract means.
+            let (contract, file) =
+                if found.is_agent() { (None, None) } else { (found.contract.as_ref(), found.file.as_ref()) };
+            if let ([graph], None, None) = (graphs.as_slice(), contract, file) {
                 items.graphs.insert((*id).clone(), self.nested(graph, caller));
             } else if !graphs.is_empty() {
-                let names = graphs.iter().chain(&found.file).map(|file| display_name(&self.package, file));
-                let built_in = found.contract.as_ref().filter(|_| found.file.is_none());
+                let names = graphs.iter().chain(file).map(|file| display_name(&self.package, file));
+                let built_in = contract.filter(|_| file.is_none());
                 let names = names.chain(built_in.map(|contract| contract.source.name.clone()));
                 items.ambiguous.insert((*id).clone(), names.collect());
             }
-            if graphs.is_empty() && found.contract.is_none() && found.file.is_none() {
+            if graphs.is_empty() && contract.is_none() && file.is_none() {
                 diagnostics.extend(self.unclear(id));
                 items.similar.extend(self.similar(id).map(|similar| ((*id).clone(), similar)));
             }
-            items.contracts.extend(found.contract.iter().map(|contract| ((*id).clone(), Arc::clone(contract))));
+            items.contracts.extend(contract.map(|contract| ((*id).clone(), Arc::clone(contract))));
             files.extend(found.file.clone());
             diagnostics.append(&found.diagnostics);
         }
@@ -610,6 +618,9 @@ impl Project {
     pub fn resolve(&self, id: &ItemId) -> Result<Resolved, String> {
         let found = self.found_contract(id, false);
         let graphs = self.graphs_called(id);
+        if let ([agent], true) = (graphs.as_slice(), found.is_agent()) {
+            return Ok(Resolved::Graph(agent.clone()));
+        }
         let of_file = found.file.as_ref().map(|file| display_name(&self.package, file));
         if graphs.len() > 1 || (!graphs.is_empty() && (of_file.is_some() || found.contract.is_some())) {
             let files = graphs.iter().map(|file| display_name(&self.package, file)).chain(of_file);
@@ -727,6 +738,13 @@ struct FoundContract {
     /// The tree's own file.
     file: Option<PathBuf>,
     diagnostics: Diagnostics,
+}
+
+impl FoundContract {
+    /// Whether it is that of an agent.
+    fn is_agent(&self) -> bool {
+        self.contract.as_ref().is_some_and(|contract| contract.agent().is_some())
+    }
 }
 
 /// Whether a directory is a tree: it has `keys`. If that cannot be determined, it counts as a tree, so that no other

@@ -1,8 +1,8 @@
 //! The graphs of the examples, with tools that follow a script: their paths, the results of each visit, and the ends of
 //! the runs.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use graph_runtime::record::Visit;

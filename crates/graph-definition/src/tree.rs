@@ -96,6 +96,13 @@ pub struct YamlFile {
     clean: bool,
 }
 
+impl YamlFile {
+    /// The same file with another value: what it means.
+    pub(crate) fn with_root(&self, root: YamlTree) -> Self {
+        Self { root, is_whole: self.is_whole, clean: self.clean }
+    }
+}
+
 impl YamlTree {
     /// Returns the value without places.
     pub fn to_value(&self) -> Value {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-#[cfg(feature = "files")]
 use std::sync::Arc;
 
 #[cfg(feature = "files")]
@@ -11,6 +10,8 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 
 use graph_engine::{BuildError, ToolSettings};
+
+use crate::model::ModelTurns;
 
 /// The permissions that a program gives to the built-in tools; anything not named here is refused.
 ///
@@ -42,6 +43,7 @@ pub struct ToolConfig {
     programs: Option<PathBuf>,
     #[cfg(feature = "http")]
     http: super::HttpPolicy,
+    agents: Option<Arc<dyn ModelTurns>>,
 }
 
 impl ToolSettings for ToolConfig {
@@ -70,7 +72,20 @@ impl ToolConfig {
             programs: None,
             #[cfg(feature = "http")]
             http: super::HttpPolicy::new(),
+            agents: None,
         }
+    }
+
+    /// Lets agents ask models: contracts with `tool_type: agent`. The crate `graph-agents` has what answers.
+    #[must_use]
+    pub fn agents(mut self, turns: impl ModelTurns) -> Self {
+        self.agents = Some(Arc::new(turns));
+        self
+    }
+
+    /// Returns what asks the models of agents, if the program has it.
+    pub(crate) fn model_turns(&self) -> Option<&dyn ModelTurns> {
+        self.agents.as_deref()
     }
 
     /// Allows the file tools (`rye/file-system/…`) to work below `directory`, and nowhere else.

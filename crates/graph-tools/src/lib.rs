@@ -14,6 +14,7 @@ mod exec;
 mod files;
 #[cfg(feature = "http")]
 mod http;
+mod model;
 #[cfg(unix)]
 mod process;
 #[cfg(unix)]
@@ -31,6 +32,7 @@ use graph_model::value::{Mismatch, View};
 pub use config::ToolConfig;
 #[cfg(feature = "http")]
 pub use http::{BadHost, HttpPolicy};
+pub use model::{ModelTurn, ModelTurns};
 
 use std::sync::LazyLock;
 
@@ -38,7 +40,8 @@ use graph_engine::ActionError;
 use graph_engine::Call;
 
 /// The ids of the built-in tools, including those that this system or the enabled features lack.
-pub const BUILTIN_IDS: [&str; 6] = [
+pub const BUILTIN_IDS: [&str; 7] = [
+    "rye/agent/model",
     "rye/bash",
     "rye/exec",
     "rye/file-system/list",
@@ -120,6 +123,7 @@ pub async fn perform_subprocess(_: &Subprocess, _: &Call, _: Value) -> Result<Va
 
 pub(crate) async fn perform(id: &str, call: &Call, params: Value) -> Result<Value, ActionError> {
     match id {
+        "rye/agent/model" => model::perform(call, params).await,
         #[cfg(unix)]
         "rye/bash" => bash::perform(call, params).await,
         #[cfg(unix)]

@@ -163,7 +163,8 @@ impl Project {
     pub(super) fn graphs_called(&self, id: &ItemId) -> Vec<PathBuf> {
         let stem = id.as_str().rsplit('/').next().unwrap_or_default();
         let candidates = self.graph_files().get(stem).map_or(&[][..], Vec::as_slice);
-        candidates.iter().filter(|path| self.head(path).id.as_deref() == Some(id.as_str())).cloned().collect()
+        let graphs = candidates.iter().filter(|path| self.head(path).id.as_deref() == Some(id.as_str())).cloned();
+        graphs.chain(self.agent_called(id)).collect()
     }
 
     /// Reports the files whose name fits the graph `id` but whose own id cannot be determined.
@@ -233,6 +234,8 @@ impl Project {
         let Some(yaml) = tree::parse(&source, &mut ignored) else {
             return Head { problems: ignored.in_order(&source.name), ..nothing };
         };
+        let meant = self.meant(&source, &yaml, &mut Diagnostics::new());
+        let yaml = meant.ok().flatten().map_or(yaml, |meant| meant.graph);
         // The id in an unverified file decides only which file an error is about.
         let unverified = Head { id: definition::id_of(&source, &yaml), ..nothing };
         let origin = match verify(&source, &self.ring) {

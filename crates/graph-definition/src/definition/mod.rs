@@ -4,6 +4,7 @@
 //! patterns. Later stages check whether the parts fit together.
 
 pub(crate) mod action;
+pub mod agent;
 pub(crate) mod channel;
 pub(crate) mod condition;
 pub(crate) mod conduct;
@@ -31,6 +32,7 @@ use graph_model::subprocess::Subprocess;
 use graph_model::value::Value;
 
 pub use action::{CallDefinition, CalledItem};
+pub use agent::{AgentContract, AgentLimits, AgentTool};
 pub use channel::ChannelDefinition;
 pub use condition::{TestDefinition, program_condition};
 pub use conduct::Conduct;
@@ -121,6 +123,8 @@ pub struct Contract {
     pub description: Option<String>,
     /// Its parameters: an object. Those of a reducer may be any value.
     pub params: ValueSchema,
+    /// The schema of its parameters, as the file has it.
+    pub written: Value,
     /// Its result.
     pub result: Option<ValueSchema>,
 }
@@ -134,6 +138,8 @@ pub enum ContractKind {
     Builtin,
     /// A program of its own, which the runtime starts.
     Subprocess(Subprocess),
+    /// An agent: a model, which calls tools.
+    Agent(Box<AgentContract>),
     /// None: it is no tool, but a function of the program that combines the writes to channels. The parameters are one write,
     /// and the result is the value of a channel.
     Reducer,
@@ -154,7 +160,15 @@ impl Contract {
     pub fn subprocess(&self) -> Option<&Subprocess> {
         match &self.by {
             ContractKind::Subprocess(spec) => Some(spec),
-            ContractKind::Rust | ContractKind::Builtin | ContractKind::Reducer => None,
+            ContractKind::Rust | ContractKind::Builtin | ContractKind::Agent(_) | ContractKind::Reducer => None,
+        }
+    }
+
+    /// Returns how it works, if it is an agent.
+    pub fn agent(&self) -> Option<&AgentContract> {
+        match &self.by {
+            ContractKind::Agent(agent) => Some(agent),
+            _ => None,
         }
     }
 }
@@ -473,7 +487,7 @@ fn no_templates(reader: &mut DefinitionReader<'_>, tree: &YamlTree) {
 }
 
 /// The values of `tool_type` in a contract.
-pub const CONTRACTS: [&str; 4] = ["rust", "builtin", "subprocess", "reducer"];
+pub const CONTRACTS: [&str; 5] = ["rust", "builtin", "subprocess", "agent", "reducer"];
 
 /// Reads the contract of a reducer, which has both schemas.
 fn reducer_contract(
@@ -488,7 +502,8 @@ fn reducer_contract(
     // The function receives a write and returns a value: neither has defaults or sinks.
     let params = schema::parse(reader, write?, SchemaOwner::Result)?;
     let result = schema::parse(reader, value?, SchemaOwner::Result)?;
-    Some(Contract { source: Arc::clone(source), by: ContractKind::Reducer, description, params, result: Some(result) })
+    let (source, written) = (Arc::clone(source), Value::Null);
+    Some(Contract { source, by: ContractKind::Reducer, description, params, written, result: Some(result) })
 }
 
 /// Reads a verified contract.
@@ -521,6 +536,13 @@ pub fn parse_trusted_contract(
             .required(&fields, "a contract of a subprocess", "config")
             .and_then(|tree| subprocess::parse(&mut reader, tree))
             .map(ContractKind::Subprocess),
+        "agent" => {
+            let answer = reader.required(&fields, "a contract of an agent", "result_schema").map(YamlTree::to_value);
+            reader
+                .required(&fields, "a contract of an agent", "config")
+                .and_then(|tree| agent::parse(&mut reader, tree, answer.unwrap_or_default()))
+                .map(|agent| ContractKind::Agent(Box::new(agent)))
+        }
         "reducer" => Some(ContractKind::Reducer),
         other => {
             let place = SourcePlace::new(source, tool_type.span);
@@ -529,7 +551,7 @@ pub fn parse_trusted_contract(
                 .error(
                     code::BAD_CONTRACT,
                     place,
-                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess` or `reducer`, not `{other}`"),
+                    format!("`tool_type` of a contract is `rust`, `builtin`, `subprocess`, `agent` or `reducer`, not `{other}`"),
                 )
                 .note(format!("this file is the contract of `{id}`"))
                 .suggest(other, CONTRACTS);
@@ -548,5 +570,7 @@ pub fn parse_trusted_contract(
         Some(tree) => Some(schema::parse(&mut reader, tree, SchemaOwner::Result)?),
         None => None,
     };
-    Some(Contract { source: Arc::clone(source), by: by?, description, params, result })
+    let written = fields.get("config_schema").map(YamlTree::to_value);
+    let written = written.unwrap_or_else(|| serde_json::json!({ "type": "object" }));
+    Some(Contract { source: Arc::clone(source), by: by?, description, params, written, result })
 }

@@ -1,0 +1,302 @@
+//! One turn of an agent: the prompt, the reply, the calls and the answer in it, and what it cost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use graph_engine::{ActionError, Call};
+use graph_items::{Directive, Spaces};
+use graph_model::name::ItemId;
+use graph_model::program::ItemType;
+use graph_model::value::{Map, Value};
+use graph_tools::{ModelTurn, ModelTurns};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::model::{Model, ModelCall, ModelMessage, ModelReply, ModelRequest, ModelTool, Price, Usage};
+use crate::names::{ANSWER, names};
+use crate::prompt;
+use crate::talk::{Said, SaidCall};
+
+/// How many calls of one reply are made.
+const MOST_CALLS: usize = 32;
+
+/// How many letters of a wrong answer's mistakes the model is shown.
+const MOST_PROBLEMS: usize = 2_000;
+
+/// The models of a program, by the tiers that contracts of agents name, and the spaces of its directives.
+///
+/// ```
+/// use graph_agents::Agents;
+/// use graph_items::Spaces;
+/// use graph_tools::ToolConfig;
+/// # use graph_agents::{Model, ModelFuture, ModelReply, ModelRequest};
+/// # #[derive(Debug)]
+/// # struct Chat;
+/// # impl Model for Chat {
+/// #     fn reply<'a>(&'a self, _: ModelRequest, _: &'a (dyn Fn(&str) + Send + Sync)) -> ModelFuture<'a> {
+/// #         Box::pin(async { Ok(ModelReply::default()) })
+/// #     }
+/// # }
+///
+/// let agents = Agents::new(Spaces::at(".")).tier("general", Chat);
+/// let tools = ToolConfig::new().agents(agents);
+/// # drop(tools);
+/// ```
+#[derive(Clone)]
+pub struct Agents {
+    spaces: Arc<Spaces>,
+    tiers: BTreeMap<String, Arc<dyn Model>>,
+}
+
+impl Agents {
+    /// Agents that follow the directives of some spaces, and have no model yet.
+    pub fn new(spaces: Spaces) -> Self {
+        Self { spaces: Arc::new(spaces), tiers: BTreeMap::new() }
+    }
+
+    /// Sets the model of a tier.
+    #[must_use]
+    pub fn tier(mut self, tier: impl Into<String>, model: impl Model) -> Self {
+        self.tiers.insert(tier.into(), Arc::new(model));
+        self
+    }
+
+    async fn turn(&self, call: &Call, request: Value) -> Result<Value, ActionError> {
+        let request: TurnRequest = serde_json::from_value(request)
+            .map_err(|error| ActionError::permanent(format!("the agent's graph asks its model wrongly: {error}")))?;
+        let model = self.tiers.get(&request.tier).ok_or_else(|| {
+            let known: Vec<&str> = self.tiers.keys().map(String::as_str).collect();
+            let known =
+                if known.is_empty() { "it has no model".to_owned() } else { format!("it has {}", known.join(", ")) };
+            ActionError::permanent(format!("the program has no model of the tier `{}`: {known}", request.tier))
+        })?;
+        let left = request.left(model.price())?;
+        let directive = self.directive(&request)?;
+        let talk = Said::read(request.talk.clone())
+            .map_err(|error| ActionError::permanent(format!("the talk of the agent cannot be read: {error}")))?;
+        let names = names(request.tools.iter().map(|tool| tool.id.as_str()));
+        let mut messages = vec![ModelMessage::User { text: inputs_text(&request.inputs) }];
+        messages.extend(talk.iter().map(Said::to_message));
+        let asked = ModelRequest {
+            system: prompt::system(&directive),
+            messages,
+            tools: request.tools_of_model(&names),
+            most_tokens: left,
+        };
+        let delta = |text: &str| call.emit_text(text);
+        let reply = model.reply(asked, &delta).await.map_err(|error| error.to_action_error())?;
+        let usage = reply.usage;
+        let micros = model.price().map_or(0, |price| price.of(usage));
+        let has_asked = talk.iter().any(|said| matches!(said, Said::AskAgain { .. }));
+        let turn = TurnResult::of(&request, &names, reply, has_asked)?;
+        Ok(turn.to_value(usage, micros))
+    }
+
+    /// Reads the directive, with the inputs in it.
+    fn directive(&self, request: &TurnRequest) -> Result<Directive, ActionError> {
+        let name = &request.directive;
+        let refused =
+            |reason: String| ActionError::permanent(format!("the directive `{name}` cannot be followed: {reason}"));
+        let id = ItemId::new(name.as_str()).map_err(|error| refused(error.to_string()))?;
+        let item = self.spaces.find(ItemType::Directive, &id).map_err(|error| refused(error.to_string()))?;
+        let mut directive = Directive::parse(item.content()).map_err(|error| refused(error.to_string()))?;
+        if !directive.process_signed {
+            return Err(refused(
+                "its signature does not cover its process: move it into the `<directive>` element".to_owned(),
+            ));
+        }
+        directive.apply(request.inputs.clone()).map_err(|error| refused(error.to_string()))?;
+        Ok(directive)
+    }
+}
+
+impl fmt::Debug for Agents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agents").field("tiers", &self.tiers.keys()).finish_non_exhaustive()
+    }
+}
+
+impl ModelTurns for Agents {
+    fn turn<'a>(&'a self, call: &'a Call, request: Value) -> ModelTurn<'a> {
+        Box::pin(self.turn(call, request))
+    }
+}
+
+/// A turn, as the graph of an agent asks for it.
+#[derive(Debug, Deserialize)]
+struct TurnRequest {
+    directive: String,
+    tier: String,
+    tools: Vec<TurnTool>,
+    limits: TurnLimits,
+    /// The schema of the answer.
+    answer: Value,
+    inputs: Map<String, Value>,
+    #[serde(default)]
+    talk: Value,
+    turns: u64,
+    tokens: u64,
+    micros: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct TurnTool {
+    id: String,
+    #[serde(default)]
+    description: String,
+    parameters: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct TurnLimits {
+    turns: u64,
+    tokens: Option<u64>,
+    micros: Option<u64>,
+}
+
+impl TurnRequest {
+    /// Returns how many tokens the reply may have, if something is left of each limit.
+    fn left(&self, price: Option<Price>) -> Result<Option<u64>, ActionError> {
+        let over = |what: String| {
+            Err(ActionError::permanent(format!("the agent has no answer, and {what}")).with_code("agent_limit"))
+        };
+        if self.turns >= self.limits.turns {
+            return over(format!("has taken its {} turns", self.limits.turns));
+        }
+        let mut left = None;
+        if let Some(most) = self.limits.tokens {
+            match most.checked_sub(self.tokens).filter(|left| *left > 0) {
+                Some(tokens) => left = Some(tokens),
+                None => return over(format!("has used {} of {most} tokens", self.tokens)),
+            }
+        }
+        if let Some(most) = self.limits.micros {
+            let Some(price) = price else {
+                let message = format!(
+                    "the contract limits what the agent spends, and the model of the tier `{}` has no price",
+                    self.tier
+                );
+                return Err(ActionError::permanent(message));
+            };
+            match most.checked_sub(self.micros).filter(|left| *left > 0) {
+                Some(micros) if price.output > 0 => {
+                    // The number of tokens that the rest pays for.
+                    let tokens = (u128::from(micros) * 1_000_000 / u128::from(price.output)).max(1);
+                    let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
+                    left = Some(left.map_or(tokens, |left: u64| left.min(tokens)));
+                }
+                Some(_) => {}
+                None => return over(format!("has spent {} of {most} millionths of a dollar", self.micros)),
+            }
+        }
+        Ok(left)
+    }
+
+    fn tools_of_model(&self, names: &[String]) -> Vec<ModelTool> {
+        let tools = self.tools.iter().zip(names).map(|(tool, name)| ModelTool {
+            name: name.clone(),
+            description: tool.description.clone(),
+            parameters: tool.parameters.clone(),
+        });
+        let answer = ModelTool {
+            name: ANSWER.to_owned(),
+            description: "Takes your answer, and ends your work.".to_owned(),
+            parameters: self.answer.clone(),
+        };
+        tools.chain([answer]).collect()
+    }
+}
+
+/// The inputs, as the first message has them.
+fn inputs_text(inputs: &Map<String, Value>) -> String {
+    format!("The inputs, as JSON:\n{:#}", Value::Object(inputs.clone()))
+}
+
+/// The parts of a reply: messages for the talk, calls that are made, and the answer.
+struct TurnResult {
+    said: Vec<Said>,
+    calls: Vec<(String, String, Value)>,
+    answer: Option<Value>,
+}
+
+impl TurnResult {
+    fn of(request: &TurnRequest, names: &[String], reply: ModelReply, has_asked: bool) -> Result<Self, ActionError> {
+        // The ids of the model may be anything, so calls have those of the agent.
+        let ids: Vec<String> = (0..reply.calls.len()).map(|at| format!("{}-{at}", request.turns + 1)).collect();
+        let called = ids.iter().zip(&reply.calls).map(|(id, ModelCall { name, arguments, .. })| SaidCall {
+            id: id.clone(),
+            name: name.clone(),
+            arguments: arguments.clone(),
+        });
+        let mut said = vec![Said::Assistant { text: reply.text.clone(), calls: called.collect() }];
+        let answers: Vec<&ModelCall> = reply.calls.iter().filter(|call| call.name == ANSWER).collect();
+        let answer = match answers.as_slice() {
+            // A model without calls may answer as text.
+            [] if reply.calls.is_empty() => Some(serde_json::from_str(unfenced(&reply.text)).unwrap_or(Value::Null)),
+            [] => None,
+            [answer, ..] => Some(answer.arguments.clone()),
+        };
+        if let Some(answer) = answer {
+            let problems = match answers.len() {
+                0 | 1 if reply.calls.len() <= 1 => problems(&request.answer, &answer)?,
+                _ => "it was given together with other calls, none of which was made".to_owned(),
+            };
+            if problems.is_empty() {
+                return Ok(Self { said, calls: Vec::new(), answer: Some(answer) });
+            }
+            if has_asked {
+                let message = format!("the model was asked twice, and its answer does not fit: {problems}");
+                return Err(ActionError::permanent(message).with_code("agent_answer"));
+            }
+            said.extend(ids.iter().map(|id| Said::failed(id, "it was not made")));
+            let text = format!("This is no answer: {problems}. Call `{ANSWER}`, alone, with an answer that fits.");
+            said.push(Said::AskAgain { text });
+            return Ok(Self { said, calls: Vec::new(), answer: None });
+        }
+        let mut calls = Vec::new();
+        for (id, call) in ids.into_iter().zip(reply.calls) {
+            let tool = names.iter().position(|name| *name == call.name).and_then(|at| request.tools.get(at));
+            match (tool, call.arguments) {
+                _ if calls.len() == MOST_CALLS => {
+                    said.push(Said::failed(&id, format!("only {MOST_CALLS} calls are made at once")));
+                }
+                (Some(tool), Value::Object(arguments)) => calls.push((id, tool.id.clone(), Value::Object(arguments))),
+                (Some(_), _) => said.push(Said::failed(&id, "its arguments are no object")),
+                (None, _) => said.push(Said::failed(&id, "there is no such tool")),
+            }
+        }
+        Ok(Self { said, calls, answer: None })
+    }
+
+    fn to_value(&self, usage: Usage, micros: u64) -> Value {
+        let calls =
+            self.calls.iter().map(|(id, tool, arguments)| json!({ "id": id, "tool": tool, "arguments": arguments }));
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        json!({
+            "said": self.said.iter().map(Said::to_value).collect::<Vec<_>>(),
+            "calls": calls.collect::<Vec<_>>(),
+            "answer": self.answer,
+            "tokens": number(usage.input.saturating_add(usage.output)),
+            "micros": number(micros),
+        })
+    }
+}
+
+/// Returns a text without the fence of Markdown around it.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inner =
+        text.strip_prefix("```json").or_else(|| text.strip_prefix("```")).and_then(|text| text.strip_suffix("```"));
+    inner.map_or(text, str::trim)
+}
+
+/// Returns the ways in which an answer does not fit its schema; empty if it fits.
+fn problems(schema: &Value, answer: &Value) -> Result<String, ActionError> {
+    let validator = jsonschema::validator_for(schema)
+        .map_err(|error| ActionError::permanent(format!("the schema of the answer cannot be used: {error}")))?;
+    let found: BTreeSet<String> =
+        validator.iter_errors(answer).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    let text: String = Vec::from_iter(found).join("; ");
+    Ok(text.chars().take(MOST_PROBLEMS).collect())
+}

@@ -1,0 +1,44 @@
+//! The names of tools, as models accept them.
+
+/// The tool by which a model answers.
+pub(crate) const ANSWER: &str = "answer";
+
+/// The maximum length of a name.
+const MOST: usize = 64;
+
+/// Returns a name for each id, in their order: different ones, none of which is that of the answer.
+pub(crate) fn names<'i>(ids: impl IntoIterator<Item = &'i str>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for id in ids {
+        let plain: String = id
+            .chars()
+            .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
+            .collect();
+        let mut name: String = plain.chars().take(MOST).collect();
+        let mut number = 1;
+        while name == ANSWER || names.contains(&name) {
+            number += 1;
+            let end = format!("_{number}");
+            name = plain.chars().take(MOST - end.len()).chain(end.chars()).collect();
+        }
+        names.push(name);
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_ids_have_different_names_that_models_accept() {
+        let long = "x".repeat(100);
+        let ids = ["shop/charge", "shop_charge", "answer", &long, &format!("{long}y"), "ä/b"];
+        let names = names(ids);
+        assert_eq!(names[..3], ["shop_charge", "shop_charge_2", "answer_2"]);
+        for (at, name) in names.iter().enumerate() {
+            assert!(name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
+            assert!(!names[..at].contains(name) && name != ANSWER, "{names:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Contracts of agents: their mistakes, and the graphs that they mean.
+
+use graph_runtime::Machine;
+use graph_runtime::testing::{TestBed, graph_test};
+use serde_json::json;
+
+use crate::loops::run;
+use crate::tree::{Scripted, Tree, answer, calls};
+
+#[test]
+fn the_mistakes_of_a_contract_are_named_at_their_places() {
+    for (from, to, at, expected) in [
+        ("turns: 4", "turns: 0", "9:20", "`turns` is from 1 to 10000, not 0"),
+        ("tokens: 1000", "tokens: many", "9:31", "`tokens` is an integer, not a string"),
+        ("0.10 USD", "0.10 EUR", "9:44", "`spend` is an amount of US dollars with at most six decimals"),
+        ("0.10 USD", "0.0000001 USD", "9:44", "`spend` is an amount of US dollars with at most six decimals"),
+        ("0.10 USD", "0 USD", "9:44", "`spend` is an amount of US dollars with at most six decimals"),
+        ("timeout: 2m", "timeout: soon", "9:65", "`timeout` is a number of seconds above 0"),
+        ("limits: {", "limits: { calls: 3,", "9:13", "`limits` of an agent has no field `calls`"),
+        ("files/list]", "files/lisd]", "8:23", "`files/lisd` has no contract, so no model can be told how to call it"),
+        ("files/list]", "\"files/*\"]", "8:23", "a tool of an agent is a literal id"),
+        ("files/list]", "rye/agent/model]", "8:23", "the model of an agent is no tool of it"),
+        ("tools: [files/read, files/list]", "tools: all", "8:10", "`tools` is a list of ids, not a string"),
+        ("directive: workflows/review", "directive: ../review", "6:14", "`directive` is the id of a directive"),
+        ("  directive: workflows/review\n", "", "6:3", "`config` of an agent needs `directive`"),
+        ("tier: general", "name: large", "7:12", "`model` of an agent has no field `name`"),
+        ("result_schema:", "result_schemas:", "14:1", "a contract has no field `result_schemas`"),
+        ("files/list]", "rye/bash]", "8:23", "`call.arguments.command` decides what `command` of `rye/bash` is"),
+    ] {
+        let tree = Tree::new();
+        tree.change(from, to);
+        let found: Vec<String> =
+            tree.mistakes().iter().map(|one| format!("{}: {}", one.location(), one.message)).collect();
+        let expected = |one: &String| one.contains(&format!("review.yaml:{at}: {expected}"));
+        assert!(found.iter().any(expected), "{from} → {to}: {found:#?}");
+    }
+}
+
+#[test]
+fn permissions_around_an_agent_cover_its_tools() {
+    let tree = Tree::new();
+    tree.write(
+        "graphs/shop/merge.yaml",
+        &tree.read("graphs/shop/merge.yaml").replace(", \"rye.execute.tool.files.*\"", ""),
+    );
+    let found: Vec<String> = tree.mistakes().iter().map(|one| one.message.clone()).collect();
+    assert!(found.iter().any(|one| one.contains("needs more than the graph's permissions cover")), "{found:?}");
+}
+
+#[test]
+fn an_agent_is_a_graph_with_a_node_for_each_tool() {
+    let tree = Tree::new();
+    let graph = tree.agent();
+    let topology = graph.graph().topology();
+    let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["think", "use", "pick", "call_read", "call_list", "failed", "gather", "done"]);
+    assert_eq!(topology.id.as_str(), "shop/review");
+    tree.change("tools: [files/read, files/list]", "tools: []");
+    let graph = tree.agent();
+    let names: Vec<String> = graph.graph().topology().nodes.into_iter().map(|node| node.name).collect();
+    assert_eq!(names, ["think", "done"]);
+}
+
+/// Texts of contracts that look like templates reach the model as they are, and nothing is inserted.
+#[graph_test]
+async fn texts_of_contracts_are_no_templates(bed: TestBed) {
+    let tree = Tree::new();
+    let read = tree.read("graphs/tools/files/read.yaml");
+    tree.write(
+        "graphs/tools/files/read.yaml",
+        &read.replace("Reads a file.", "'${inputs.fixes} $${x} {input:fixes} ${'"),
+    );
+    let model = Scripted::new(|_, request| {
+        assert_eq!(request.tools[0].description, "${inputs.fixes} $${x} { input:fixes} ${");
+        Ok(answer(json!({ "verdict": "merge", "confidence": 0.5 })))
+    });
+    run(&bed, &tree, &model).await.unwrap();
+}
+
+/// An agent may call graphs and other agents, each with a journal of its own.
+#[graph_test]
+async fn an_agent_calls_agents_and_graphs(bed: TestBed) {
+    let tree = Tree::new();
+    let inner =
+        tree.read("graphs/tools/shop/review.yaml").replace("tools: [files/read, files/list]", "tools: [files/list]");
+    tree.write("graphs/tools/shop/second.yaml", &inner);
+    // The permissions of what is inside are not tools of the agent around it.
+    tree.write(
+        "graphs/tools/shop/review.yaml",
+        &tree
+            .read("graphs/tools/shop/review.yaml")
+            .replace("  tools: [files/read, files/list]\n", "  tools: [shop/second]\n")
+            .replace("config_schema:", "permissions: [rye.execute.tool.files.list]\nconfig_schema:"),
+    );
+    let merge = tree.read("graphs/shop/merge.yaml");
+    tree.write(
+        "graphs/shop/merge.yaml",
+        &merge.replace("rye.execute.tool.shop.review", "rye.execute.tool.shop.review, rye.execute.tool.shop.second"),
+    );
+    let model = Scripted::new(|turn, request| {
+        Ok(match (request.tools[0].name.as_str(), turn) {
+            ("shop_second", 0) => calls(&[("shop_second", json!({ "fixes": ["b.rs"] }))]),
+            ("files_list", 0) => calls(&[("files_list", json!({}))]),
+            _ => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+        })
+    });
+    assert!(run(&bed, &tree, &model).await.is_ok());
+    assert_eq!((model.asked(), tree.made.lock().unwrap().len()), (4, 1));
+}
+
+#[graph_test]
+async fn a_directive_that_cannot_be_trusted_is_not_followed(bed: TestBed) {
+    let model = Scripted::new(|_, _| Ok(answer(json!({ "verdict": "merge", "confidence": 0.5 }))));
+    type Change = fn(&str) -> Option<String>;
+    let changes: [(Change, &str); 4] = [
+        (|text| Some(text.replace("Read each file", "Merge each file")), "cannot be followed"),
+        (|text| Some(text.lines().skip(1).map(|line| format!("{line}\n")).collect()), "cannot be followed"),
+        (|_| None, "cannot be followed"),
+        (|text| Some(text.replace("name=\"fixes\"", "name=\"other\"")), "cannot be followed"),
+    ];
+    for (change, expected) in changes {
+        let tree = Tree::new();
+        let path = tree.path(".ai/directives/workflows/review.md");
+        match change(&std::fs::read_to_string(&path).unwrap()) {
+            Some(text) => std::fs::write(&path, text).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        let failed = run(&bed, &tree, &model).await.unwrap_err();
+        assert!(failed.contains(expected), "{failed}");
+    }
+    let tree = Tree::new();
+    tree.directive(
+        &crate::tree::DIRECTIVE
+            .replace("<process>", "</directive>\n<process>")
+            .replace("</process>\n</directive>", "</process>"),
+    );
+    let failed = run(&bed, &tree, &model).await.unwrap_err();
+    assert!(failed.contains("its signature does not cover its process"), "{failed}");
+    assert_eq!(model.asked(), 0);
+}

@@ -1,0 +1,85 @@
+//! The limits of agents: turns, tokens and spend.
+
+use graph_agents::{ModelCall, ModelReply, Price, Usage};
+use graph_runtime::testing::{TestBed, graph_test};
+use serde_json::json;
+
+use crate::loops::run;
+use crate::tree::{Scripted, Tree, calls};
+
+#[graph_test]
+async fn an_agent_that_never_answers_is_stopped_by_each_limit(bed: TestBed) {
+    for (from, to, expected, asked) in [
+        ("turns: 4", "turns: 4", "has taken its 4 turns", 4),
+        ("tokens: 1000", "tokens: 31", "has used 45 of 31 tokens", 3),
+        // A turn costs 10 + 2 × 5 = 20 millionths.
+        ("\"0.10 USD\"", "\"0.00004 USD\"", "has spent 40 of 40 millionths of a dollar", 2),
+    ] {
+        let tree = Tree::new();
+        tree.change(from, to);
+        let model = Scripted::new(|_, _| Ok(calls(&[("files_list", json!({}))])));
+        let failed = run(&bed, &tree, &model).await.unwrap_err();
+        assert!(failed.contains("the agent has no answer, and ") && failed.contains(expected), "{failed}");
+        assert_eq!(model.asked(), asked, "{to}");
+    }
+}
+
+#[graph_test]
+async fn a_reply_may_have_as_many_tokens_as_the_limits_leave(bed: TestBed) {
+    let tree = Tree::new();
+    let model = Scripted::new(|turn, request| {
+        // 1,000 tokens, of which a turn takes 15; and 100,000 millionths at 2 a token.
+        assert_eq!(request.most_tokens, Some(1000 - 15 * turn as u64));
+        Ok(calls(&[("files_list", json!({}))]))
+    });
+    run(&bed, &tree, &model).await.unwrap_err();
+    assert_eq!(model.asked(), 4);
+    tree.change("tokens: 1000, spend: \"0.10 USD\"", "spend: \"0.0001 USD\"");
+    let model = Scripted::new(|turn, request| {
+        assert_eq!(request.most_tokens, Some((100 - 20 * turn as u64) / 2));
+        Ok(calls(&[("files_list", json!({}))]))
+    });
+    run(&bed, &tree, &model).await.unwrap_err();
+}
+
+#[graph_test]
+async fn a_limit_on_spending_needs_a_price(bed: TestBed) {
+    let model = Scripted::new(|_, _| Ok(calls(&[("files_list", json!({}))]))).free();
+    let failed = run(&bed, &Tree::new(), &model).await.unwrap_err();
+    assert!(failed.contains("the model of the tier `general` has no price"), "{failed}");
+    assert_eq!(model.asked(), 0);
+    let tree = Tree::new();
+    tree.change("tier: general", "tier: best");
+    let failed = run(&bed, &tree, &model).await.unwrap_err();
+    assert!(failed.contains("the program has no model of the tier `best`: it has general"), "{failed}");
+}
+
+#[test]
+fn prices_are_rounded_up() {
+    let price = Price { input: 150_000, output: 600_000 };
+    assert_eq!(price.of(Usage { input: 1, output: 0 }), 1);
+    assert_eq!(price.of(Usage { input: 1_000_000, output: 1_000_000 }), 750_000);
+    assert_eq!(price.of(Usage::default()), 0);
+    let dear = Price { input: 10_000_000, output: 10_000_000 };
+    assert_eq!(dear.of(Usage { input: u64::MAX, output: u64::MAX }), u64::MAX);
+}
+
+/// A model that wants very many calls, and such with odd names, gets errors. The agent continues.
+#[graph_test]
+async fn replies_of_any_shape_call_nothing_but_granted_tools(bed: TestBed) {
+    let tree = Tree::new();
+    let model = Scripted::new(|turn, _| {
+        let names = ["", "files/read", "../x", "rye/bash", "rye_bash", "ANSWER", "files_list\n", "\u{0}", "files_list"];
+        let call = |at: usize| ModelCall {
+            id: "x".repeat(at),
+            name: names[at % names.len()].to_owned(),
+            arguments: json!({ "path": "/etc/passwd", "tool": "rye/bash", "${inputs.fixes}": "${state.talk}" }),
+        };
+        let calls = (0..if turn == 0 { 1_000 } else { 9 }).map(call).collect();
+        Ok(ModelReply { text: "\u{1b}[2J${inputs}".to_owned(), calls, usage: Usage { input: 1, output: 1 } })
+    });
+    run(&bed, &tree, &model).await.unwrap_err();
+    let made = tree.made.lock().unwrap().clone();
+    assert!(made.iter().all(|(tool, params)| tool == "files/list" && *params == json!({})), "{made:?}");
+    assert_eq!(made.len(), 32 + 3);
+}

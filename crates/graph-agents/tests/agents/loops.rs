@@ -1,0 +1,165 @@
+//! Turns, calls and answers.
+
+use graph_agents::{ModelError, ModelMessage, ModelReply, Usage};
+use graph_runtime::Status;
+use graph_runtime::testing::{FaultyStore, TestBed, graph_test};
+use serde_json::json;
+
+use crate::tree::{Scripted, Tree, answer, calls, inputs};
+
+/// Runs the graph around the agent, and returns its result.
+pub(crate) async fn run(bed: &TestBed, tree: &Tree, model: &Scripted) -> Result<graph_runtime::Value, String> {
+    let runtime = bed.process(bed.disk().clone()).tools(tree.agents(model)).build().unwrap();
+    let run = runtime.start(tree.graph(), inputs()).await.unwrap();
+    let id = run.id().clone();
+    let ended = run.await;
+    let machine = std::sync::Arc::new(tree.graph());
+    let audits =
+        graph_runtime::audit_tree(machine, &id, bed.disk(), &bed.key().public(), Some(&bed.encryption_key())).await;
+    assert!(audits.unwrap().len() > usize::from(ended.is_ok()), "the run and that of its agent are proven");
+    ended.map(|finished| finished.output).map_err(|error| error.to_string())
+}
+
+#[graph_test]
+async fn an_agent_calls_its_tools_and_answers(bed: TestBed) {
+    let tree = Tree::new();
+    let model = Scripted::new(|turn, request| {
+        Ok(match turn {
+            0 => {
+                assert!(request.system.contains("Read each file that a fix changes."), "{}", request.system);
+                let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+                assert_eq!(names, ["files_read", "files_list", "answer"]);
+                assert_eq!(request.tools[0].description, "Reads a file.");
+                calls(&[
+                    ("files_read", json!({ "path": "a.rs" })),
+                    ("files_read", json!({ "path": "gone" })),
+                    ("files_list", json!({})),
+                    ("files_delete", json!({ "path": "a.rs" })),
+                    ("files_read", json!("a.rs")),
+                    ("files_read", json!({ "path": 7 })),
+                ])
+            }
+            _ => {
+                let results: Vec<(&str, bool)> = request
+                    .messages
+                    .iter()
+                    .filter_map(|message| match message {
+                        ModelMessage::Tool { id, result } => Some((id.as_str(), result.is_ok())),
+                        _ => None,
+                    })
+                    .collect();
+                // Each call has one result, whichever tool it names.
+                let mut ids: Vec<&str> = results.iter().map(|(id, _)| *id).collect();
+                ids.sort_unstable();
+                assert_eq!(ids, ["1-0", "1-1", "1-2", "1-3", "1-4", "1-5"]);
+                assert_eq!(results.iter().filter(|(_, is_ok)| *is_ok).count(), 2);
+                answer(json!({ "verdict": "merge", "confidence": 0.5 }))
+            }
+        })
+    });
+    assert_eq!(run(&bed, &tree, &model).await, Ok(json!({ "end": "merged", "confidence": 0.5 })));
+    let mut made = tree.made.lock().unwrap().clone();
+    made.sort_by_key(|(tool, params)| format!("{tool} {params}"));
+    let expected = [
+        ("files/list".to_owned(), json!({})),
+        ("files/read".to_owned(), json!({ "path": "a.rs" })),
+        ("files/read".to_owned(), json!({ "path": "gone" })),
+    ];
+    assert_eq!(made, expected, "nothing else was called");
+}
+
+#[graph_test]
+async fn an_answer_that_does_not_fit_is_asked_for_again_once(bed: TestBed) {
+    let good = || answer(json!({ "verdict": "reject", "confidence": 0.5 }));
+    let text =
+        |text: &str| ModelReply { text: text.to_owned(), calls: Vec::new(), usage: Usage { input: 1, output: 1 } };
+    let wrong = [
+        answer(json!({ "verdict": "maybe", "confidence": 0.5 })),
+        answer(json!("merge")),
+        text("I would merge it."),
+        calls(&[("files_list", json!({})), ("answer", json!({ "verdict": "merge", "confidence": 0.5 }))]),
+    ];
+    for reply in wrong {
+        let (tree, first) = (Tree::new(), reply.clone());
+        let model = Scripted::new(move |turn, _| Ok(if turn == 0 { first.clone() } else { good() }));
+        assert_eq!(run(&bed, &tree, &model).await, Ok(json!({ "end": "rejected", "confidence": 0.5 })), "{reply:?}");
+        assert_eq!(tree.made.lock().unwrap().len(), 0, "a call beside an answer is not made");
+        let again = model.requests.lock().unwrap()[1].messages.last().unwrap().clone();
+        assert!(matches!(&again, ModelMessage::User { text } if text.starts_with("This is no answer: ")), "{again:?}");
+        let model = Scripted::new(move |_, _| Ok(reply.clone()));
+        let failed = run(&bed, &Tree::new(), &model).await.unwrap_err();
+        assert!(failed.contains("the model was asked twice, and its answer does not fit"), "{failed}");
+        assert_eq!(model.asked(), 2);
+    }
+    // A model without calls answers as text.
+    let model = Scripted::new(move |_, _| Ok(text("```json\n{\"verdict\": \"merge\", \"confidence\": 1}\n```")));
+    assert!(run(&bed, &Tree::new(), &model).await.is_ok());
+}
+
+#[graph_test]
+async fn a_model_that_is_busy_is_asked_again_and_one_that_refuses_is_not(bed: TestBed) {
+    let busy = std::sync::atomic::AtomicUsize::new(2);
+    let model = Scripted::new(move |_, _| {
+        let left = busy.load(std::sync::atomic::Ordering::Relaxed);
+        busy.store(left.saturating_sub(1), std::sync::atomic::Ordering::Relaxed);
+        match left {
+            0 => Ok(answer(json!({ "verdict": "merge", "confidence": 0.5 }))),
+            _ => Err(ModelError::Busy { reason: "too many requests".to_owned(), after: None }),
+        }
+    });
+    assert!(run(&bed, &Tree::new(), &model).await.is_ok());
+    assert_eq!(model.asked(), 3);
+    let model = Scripted::new(|_, _| Err(ModelError::Refused { reason: "no such key".to_owned() }));
+    let failed = run(&bed, &Tree::new(), &model).await.unwrap_err();
+    assert!(failed.contains("the model refuses the request: no such key"), "{failed}");
+    assert_eq!(model.asked(), 1);
+}
+
+/// After a crash at any write, before it is durable or after, no turn and no call whose result was written is made again.
+#[graph_test]
+async fn a_crash_repeats_only_the_turn_or_the_calls_in_progress(_: TestBed) {
+    let script = |turn: usize| match turn {
+        0 => calls(&[("files_list", json!({}))]),
+        1 => calls(&[("files_read", json!({ "path": "a.rs" })), ("files_read", json!({ "path": "gone" }))]),
+        _ => answer(json!({ "verdict": "merge", "confidence": 0.5 })),
+    };
+    let (mut writes, mut repeated) = (0, 0);
+    for number in 0.. {
+        for after in [false, true] {
+            let (bed, tree) = (TestBed::new(), Tree::new());
+            let model = Scripted::new(move |turn, _| Ok(script(turn)));
+            let dying = if after { FaultyStore::dies_after } else { FaultyStore::dies_before };
+            let store = dying(bed.disk().clone(), number);
+            let runtime = bed.process(store.clone()).tools(tree.agents(&model)).build().unwrap();
+            let id = graph_runtime::RunId::new("run").unwrap();
+            if let Ok(run) = runtime.start_as(id.clone(), tree.graph(), inputs()).await {
+                drop(run.await);
+            }
+            drop(runtime);
+            writes = store.writes().max(writes);
+            let runtime = bed.process(bed.disk().clone()).tools(tree.agents(&model)).build().unwrap();
+            let run = match runtime.resume(tree.graph(), &id).await {
+                Ok(run) => run,
+                Err(_) => runtime.start_as(id.clone(), tree.graph(), inputs()).await.unwrap(),
+            };
+            let finished = run.await.unwrap();
+            assert_eq!(
+                (finished.status, &finished.output),
+                (Status::Completed, &json!({ "end": "merged", "confidence": 0.5 }))
+            );
+            let (turns, made) = (model.asked(), tree.made.lock().unwrap().len());
+            // Two calls of one turn may be in progress together.
+            assert!((3..=4).contains(&turns) && (3..=5).contains(&made), "write {number}: {turns} turns, {made} calls");
+            assert!(turns == 3 || made == 3, "write {number}: only one kind is in progress");
+            repeated += turns - 3 + made - 3;
+            let machine = std::sync::Arc::new(tree.graph());
+            let (key, encryption_key) = (bed.key().public(), bed.encryption_key());
+            let audits = graph_runtime::audit_tree(machine, &id, bed.disk(), &key, Some(&encryption_key)).await;
+            assert_eq!(audits.unwrap().len(), 2);
+        }
+        if number > writes {
+            break;
+        }
+    }
+    assert!(writes > 10 && repeated > 3, "{writes} writes, {repeated} repeated");
+}

@@ -1,0 +1,8 @@
+//! Agents in graphs, with models that reply as a test says.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
+
+mod contracts;
+mod limits;
+mod loops;
+mod tree;

@@ -1,0 +1,439 @@
+//! Agents: contracts that say `tool_type: agent`, and the graphs that they mean.
+//!
+//! A run of an agent is a run of a graph. The graph asks the agent's model, makes the calls that the model wants, each in a branch of
+//! its own, and asks again until the model answers. So each turn and each call has a record. A crash repeats only those in progress.
+//! Every rule for graphs holds for agents.
+
+use graph_model::name::ItemId;
+use graph_model::value::{Map, Value};
+use serde_json::Number;
+
+use super::duration;
+use super::reader::{DefinitionReader, Fields, Spanned};
+use crate::diagnostic::{SourcePlace, code};
+use crate::source::Span;
+use crate::tree::{TreeKey, TreeNode, YamlFile, YamlTree};
+
+/// The id of the tool by which the graph of an agent asks its model. Its result has the agent's own type.
+pub const MODEL: &str = "rye/agent/model";
+
+/// How many calls the model of an agent may want at once.
+const MOST_CALLS: u64 = 32;
+
+/// How often a model is asked that does not reply.
+const ATTEMPTS: u64 = 3;
+
+/// How many turns an agent takes if its contract does not say it.
+const TURNS: u32 = 8;
+
+/// The `config` of a contract that says `tool_type: agent`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentContract {
+    /// The directive that the agent follows: the id of a signed item.
+    pub directive: Spanned<String>,
+    /// The tier of its model. The program says which model that is.
+    pub tier: String,
+    /// The tools and graphs that it may call.
+    pub tools: Vec<Spanned<ItemId>>,
+    /// The limits of a run.
+    pub limits: AgentLimits,
+    /// The schema of its answer, as the contract has it.
+    pub answer: Value,
+}
+
+/// The limits of an agent's run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentLimits {
+    /// How often it may ask its model.
+    pub turns: u32,
+    /// How many tokens all turns may take together, those of prompts included.
+    pub tokens: Option<u64>,
+    /// How much all turns may cost together, in millionths of a US dollar.
+    pub spend: Option<u64>,
+    /// How long a run may take, in milliseconds.
+    pub timeout: Option<u64>,
+}
+
+/// A tool of an agent, as its contract describes it to the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentTool {
+    /// Its id.
+    pub id: ItemId,
+    /// Its purpose.
+    pub description: Option<String>,
+    /// The schema of its parameters, as its contract has it.
+    pub schema: Value,
+}
+
+const KNOWN: [&str; 4] = ["directive", "model", "tools", "limits"];
+const WHAT: &str = "`config` of an agent";
+
+/// Reads `config`. `None` if something in it is wrong.
+pub(super) fn parse(reader: &mut DefinitionReader<'_>, tree: &YamlTree, answer: Value) -> Option<AgentContract> {
+    let fields = reader.map(tree, "`config`")?;
+    let unknown = reader.only(&fields, WHAT, &KNOWN, &[]);
+    let directive = reader.required_text(&fields, WHAT, "directive").filter(|directive| {
+        let is_id = ItemId::new(directive.value.as_str()).is_ok();
+        if !is_id {
+            wrong(reader, &directive.span, "`directive` is the id of a directive, as `workflows/review`");
+        }
+        is_id
+    });
+    let tier = fields.get("model").map(|tree| tier(reader, tree));
+    let limits = fields.get("limits").map(|tree| limits(reader, tree));
+    let tools = fields.get("tools").map(|tree| tools(reader, tree));
+    let limits = limits.unwrap_or(Some(AgentLimits { turns: TURNS, tokens: None, spend: None, timeout: None }));
+    let tier = tier.unwrap_or_else(|| Some("general".to_owned()));
+    let (directive, tier, tools, limits) = (directive?, tier?, tools.unwrap_or_else(|| Some(Vec::new()))?, limits?);
+    (!unknown).then_some(AgentContract { directive, tier, tools, limits, answer })
+}
+
+fn wrong(reader: &mut DefinitionReader<'_>, span: &Span, message: impl Into<String>) {
+    let place = SourcePlace::new(reader.source, span.clone());
+    reader.diagnostics.error(code::BAD_CONTRACT, place, message);
+}
+
+fn tier(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<String> {
+    let fields = reader.map(tree, "`model`")?;
+    let unknown = reader.only(&fields, "`model` of an agent", &["tier"], &[]);
+    let tier = reader.required_text(&fields, "`model` of an agent", "tier")?;
+    (!unknown).then_some(tier.value)
+}
+
+fn tools(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<Vec<Spanned<ItemId>>> {
+    let TreeNode::List(_) = tree.node else {
+        reader.wrong_shape(tree, "`tools`", "a list of ids");
+        return None;
+    };
+    let list = reader.list(tree, "`tools`");
+    reader.note_repeated("`tools`", list);
+    let mut tools: Vec<Spanned<ItemId>> = Vec::new();
+    let mut is_well = true;
+    for tree in list {
+        let Some(text) = reader.text(tree, "a tool of an agent") else {
+            is_well = false;
+            continue;
+        };
+        match ItemId::new(text.value.as_str()) {
+            Ok(id) if id.as_str() == MODEL => {
+                wrong(reader, &text.span, "the model of an agent is no tool of it");
+                is_well = false;
+            }
+            Ok(id) if tools.iter().any(|known| known.value == id) => {}
+            Ok(id) => tools.push(Spanned { value: id, span: text.span }),
+            Err(_) => {
+                wrong(reader, &text.span, "a tool of an agent is a literal id, as `rye/file-system/read`");
+                is_well = false;
+            }
+        }
+    }
+    is_well.then_some(tools)
+}
+
+fn limits(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<AgentLimits> {
+    let fields = reader.map(tree, "`limits`")?;
+    let unknown = reader.only(&fields, "`limits` of an agent", &["turns", "tokens", "spend", "timeout"], &[]);
+    let turns = match fields.get("turns") {
+        None => Some(TURNS),
+        Some(tree) => reader.integer_in(tree, "`turns`", 1, 10_000),
+    };
+    let tokens = match fields.get("tokens") {
+        None => Some(None),
+        Some(tree) => reader.integer_in(tree, "`tokens`", 1, u32::MAX).map(|tokens| Some(u64::from(tokens))),
+    };
+    let spend = match fields.get("spend") {
+        None => Some(None),
+        Some(tree) => spend(reader, tree).map(Some),
+    };
+    let timeout = match fields.get("timeout") {
+        None => Some(None),
+        Some(tree) => match duration::milliseconds(&tree.node) {
+            Ok(timeout) => Some(Some(timeout)),
+            Err(_) => {
+                wrong(reader, &tree.span, "`timeout` is a number of seconds above 0, or a text such as `30s` or `2m`");
+                None
+            }
+        },
+    };
+    let limits = AgentLimits { turns: turns?, tokens: tokens?, spend: spend?, timeout: timeout? };
+    (!unknown).then_some(limits)
+}
+
+/// Reads an amount such as `0.10 USD` as millionths of a US dollar.
+fn spend(reader: &mut DefinitionReader<'_>, tree: &YamlTree) -> Option<u64> {
+    let text = reader.text(tree, "`spend`")?;
+    let amount = text.value.strip_suffix(" USD").and_then(micros);
+    if amount.is_none() {
+        wrong(reader, &text.span, "`spend` is an amount of US dollars with at most six decimals, as `\"0.10 USD\"`");
+    }
+    amount
+}
+
+/// Returns a decimal number as millionths. `None` for zero, for more than six decimals, and for other texts.
+fn micros(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) || part.len() > 6 {
+        return None;
+    }
+    let part: u64 = format!("{part:0<6}").parse().ok()?;
+    let micros = whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(part)?;
+    (micros > 0).then_some(micros)
+}
+
+/// Whether a file is the contract of an agent, as it says itself.
+pub fn is_agent(file: &YamlFile) -> bool {
+    let TreeNode::Map(entries) = &file.root.node else { return false };
+    entries.iter().any(|(key, tree)| key.name == "tool_type" && tree.node == TreeNode::String("agent".to_owned()))
+}
+
+/// Returns the graph that the contract of an agent means, with its id, and with the tools that its contract lists. Each part has the
+/// place in the contract that it comes from.
+pub fn as_graph(file: &YamlFile, id: &ItemId, agent: &AgentContract, tools: &[AgentTool]) -> YamlFile {
+    let TreeNode::Map(entries) = &file.root.node else { return file.with_root(file.root.clone()) };
+    let fields = Fields { entries, span: file.root.span.clone() };
+    let config = fields.get("config").map_or_else(|| fields.span.clone(), |tree| tree.span.clone());
+    let category = id.as_str().rsplit_once('/').map_or("", |(category, _)| category);
+    let at = PlacedTrees { span: &config };
+    let own = |name: &str| fields.get(name).cloned().map(|tree| (name.to_owned(), tree));
+    let mut graph: Vec<(String, YamlTree)> =
+        ["version", "description", "config_schema"].into_iter().filter_map(own).collect();
+    graph.push(("tool_type".to_owned(), at.text("graph")));
+    graph.push(("executor_id".to_owned(), at.text(super::EXECUTORS[0])));
+    if !category.is_empty() {
+        graph.push(("category".to_owned(), at.text(category)));
+    }
+    let permission = |id: &str| format!("rye.execute.tool.{}", id.replace('/', "."));
+    let permissions = std::iter::once(at.text(permission(MODEL))).chain(agent.tools.iter().map(|tool| {
+        let at = PlacedTrees { span: &tool.span };
+        at.text(permission(tool.value.as_str()))
+    }));
+    // The contract names what the graphs and agents among its tools may do.
+    let inside = match fields.get("permissions").map(|tree| &tree.node) {
+        Some(TreeNode::List(list)) => list.clone(),
+        _ => Vec::new(),
+    };
+    graph.push(("permissions".to_owned(), at.list(permissions.chain(inside).collect())));
+    if let Some(timeout) = agent.limits.timeout {
+        graph.push(("limits".to_owned(), at.map(vec![("timeout", at.text(format!("{timeout}ms")))])));
+    }
+    graph.push(("config".to_owned(), config_of(&at, agent, tools)));
+    file.with_root(at.map_of(graph))
+}
+
+/// Returns the `config` of an agent's graph.
+fn config_of(at: &PlacedTrees<'_>, agent: &AgentContract, tools: &[AgentTool]) -> YamlTree {
+    let names: Vec<String> = (0..tools.len()).map(|index| node_name(tools, index)).collect();
+    let mut nodes: Vec<(String, YamlTree)> = Vec::new();
+    let state = |name: &str| at.text(format!("${{state.{name}}}"));
+    let result = |name: &str| at.text(format!("${{result.{name}}}"));
+    let described = tools.iter().map(|tool| {
+        let mut described = Map::from_iter([("id".to_owned(), Value::from(tool.id.as_str()))]);
+        described.extend(tool.description.clone().map(|text| ("description".to_owned(), Value::from(text))));
+        described.insert("parameters".to_owned(), tool.schema.clone());
+        at.value(&Value::Object(described))
+    });
+    let mut limits = vec![("turns", at.number(u64::from(agent.limits.turns)))];
+    limits.extend(agent.limits.tokens.map(|tokens| ("tokens", at.number(tokens))));
+    limits.extend(agent.limits.spend.map(|spend| ("micros", at.number(spend))));
+    let directive = PlacedTrees { span: &agent.directive.span };
+    let params = at.map(vec![
+        ("directive", directive.text(agent.directive.value.as_str())),
+        ("tier", at.text(agent.tier.as_str())),
+        ("tools", at.list(described.collect())),
+        ("limits", at.map(limits)),
+        ("answer", at.value(&agent.answer)),
+        ("inputs", at.text("${inputs}")),
+        ("talk", state("talk")),
+        ("turns", state("turns")),
+        ("tokens", state("tokens")),
+        ("micros", state("micros")),
+    ]);
+    let has_tools = !tools.is_empty();
+    let asks_again = if has_tools { "use" } else { "think" };
+    let mut assign = vec![
+        ("talk", result("said")),
+        ("answer", result("answer")),
+        ("turns", at.number(1)),
+        ("tokens", result("tokens")),
+        ("micros", result("micros")),
+    ];
+    if has_tools {
+        assign.push(("calls", result("calls")));
+    }
+    let is_answered = at.map(vec![("path", at.text("state.answer")), ("op", at.text("exists"))]);
+    nodes.push((
+        "think".to_owned(),
+        at.map(vec![
+            ("action", at.map(vec![("item_id", at.text(MODEL)), ("params", params)])),
+            ("retry", at.map(vec![("attempts", at.number(ATTEMPTS))])),
+            ("assign", at.map(assign)),
+            (
+                "next",
+                at.list(vec![
+                    at.map(vec![("to", at.text("done")), ("when", is_answered)]),
+                    at.map(vec![("to", at.text(asks_again))]),
+                ]),
+            ),
+        ]),
+    ));
+    if has_tools {
+        let each = at.map(vec![
+            ("over", state("calls")),
+            ("as", at.text("call")),
+            ("to", at.text("pick")),
+            ("most", at.number(MOST_CALLS)),
+        ]);
+        nodes.push(("use".to_owned(), at.map(vec![("type", at.text("gate")), ("next", each)])));
+        let targets = tools.iter().zip(&names).map(|(tool, name)| (tool.id.to_string(), at.text(name.as_str())));
+        let by = at.map(vec![("by", at.text("call.tool")), ("to", at.map_of(targets.collect()))]);
+        nodes.push(("pick".to_owned(), at.map(vec![("type", at.text("gate")), ("next", by)])));
+        let place = |tool: &AgentTool| agent.tools.iter().find(|own| own.value == tool.id).map(|own| own.span.clone());
+        for (tool, name) in tools.iter().zip(&names) {
+            let span = place(tool).unwrap_or_else(|| at.span.clone());
+            let at = PlacedTrees { span: &span };
+            let parameters = tool.schema.get("properties").and_then(Value::as_object);
+            let parameters = parameters.into_iter().flat_map(|properties| properties.keys());
+            let params = parameters.map(|name| (name.clone(), at.text(format!("${{call.arguments.{name}}}"))));
+            let params = at.map_of(params.collect());
+            let call = at.map(vec![("item_id", at.text(tool.id.as_str())), ("params", params)]);
+            let said = vec![("role", at.text("tool")), ("id", at.text("${call.id}")), ("result", at.text("${result}"))];
+            nodes.push((
+                name.clone(),
+                at.map(vec![
+                    ("action", call),
+                    ("assign", at.map(vec![("talk", at.list(vec![at.map(said)]))])),
+                    ("on_error", at.text("failed")),
+                    ("next", at.text("gather")),
+                ]),
+            ));
+        }
+        let said = vec![
+            ("role", at.text("tool")),
+            ("id", at.text("${call.id}")),
+            ("error", at.text("${state._last_error.error}")),
+        ];
+        nodes.push((
+            "failed".to_owned(),
+            at.map(vec![
+                ("type", at.text("gate")),
+                ("assign", at.map(vec![("talk", at.list(vec![at.map(said)]))])),
+                ("next", at.text("gather")),
+            ]),
+        ));
+        let waits_for = names.iter().map(String::as_str).chain(["failed"]).map(|name| at.text(name));
+        nodes.push((
+            "gather".to_owned(),
+            at.map(vec![
+                ("type", at.text("gate")),
+                ("waits_for", at.list(waits_for.collect())),
+                ("next", at.text("think")),
+            ]),
+        ));
+    }
+    nodes.push(("done".to_owned(), at.map(vec![("type", at.text("return")), ("output", state("answer"))])));
+    let zero = |name| (name, at.number(0));
+    let channels = [("talk", "append"), ("turns", "sum"), ("tokens", "sum"), ("micros", "sum")];
+    let channels = channels.into_iter().map(|(name, reducer)| (name, at.text(reducer))).collect();
+    // Each turn visits `think`, `use`, `gather`, and for each call `pick`, the call and perhaps `failed`.
+    let steps = u64::from(agent.limits.turns) * (3 + 3 * MOST_CALLS) + 1;
+    at.map(vec![
+        ("start", at.text("think")),
+        ("max_steps", at.number(steps.min(100_000))),
+        ("state", at.map(vec![zero("turns"), zero("tokens"), zero("micros")])),
+        ("channels", at.map(channels)),
+        ("nodes", at.map_of(nodes)),
+    ])
+}
+
+/// Returns the name of the node that calls a tool: `call_read`, or with more of its id if several would have that name.
+fn node_name(tools: &[AgentTool], index: usize) -> String {
+    let name = |id: &ItemId, parts: usize| {
+        let parts: Vec<&str> = id.as_str().rsplitn(parts + 1, '/').take(parts).collect();
+        let name: Vec<String> = parts.into_iter().rev().map(|part| part.replace('-', "_")).collect();
+        format!("call_{}", name.join("_"))
+    };
+    let Some(tool) = tools.get(index) else { return String::new() };
+    let deepest = tool.id.as_str().split('/').count();
+    let is_alone = |candidate: &String, parts: usize| {
+        tools.iter().enumerate().all(|(at, other)| at == index || name(&other.id, parts) != *candidate)
+    };
+    let found = (1..=deepest).map(|parts| (name(&tool.id, parts), parts)).find(|(name, parts)| is_alone(name, *parts));
+    // Ids that differ in `-` and `_` alone.
+    found.map_or_else(|| format!("call_{index}"), |(name, _)| name)
+}
+
+/// Makes trees whose parts all have one place.
+struct PlacedTrees<'s> {
+    span: &'s Span,
+}
+
+impl PlacedTrees<'_> {
+    fn tree(&self, node: TreeNode) -> YamlTree {
+        YamlTree { span: self.span.clone(), node }
+    }
+
+    fn text(&self, text: impl Into<String>) -> YamlTree {
+        self.tree(TreeNode::String(text.into()))
+    }
+
+    fn number(&self, number: u64) -> YamlTree {
+        self.tree(TreeNode::Number(Number::from(number)))
+    }
+
+    fn list(&self, list: Vec<YamlTree>) -> YamlTree {
+        self.tree(TreeNode::List(list))
+    }
+
+    fn map(&self, fields: Vec<(&str, YamlTree)>) -> YamlTree {
+        self.map_of(fields.into_iter().map(|(name, tree)| (name.to_owned(), tree)).collect())
+    }
+
+    fn map_of(&self, fields: Vec<(String, YamlTree)>) -> YamlTree {
+        let fields = fields.into_iter().map(|(name, tree)| (TreeKey { name, span: self.span.clone() }, tree));
+        self.tree(TreeNode::Map(fields.collect()))
+    }
+
+    /// Makes a value that is taken as it is: its texts have no templates. A text that looks like a reference of the older syntax gets a
+    /// space, since it cannot be escaped.
+    fn value(&self, value: &Value) -> YamlTree {
+        self.tree(match value {
+            Value::Null => TreeNode::Null,
+            Value::Bool(value) => TreeNode::Boolean(*value),
+            Value::Number(number) => TreeNode::Number(number.clone()),
+            Value::String(text) => TreeNode::String(text.replace("${", "$${").replace("{input:", "{ input:")),
+            Value::Array(list) => TreeNode::List(list.iter().map(|value| self.value(value)).collect()),
+            Value::Object(map) => {
+                let field = |(name, value): (&String, &Value)| {
+                    (TreeKey { name: name.clone(), span: self.span.clone() }, self.value(value))
+                };
+                TreeNode::Map(map.iter().map(field).collect())
+            }
+        })
+    }
+}
+
+/// Returns the schema of the result of an agent's model, as JSON: the messages of the turn, the calls that it wants, and the answer.
+pub fn model_result(agent: &AgentContract) -> Value {
+    let tools: Vec<Value> = agent.tools.iter().map(|tool| Value::from(tool.value.as_str())).collect();
+    let tool = if tools.is_empty() {
+        serde_json::json!({ "type": "string" })
+    } else {
+        serde_json::json!({ "type": "string", "enum": tools })
+    };
+    serde_json::json!({
+        "type": "object",
+        "properties": {
+            "said": { "type": "array", "items": { "type": "object" } },
+            "calls": { "type": "array", "items": {
+                "type": "object",
+                "properties": { "id": { "type": "string" }, "tool": tool, "arguments": { "type": "object" } },
+                "required": ["id", "tool", "arguments"],
+            } },
+            "answer": agent.answer,
+            "tokens": { "type": "integer" },
+            "micros": { "type": "integer" },
+        },
+        "required": ["said", "calls", "tokens", "micros"],
+    })
+}

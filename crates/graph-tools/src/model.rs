@@ -1,0 +1,28 @@
+//! The models of agents, which the program brings.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use graph_engine::{ActionError, Call};
+use graph_model::value::Value;
+
+/// The future of a turn.
+pub type ModelTurn<'a> = Pin<Box<dyn Future<Output = Result<Value, ActionError>> + Send + 'a>>;
+
+/// Asks the models of agents. `Agents` of the crate `graph-agents` does it.
+pub trait ModelTurns: Send + Sync + fmt::Debug + 'static {
+    /// Makes one turn of an agent, whose graph asks for it: returns the messages of the turn, the calls that the model wants, its answer,
+    /// and what it took.
+    fn turn<'a>(&'a self, call: &'a Call, request: Value) -> ModelTurn<'a>;
+}
+
+/// Performs `rye/agent/model`.
+pub(crate) async fn perform(call: &Call, params: Value) -> Result<Value, ActionError> {
+    match crate::config(call).model_turns() {
+        Some(turns) => turns.turn(call, params).await,
+        None => {
+            Err(ActionError::permanent("the program has no models for agents: it names them with `ToolConfig::agents`"))
+        }
+    }
+}
