@@ -5,4 +5,5 @@
 mod contracts;
 mod limits;
 mod loops;
+mod random;
 mod tree;
