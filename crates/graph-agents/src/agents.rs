@@ -89,24 +89,24 @@ impl Agents {
         let usage = reply.usage;
         let micros = model.price().map_or(0, |price| price.of(usage));
         let has_asked = talk.iter().any(|said| matches!(said, Said::AskAgain { .. }));
-        let turn = TurnResult::of(&request, &names, reply, has_asked)?;
+        let turn = TurnResult::of(&request, &names, reply, has_asked, micros)?;
         Ok(turn.to_value(usage, micros))
     }
 
-    /// Reads the directive, with the inputs in it.
+    /// Reads the directive. The inputs fit it, and are not inserted: its text is what its author signed.
     fn directive(&self, request: &TurnRequest) -> Result<Directive, ActionError> {
         let name = &request.directive;
         let refused =
             |reason: String| ActionError::permanent(format!("the directive `{name}` cannot be followed: {reason}"));
         let id = ItemId::new(name.as_str()).map_err(|error| refused(error.to_string()))?;
         let item = self.spaces.find(ItemType::Directive, &id).map_err(|error| refused(error.to_string()))?;
-        let mut directive = Directive::parse(item.content()).map_err(|error| refused(error.to_string()))?;
+        let directive = Directive::parse(item.content()).map_err(|error| refused(error.to_string()))?;
         if !directive.process_signed {
             return Err(refused(
                 "its signature does not cover its process: move it into the `<directive>` element".to_owned(),
             ));
         }
-        directive.apply(request.inputs.clone()).map_err(|error| refused(error.to_string()))?;
+        directive.clone().apply(request.inputs.clone()).map_err(|error| refused(error.to_string()))?;
         Ok(directive)
     }
 }
@@ -221,7 +221,14 @@ struct TurnResult {
 }
 
 impl TurnResult {
-    fn of(request: &TurnRequest, names: &[String], reply: ModelReply, has_asked: bool) -> Result<Self, ActionError> {
+    fn of(
+        request: &TurnRequest,
+        names: &[String],
+        reply: ModelReply,
+        has_asked: bool,
+        micros: u64,
+    ) -> Result<Self, ActionError> {
+        let usage = reply.usage;
         // The ids of the model may be anything, so calls have those of the agent.
         let ids: Vec<String> = (0..reply.calls.len()).map(|at| format!("{}-{at}", request.turns + 1)).collect();
         let called = ids.iter().zip(&reply.calls).map(|(id, ModelCall { name, arguments, .. })| SaidCall {
@@ -247,7 +254,9 @@ impl TurnResult {
             }
             if has_asked {
                 let message = format!("the model was asked twice, and its answer does not fit: {problems}");
-                return Err(ActionError::permanent(message).with_code("agent_answer"));
+                // What the turn took is in the journal too.
+                let took = json!({ "tokens": usage.input.saturating_add(usage.output), "micros": micros });
+                return Err(ActionError::permanent(message).with_code("agent_answer").with_data(took));
             }
             said.extend(ids.iter().map(|id| Said::failed(id, "it was not made")));
             let text = format!("This is no answer: {problems}. Call `{ANSWER}`, alone, with an answer that fits.");

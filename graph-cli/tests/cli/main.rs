@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod agents;
 mod answer;
 mod check;
 #[cfg(unix)]

@@ -26,7 +26,15 @@ async fn an_agent_calls_its_tools_and_answers(bed: TestBed) {
     let model = Scripted::new(|turn, request| {
         Ok(match turn {
             0 => {
-                assert!(request.system.contains("Read each file that a fix changes."), "{}", request.system);
+                assert!(
+                    request.system.contains("1. Read each file that one of {input:fixes} changes."),
+                    "{}",
+                    request.system
+                );
+                // Values that nobody has signed are no part of the instructions.
+                assert!(!request.system.contains("a.rs"), "{}", request.system);
+                let ModelMessage::User { text } = &request.messages[0] else { panic!("{:?}", request.messages) };
+                assert!(text.contains("a.rs"), "{text}");
                 let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
                 assert_eq!(names, ["files_read", "files_list", "answer"]);
                 assert_eq!(request.tools[0].description, "Reads a file.");

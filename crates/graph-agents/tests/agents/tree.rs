@@ -64,7 +64,7 @@ pub(crate) const DIRECTIVE: &str = r#"# Review
 <directive name="review" version="1.0.0">
   <metadata><description>Review the fixes.</description></metadata>
   <inputs><input name="fixes" type="array" required="true">The fixes</input></inputs>
-  <process><step name="look">Read each file that a fix changes.</step></process>
+  <process><step name="look">Read each file that one of {input:fixes} changes.</step></process>
 </directive>
 "#;
 
