@@ -24,6 +24,11 @@ pub(crate) const UNDONE: u8 = 3;
 /// The first error of stdout.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
+/// Whether stdout has failed, so that nobody reads what is printed.
+pub(crate) fn is_out_lost() -> bool {
+    failed().is_some()
+}
+
 pub(crate) fn write_out(line: fmt::Arguments<'_>) {
     let mut failed = failed();
     if failed.is_none() {

@@ -80,7 +80,12 @@ impl Disk {
 
     /// Reads a file; `None` if there is no such file.
     pub(crate) fn read(&self, file: &str) -> Result<Option<Vec<u8>>, FilesError> {
-        match self.locate(file).and_then(|(directory, name)| directory.read(name)) {
+        let read = self.locate(file).and_then(|(directory, name)| match directory.metadata(name)?.is_file() {
+            true => directory.read(name),
+            // A pipe would be waited for.
+            false => Err(io::Error::other("it is no file")),
+        });
+        match read {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.failed("read", file)(error)),

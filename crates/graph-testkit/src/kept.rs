@@ -53,6 +53,10 @@ impl KeptJournal {
     ///
     /// Says in which line something is wrong.
     pub fn read(path: &Path) -> Result<Self, String> {
+        // A pipe would be waited for.
+        if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+            return Err("it is no file".to_owned());
+        }
         let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
         let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
         let first = lines.next().and_then(|(_, line)| serde_json::from_str::<Value>(line).ok()).unwrap_or_default();

@@ -1,9 +1,11 @@
 //! The server: who gets an answer, and with which headers.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use graph_model::digest::hex;
@@ -16,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use crate::ViewerOptions;
 use crate::problem::ViewProblem;
@@ -24,7 +26,7 @@ use crate::query::Query;
 use crate::router::PageAnswer;
 use crate::state::ViewerState;
 
-/// How many connections are served at a time; others wait.
+/// How many connections are served at a time. Where there are more, one that has not shown the token is closed.
 const MOST_CONNECTIONS: usize = 64;
 
 /// The most bytes of the head of a request.
@@ -38,6 +40,9 @@ const MOST_BODY: usize = 64 * 1024;
 
 /// How long the head of a request may take, so that a connection that says nothing ends.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the body of a request may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The policy of the page: it loads its own files, and nothing else. No inline script or style is executed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -109,24 +114,37 @@ impl BoundViewer {
     /// Answers requests until `stop` is over. Requests that are in progress then are given up.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let mut served = tokio::task::JoinSet::new();
+        // The connections, the oldest first, and whether each has shown the token.
+        let mut open: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 () = &mut stop => return,
             };
-            // Those that are over.
             while served.try_join_next().is_some() {}
+            open.retain(|(connection, _)| !connection.is_finished());
+            while open.len() >= MOST_CONNECTIONS {
+                match open.iter().position(|(_, is_known)| !is_known.load(Ordering::Relaxed)) {
+                    Some(at) => drop(open.remove(at).map(|(connection, _)| connection.abort())),
+                    // All of them may see the runs: one of them ends.
+                    None => tokio::select! {
+                        _ = served.join_next() => {}
+                        () = &mut stop => return,
+                    },
+                }
+                open.retain(|(connection, _)| !connection.is_finished());
+            }
             let Ok((stream, _)) = accepted else {
                 // As when the process has too many files open.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
             let (guard, state) = (Arc::clone(&self.guard), Arc::clone(&self.state));
-            served.spawn(async move {
-                let service = service_fn(|request| answered(&guard, &state, request));
+            let is_known = Arc::new(AtomicBool::new(false));
+            let shown = Arc::clone(&is_known);
+            let connection = served.spawn(async move {
+                let service = service_fn(|request| answered(&guard, &state, &shown, request));
                 let connection = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_TIMEOUT)
@@ -134,8 +152,8 @@ impl BoundViewer {
                     .serve_connection(TokioIo::new(stream), service);
                 // A client that ends its connection, or speaks no HTTP, is no concern of others.
                 drop(connection.await);
-                drop(place);
             });
+            open.push_back((connection, is_known));
         }
     }
 }
@@ -144,10 +162,14 @@ impl BoundViewer {
 async fn answered(
     guard: &Guard,
     state: &ViewerState,
+    is_known: &AtomicBool,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let is_head = request.method() == Method::HEAD;
-    let answer = match guard.admit(&request) {
+    let admitted = guard.admit(&request);
+    let is_admitted = admitted.is_ok();
+    is_known.fetch_or(is_admitted, Ordering::Relaxed);
+    let answer = match admitted {
         Ok(path) => respond(guard, state, request, path).await,
         Err(problem) => Err(problem),
     };
@@ -168,7 +190,12 @@ async fn answered(
     )]);
     headers.insert(header::CONTENT_LENGTH, length.into());
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        let methods = if state.answers.is_some() { "GET, HEAD, POST" } else { "GET, HEAD" };
+        headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+    }
+    if !is_admitted {
+        // Whoever is refused does not keep a connection, nor asks again on it.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     for (name, value) in HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -213,12 +240,20 @@ async fn respond(
         (Method::POST, Some(path)) if state.answers.is_some() => {
             guard.may_change(request.headers())?;
             let path = path.to_owned();
-            let body = Limited::new(request.into_body(), MOST_BODY).collect().await.map_err(|error| {
+            let body = Limited::new(request.into_body(), MOST_BODY).collect();
+            let body = tokio::time::timeout(BODY_TIMEOUT, body).await.map_err(|_| {
+                ViewProblem::new(StatusCode::REQUEST_TIMEOUT, "the body of the request did not come in time")
+            })?;
+            let body = body.map_err(|error| {
                 let is_long = error.is::<http_body_util::LengthLimitError>();
                 let status = if is_long { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
                 ViewProblem::new(status, format!("the body of the request cannot be read: {error}"))
             })?;
             state.post(&path, &body.to_bytes()).await
+        }
+        _ if state.answers.is_some() => {
+            let text = "the viewer answers GET, and POST where a question is answered";
+            Err(ViewProblem::new(StatusCode::METHOD_NOT_ALLOWED, text))
         }
         _ => Err(ViewProblem::new(StatusCode::METHOD_NOT_ALLOWED, "the viewer only reads: it answers GET")),
     }

@@ -177,8 +177,8 @@ fn summary(shown: &ShownRun, graphs: &FindGraph) -> Value {
         all.insert("graph_problem".to_owned(), graph.err().map(|problem| problem.text).into());
         all.insert("start".to_owned(), start["record"].take());
         let last = index.records.len().saturating_sub(1);
-        // The end may be followed by edits.
-        let end = (last.saturating_sub(20)..=last).rev().find_map(|at| {
+        // The end may be followed by edits, of any number.
+        let end = (0..=last).rev().find_map(|at| {
             let record = rows::record(index, at).ok()?["record"].take();
             matches!(record["kind"].as_str(), Some("end" | "resume" | "step")).then_some(record)
         });

@@ -9,8 +9,8 @@ use graph_runtime::history::traversal;
 use graph_runtime::{Machine, RunId};
 use serde_json::to_string_pretty;
 
-use super::replace;
 use super::stored_run::{RunLocation, StoredRunArguments, named, own_graph};
+use super::{plain, replace};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
 
 #[derive(Args)]
@@ -67,7 +67,8 @@ pub(crate) fn run(arguments: &DiagramArguments) -> CommandResult {
     };
     match &arguments.output {
         Some(path) => replace(path, &text)?,
-        None => out!("{}", text.trim_end()),
+        // A terminal obeys nothing that a graph says.
+        None => text.trim_end().lines().for_each(|line| out!("{}", plain(line))),
     }
     Ok(CommandOutcome::Well)
 }

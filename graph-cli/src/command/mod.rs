@@ -95,8 +95,27 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Replaces a file as a whole: whoever reads it sees the old text or the new, and a crash leaves one of them.
+/// Replaces a file as a whole: whoever reads it sees the old text or the new, and a crash leaves one of them. The file behind a link is
+/// replaced, and not the link. What is no file, such as a pipe or a terminal, gets the text.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let path = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            return Err(Error::new(format!("cannot write {}: it is a directory", path.display())));
+        }
+        Ok(metadata) if !metadata.is_file() => {
+            let write = || fs::File::options().write(true).open(path)?.write_all(text.as_bytes());
+            return write().map_err(|error| Error::file("write", path, &error));
+        }
+        Ok(metadata) if metadata.permissions().readonly() => {
+            return Err(Error::new(format!("cannot write {}: it is read-only", path.display())));
+        }
+        Ok(_) => &path.canonicalize().map_err(|error| Error::file("write", path, &error))?,
+        // It is made, unless it is a link that leads nowhere.
+        Err(_) if fs::symlink_metadata(path).is_ok() => {
+            return Err(Error::new(format!("cannot write {}: it is a link that leads nowhere", path.display())));
+        }
+        Err(_) => path,
+    };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);

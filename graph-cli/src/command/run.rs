@@ -103,7 +103,9 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
     /// Let this tool, or a graph that runs inside, answer from a file and not run; may be given several times
-    #[arg(long = "mock", value_name = "TOOL=FILE", value_parser = mocks::mock, conflicts_with_all = ["store", "cache"])]
+    #[arg(long = "mock", value_name = "TOOL=FILE", value_parser = mocks::mock,
+          conflicts_with_all = ["store", "cache", "resume", "ignore_cancel", "release", "pause_before", "pause_after", "durability",
+                                "old_graph", "files", "background", "detached", "log"])]
     mocks: Vec<(ItemId, PathBuf)>,
     #[command(flatten)]
     means: MeansArguments,

@@ -15,6 +15,7 @@ use super::signing_key;
 use super::stored::{self, Access};
 use super::stored_run::{called, load, public_key, verifying_key};
 use crate::outcome::{CommandOutcome, CommandResult, Error};
+use crate::output::is_out_lost;
 
 #[derive(Args)]
 pub(crate) struct ViewArguments {
@@ -72,13 +73,30 @@ pub(crate) fn run(arguments: &ViewArguments) -> CommandResult {
             return Err(Error::new("name a store with `--store FILE`, or a project with `--files DIR`"));
         }
     };
+    for graph in &arguments.graph {
+        load(graph)?;
+    }
+    if arguments.answer && !arguments.keys.is_dir() {
+        return Err(Error::new(format!(
+            "there is no directory of keys at {}: name it with `--keys`",
+            arguments.keys.display()
+        )));
+    }
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     tokio.block_on(async {
+        if let ViewedPlace::Store(path) = &place {
+            // A store that cannot be read is no place to look at.
+            drop(stored::open(path, Access::Read).await?);
+        }
         let answers = arguments.rights().await?;
         let options = ViewerOptions { place, key, files_key, graphs: graphs(arguments.graph.clone()), answers };
         let bound = BoundViewer::bind(options, *port).await;
         let viewer = bound.map_err(|error| Error::new(format!("cannot listen on 127.0.0.1:{port}: {error}")))?;
         out!("{}", viewer.url());
+        if is_out_lost() {
+            // Nobody knows the address.
+            return Ok(());
+        }
         err!("note: whoever knows this address sees all runs; press Ctrl-C to stop");
         viewer.serve(stopped()).await;
         Ok::<_, Error>(())

@@ -235,3 +235,48 @@ fn journals_of_tests_in_rust_count_as_those_of_cases_do() {
         assert!(ran.code == 3 && ran.err.starts_with(&format!("error: {directory}: ")), "{}", ran.err);
     }
 }
+
+/// What is no file gets the text, a link leads to its file, and what cannot be written is left as it is.
+#[cfg(unix)]
+#[test]
+fn results_are_written_where_the_path_leads() {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+    let place = copy_of(&[("graphs", "graphs")]);
+    let root = place.root().to_owned();
+    let drawn = |to: &str| place.graph(&["diagram", "graphs/order.yaml", "--output", to]);
+    fs::write(root.join("target.txt"), "old").unwrap();
+    symlink(root.join("target.txt"), root.join("link")).unwrap();
+    assert_eq!(drawn("link").code, 0);
+    assert!(root.join("link").is_symlink() && place.read("target.txt").contains("charge_card"));
+    // A pipe that somebody reads.
+    assert!(Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
+    let pipe = root.join("pipe");
+    let reader = std::thread::spawn(move || fs::read_to_string(pipe).unwrap());
+    assert_eq!(drawn("pipe").code, 0);
+    assert!(reader.join().unwrap().contains("charge_card"));
+    assert!(fs::symlink_metadata(root.join("pipe")).unwrap().file_type().is_fifo());
+    fs::set_permissions(root.join("target.txt"), fs::Permissions::from_mode(0o444)).unwrap();
+    symlink(root.join("nothing"), root.join("nowhere")).unwrap();
+    for (to, why) in [
+        ("target.txt", "it is read-only"),
+        ("nowhere", "it is a link that leads nowhere"),
+        ("graphs", "it is a directory"),
+    ] {
+        let ran = drawn(to);
+        assert!(ran.code == 3 && ran.err.contains(why), "{to}: {}", ran.err);
+    }
+    let full = drawn("/dev/full");
+    assert!(full.code == 3 && full.err.contains("No space left"), "{}", full.err);
+    assert!(fs::symlink_metadata("/dev/full").unwrap().file_type().is_char_device());
+}
+
+#[test]
+fn a_mocked_run_has_no_options_of_a_store() {
+    let place = copy_of(&[("graphs", "graphs")]);
+    place.write("mock.yaml", "returns: { price_cents: 1, in_stock: 1 }\n");
+    for option in [&["--background"][..], &["--files"], &["--durability", "async"], &["--log", "log"], &["--release"]] {
+        let mocked = ["run", "graphs/order.yaml", "--mock", "shop/look_up=mock.yaml"];
+        let ran = place.graph(&[&mocked[..], option].concat());
+        assert_eq!(ran.code, 2, "{option:?}: {}{}", ran.out, ran.err);
+    }
+}

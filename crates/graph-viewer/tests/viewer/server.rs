@@ -280,10 +280,53 @@ fn an_answer_that_is_no_answer_is_refused() {
 fn many_connections_that_say_nothing_keep_nobody_out_for_long() {
     let place = place();
     let viewer = place.viewer();
-    let silent: Vec<_> = (0..60).map(|_| std::net::TcpStream::connect(viewer.host()).unwrap()).collect();
+    let began = std::time::Instant::now();
+    let silent: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(viewer.host()).unwrap()).collect();
     assert_eq!(viewer.get("api/about").status, 200);
     drop(silent);
     assert_eq!(viewer.get("api/about").status, 200);
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+/// Whoever has no token and asks again and again, without reading the answers, keeps nobody out either.
+#[test]
+fn connections_without_the_token_end_with_their_first_answer() {
+    use std::io::{Read as _, Write as _};
+    let place = place();
+    let viewer = place.viewer();
+    let asked = format!("GET /x HTTP/1.1\r\nHost: {}\r\n\r\n", viewer.host()).repeat(200);
+    let mut refused: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(viewer.host()).unwrap()).collect();
+    for stream in &mut refused {
+        stream.set_nonblocking(true).unwrap();
+        // The viewer may have ended the connection before all is sent.
+        drop(stream.write_all(asked.as_bytes()));
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(viewer.get("api/about").status, 200);
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    let mut answers = String::new();
+    let one = refused.last_mut().unwrap();
+    one.set_nonblocking(false).unwrap();
+    one.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    drop(one.read_to_string(&mut answers));
+    assert!(answers.matches("HTTP/1.1 403").count() <= 1, "one answer, and no more: {answers}");
+}
+
+#[test]
+fn a_body_that_does_not_come_ends_with_an_error() {
+    use std::io::{Read as _, Write as _};
+    let place = place();
+    let viewer = place.answering_viewer();
+    let mut stream = std::net::TcpStream::connect(viewer.host()).unwrap();
+    let (base, host) = (viewer.base(), viewer.host());
+    let head = format!(
+        "POST {base}api/run/one/answer HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Type: application/json\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
 }
 
 #[test]
